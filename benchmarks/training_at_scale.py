@@ -15,7 +15,7 @@ from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.whole_run.recompute_table import recompute_table
 from planner.load.problems import resolve_document
 from planner.progress import Limits
-from planner.reliability.faults import DEFAULT, FaultClass, Fleet
+from planner.reliability.faults import DEFAULT, FaultClass, JobMachines
 from planner.reliability.simulation import Policy, simulate_run
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import classes_of, generate
@@ -49,7 +49,7 @@ def tier_rows() -> dict[float, float]:
 
 
 def _tier_row(tier: Tier, gpus: int, shape: float) -> float:
-    fleet = Fleet(gpus, 8, nodes_per_rack=4)
+    fleet = JobMachines(gpus, 8, nodes_per_rack=4)
     duration_s = FAULTS / (sum(fault.rate_per_gpu_s for fault in DEFAULT) * gpus)
     trace = generate(DEFAULT, fleet, STATE, duration_s, seed=gpus, shape=shape)
     known, how = hazards(tier, classes_of(trace, fleet), fleet, STATE, STORAGE), saving(tier, STATE, STORAGE, STEP_S)
@@ -66,14 +66,14 @@ def _tier_row(tier: Tier, gpus: int, shape: float) -> float:
     return abs(off)
 
 
-def _half_hourly(fleet: Fleet, faults: tuple[FaultClass, ...]) -> float:
+def _half_hourly(fleet: JobMachines, faults: tuple[FaultClass, ...]) -> float:
     known, how = hazards("synchronous", faults, fleet, STATE, STORAGE), saving("synchronous", STATE, STORAGE, STEP_S)
     return float(effective_share(known, how, [round(HALF_HOUR_S / STEP_S)])[0])
 
 
 def young_row() -> None:
     """Prints what Young's interval, made for blocking saves, costs where snapshots are asynchronous."""
-    fleet = Fleet(16384, 8, nodes_per_rack=4)
+    fleet = JobMachines(16384, 8, nodes_per_rack=4)
     known, how = hazards("asynchronous", DEFAULT, fleet, STATE, STORAGE), saving("asynchronous", STATE, STORAGE, STEP_S)
     gap_s = 1.0 / sum(hazard.rate_per_s for hazard in known)
     young = max(how.least_steps(), round(math.sqrt(2.0 * how.pause_s * gap_s) / STEP_S))

@@ -11,8 +11,8 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.kernels import FORWARD, PASSES, KernelTable, sums
-from planner.costs.training.layer_costs import Part, jitter, kernel_table, together
+from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
+from planner.costs.training.layer_costs import Part, jitter, kernel_columns, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import NONE, LayerShape, shape_of
@@ -136,7 +136,7 @@ class _Builder:
     """Collects parts of runs, each distinct layer once."""
 
     def __init__(self) -> None:
-        self.tables: dict[KernelTable, int] = {}
+        self.tables: dict[KernelColumns, int] = {}
         self.hosts: list[int] = []
         self.jitters: list[float] = []
         self.shapes: list[LayerShape | None] = []
@@ -169,7 +169,7 @@ class _Builder:
 
     def _table(self, config: TrainingConfig, part: Part, layer: Layer | None) -> int:
         machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
-        table = kernel_table(part, machine, shard, 0 if part in ("layer", "embedding") else vocab, layer)
+        table = kernel_columns(part, machine, shard, 0 if part in ("layer", "embedding") else vocab, layer)
         if table not in self.tables:
             self.tables[table] = len(self.tables)
             self.hosts.append(_HOSTS.index(shard.host))

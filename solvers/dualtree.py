@@ -190,10 +190,10 @@ def build_certificate(
     for name, low, high in zip(model.names, model.lower, model.upper, strict=True):
         if math.isinf(low) or math.isinf(high):
             raise PlannerError("a certificate needs finite bounds", where=name, hint="bound every variable")
-    return _Builder(model).run(incumbent, gap_tolerance, node_limit)
+    return _TreeBuilder(model).run(incumbent, gap_tolerance, node_limit)
 
 
-class _Builder:
+class _TreeBuilder:
     """Branch and bound whose leaves keep their multipliers; bounds are those that `verify` will find."""
 
     def __init__(self, model: LinearModel) -> None:

@@ -11,7 +11,7 @@ from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.hardware.profiles.grid import nearest_measured
 from planner.hardware.profiles.layout import ELEMENT_BYTES, KEY_DEFAULTS, RENAMED, TableLayout, layout_of
-from planner.hardware.profiles.table import Header, KeyColumn, KeyValue, TableIdentity
+from planner.hardware.profiles.table import KeyColumn, KeyValue, TableHeader, TableIdentity
 
 # A kernel of one layer takes microseconds to seconds; anything longer is a failed measurement.
 LONGEST_LATENCY_S = 60.0
@@ -30,7 +30,7 @@ class UnknownLayoutError(PlannerError):
 class Converted:
     """A table ready to be stored or used: its header and the content of its binary file."""
 
-    header: Header
+    header: TableHeader
     columns: bytes
 
 
@@ -200,13 +200,13 @@ def _laid_out(
     identity: TableIdentity, axis_names: tuple[str, ...], cells: _Cells, *, rows_kept: int, rows_dropped: int
 ) -> Converted:
     """Lays every key's cells on its own full grid and joins the grids into one block of bytes."""
-    builder = _Builder()
+    builder = _TableBuilder()
     starts = np.flatnonzero(_changes(cells.code_KR)) if cells.keys else np.zeros(1, dtype=np.int64)
     for start, end in zip(starts, np.append(starts[1:], len(cells.latency_R)), strict=True):
         names = tuple(cells.source_names[s] for s in np.unique(cells.source_R[start:end]) if cells.source_names[s])
         builder.add(cells.code_KR[:, start].tolist(), cells.axis_DR[:, start:end], cells.latency_R[start:end], names)
     columns = builder.columns()
-    header = Header(
+    header = TableHeader(
         identity=identity,
         axis_names=axis_names,
         keys=cells.keys,
@@ -220,7 +220,7 @@ def _laid_out(
     return Converted(header, columns)
 
 
-class _Builder:
+class _TableBuilder:
     """Collects grids; axes and source sets that repeat are stored once, nearest cells are computed once a pattern."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from planner.hardware.profiles.convert import UnknownLayoutError
 from planner.hardware.profiles.files import publish, staging, write_files
 from planner.hardware.profiles.sources import find_sources
 from planner.hardware.profiles.store import INDEX, STORE_SCHEMA, read_index
-from planner.hardware.profiles.table import COLUMNS, HEADER, Header, TableIdentity
+from planner.hardware.profiles.table import COLUMNS, HEADER, TableHeader, TableIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ def _folder(identity: TableIdentity) -> str:
     return "/".join((identity.accelerator, identity.engine, identity.version, identity.table))
 
 
-def _convert_all(path: Path, staged: Path) -> tuple[list[Header], list[tuple[str, str]]]:
+def _convert_all(path: Path, staged: Path) -> tuple[list[TableHeader], list[tuple[str, str]]]:
     """Writes every table below `staged`; returns the headers, and what had to be skipped and why."""
-    headers: list[Header] = []
+    headers: list[TableHeader] = []
     skipped: list[tuple[str, str]] = []
     for source in find_sources(path):
         try:
@@ -89,7 +89,7 @@ def _convert_all(path: Path, staged: Path) -> tuple[list[Header], list[tuple[str
 
 
 def _publish(
-    staged: Path, output_dir: Path, index: dict[str, TableIdentity], headers: list[Header], *, merge: bool
+    staged: Path, output_dir: Path, index: dict[str, TableIdentity], headers: list[TableHeader], *, merge: bool
 ) -> None:
     """Moves the staged store into place: as a whole, or table by table into an existing one, its index last."""
     document = {"schema": STORE_SCHEMA, "tables": {folder: asdict(index[folder]) for folder in sorted(index)}}

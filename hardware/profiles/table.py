@@ -48,7 +48,7 @@ class KeyColumn:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Header:
+class TableHeader:
     """Everything about a table but its numbers; `axes` are shared by the grids that number them in the directory."""
 
     identity: TableIdentity
@@ -66,7 +66,7 @@ class Header:
         return json.dumps({"schema": SCHEMA, "latency_unit": "s", **asdict(self)}, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, text: str) -> "Header":
+    def from_json(cls, text: str) -> "TableHeader":
         """Reads `to_json`; raises DamagedTableError on anything else."""
         try:
             data: dict[str, Any] = json.loads(text)
@@ -90,7 +90,7 @@ class Header:
 class KernelTable:
     """A table of latencies: grids found by key. Holds the file mapped, copies nothing until a cell is read."""
 
-    def __init__(self, header: Header, columns: bytes | mmap.mmap) -> None:
+    def __init__(self, header: TableHeader, columns: bytes | mmap.mmap) -> None:
         width = len(header.keys) + len(header.axis_names) + 3
         self.identity = header.identity
         self.header = header
@@ -105,7 +105,7 @@ class KernelTable:
     def map(cls, folder: Path) -> "KernelTable":
         """The table stored in `folder`, its numbers mapped; raises DamagedTableError when it is not all there."""
         try:
-            header = Header.from_json((folder / HEADER).read_text(encoding="utf-8"))
+            header = TableHeader.from_json((folder / HEADER).read_text(encoding="utf-8"))
             with open(folder / COLUMNS, "rb") as file:
                 columns = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:

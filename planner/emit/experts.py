@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from planner.emit.registry import Target
+from planner.emit.registry import EmitTarget
 from planner.errors import PlannerError
 from planner.experts.forms import LaunchRows, files_of, launch_rows
 from planner.experts.model_layers import ModelLayers, layers_of
@@ -71,5 +71,5 @@ PURPOSES = {
     "vllm-ascend": "the expert map that vLLM-Ascend starts from",
 }
 TARGETS = tuple(
-    Target(f"{form}-experts", purpose, ("experts",), partial(_emit, form)) for form, purpose in PURPOSES.items()
+    EmitTarget(f"{form}-experts", purpose, ("experts",), partial(_emit, form)) for form, purpose in PURPOSES.items()
 )

@@ -14,7 +14,7 @@ from planner.plan.schema import Decision, Envelope
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EmitTarget:
     """One form in which plans leave: `emit` gives file names and their text."""
 
     name: str
@@ -24,13 +24,13 @@ class Target:
 
 
 @cache
-def targets() -> dict[str, Target]:
+def targets() -> dict[str, EmitTarget]:
     """All targets by name, sorted."""
     import planner.emit
 
     names = [module.name for module in pkgutil.walk_packages(planner.emit.__path__, "planner.emit.")]
     modules = [importlib.import_module(name) for name in names]
-    known: list[Target] = [target for module in modules for target in getattr(module, "TARGETS", ())]
+    known: list[EmitTarget] = [target for module in modules for target in getattr(module, "TARGETS", ())]
     return {target.name: target for target in sorted(known, key=lambda target: target.name)}
 
 

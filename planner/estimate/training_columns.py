@@ -10,7 +10,7 @@ from planner.costs.training.config import (
     Framework,
     Machine,
     Precision,
-    Recompute,
+    RecomputeConfig,
     Schedule,
     Task,
     machine_of,
@@ -206,16 +206,20 @@ def zero_ranks(row: Mapping[str, str]) -> int:
     return int(float(row.get("gpus_per_node") or 8)) if "HSDP" in text else 0
 
 
-def recompute_of(text: str, note: str, framework: Framework) -> Recompute:
+def recompute_of(text: str, note: str, framework: Framework) -> RecomputeConfig:
     if text.startswith("full"):
-        return Recompute("full")
+        return RecomputeConfig("full")
     if "recompute of RMSNorm and MLA up-proj" in note:
-        return Recompute("selective", ("layernorm", "mla_up_projection"))
+        return RecomputeConfig("selective", ("layernorm", "mla_up_projection"))
     if "selective" in text:
         if framework.attention == "unfused":
-            return Recompute("selective", ("core_attention",))
-        return Recompute("selective", ("mlp",)) if "per-op" not in text else Recompute("selective", ("attention",))
-    return Recompute()
+            return RecomputeConfig("selective", ("core_attention",))
+        return (
+            RecomputeConfig("selective", ("mlp",))
+            if "per-op" not in text
+            else RecomputeConfig("selective", ("attention",))
+        )
+    return RecomputeConfig()
 
 
 def precision_of(text: str) -> Precision:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.costs.training.config import Recompute, TrainingConfig
+from planner.costs.training.config import RecomputeConfig, TrainingConfig
 from planner.costs.training.memory import memory
 from planner.errors import PlannerError
 from planner.estimate.training_columns import (
@@ -189,7 +189,7 @@ def _fits(config: TrainingConfig) -> bool:
 def _with_recompute(config: TrainingConfig) -> TrainingConfig:
     """The least recomputation that fits: none, cheap modules, the feed-forward part, then as few layers as it takes."""
     cheap = _cheap(config)
-    for option in (Recompute(), cheap, Recompute("selective", (*cheap.modules, "mlp"))):
+    for option in (RecomputeConfig(), cheap, RecomputeConfig("selective", (*cheap.modules, "mlp"))):
         chosen = replace(config, recompute=option)
         if _fits(chosen):
             return chosen
@@ -201,15 +201,15 @@ def _fewest_layers(config: TrainingConfig) -> TrainingConfig:
     low, high = 1, -(-config.arch.num_layers // config.pp)
     while low < high:
         middle = (low + high) // 2
-        if _fits(replace(config, recompute=Recompute("full", num_layers=middle))):
+        if _fits(replace(config, recompute=RecomputeConfig("full", num_layers=middle))):
             high = middle
         else:
             low = middle + 1
-    return replace(config, recompute=Recompute("full", num_layers=low))
+    return replace(config, recompute=RecomputeConfig("full", num_layers=low))
 
 
-def _cheap(config: TrainingConfig) -> Recompute:
+def _cheap(config: TrainingConfig) -> RecomputeConfig:
     """What gives much memory back for little time: scores written out, else norms and activations of experts."""
     if config.framework.attention == "unfused":
-        return Recompute("selective", ("core_attention",))
-    return Recompute("selective", ("layernorm", "moe_activation", "mla_up_projection"))
+        return RecomputeConfig("selective", ("core_attention",))
+    return RecomputeConfig("selective", ("layernorm", "moe_activation", "mla_up_projection"))

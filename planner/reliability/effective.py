@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.errors import PlannerError
-from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Stragglers, Takes
+from planner.reliability.faults import DEFAULT, FaultClass, JobMachines, Stragglers, Takes
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.solvers.stochastic.availability import Outage, Slowness, best_spares, mean_speed
 from planner.solvers.stochastic.checkpointing import best_interval, time_shares
@@ -21,7 +21,7 @@ DAY_S = 86400.0
 class Job:
     """A training run: its machines, its state, and one step."""
 
-    fleet: Fleet
+    fleet: JobMachines
     state: State
     storage: Storage
     step_s: float
@@ -96,7 +96,7 @@ def best_tier(job: Job, tiers: Sequence[Tier] = TIERS, *, spares: int | None = N
     return max((at_scale(job, tier, spares=spares) for tier in tiers), key=lambda run: run.machine_yield)
 
 
-def outages(faults: Sequence[FaultClass], fleet: Fleet) -> list[Outage]:
+def outages(faults: Sequence[FaultClass], fleet: JobMachines) -> list[Outage]:
     """The faults that take nodes out of service."""
     return [
         Outage(fault.rate_per_gpu_s * fleet.num_gpus, fault.repair_s, fleet.nodes_taken(fault.takes))

@@ -45,7 +45,7 @@ class Stragglers:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class JobMachines:
     """The machines of one job."""
 
     num_gpus: int
@@ -73,7 +73,7 @@ DEFAULT = (
 )
 
 
-def scaled(faults: Sequence[FaultClass], mean_gap_s: float, fleet: Fleet) -> tuple[FaultClass, ...]:
+def scaled(faults: Sequence[FaultClass], mean_gap_s: float, fleet: JobMachines) -> tuple[FaultClass, ...]:
     """The same mix of faults, at a mean gap of `mean_gap_s` between two of the whole job."""
 
     now = sum(fault.rate_per_gpu_s for fault in faults) * fleet.num_gpus

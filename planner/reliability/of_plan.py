@@ -11,8 +11,8 @@ from planner.plan.schema import Block, Decision, Envelope, Role
 from planner.problem.recorded import recorded_model, recorded_problem
 from planner.problem.schema import Problem
 from planner.reliability.effective import Job
-from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Stragglers, scaled
-from planner.reliability.replan import Running
+from planner.reliability.faults import DEFAULT, FaultClass, JobMachines, Stragglers, scaled
+from planner.reliability.replan import RunningPlan
 from planner.reliability.tiers import State, Storage
 
 STATE_BYTES = {"adamw": 14.0, "lamb": 14.0, "sgd": 10.0}
@@ -57,7 +57,7 @@ def job_of_plan(envelope: Envelope, decision: Decision, around: Surroundings) ->
     """The run of a plan; raises PlannerError where the plan does not say what is needed."""
     facts = facts_of(envelope, decision)
     devices = facts.role.parallelism.devices
-    fleet = Fleet(devices, min(facts.node.num_gpus, devices), around.nodes_per_rack)
+    fleet = JobMachines(devices, min(facts.node.num_gpus, devices), around.nodes_per_rack)
     write, node = around.remote_write_bytes_per_s, facts.node
     read = around.remote_read_bytes_per_s or write
     storage = Storage(write, read, node.pcie_bandwidth_bytes_per_s, node.nic_bandwidth_bytes_per_s)
@@ -71,11 +71,11 @@ def job_of_plan(envelope: Envelope, decision: Decision, around: Surroundings) ->
     return Job(fleet, state_of(facts, fleet), storage, step_s, facts.tokens_per_step, tuple(faults), slow)
 
 
-def running_of(envelope: Envelope, decision: Decision) -> Running:
+def running_of(envelope: Envelope, decision: Decision) -> RunningPlan:
     """What a re-plan needs of a plan."""
     facts = facts_of(envelope, decision)
     shape = facts.role.parallelism
-    return Running(
+    return RunningPlan(
         facts.role,
         (facts.block,),
         facts.node.num_gpus,
@@ -86,7 +86,7 @@ def running_of(envelope: Envelope, decision: Decision) -> Running:
     )
 
 
-def state_of(facts: TrainFacts, fleet: Fleet) -> State:
+def state_of(facts: TrainFacts, fleet: JobMachines) -> State:
     """What a checkpoint of the plan holds, and which losses leave a live copy of each shard.
 
     Copies of a shard lie as many data-parallel ranks apart as there are shards.

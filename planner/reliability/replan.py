@@ -18,7 +18,7 @@ from planner.solvers.layouts.reshuffle import Moves, fewest_moves, most_replicas
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningPlan:
     """What a re-plan needs of a training plan."""
 
     role: Role
@@ -53,7 +53,7 @@ class Replanned:
     speed: float  # of a step, against that before the loss
 
 
-def replan(running: Running, lost_nodes: Collection[int], spare_nodes: int = 0) -> Replanned:
+def replan(running: RunningPlan, lost_nodes: Collection[int], spare_nodes: int = 0) -> Replanned:
     """The plan on what is left.
 
     Raises PlannerError where no replica stands, or a node is none of the plan's.
@@ -92,7 +92,7 @@ def break_even_s(speed: float, restart_s: float) -> float:
     return restart_s / (1.0 - speed)
 
 
-def _lost_cells(running: Running, lost_nodes: Collection[int]) -> tuple[list[set[int]], int]:
+def _lost_cells(running: RunningPlan, lost_nodes: Collection[int]) -> tuple[list[set[int]], int]:
     """By stage the replicas whose cell is lost, and lost GPUs; a cell with one lost GPU is lost."""
     require_countable(running.blocks)
     placed = [device for block in running.blocks for device in devices(block)]
@@ -112,7 +112,7 @@ def _lost_cells(running: Running, lost_nodes: Collection[int]) -> tuple[list[set
     return lost, sum(gone)
 
 
-def _stages(running: Running) -> list[tuple[int, int]]:
+def _stages(running: RunningPlan) -> list[tuple[int, int]]:
     """(replica, stage) of every rank, from the axes of its block."""
     coordinates = []
     for block in running.blocks:
@@ -131,7 +131,7 @@ def _stages(running: Running) -> list[tuple[int, int]]:
     return coordinates
 
 
-def _optimizer(running: Running, lost: Sequence[Collection[int]], replicas: int) -> tuple[float, float]:
+def _optimizer(running: RunningPlan, lost: Sequence[Collection[int]], replicas: int) -> tuple[float, float]:
     """Shares of the optimizer's states that move as they are cut anew, and that nobody left holds: means over stages.
 
     Data-parallel rank d holds shard d modulo the number of shards; a shard is gone when all its copies are.
@@ -154,6 +154,6 @@ def _spread(batches: int, replicas: int) -> tuple[int, ...]:
     return tuple(each + (index < over) for index in range(replicas))
 
 
-def _rounds(running: Running, micro_batches: int) -> float:
+def _rounds(running: RunningPlan, micro_batches: int) -> float:
     """Time of a step in micro-batches, bubble included: m + (p - 1) / v (arXiv:2104.04473, section 2.2)."""
     return micro_batches + (running.shape.pp - 1) / running.vpp

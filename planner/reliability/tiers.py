@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from planner.errors import PlannerError, did_you_mean
-from planner.reliability.faults import FaultClass, Fleet, Takes
+from planner.reliability.faults import FaultClass, JobMachines, Takes
 from planner.solvers.stochastic.checkpointing import Hazard, Loss, Saving
 
 Tier = Literal["synchronous", "asynchronous", "on_failure"]
@@ -61,7 +61,7 @@ def saving(tier: Tier, state: State, storage: Storage, step_s: float) -> Saving:
 
 
 def hazards(
-    tier: Tier, faults: Sequence[FaultClass], fleet: Fleet, state: State, storage: Storage
+    tier: Tier, faults: Sequence[FaultClass], fleet: JobMachines, state: State, storage: Storage
 ) -> tuple[Hazard, ...]:
     """Each class of faults as what it takes and how long the restart is, split by whether copies are left."""
     rows = []

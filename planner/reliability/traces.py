@@ -15,7 +15,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.documents.files import read_text
 from planner.errors import PlannerError
-from planner.reliability.faults import FaultClass, Fleet, Takes
+from planner.reliability.faults import FaultClass, JobMachines, Takes
 from planner.reliability.tiers import State
 
 MOST_FAULTS = 10_000_000
@@ -40,7 +40,7 @@ class Fault:
 
 
 def generate(
-    faults: Sequence[FaultClass], fleet: Fleet, state: State, duration_s: float, *, seed: int, shape: float = 1.0
+    faults: Sequence[FaultClass], fleet: JobMachines, state: State, duration_s: float, *, seed: int, shape: float = 1.0
 ) -> list[Fault]:
     """Faults of a job over `duration_s`, in order of time.
 
@@ -134,7 +134,7 @@ def _number(row: dict[str, str | None], name: str, where: str) -> float:
     return value
 
 
-def classes_of(trace: Sequence[Fault], fleet: Fleet) -> tuple[FaultClass, ...]:
+def classes_of(trace: Sequence[Fault], fleet: JobMachines) -> tuple[FaultClass, ...]:
     """The classes of the faults of a trace, with their mean rates and times."""
     duration_s = max((fault.time_s for fault in trace), default=0.0)
     of_class: dict[tuple[str, Takes], list[Fault]] = {}

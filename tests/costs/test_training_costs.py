@@ -13,7 +13,7 @@ from planner.costs.training.activations import layer_activations
 from planner.costs.training.config import (
     FRAMEWORKS,
     Machine,
-    Recompute,
+    RecomputeConfig,
     Schedule,
     Shard,
     TrainingConfig,
@@ -127,7 +127,12 @@ def test_unsharded_adam_keeps_18_bytes_a_parameter() -> None:
 
 
 def test_recomputation_trades_time_for_memory() -> None:
-    options = (Recompute(), Recompute("selective", ("mlp",)), Recompute("full", num_layers=8), Recompute("full"))
+    options = (
+        RecomputeConfig(),
+        RecomputeConfig("selective", ("mlp",)),
+        RecomputeConfig("full", num_layers=8),
+        RecomputeConfig("full"),
+    )
     configs = [configuration(LLAMA, micro_batch=4, recompute=option) for option in options]
     seconds = [step_time(config).step_s for config in configs]
     kept = [rank_memory(config, 0).activations_bytes for config in configs]
@@ -242,8 +247,8 @@ def test_arrays_of_runs_price_as_one_run_does() -> None:
     configs = [
         configuration(LLAMA, tp=4, dp=2),
         configuration(SPARSE, ep=8),
-        configuration(GPT, pp=4, vpp=2, schedule="interleaved", dp=2, recompute=Recompute("full")),
-        configuration(LLAMA, recompute=Recompute("selective", ("mlp",)), zero_stage=3),
+        configuration(GPT, pp=4, vpp=2, schedule="interleaved", dp=2, recompute=RecomputeConfig("full")),
+        configuration(LLAMA, recompute=RecomputeConfig("selective", ("mlp",)), zero_stage=3),
         configuration(LLAMA, task="lora", precision="fp8", framework=FRAMEWORKS["composer"]),
     ]
     together_s = replay(configs).step_s(default_rates())

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch import distributed as dist
 from whole_model import WholeModel
 
-from planner.execute.model.groups import RankGroup, RankGroups, make_groups
+from planner.execute.model.groups import Communicator, Communicators, make_groups
 from planner.execute.model.stage import build_stage
 from planner.execute.model.step import KvCache, Segment, Step, context_part
 from planner.execute.shards.spec import RankSpec, RoleSpec, StageSpec, role_spec
@@ -142,7 +142,7 @@ def _largest(value: Tensor) -> float:
     return float(value.detach().abs().max()) if value.numel() else 0.0
 
 
-def _groups(case: Case, role: RoleSpec, rank: int) -> RankGroups:
+def _groups(case: Case, role: RoleSpec, rank: int) -> Communicators:
     """The groups of the plan, or wrong ones where the case says so."""
     groups = make_groups(role, rank)
     shape = role.parallelism
@@ -156,7 +156,7 @@ def _groups(case: Case, role: RoleSpec, rank: int) -> RankGroups:
         return replace(groups, tp=wrong.tp, expert=wrong.expert, ep=wrong.ep, moe_tp=wrong.moe_tp)
     if case.fault == "experts":
         return replace(groups, ep=replace(groups.ep, index=(groups.ep.index + 1) % shape.ep))
-    alone = RankGroup((rank,), 0)
+    alone = Communicator((rank,), 0)
     if case.fault == "kv_replicas":
         return replace(groups, kv_replicas=dict.fromkeys(groups.kv_replicas, alone))
     if case.fault == "data":

@@ -10,7 +10,7 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from planner.costs.training.config import Recompute
+from planner.costs.training.config import RecomputeConfig
 from planner.documents.read import given_document
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, fits, lay_out
 from planner.kinds.train.job import TrainJob, job_of, jobs_of
@@ -86,7 +86,7 @@ def every_candidate(job: TrainJob) -> Iterator[PlanChoice]:
 def _candidates(table: CostTable, pp: int, dp: int) -> Iterator[PlanChoice]:
     job, shape = table.job, table.shape
     batches = job.options.global_batch // (dp * shape.micro_batch)
-    start = table.mode(Recompute())
+    start = table.mode(RecomputeConfig())
     for schedule, vpp in runs(job, pp, batches):
         for (stage, shards), offload in product(shardings(job, shape, dp), offloads(job)):
             sharing = sharing_of(table, dp, stage, offload, shards)
@@ -172,9 +172,9 @@ def recomputations(table: CostTable, stages: int) -> Iterator[tuple[RecomputeMod
     names = [name for name in MODULES if name in held]
     some = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
     if "none" in allowed:
-        yield table.mode(Recompute()), 0
+        yield table.mode(RecomputeConfig()), 0
     if "selective" in allowed:
-        yield from ((table.mode(Recompute("selective", chosen)), 0) for chosen in some)
+        yield from ((table.mode(RecomputeConfig("selective", chosen)), 0) for chosen in some)
     if "full" in allowed:
-        yield table.mode(Recompute("full")), 0
-        yield from ((table.mode(Recompute()), whole) for whole in range(1, job.arch.num_layers // stages))
+        yield table.mode(RecomputeConfig("full")), 0
+        yield from ((table.mode(RecomputeConfig()), whole) for whole in range(1, job.arch.num_layers // stages))

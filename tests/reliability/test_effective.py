@@ -6,11 +6,11 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.reliability.effective import DAY_S, Job, at_scale, best_tier, outages
-from planner.reliability.faults import DEFAULT, Fleet, Stragglers
+from planner.reliability.faults import DEFAULT, JobMachines, Stragglers
 from planner.reliability.tiers import TIERS, State, Storage, Tier, require_tier
 
 LLAMA = Job(
-    Fleet(16384, 8, nodes_per_rack=2),
+    JobMachines(16384, 8, nodes_per_rack=2),
     State(405e9 * 14, 3e9, node_loss_kept=0.9, rack_loss_kept=0.8, copies=2),
     Storage(1e12, 2e12, 25e9, 25e9),
     step_s=6.0,

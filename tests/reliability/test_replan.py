@@ -7,11 +7,11 @@ import pytest
 from planner.errors import PlannerError
 from planner.plan.schema import Axis, Block, Parallelism, Role
 from planner.reliability.elastic import GpuKind, place_workers
-from planner.reliability.replan import Running, break_even_s, replan
+from planner.reliability.replan import RunningPlan, break_even_s, replan
 from planner.solvers.result import Status
 
 
-def _running(tp: int = 8, pp: int = 4, dp: int = 8, *, zero_shards: int = 0, batches: int = 16) -> Running:
+def _running(tp: int = 8, pp: int = 4, dp: int = 8, *, zero_shards: int = 0, batches: int = 16) -> RunningPlan:
     degrees = {"pp": pp, "dp": dp, "tp": tp}
     sizes = list(degrees.items())
     axes = tuple(
@@ -19,7 +19,7 @@ def _running(tp: int = 8, pp: int = 4, dp: int = 8, *, zero_shards: int = 0, bat
         for index, (name, size) in enumerate(sizes)
     )
     role = Role(name="job", function="train", pool="p", replicas=1, parallelism=Parallelism(tp=tp, pp=pp, dp=dp))
-    return Running(
+    return RunningPlan(
         role, (Block(role="job", pool="p", first_device=0, axes=axes),), 8, batches, 1, zero_shards or dp, 1e9
     )
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from planner.reliability.faults import DEFAULT, FaultClass, Fleet, Takes, scaled
+from planner.reliability.faults import DEFAULT, FaultClass, JobMachines, Takes, scaled
 from planner.reliability.simulation import Policy, RunShares, simulate_run
 from planner.reliability.tiers import TIERS, State, Storage, Tier, hazards, saving
 from planner.reliability.traces import Fault, generate
 from planner.solvers.stochastic.availability import Outage, best_spares
 from planner.solvers.stochastic.checkpointing import Saving, best_interval, time_shares
 
-FLEET = Fleet(16384, 8, nodes_per_rack=2)
+FLEET = JobMachines(16384, 8, nodes_per_rack=2)
 STATE = State(5.67e12, 1.4e9, node_loss_kept=0.95, rack_loss_kept=0.8, copies=4)
 STORAGE = Storage(50e9, 100e9, 25e9, 25e9)
 FAULTS = 25_000  # of a trace; the effective share then has a standard error below 0.05 points

@@ -17,7 +17,7 @@
 - `step.data_parallel(config, parameters.rank_parameters(config, rank), rates)` -> `DataParallel(reduce_s, gather_s,
   optimizer_s)`, each on its own; `step.StepParts` holds many configurations as columns and composes their steps with
   closed formulas of the schedules: what shows beside computing, bubbles, the optimizer.
-- `step.step_time(config)` -> `StepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, stages)`.
+- `step.step_time(config)` -> `OptimizerStepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, stages)`.
 - `parameters.layer_parameters(layer, hidden, tp, ep, etp)`, `.rank_parameters(config, rank)`,
   `.state_bytes(config, held)` -> `StateBytes(weights_bytes, gradients_bytes, optimizer_bytes)` by ZeRO stage.
 - `activations.layer_activations(layer, shard)` -> `LayerActivations(input_bytes, of_module)` with `.total_bytes` and

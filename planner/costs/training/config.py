@@ -60,7 +60,7 @@ def machine_of(node: NodeType) -> Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
+class RecomputeConfig:
     """What the backward pass computes again, with Megatron-LM's names (see `planner.costs.operators.recompute`)."""
 
     granularity: Literal["none", "selective", "full"] = "none"
@@ -138,7 +138,7 @@ class TrainingConfig:
     zero_stage: int = 1
     zero_ranks: int = 0  # ranks that share the shards (HSDP); 0 = all dp x cp of them
     schedule: Schedule = "1f1b"
-    recompute: Recompute = Recompute()
+    recompute: RecomputeConfig = RecomputeConfig()
     precision: Precision = "bf16"
     task: Task = "pretrain"
     overlap: frozenset[str] = MEGATRON_OVERLAPS

@@ -34,7 +34,7 @@ class Kernel(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class KernelTable:
+class KernelColumns:
     """Kernels as columns [K]; `kinds` name the rates."""
 
     kinds: tuple[str, ...]
@@ -47,7 +47,7 @@ class KernelTable:
     launches_K: Floats
 
     @classmethod
-    def of(cls, kernels: Iterable[Kernel]) -> "KernelTable":
+    def of(cls, kernels: Iterable[Kernel]) -> "KernelColumns":
         """The table of these kernels."""
         rows: Sequence[Kernel] = tuple(kernels)
         columns = [np.array([row[index] for row in rows], dtype=np.float64) for index in range(3, 8)]

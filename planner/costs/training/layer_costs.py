@@ -10,7 +10,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
-from planner.costs.training.kernels import FORWARD, PASSES, KernelTable, sums
+from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
@@ -57,7 +57,7 @@ class LayerCost:
 @lru_cache(maxsize=65536)
 def layer_cost(machine: Machine, layer: Layer, shard: Shard, rates: Rates) -> LayerCost:
     """One decoder layer."""
-    cost = cost_of(kernel_table("layer", machine, shard, layer=layer), rates, machine.generation, shard)
+    cost = cost_of(kernel_columns("layer", machine, shard, layer=layer), rates, machine.generation, shard)
     return cost.times(rates.shapes.factor(shape_of(machine, layer, shard)))
 
 
@@ -67,11 +67,13 @@ def end_cost(
 ) -> LayerCost:
     """The embedding in front of the first layer; final norm, logits and loss behind the last; or one head of
     multi-token prediction with this layer, its loss included."""
-    return cost_of(kernel_table(end, machine, shard, vocab, layer), rates, machine.generation, shard)
+    return cost_of(kernel_columns(end, machine, shard, vocab, layer), rates, machine.generation, shard)
 
 
 @lru_cache(maxsize=65536)
-def kernel_table(part: Part, machine: Machine, shard: Shard, vocab: int = 0, layer: Layer | None = None) -> KernelTable:
+def kernel_columns(
+    part: Part, machine: Machine, shard: Shard, vocab: int = 0, layer: Layer | None = None
+) -> KernelColumns:
     """The kernels of a decoder layer, or of an end of the model; those without a launch are left out."""
     match part, layer:
         case "layer", Layer():
@@ -82,10 +84,10 @@ def kernel_table(part: Part, machine: Machine, shard: Shard, vocab: int = 0, lay
             kernels = embedding_kernels(machine, shard)
         case _:
             kernels = loss_kernels(machine, shard, vocab)
-    return KernelTable.of(kernel for kernel in kernels if kernel.launches > 0)
+    return KernelColumns.of(kernel for kernel in kernels if kernel.launches > 0)
 
 
-def cost_of(table: KernelTable, rates: Rates, generation: str, shard: Shard) -> LayerCost:
+def cost_of(table: KernelColumns, rates: Rates, generation: str, shard: Shard) -> LayerCost:
     """Seconds of the passes: those of the device, or of the host where it cannot launch kernels as fast."""
     second_K = table.seconds(rates, generation)
     device = sums(table.part_K, second_K, PASSES)

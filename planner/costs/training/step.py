@@ -42,7 +42,7 @@ class StageCost:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
+class OptimizerStepTime:
     """Seconds of one optimizer step and what they are made of."""
 
     step_s: float
@@ -56,7 +56,7 @@ class StepTime:
         return config.global_batch * config.sequence_tokens / self.step_s / config.num_gpus
 
 
-def step_time(config: TrainingConfig, rates: Rates | None = None) -> StepTime:
+def step_time(config: TrainingConfig, rates: Rates | None = None) -> OptimizerStepTime:
     """One optimizer step of this configuration by the closed formulas."""
     known = rates or default_rates()
     stages = tuple(stage_cost(config, rank, known) for rank in range(config.pp))
@@ -192,12 +192,14 @@ class StepParts:
             np.array([max(d.optimizer_s for d in dp) for _, _, dp in rows]),
         )
 
-    def step_times(self, rates: Rates, stages: Sequence[Sequence[StageCost]]) -> list[StepTime]:
+    def step_times(self, rates: Rates, stages: Sequence[Sequence[StageCost]]) -> list[OptimizerStepTime]:
         """The steps of all configurations."""
         pipeline, bubble, shown = self.parts(rates)
         total = pipeline + shown + self.optimizer_s + rates.get("step_s")
         columns = np.stack([total, pipeline, bubble, shown, self.optimizer_s], axis=1).tolist()
-        return [StepTime(a, b, c, d, e, tuple(of)) for (a, b, c, d, e), of in zip(columns, stages, strict=True)]
+        return [
+            OptimizerStepTime(a, b, c, d, e, tuple(of)) for (a, b, c, d, e), of in zip(columns, stages, strict=True)
+        ]
 
     def parts(self, rates: Rates) -> tuple[Floats, Floats, Floats]:
         """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from planner.emit.documents import plan_title
 from planner.emit.refusals import raise_first
-from planner.emit.registry import Target
+from planner.emit.registry import EmitTarget
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
@@ -110,13 +110,13 @@ class RlJob:
 
 def rl_target(
     name: str, purpose: str, files: Callable[[RlJob], dict[str, str]], *, over_samples: bool = False
-) -> Target:
+) -> EmitTarget:
     """A target for RL plans; `files` gives names and texts."""
 
     def emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
         return files(read_rl_job(envelope, decision, over_samples=over_samples))
 
-    return Target(name, purpose, ("rl",), emit)
+    return EmitTarget(name, purpose, ("rl",), emit)
 
 
 def refuse(what: str, where: str, hint: str) -> PlannerError:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from functools import partial
 
-from planner.emit.registry import Target
+from planner.emit.registry import EmitTarget
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scripts import (
@@ -221,7 +221,7 @@ _ENGINE = ServingEngine(
     check_transfer=_check_transfer,
 )
 TARGETS = (
-    Target(
+    EmitTarget(
         "sglang",
         "bash scripts that run `sglang.launch_server` on each node, and routers",
         ("serve",),

@@ -19,7 +19,7 @@ _FP8 = {"fp8": "fp8"}  # what both engines make of a bf16 checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class Drafter:
+class InstanceDrafts:
     """What an instance drafts with, and how many tokens of a sequence in a step."""
 
     spec: SpeculationSpec
@@ -27,7 +27,7 @@ class Drafter:
     model: ModelSpec | None  # of method `model`
 
 
-def drafter_of(scene: Scene, instance: EngineInstance) -> Drafter | None:
+def drafter_of(scene: Scene, instance: EngineInstance) -> InstanceDrafts | None:
     """The drafts of an instance; prefill runs with as many as the instances that it hands over to.
 
     Raises PlannerError where launch scripts cannot name the drafter, and for pipelines.
@@ -53,7 +53,7 @@ def drafter_of(scene: Scene, instance: EngineInstance) -> Drafter | None:
     model = None if spec.model is None else scene.cluster.problem.models.get(spec.model)
     if spec.method == "model" and model is None:
         raise instance.refuse(f"unknown draft model `{spec.model}`", "solve with a draft model of `models`")
-    return Drafter(spec, tokens, model)
+    return InstanceDrafts(spec, tokens, model)
 
 
 def check_handover(scene: Scene, sender: EngineInstance, receiver: EngineInstance) -> None:
@@ -72,7 +72,7 @@ def verified_tokens(instance: EngineInstance) -> int:
     return 1 + (limit(instance, "draft_tokens") or 0) * (instance.role.function != "prefill")
 
 
-def draft_quantisation(drafter: Drafter, engine: str) -> str | None:
+def draft_quantisation(drafter: InstanceDrafts, engine: str) -> str | None:
     """The engine's name for quantising a draft model while loading it."""
     assert drafter.model is not None
     where = f"inputs.models.{drafter.spec.model}.weights"

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 
-from planner.emit.registry import Target
+from planner.emit.registry import EmitTarget
 from planner.emit.serving.checkpoints import kv_heads, published_name
 from planner.emit.serving.instances import EngineInstance
 from planner.emit.serving.scripts import (
@@ -225,7 +225,7 @@ _ENGINE = ServingEngine(
     check_transfer=_check_transfer,
 )
 TARGETS = (
-    Target(
+    EmitTarget(
         "vllm",
         "bash scripts that run `vllm serve` on every node, and the router",
         ("serve",),

@@ -3,10 +3,10 @@
 from itertools import pairwise
 from math import ceil
 
-from planner.emit.training.job import TrainJob, refuse
+from planner.emit.training.job import LaunchJob, refuse
 
 
-def steps(job: TrainJob) -> int | None:
+def steps(job: LaunchJob) -> int | None:
     """Optimizer steps of the whole run, those of smaller batches among them; None where its tokens are not given."""
     options = job.options
     if options.train_tokens is None:
@@ -17,13 +17,13 @@ def steps(job: TrainJob) -> int | None:
     return sum(ceil(int(tokens) / (batch * options.sequence_tokens)) for batch, tokens in whole)
 
 
-def samples(job: TrainJob) -> int | None:
+def samples(job: LaunchJob) -> int | None:
     """Sequences of the whole run; None where its tokens are not given."""
     options = job.options
     return None if options.train_tokens is None else ceil(int(options.train_tokens) / options.sequence_tokens)
 
 
-def rampup(job: TrainJob) -> tuple[int, int, int] | None:
+def rampup(job: LaunchJob) -> tuple[int, int, int] | None:
     """First batch, increment and samples until the last batch is reached; None where the batch does not grow.
 
     Raises PlannerError for growth that Megatron cannot express: it has one schedule for all batches, and every
@@ -54,7 +54,7 @@ def rampup(job: TrainJob) -> tuple[int, int, int] | None:
     return batches[0], increments.pop(), round(sum(stage.tokens for stage in stages) / options.sequence_tokens)
 
 
-def require_constant(job: TrainJob, launcher: str) -> None:
+def require_constant(job: LaunchJob, launcher: str) -> None:
     """Raises PlannerError where the batch grows, for a launcher that has one batch."""
     if job.decision.planned_batches:
         raise refuse(f"{launcher} has one batch for the whole run", "planned_batches", "use `--target megatron-lm`")

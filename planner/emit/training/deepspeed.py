@@ -9,14 +9,14 @@ import json
 from planner.emit.refusals import raise_first
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import require_constant
-from planner.emit.training.job import PIPELINE_OUTSIDE, TrainJob, refuse, training_target
+from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, training_target
 from planner.emit.training.torch_launch import launch_script
 
 NEEDS = {"TRAIN": "the program that calls deepspeed.initialize with its --deepspeed_config"}
 TENSOR_PARALLEL_ZERO = 2  # the highest stage that its tensor parallelism works with
 
 
-def configuration(job: TrainJob) -> dict[str, object]:
+def configuration(job: LaunchJob) -> dict[str, object]:
     """The configuration file."""
     _require_deepspeed(job)
     decision, shape, options = job.decision, job.shape, job.options
@@ -42,7 +42,7 @@ def configuration(job: TrainJob) -> dict[str, object]:
     return config
 
 
-def _require_deepspeed(job: TrainJob) -> None:
+def _require_deepspeed(job: LaunchJob) -> None:
     """Raises PlannerError for what the configuration cannot say."""
     decision, shape, zero = job.decision, job.shape, job.decision.zero_stage
     require_constant(job, "DeepSpeed")
@@ -104,7 +104,7 @@ def _require_deepspeed(job: TrainJob) -> None:
     )
 
 
-def _files(job: TrainJob) -> dict[str, str]:
+def _files(job: LaunchJob) -> dict[str, str]:
     flags = (("--deepspeed", ()), ("--deepspeed_config", ("ds_config.json",)))
     notes = [
         f"The program trains sequences of {job.options.sequence_tokens} tokens.",
@@ -114,7 +114,7 @@ def _files(job: TrainJob) -> dict[str, str]:
     return {"ds_config.json": text, "launch.sh": launch_script(job, (reference("TRAIN"),), flags, notes, NEEDS)}
 
 
-def _recomputed(job: TrainJob) -> list[str]:
+def _recomputed(job: LaunchJob) -> list[str]:
     """What the program must recompute, in words."""
     run = job.decision.stage_runs[0].recompute
     if run.granularity == "full":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
 from planner.emit.refusals import raise_first
-from planner.emit.registry import Target
+from planner.emit.registry import EmitTarget
 from planner.errors import PlannerError
 from planner.kinds.train.check import legal
 from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
@@ -20,7 +20,7 @@ PIPELINE_OUTSIDE, DATA_OUTSIDE = ("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "t
 
 
 @dataclass(frozen=True, slots=True)
-class TrainJob:
+class LaunchJob:
     """One job: equal processes on `nodes`, `gpus_per_node` each, ranks counted through them in order."""
 
     envelope: Envelope
@@ -81,12 +81,12 @@ class TrainJob:
         return kinds.pop()
 
 
-def training_target(name: str, purpose: str, files: Callable[[TrainJob], dict[str, str]]) -> Target:
+def training_target(name: str, purpose: str, files: Callable[[LaunchJob], dict[str, str]]) -> EmitTarget:
     """A target for training plans; `files` gives names and texts."""
-    return Target(name, purpose, ("train",), lambda envelope, decision: files(read_job(envelope, decision)))
+    return EmitTarget(name, purpose, ("train",), lambda envelope, decision: files(read_job(envelope, decision)))
 
 
-def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
+def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
     """The job of a training plan.
 
     Raises PlannerError for what the plan's own rules refuse, some of which launchers accept and then fail on or train
@@ -136,7 +136,7 @@ def read_job(envelope: Envelope, decision: Decision) -> TrainJob:
     blocks = [block for member in decision.roles for block in decision.placement if block.role == member.name]
     require_countable(blocks)
     nodes, gpus_per_node = _nodes(role, blocks, cluster)
-    return TrainJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
+    return LaunchJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
 
 
 def refuse(what: str, where: str, hint: str) -> PlannerError:

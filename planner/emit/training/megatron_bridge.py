@@ -8,7 +8,7 @@ from planner.emit.documents import commented, yaml_document
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import rampup, steps
-from planner.emit.training.job import DATA_OUTSIDE, TrainJob, refuse, training_target
+from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, refuse, training_target
 from planner.emit.training.megatron_model import Fields
 from planner.emit.training.megatron_plan import (
     OPTIMIZERS,
@@ -54,7 +54,7 @@ if __name__ == "__main__":
 '''
 
 
-def sections(job: TrainJob) -> dict[str, Fields]:
+def sections(job: LaunchJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
     require_optimizer(job, "Megatron-Bridge")
     if job.options.task == "lora":
@@ -97,7 +97,7 @@ def sections(job: TrainJob) -> dict[str, Fields]:
     }
 
 
-def _ddp(job: TrainJob) -> Fields:
+def _ddp(job: LaunchJob) -> Fields:
     decision = job.decision
     fields: Fields = {
         "use_distributed_optimizer": decision.zero_stage > 0,
@@ -111,14 +111,14 @@ def _ddp(job: TrainJob) -> Fields:
     return fields
 
 
-def _program(job: TrainJob) -> str:
+def _program(job: LaunchJob) -> str:
     key = job.role.model or next(iter(job.cluster.problem.models))
     name = published_name(job.cluster.problem.models[key])
     constants = f"MODEL = {name!r}\nPRECISION = {PRECISIONS[job.decision.precision]!r}\n"
     return _PROGRAM.replace("HERE = Path(__file__).parent\n", f"HERE = Path(__file__).parent\n{constants}")
 
 
-def _files(job: TrainJob) -> dict[str, str]:
+def _files(job: LaunchJob) -> dict[str, str]:
     return {
         "launch.sh": launch_script(job, (word("train.py"),), (), NOTES, settings=environment(job)),
         "overrides.yaml": yaml_document(job.header, sections(job)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import rampup, samples, steps
-from planner.emit.training.job import DATA_OUTSIDE, TrainJob, refuse, training_target
+from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, refuse, training_target
 from planner.emit.training.megatron_model import Value, model_fields
 from planner.emit.training.megatron_plan import (
     OPTIMIZERS,
@@ -28,7 +28,7 @@ NEEDS = {"MEGATRON_LM": "the folder that holds pretrain_gpt.py"}
 _NAMES = {"num_moe_experts": "num-experts", "gated_linear_unit": "swiglu", "fp8": "fp8-format", "fp4": "fp4-format"}
 
 
-def flags(job: TrainJob) -> list[Flag]:
+def flags(job: LaunchJob) -> list[Flag]:
     """All flags of the plan."""
     _require_megatron_lm(job)
     fields = model_fields(job) | parallel_fields(job) | PRECISIONS[job.decision.precision]
@@ -70,7 +70,7 @@ def _pattern(dense_or_moe: list[int]) -> str:
     return "(" + "+".join(f"[{kind}]*{count}" for kind, count in runs) + ")"
 
 
-def _job_flags(job: TrainJob) -> Iterator[Flag]:
+def _job_flags(job: LaunchJob) -> Iterator[Flag]:
     decision, options, model = job.decision, job.options, job.model
     yield "--seq-length", (str(options.sequence_tokens),)
     yield "--max-position-embeddings", (str(max(options.sequence_tokens, model.position_embeddings)),)
@@ -96,7 +96,7 @@ def _job_flags(job: TrainJob) -> Iterator[Flag]:
         yield "--use-tp-pp-dp-mapping", ()
 
 
-def _data_parallel_flags(job: TrainJob) -> Iterator[Flag]:
+def _data_parallel_flags(job: LaunchJob) -> Iterator[Flag]:
     """ZeRO 1 is the distributed optimizer; 2 and 3 are Megatron's FSDP."""
     decision = job.decision
     if decision.zero_stage in SHARDED:
@@ -116,7 +116,7 @@ def _data_parallel_flags(job: TrainJob) -> Iterator[Flag]:
         yield "--use-precision-aware-optimizer", ()
 
 
-def _checkpoint_flags(job: TrainJob) -> Iterator[Flag]:
+def _checkpoint_flags(job: LaunchJob) -> Iterator[Flag]:
     """How often, and whether behind training; where to is for whoever starts the script, with `--save`."""
     made = job.decision.checkpointing
     if made is not None:
@@ -126,7 +126,7 @@ def _checkpoint_flags(job: TrainJob) -> Iterator[Flag]:
             yield "--use-persistent-ckpt-worker", ()
 
 
-def _require_megatron_lm(job: TrainJob) -> None:
+def _require_megatron_lm(job: LaunchJob) -> None:
     """Raises PlannerError for jobs that Megatron-LM has no flags for."""
     require_optimizer(job, "Megatron-LM")
     if job.options.task == "lora":
@@ -139,14 +139,14 @@ def _require_megatron_lm(job: TrainJob) -> None:
         )
 
 
-def script(job: TrainJob) -> str:
+def script(job: LaunchJob) -> str:
     """The script of every node."""
     return launch_script(
         job, (reference("MEGATRON_LM", after="/pretrain_gpt.py"),), flags(job), NOTES, NEEDS, environment(job)
     )
 
 
-def _files(job: TrainJob) -> dict[str, str]:
+def _files(job: LaunchJob) -> dict[str, str]:
     return {"launch.sh": script(job)}
 
 

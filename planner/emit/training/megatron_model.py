@@ -3,14 +3,14 @@
 Megatron-Core 0.16 (megatron/core/transformer/transformer_config.py).
 """
 
-from planner.emit.training.job import TrainJob, refuse
+from planner.emit.training.job import LaunchJob, refuse
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
 
 Value = bool | int | float | str | list[int] | list[str] | None
 Fields = dict[str, Value]
 
 
-def model_fields(job: TrainJob) -> Fields:
+def model_fields(job: LaunchJob) -> Fields:
     """Fields of the configuration that describe the model; PlannerError for one that Megatron's GPT cannot be."""
     model = job.model
     _require_gpt(model)

@@ -1,7 +1,7 @@
 """A training plan in the words of Megatron-Core: fields of its `ModelParallelConfig` and `TransformerConfig`."""
 
 from planner.emit.refusals import raise_first
-from planner.emit.training.job import TrainJob, refuse
+from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
 from planner.kinds.train.decision import StageRun
 
@@ -25,7 +25,7 @@ SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # what Megatron's FSDP sh
 CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
 
 
-def parallel_fields(job: TrainJob) -> Fields:
+def parallel_fields(job: LaunchJob) -> Fields:
     """Degrees, precision and overlap."""
     shape, decision = job.shape, job.decision
     require_schedule(job)
@@ -53,14 +53,14 @@ def parallel_fields(job: TrainJob) -> Fields:
     return fields | recompute_fields(job)
 
 
-def layout(job: TrainJob) -> str:
+def layout(job: LaunchJob) -> str:
     """The pipeline layout: E embedding, t layer, m MTP head, L loss, `|` between stages, equal ones as `()*n`."""
     runs = [(_stage(run, job.heads_for_later_tokens), run.stages) for run in job.decision.stage_runs]
     last = len(runs) - 1
     return "".join(_run(text, count, index == last) for index, (text, count) in enumerate(runs))
 
 
-def recompute_fields(job: TrainJob) -> Fields:
+def recompute_fields(job: LaunchJob) -> Fields:
     """What every stage recomputes; PlannerError where stages differ beyond what one setting says of all."""
     kind = job.common_recompute("Megatron")
     stages = [stage for stage in job.stages if stage.num_layers]
@@ -80,7 +80,7 @@ def recompute_fields(job: TrainJob) -> Fields:
     return {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": most}
 
 
-def require_optimizer(job: TrainJob, launcher: str) -> None:
+def require_optimizer(job: LaunchJob, launcher: str) -> None:
     """Raises PlannerError for optimizers, and shards of them, that neither launcher of Megatron-Core has."""
     raise_first(
         (
@@ -102,7 +102,7 @@ def require_optimizer(job: TrainJob, launcher: str) -> None:
     )
 
 
-def require_schedule(job: TrainJob) -> None:
+def require_schedule(job: LaunchJob) -> None:
     """Raises PlannerError for schedules that Megatron-Core does not run, and for what it cannot combine."""
     decision = job.decision
     if decision.schedule not in SCHEDULES:
@@ -121,12 +121,12 @@ def require_schedule(job: TrainJob) -> None:
     _require_overlaps(job)
 
 
-def environment(job: TrainJob) -> dict[str, str]:
+def environment(job: LaunchJob) -> dict[str, str]:
     """How many queues a device has: one keeps collectives before the kernels beside them, FSDP needs several."""
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if job.decision.zero_stage > 1 else "1"}
 
 
-def _require_overlaps(job: TrainJob) -> None:
+def _require_overlaps(job: LaunchJob) -> None:
     """Raises PlannerError for overlap that Megatron-Core asserts against when it starts."""
     decision, shape = job.decision, job.shape
     names = set(decision.overlap)

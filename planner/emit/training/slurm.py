@@ -1,13 +1,13 @@
 """Training under Slurm: a batch file that starts the Megatron-LM script of the plan on every node, in rank order."""
 
 from planner.emit.shell import comment, required
-from planner.emit.training.job import TrainJob, refuse, training_target
+from planner.emit.training.job import LaunchJob, refuse, training_target
 from planner.emit.training.megatron_lm import NEEDS, script
 
 _BARE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
 
 
-def batch(job: TrainJob) -> str:
+def batch(job: LaunchJob) -> str:
     """Text of the batch file."""
     name = "".join(letter if letter in _BARE else "-" for letter in job.envelope.name).strip("-") or "plan"
     hosts = _hosts(job)
@@ -46,7 +46,7 @@ def _start(hosts: list[str]) -> list[str]:
     ]
 
 
-def _hosts(job: TrainJob) -> list[str]:
+def _hosts(job: LaunchJob) -> list[str]:
     """The names of the nodes in rank order; none where the pool does not name them."""
     pools = job.cluster.problem.cluster.pools
     known = [(pools[place.pool].node_names, place.node) for place in job.nodes]
@@ -57,7 +57,7 @@ def _hosts(job: TrainJob) -> list[str]:
     return names if len(names) == len(known) else []
 
 
-def _files(job: TrainJob) -> dict[str, str]:
+def _files(job: LaunchJob) -> dict[str, str]:
     return {"launch.sh": script(job), "train.sbatch": batch(job)}
 
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from planner.emit.shell import Word, continued, preamble, reference, required, word
-from planner.emit.training.job import TrainJob
+from planner.emit.training.job import LaunchJob
 
 RENDEZVOUS_PORT = 29500  # the default of torchrun
 Flag = tuple[str, tuple[str, ...]]  # its name, and its values; none for a switch
 
 
 def launch_script(
-    job: TrainJob,
+    job: LaunchJob,
     program: Sequence[Word],
     flags: Sequence[Flag],
     notes: Sequence[str] = (),
@@ -40,7 +40,7 @@ def launch_script(
     return "\n".join([*lines, *continued([*rows, '    "$@"'])]) + "\n"
 
 
-def _torchrun(job: TrainJob) -> list[str]:
+def _torchrun(job: LaunchJob) -> list[str]:
     processes = f"--nproc-per-node {job.gpus_per_node}"
     if len(job.nodes) == 1:
         return ["--standalone", processes]

@@ -3,13 +3,13 @@
 import json
 
 from planner.emit.shell import reference
-from planner.emit.training.job import TrainJob, training_target
+from planner.emit.training.job import LaunchJob, training_target
 from planner.emit.training.torch_launch import launch_script
 
 NEEDS = {"TRAIN": "the program that trains, which is given --plan-mesh"}
 
 
-def mesh(job: TrainJob) -> dict[str, object]:
+def mesh(job: LaunchJob) -> dict[str, object]:
     """What torch.distributed.device_mesh.init_device_mesh takes, and what the program must do on it."""
     decision, shape = job.decision, job.shape
     degrees = {"pp": shape.pp, "dp": shape.dp, "cp": shape.cp, "tp": shape.tp}
@@ -43,14 +43,14 @@ def mesh(job: TrainJob) -> dict[str, object]:
     }
 
 
-def _rank(job: TrainJob, stage: int) -> int:
+def _rank(job: LaunchJob, stage: int) -> int:
     """The pipeline rank of a stage: round after round, or there and back for schedules in the shape of a V."""
     chunk, place = divmod(stage, job.shape.pp)
     back = job.decision.schedule in ("zb_v", "dualpipev") and chunk % 2 == 1
     return job.shape.pp - 1 - place if back else place
 
 
-def _files(job: TrainJob) -> dict[str, str]:
+def _files(job: LaunchJob) -> dict[str, str]:
     script = launch_script(job, (reference("TRAIN"),), (("--plan-mesh", ("mesh.json",)),), (), NEEDS)
     return {"launch.sh": script, "mesh.json": json.dumps(mesh(job), indent=1) + "\n"}
 

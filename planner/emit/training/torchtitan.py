@@ -10,7 +10,7 @@ from planner.emit.documents import commented
 from planner.emit.refusals import raise_first
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
-from planner.emit.training.job import PIPELINE_OUTSIDE, TrainJob, refuse, training_target
+from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, training_target
 from planner.emit.training.torch_launch import launch_script
 
 
@@ -79,7 +79,7 @@ def plan():
 '''
 
 
-def module(job: TrainJob) -> str:
+def module(job: LaunchJob) -> str:
     """Text of the configuration module."""
     _require_torchtitan(job)
     require_constant(job, "torchtitan")
@@ -101,7 +101,7 @@ def module(job: TrainJob) -> str:
     )
 
 
-def _training(job: TrainJob) -> dict[str, object]:
+def _training(job: LaunchJob) -> dict[str, object]:
     decision, options = job.decision, job.options
     batch = decision.micro_batch * (decision.num_micro_batches if job.shape.pp > 1 else 1)
     fields: dict[str, object] = {
@@ -116,7 +116,7 @@ def _training(job: TrainJob) -> dict[str, object]:
     return fields
 
 
-def _parallelism(job: TrainJob) -> dict[str, object]:
+def _parallelism(job: LaunchJob) -> dict[str, object]:
     decision, shape = job.decision, job.shape
     shard = job.zero_shards // shape.cp if decision.zero_stage else 1
     fields: dict[str, object] = {
@@ -135,7 +135,7 @@ def _parallelism(job: TrainJob) -> dict[str, object]:
     return fields
 
 
-def _stages(job: TrainJob) -> str:
+def _stages(job: LaunchJob) -> str:
     """The modules of every stage of the pipeline, in the order in which a micro-batch passes them."""
     if job.shape.pp == 1:
         return "None"
@@ -149,7 +149,7 @@ def _stages(job: TrainJob) -> str:
     return "[\n" + "".join(rows) + "]"
 
 
-def _require_torchtitan(job: TrainJob) -> None:
+def _require_torchtitan(job: LaunchJob) -> None:
     """Raises PlannerError for what torchtitan's configuration cannot say."""
     decision, shape, model = job.decision, job.shape, job.model.name
     if model not in MODELS:
@@ -180,7 +180,7 @@ def _lines(fields: dict[str, object]) -> str:
     return "".join(f"            {name}={value!r},\n".replace("'", '"') for name, value in fields.items())
 
 
-def _files(job: TrainJob) -> dict[str, str]:
+def _files(job: LaunchJob) -> dict[str, str]:
     flags = (("--module", ("plan",)), ("--config", ("plan",)))
     notes = ["Run it from the folder that holds plan.py."]
     if job.recomputes("selective"):

@@ -14,7 +14,7 @@ from planner.costs.operators.context import GATHER
 from planner.costs.operators.paged import KV_GATHER
 from planner.errors import PlannerError
 from planner.execute.model.collectives import gathered, spread, summed, summed_both_ways
-from planner.execute.model.groups import RankGroup
+from planner.execute.model.groups import Communicator
 from planner.execute.model.kernels import causal_attention
 from planner.execute.model.layers import NORM_EPSILON, Norm, ShardContext
 from planner.execute.model.recompute import again_if
@@ -133,7 +133,7 @@ class HeadNorm(nn.Module):
         mixer: GroupedQueryAttention,
         heads: int,
         part: tuple[int, int],
-        copies: RankGroup,
+        copies: Communicator,
     ) -> None:
         super().__init__()
         self.tp, self.whole, self.copies = shard.groups.tp, mixer.qk_norm_full, copies
@@ -278,7 +278,7 @@ def _segments(
 
 
 def _context(
-    segment: Segment, new: tuple[Tensor, ...], cp: RankGroup, cache: KvCache | None, layer: int, shard: ShardContext
+    segment: Segment, new: tuple[Tensor, ...], cp: Communicator, cache: KvCache | None, layer: int, shard: ShardContext
 ) -> tuple[Tensor, ...]:
     """All that the segment's queries may look at, in order of position."""
     if cp.size > 1:
@@ -294,7 +294,7 @@ def _context(
         return cache.gathered(layer, segment)
 
 
-def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: RankGroup, shard: ShardContext) -> tuple[Tensor, ...]:
+def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: Communicator, shard: ShardContext) -> tuple[Tensor, ...]:
     """The tensors of all context-parallel ranks, their chunks put in order; each rank has one from either end."""
     if segment.cached_tokens:
         raise PlannerError(
@@ -309,7 +309,7 @@ def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: RankGroup, shard: S
         return tuple(value[order].flatten(0, 1).movedim(0, 2) for value in cut)
 
 
-def _by_context_part(attend: Attend, query: Tensor, keys: tuple[Tensor, ...], cp: RankGroup) -> Tensor:
+def _by_context_part(attend: Attend, query: Tensor, keys: tuple[Tensor, ...], cp: Communicator) -> Tensor:
     """Attention of this rank's queries, which are a chunk from either end, each to all in front of it."""
     if cp.size == 1:
         return attend(query, *keys)

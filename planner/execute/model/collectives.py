@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from planner.execute.model.groups import RankGroup
+from planner.execute.model.groups import Communicator
 
 
 class _Adjoint(torch.autograd.Function):
@@ -32,7 +32,7 @@ class _Adjoint(torch.autograd.Function):
 Map = Callable[..., Tensor]  # of a tensor, a group, and the name of an operator
 
 
-def _linear(value: Tensor, group: RankGroup, name: str, forward: Map, backward: Map) -> Tensor:
+def _linear(value: Tensor, group: Communicator, name: str, forward: Map, backward: Map) -> Tensor:
     """`forward` of the value, whose adjoint is `backward`; both do nothing in a group of one."""
     if group.size == 1:
         return value
@@ -41,59 +41,59 @@ def _linear(value: Tensor, group: RankGroup, name: str, forward: Map, backward: 
     return mapped
 
 
-def _same(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def _same(value: Tensor, group: Communicator, name: str) -> Tensor:
     del group, name
     return value.view_as(value)
 
 
-def _own_rows(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def _own_rows(value: Tensor, group: Communicator, name: str) -> Tensor:
     del name
     return value.chunk(group.size)[group.index]
 
 
-def spread(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def spread(value: Tensor, group: Communicator, name: str) -> Tensor:
     """`value`, which all ranks of the group hold, for per-rank work; the adjoint sums the gradients of the ranks."""
     return _linear(value, group, name, _same, all_reduce)
 
 
-def summed(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def summed(value: Tensor, group: Communicator, name: str) -> Tensor:
     """The sum over the group of per-rank values; the adjoint hands the gradient to each rank."""
     return _linear(value, group, name, all_reduce, _same)
 
 
-def summed_both_ways(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def summed_both_ways(value: Tensor, group: Communicator, name: str) -> Tensor:
     """The sum over the group, used by each rank for its own work; the adjoint sums as well."""
     return _linear(value, group, name, all_reduce, all_reduce)
 
 
-def own_part(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def own_part(value: Tensor, group: Communicator, name: str) -> Tensor:
     """This rank's equal part of the rows of `value`, which all hold; the adjoint gathers the parts."""
     return _linear(value, group, name, _own_rows, all_gather)
 
 
-def joined(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def joined(value: Tensor, group: Communicator, name: str) -> Tensor:
     """The rows of all ranks, in order, for work that all do alike; the adjoint takes this rank's part."""
     return _linear(value, group, name, all_gather, _own_rows)
 
 
-def gathered(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def gathered(value: Tensor, group: Communicator, name: str) -> Tensor:
     """The rows of all ranks, in order, for per-rank work; the adjoint sums over ranks and takes this rank's part."""
     return _linear(value, group, name, all_gather, reduce_scatter)
 
 
-def scattered(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def scattered(value: Tensor, group: Communicator, name: str) -> Tensor:
     """This rank's part of the rows of the sum over the group; the adjoint gathers."""
     return _linear(value, group, name, reduce_scatter, all_gather)
 
 
-def exchanged(value: Tensor, sent: list[int], received: list[int], group: RankGroup, name: str) -> Tensor:
+def exchanged(value: Tensor, sent: list[int], received: list[int], group: Communicator, name: str) -> Tensor:
     """Rows to each rank of the group in turn, as many as `sent` says; the adjoint sends them back."""
     there = partial(all_to_all, sent=sent, received=received)
     back = partial(all_to_all, sent=received, received=sent)
     return _linear(value, group, name, there, back)
 
 
-def all_reduce(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def all_reduce(value: Tensor, group: Communicator, name: str) -> Tensor:
     """The sum over the group."""
     if group.skips(name):
         return value
@@ -102,7 +102,7 @@ def all_reduce(value: Tensor, group: RankGroup, name: str) -> Tensor:
     return result
 
 
-def all_gather(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def all_gather(value: Tensor, group: Communicator, name: str) -> Tensor:
     """The rows of all ranks, in order; every rank has as many."""
     if group.skips(name):
         return value.repeat(group.size, *[1] * (value.dim() - 1))
@@ -111,7 +111,7 @@ def all_gather(value: Tensor, group: RankGroup, name: str) -> Tensor:
     return result
 
 
-def reduce_scatter(value: Tensor, group: RankGroup, name: str) -> Tensor:
+def reduce_scatter(value: Tensor, group: Communicator, name: str) -> Tensor:
     """This rank's part of the rows of the sum; on backends without it an all-reduce of which a part stays."""
     if group.skips(name):
         return _own_rows(value, group, name)
@@ -122,7 +122,7 @@ def reduce_scatter(value: Tensor, group: RankGroup, name: str) -> Tensor:
     return result
 
 
-def all_to_all(value: Tensor, sent: list[int], received: list[int], group: RankGroup, name: str) -> Tensor:
+def all_to_all(value: Tensor, sent: list[int], received: list[int], group: Communicator, name: str) -> Tensor:
     """The rows that the ranks of the group send to this one, in their order."""
     if group.skips(name):
         return value
@@ -131,14 +131,14 @@ def all_to_all(value: Tensor, sent: list[int], received: list[int], group: RankG
     return result
 
 
-def send(value: Tensor, group: RankGroup, to: int, name: str) -> None:
+def send(value: Tensor, group: Communicator, to: int, name: str) -> None:
     """`value` to the member `to` of the group."""
     if group.skips(name):
         return
     dist.send(value.contiguous(), group.ranks[to], group=group.handle)
 
 
-def receive(like: Tensor, group: RankGroup, source: int, name: str) -> Tensor:
+def receive(like: Tensor, group: Communicator, source: int, name: str) -> Tensor:
     """What the member `source` sends; zeros of that shape where it is absent."""
     if group.skips(name):
         return torch.zeros_like(like)

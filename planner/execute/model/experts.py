@@ -19,7 +19,7 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from planner.execute.model.collectives import exchanged, gathered, joined, own_part, scattered, spread, summed
-from planner.execute.model.groups import RankGroup
+from planner.execute.model.groups import Communicator
 from planner.execute.model.layers import DenseFeedForward, Norm, ShardContext, activated
 from planner.execute.model.recompute import again_if, output_dropped
 from planner.execute.model.weights import Piece, part_of
@@ -305,7 +305,7 @@ def _inverse(order: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
 
 
-def _swapped(sent: Tensor, group: RankGroup) -> Tensor:
+def _swapped(sent: Tensor, group: Communicator) -> Tensor:
     """How many rows each rank of the group sends here."""
     received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent, group=group.handle)

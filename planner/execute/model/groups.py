@@ -1,7 +1,7 @@
-"""Groups of ranks of a role on torch.distributed, or the same groups as one rank alone sees them.
+"""Communicators of a role: groups of ranks on torch.distributed, or the same groups as one rank alone sees them.
 
 A rank alone keeps the sizes of its groups; what the absent ranks would send is made up in the right shape
-(`planner.execute.model.collectives`), and each such collective is counted in `RankGroups.skipped`.
+(`planner.execute.model.collectives`), and each such collective is counted in `Communicators.skipped`.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from planner.models.architecture import GroupedQueryAttention
 
 
 @dataclass(frozen=True, slots=True)
-class RankGroup:
+class Communicator:
     """Global ranks that take part in a collective, in order, and the place of this rank among them."""
 
     ranks: tuple[int, ...]
@@ -40,7 +40,7 @@ class RankGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class RankGroups:
+class Communicators:
     """All groups of one rank.
 
     expert: the moe_tp x ep ranks that hold one set of experts. data: ranks with the same dense weights and other
@@ -48,22 +48,22 @@ class RankGroups:
     of one KV head. pipeline: the same place in every stage, in order of stages.
     """
 
-    tp: RankGroup
-    cp: RankGroup
-    expert: RankGroup
-    moe_tp: RankGroup
-    ep: RankGroup
-    data: RankGroup
-    expert_data: RankGroup
-    pipeline: RankGroup
-    kv_replicas: dict[int, RankGroup]
+    tp: Communicator
+    cp: Communicator
+    expert: Communicator
+    moe_tp: Communicator
+    ep: Communicator
+    data: Communicator
+    expert_data: Communicator
+    pipeline: Communicator
+    kv_replicas: dict[int, Communicator]
     skipped: Counter[str]
 
 
 Members = Callable[[RankSpec, RankSpec], bool]
 
 
-def make_groups(role: RoleSpec, rank: int, *, alone: bool = False) -> RankGroups:
+def make_groups(role: RoleSpec, rank: int, *, alone: bool = False) -> Communicators:
     """The groups of rank `rank` of a replica, whose ranks are the processes of the world.
 
     Every process must call this for the same roles in the same order. With `alone` nothing is created and no process
@@ -72,17 +72,17 @@ def make_groups(role: RoleSpec, rank: int, *, alone: bool = False) -> RankGroups
     everyone = list(role.ranks())
     skipped = Counter[str]()
 
-    def made(together: Members) -> RankGroup:
-        own = RankGroup((rank,), 0)
+    def made(together: Members) -> Communicator:
+        own = Communicator((rank,), 0)
         for ranks in _partition(everyone, together):
             handle = None if alone or len(ranks) == 1 else _handle(ranks)
             if rank in ranks:
-                own = RankGroup(ranks, ranks.index(rank), handle, skipped)
+                own = Communicator(ranks, ranks.index(rank), handle, skipped)
         return own
 
     mixers = [layer.mixer for layer in role.arch.layers]
     heads = sorted({mixer.num_kv_heads for mixer in mixers if isinstance(mixer, GroupedQueryAttention)})
-    return RankGroups(
+    return Communicators(
         tp=made(_equal("pp", "dp", "cp")),
         cp=made(_equal("pp", "dp", "tp")),
         expert=made(_experts()),

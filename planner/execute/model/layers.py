@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from planner.execute.model.collectives import joined, spread, summed
-from planner.execute.model.groups import RankGroups
+from planner.execute.model.groups import Communicators
 from planner.execute.model.recompute import again_if
 from planner.execute.model.step import Operators
 from planner.execute.model.weights import Piece, Weights
@@ -25,7 +25,7 @@ class ShardContext:
     """What every module of one rank is built from; `plain` are formats whose matrices run in the working one."""
 
     arch: Architecture
-    groups: RankGroups
+    groups: Communicators
     weights: Weights
     operators: Operators
     fp8: bool  # whether the device multiplies 8-bit floats and they are wanted

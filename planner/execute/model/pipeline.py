@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from planner.execute.model.collectives import receive, send
-from planner.execute.model.groups import RankGroups
+from planner.execute.model.groups import Communicators
 from planner.execute.model.stage import Stage
 from planner.execute.model.step import KvCache, Step
 from planner.execute.shards.spec import RoleSpec
@@ -20,7 +20,7 @@ HANDOVER = "stage_handover"
 class StagePipeline:
     """The chunks of one rank between those of its neighbours."""
 
-    def __init__(self, role: RoleSpec, groups: RankGroups, stages: Sequence[Stage], dtype: torch.dtype) -> None:
+    def __init__(self, role: RoleSpec, groups: Communicators, stages: Sequence[Stage], dtype: torch.dtype) -> None:
         self.stages, self.groups, self.dtype = list(stages), groups, dtype
         self.hidden_size = role.arch.hidden_size
         ranks = enumerate(role.stages_of_pipeline_rank)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from planner.execute.model.attention import GroupedQuery, Latent
 from planner.execute.model.experts import MixtureOfExperts
-from planner.execute.model.groups import RankGroup, RankGroups
+from planner.execute.model.groups import Communicator, Communicators
 from planner.execute.model.layers import DenseBlock, Embedding, Logits, Norm, ShardContext
 from planner.execute.model.recompute import again_if, output_dropped
 from planner.execute.model.step import KvCache, Operators, Step
@@ -76,14 +76,14 @@ class Stage(nn.Module):
         out: Tensor = self.logits(x)
         return out
 
-    def data_group(self, module: nn.Module) -> RankGroup:
+    def data_group(self, module: nn.Module) -> Communicator:
         """The ranks that hold the parameters of this module as well, and see other tokens."""
         groups = self.shard.groups
         return groups.expert_data if getattr(module, "holds_experts", False) else groups.data
 
 
 def build_stage(
-    spec: StageSpec, arch: Architecture, groups: RankGroups, *, device: torch.device, dtype: torch.dtype,
+    spec: StageSpec, arch: Architecture, groups: Communicators, *, device: torch.device, dtype: torch.dtype,
     fp8: bool = False, layouts: Sequence[ExpertLayout] = (), weights: Weights | None = None,
 ) -> Stage:  # fmt: skip
     """The stage with the given weights, or random ones.

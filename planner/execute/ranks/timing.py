@@ -24,7 +24,7 @@ Run = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
+class MeasuredTime:
     """Seconds of one run: the median of the repeats, and the deciles around it."""
 
     median_s: float
@@ -33,10 +33,10 @@ class StepTime:
     graph: bool = False  # replayed from a CUDA graph
 
 
-def summarise(seconds: list[float], *, graph: bool = False) -> StepTime:
+def summarise(seconds: list[float], *, graph: bool = False) -> MeasuredTime:
     """Median and deciles of measured runs."""
     p10, median, p90 = (float(value) for value in np.quantile(seconds, (0.1, 0.5, 0.9)))
-    return StepTime(median, p10, p90, graph)
+    return MeasuredTime(median, p10, p90, graph)
 
 
 class Clock:
@@ -48,7 +48,7 @@ class Clock:
     def __init__(self, budget_s: float, together: bool) -> None:
         self._budget_s, self._together = budget_s, together
 
-    def time(self, run: Run, *, graph: bool = False) -> StepTime:
+    def time(self, run: Run, *, graph: bool = False) -> MeasuredTime:
         """The time of `run`; with `graph` as a replayed CUDA graph where the device has them."""
         del graph
         for _ in range(_WARM_UPS):
@@ -81,7 +81,7 @@ class CudaClock(Clock):
         l2_bytes = getattr(properties, "L2_cache_size", 0) or _DEFAULT_L2_BYTES
         self._flush = torch.empty(2 * l2_bytes, dtype=torch.int8, device="cuda")
 
-    def time(self, run: Run, *, graph: bool = False) -> StepTime:
+    def time(self, run: Run, *, graph: bool = False) -> MeasuredTime:
         self._warm_up(run)
         first = self._once(run)
         if not graph and (first > SHORT_S or self._together):

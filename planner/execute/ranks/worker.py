@@ -15,7 +15,7 @@ from planner.costs.operators.recompute import SUFFIX
 from planner.documents.files import write_text_atomic
 from planner.execute.judge.predict import BACKWARD, context_tokens
 from planner.execute.judge.verdict import Measured, base_name
-from planner.execute.model.groups import RankGroups
+from planner.execute.model.groups import Communicators
 from planner.execute.model.stage import Stage
 from planner.execute.model.step import Segment, Step, context_part
 from planner.execute.ranks.recorder import EnteredOperators, Recorder, operator_seconds
@@ -33,7 +33,7 @@ class RankWorker:
 
     role: RoleSpec
     spec: RankSpec
-    groups: RankGroups
+    groups: Communicators
     stages: list[Stage]
     device: torch.device
     dtype: torch.dtype

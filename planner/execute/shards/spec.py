@@ -20,7 +20,7 @@ _V_SHAPED = ("zb_v", "dualpipev")
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
+class StageRecompute:
     """What a stage computes again in the backward pass: its first layers whole, or modules of every layer."""
 
     num_layers: int = 0
@@ -36,7 +36,7 @@ class StageSpec:
     num_layers: int
     embeds: bool
     yields_logits: bool
-    recompute: Recompute = Recompute()
+    recompute: StageRecompute = StageRecompute()
 
     @property
     def layers(self) -> range:
@@ -284,9 +284,9 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
     return tuple(stages[index] for index in sorted(index for indices in own_ranks for index in indices))
 
 
-def _recompute(run: Mapping[str, Any]) -> Recompute:
+def _recompute(run: Mapping[str, Any]) -> StageRecompute:
     told = run.get("recompute") or {}
-    return Recompute(int(told.get("num_layers", 0)), tuple(told.get("modules", ())))
+    return StageRecompute(int(told.get("num_layers", 0)), tuple(told.get("modules", ())))
 
 
 def _stages_of_pipeline_rank(shape: Parallelism, schedule: str, where: str) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from planner.costs.training.config import Recompute, TrainingConfig, machine_of
+from planner.costs.training.config import RecomputeConfig, TrainingConfig, machine_of
 from planner.costs.training.memory import RankMemory, activations_bytes, chunks_in_flight
 from planner.costs.training.memory import memory as training_memory
 from planner.costs.training.parameters import rank_parameters, state_bytes
@@ -216,7 +216,7 @@ def _trainers(
         most = pool.num_gpus // gpus
         granularities: tuple[Recomputed, ...] = ("none", "full")
         for recomputed in granularities:
-            config = replace(base, recompute=Recompute(granularity=recomputed))
+            config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
             least = _least_dp(config, inner, most, room)
             if least < NEVER_FITS:
                 option = _with_helpers(_option(config, inner, pool, least, most, recomputed), helpers, pool)

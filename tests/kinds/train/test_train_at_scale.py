@@ -10,7 +10,7 @@ from planner.kinds.train.checkpointing import Reliability
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.whole_run.at_scale import check_checkpoints, surroundings_of, with_checkpoints
 from planner.plan.schema import Envelope
-from planner.reliability.faults import Fleet
+from planner.reliability.faults import JobMachines
 from planner.reliability.of_plan import facts_of, job_of_plan, running_of, state_of
 from planner.reliability.replan import replan
 
@@ -106,7 +106,7 @@ def test_an_interval_shorter_than_the_way_to_the_store_is_found() -> None:
 def test_copies_of_a_shard_survive_losses_that_they_reach_beyond(
     zero: dict[str, Any], copies: int, node: float, rack: float
 ) -> None:
-    state = state_of(facts_of(*_plan(**zero)), Fleet(16384, 8, 2))
+    state = state_of(facts_of(*_plan(**zero)), JobMachines(16384, 8, 2))
     assert (state.copies, state.node_loss_kept, state.rack_loss_kept) == (copies, node, rack)
 
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_holds_fourteen_bytes_a_parameter() -> None:
     envelope, decision = _plan(STORE)
     job = job_of_plan(envelope, decision, surroundings_of(Reliability(remote_write_bytes_per_s=5e11)))
     assert job.state.total_bytes == pytest.approx(14 * 405.85e9, rel=1e-3)
-    assert job.fleet == Fleet(16384, 8, 1)
+    assert job.fleet == JobMachines(16384, 8, 1)
 
 
 def test_a_lost_node_takes_one_cell_of_the_plan() -> None:

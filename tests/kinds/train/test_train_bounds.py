@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from train_problems import job, problem, recomputations
 
-from planner.costs.training.config import Recompute, Schedule
+from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
 from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, stage_costs
 from planner.kinds.train.search.bounds import Floor, floor_s
@@ -24,7 +24,7 @@ TABLE = CostTable(SMALL, ShardShape(2, 1, 1, 1, 1))
 def _choice(
     pp: int, dp: int, *, zero: int = 1, schedule: Schedule = "1f1b", mode: RecomputeMode | None = None, full: int = 0
 ) -> PlanChoice:
-    plain = TABLE.mode(Recompute())
+    plain = TABLE.mode(RecomputeConfig())
     sharing = sharing_of(TABLE, dp, zero, frozenset())
     return PlanChoice(TABLE, sharing, pp, dp, schedule, 1, zero, frozenset(), mode or plain, full)
 
@@ -41,7 +41,7 @@ def _cuts(layers: int, stages: int) -> Iterator[tuple[int, ...]]:
 @pytest.mark.parametrize("pp", [1, 2, 3, 4])
 @pytest.mark.parametrize("again", ["nothing", "all", "two layers of a stage"])
 def test_the_slowest_rank_of_the_best_layout_takes_no_less_than_its_floor_and_little_more(pp: int, again: str) -> None:
-    mode = TABLE.mode(Recompute("full")) if again == "all" else None
+    mode = TABLE.mode(RecomputeConfig("full")) if again == "all" else None
     full = 2 if again.startswith("two") else 0
     choice = _choice(pp, 1, mode=mode, full=full)
     cuts = [(9,)] if pp == 1 else [cut for cut in _cuts(9, pp) if min(cut) >= full]

@@ -10,7 +10,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.rates.overlap import slowed_by_exchange
-from planner.costs.training.config import Recompute, Schedule, TrainingConfig
+from planner.costs.training.config import RecomputeConfig, Schedule, TrainingConfig
 from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
 from planner.kinds.train.evaluation.layout import (
     Counts,
@@ -82,7 +82,7 @@ class Strategy:
     tp: int
     dp: int
     zero_stage: int
-    recompute: Recompute
+    recompute: RecomputeConfig
 
 
 @dataclass(frozen=True, slots=True, eq=False)

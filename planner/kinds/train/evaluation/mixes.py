@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
-from planner.costs.training.config import ContextParallel, Recompute
+from planner.costs.training.config import ContextParallel, RecomputeConfig
 from planner.costs.training.sizes import scatter
 from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
@@ -197,5 +197,5 @@ def _first_choice(space: LayerwiseSpace, first: Strategy) -> PlanChoice:
     """The strategy of the first layer as if all layers had it, without recomputation."""
     table = space.table(first.tp)
     sharing = space.sharing(first.tp, first.zero_stage)
-    mode = table.mode(Recompute())
+    mode = table.mode(RecomputeConfig())
     return PlanChoice(table, sharing, space.pp, first.dp, "1f1b", 1, first.zero_stage, frozenset(), mode)

@@ -32,7 +32,7 @@ from planner.kinds.train.evaluation.layout import Counts
 from planner.kinds.train.pools.links import crossing_s
 from planner.kinds.train.pools.speeds import Speeds, pool_floor
 from planner.kinds.train.search.bounds import Floor, exchanging_s, once_s
-from planner.kinds.train.search.search import Candidate
+from planner.kinds.train.search.search import JobCandidate
 from planner.kinds.train.space.tables import RecomputeMode
 from planner.solvers.schedules.even_finish import Machines, share_tasks
 
@@ -43,7 +43,7 @@ def _own_modes(parts: Sequence[PlanChoice], mode: RecomputeMode | None) -> list[
 
 
 @dataclass(frozen=True)
-class StagesAcross(Candidate):
+class StagesAcross(JobCandidate):
     """One pipeline: `ranks` of it on each pool, in its order. Every part is priced as if all ranks were on its pool."""
 
     ranks: tuple[int, ...]
@@ -128,7 +128,7 @@ class StagesAcross(Candidate):
 
 
 @dataclass(frozen=True)
-class ReplicasAcross(Candidate):
+class ReplicasAcross(JobCandidate):
     """Replicas: every part has its own data-parallel ranks, of which each does the same share of the batch."""
 
     @property

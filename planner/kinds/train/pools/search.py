@@ -19,7 +19,7 @@ from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.pools.speeds import Speeds
 from planner.kinds.train.search.bounds import Floor
-from planner.kinds.train.search.search import Candidate, PlanSearch
+from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.space import (
     ShardShape,
@@ -119,7 +119,7 @@ class StagesSearch(PoolsSearch):
                 children_N[rows[(nodes.pp_N[rows] == pp) & (nodes.dp_N[rows] == dp)]] = number
         return seconds_N, children_N
 
-    def candidates(self, node: int) -> Iterator[Candidate]:
+    def candidates(self, node: int) -> Iterator[JobCandidate]:
         shape, pp, dp, ranks = self.nodes.node(node)
         tables, batches = self.tables(shape), self.job.options.global_batch // (dp * shape.micro_batch)
         for (stage, shards), offload in product(shardings(self.job, shape, dp), offloads(self.job)):
@@ -180,7 +180,7 @@ class ReplicasSearch(PoolsSearch):
             if _can_share(batches, taken, pp if schedule == "interleaved" else 1):
                 yield schedule, vpp
 
-    def candidates(self, node: int) -> Iterator[Candidate]:
+    def candidates(self, node: int) -> Iterator[JobCandidate]:
         shape, pp, dp, taken = self.nodes.node(node)
         tables, batches = self.tables(shape), self.job.options.global_batch // shape.micro_batch
         for stage, offload in product(self._stages(), offloads(self.job)):

@@ -8,7 +8,7 @@ from planner.errors import PlannerError
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.search import ReplicasSearch, StagesSearch, merged_axes
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.search.search import PlanSearch, SearchResult, Tally, prove
+from planner.kinds.train.search.search import CandidateTally, PlanSearch, SearchResult, prove
 from planner.progress import Limits
 
 MOST_JOINED = 3
@@ -42,7 +42,7 @@ def merged(results: Sequence[SearchResult]) -> SearchResult:
     values = [(result.value, index) for index, result in enumerate(results) if result.value is not None]
     best = results[min(values)[1]] if values else max(results, key=lambda result: result.tally.candidates)
     others = [result.second if result is best else result.best for result in results]
-    tally = Tally()
+    tally = CandidateTally()
     for result in results:
         tally.add(result.tally)
     needed = [result.needed_bytes for result in results if result.needed_bytes]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from planner.costs.training.config import Recompute as Recomputed
+from planner.costs.training.config import RecomputeConfig
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Strategy, evaluate
@@ -74,7 +74,7 @@ def _mixed(job: TrainJob, decision: TrainDecision, counts: tuple[int, ...]) -> E
         job, degrees.pp, degrees.cp, _shape(decision).context, ranks, decision.micro_batch * degrees.dp
     )
     strategies = [
-        Strategy(run.tp, run.dp, run.zero_stage, Recomputed(run.recompute, run.modules))
+        Strategy(run.tp, run.dp, run.zero_stage, RecomputeConfig(run.recompute, run.modules))
         for run in decision.layer_runs
         for _ in range(run.layers)
     ]
@@ -118,13 +118,13 @@ def _mode(table: CostTable, decision: TrainDecision) -> tuple[RecomputeMode, int
         return "stages that recompute differently"
     recompute = runs[0].recompute
     if recompute.granularity != "full":
-        return table.mode(Recomputed(recompute.granularity, recompute.modules)), 0
+        return table.mode(RecomputeConfig(recompute.granularity, recompute.modules)), 0
     if all(run.recompute.num_layers == run.num_layers for run in runs):
-        return table.mode(Recomputed("full")), 0
+        return table.mode(RecomputeConfig("full")), 0
     most = max(run.recompute.num_layers for run in runs)
     if any(run.recompute.num_layers != min(most, run.num_layers) for run in runs):
         return "stages that recompute differently"
-    return table.mode(Recomputed()), most
+    return table.mode(RecomputeConfig()), most
 
 
 def _kind(run: StageRun) -> tuple[str, tuple[str, ...]]:

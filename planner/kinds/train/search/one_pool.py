@@ -10,7 +10,7 @@ from planner.arrays import Floats
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, lay_out, room_of
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.bounds import Floor, floor_s
-from planner.kinds.train.search.search import Candidate, PlanSearch
+from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.space import (
     LAUNCHABLE,
@@ -27,7 +27,7 @@ from planner.progress import Limits
 
 
 @dataclass(frozen=True)
-class OnePool(Candidate):
+class OnePool(JobCandidate):
     """A job on one pool; `floor` is of its plain passes, nothing computed again."""
 
     floor: Floor
@@ -86,7 +86,7 @@ class OnePoolSearch(PlanSearch):
         paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
         return Floor(table, pp, further_heads=False, paired=paired).slowest_s
 
-    def candidates(self, node: int) -> Iterator[Candidate]:
+    def candidates(self, node: int) -> Iterator[JobCandidate]:
         space = self.space
         (table,), pp, dp = self.tables(space.shape(node)), int(space.pp[node]), int(space.dp[node])
         floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}

@@ -32,7 +32,7 @@ DOMINATED = "no better anywhere than another of its kind"
 
 
 @dataclass(slots=True)
-class Tally:
+class CandidateTally:
     """What became of the candidates: a candidate is a combination of all axes but recomputation and layout."""
 
     candidates: int = 0
@@ -46,7 +46,7 @@ class Tally:
         if number:
             self.bounded[reason] += number
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "CandidateTally") -> None:
         """The candidates of another search as well."""
         self.candidates += other.candidates
         self.unfit += other.unfit
@@ -63,7 +63,7 @@ class SearchResult:
     value: float | None
     bound: float
     second: Evaluation | None
-    tally: Tally
+    tally: CandidateTally
     space: Space
     stop_reason: str
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
@@ -72,7 +72,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class Candidate(ABC):
+class JobCandidate(ABC):
     """A job of level 2, under one recomputation: everything but its layout. One part for each pool that it runs on."""
 
     parts: tuple[PlanChoice, ...]
@@ -94,7 +94,7 @@ class Candidate(ABC):
     def priced(self) -> Evaluation | None:
         """The job laid out and simulated; None where its layers do not fit."""
 
-    def under(self, mode: RecomputeMode, full_layers: int) -> "Candidate":
+    def under(self, mode: RecomputeMode, full_layers: int) -> "JobCandidate":
         """The job with another recomputation."""
         parts = tuple(
             replace(part, mode=part.table.mode(mode.recompute), full_layers=full_layers) for part in self.parts
@@ -106,7 +106,7 @@ class Candidate(ABC):
 class Leaf:
     """A candidate at one of its ways to recompute; `place` counts through them, -1 before the first."""
 
-    candidate: Candidate
+    candidate: JobCandidate
     place: int
 
     @property
@@ -126,7 +126,7 @@ class PlanSearch(BestFirst[Leaf]):
         super().__init__(value, MARGIN)
         self.jobs, self.job, self.limits = tuple(jobs), job, limits
         self.chunks = axis_values(job)["vpp"]
-        self.tally = Tally()
+        self.tally = CandidateTally()
         self.tables_of_shape: dict[ShardShape, tuple[CostTable, ...]] = {}
         self.ways: dict[tuple[ShardShape, int, int], Ways] = {}
         self.best: Evaluation | None = None
@@ -139,7 +139,7 @@ class PlanSearch(BestFirst[Leaf]):
         """Level 1, its bounds set."""
 
     @abstractmethod
-    def candidates(self, node: int) -> Iterator[Candidate]:
+    def candidates(self, node: int) -> Iterator[JobCandidate]:
         """Level 2 of a node."""
 
     def set_children(self, bound_N: Floats, children_N: Ints, kept_N: Bools | None = None) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.activations import LayerActivations, layer_activations
-from planner.costs.training.config import Recompute, Shard, TrainingConfig
+from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, Part, end_cost, layer_cost
 from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
 from planner.costs.training.parameters import (
@@ -47,7 +47,7 @@ class ModelEnd:
 class RecomputeMode:
     """A choice of what is computed again, with what it adds to a layer of each kind and what it leaves of its bytes."""
 
-    recompute: Recompute  # `full` with num_layers 0: every layer
+    recompute: RecomputeConfig  # `full` with num_layers 0: every layer
     extra_s: tuple[float, ...]  # [K] of a layer computed again
     held_bytes: tuple[float, ...]  # [K] of such a layer
 
@@ -202,7 +202,7 @@ class CostTable:
                 best.append(mode)
         return tuple(best)
 
-    def mode(self, recompute: Recompute) -> RecomputeMode:
+    def mode(self, recompute: RecomputeConfig) -> RecomputeMode:
         """What a choice of what is computed again adds to each kind of layer, and leaves of its bytes."""
         kinds = range(len(self.job.kinds))
         if recompute.granularity == "full":
@@ -217,8 +217,8 @@ class CostTable:
         names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.activations)]
         names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
         sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
-        some = [self.mode(Recompute("selective", chosen)) for chosen in sets]
-        return [self.mode(Recompute()), *some, self.mode(Recompute("full"))]
+        some = [self.mode(RecomputeConfig("selective", chosen)) for chosen in sets]
+        return [self.mode(RecomputeConfig()), *some, self.mode(RecomputeConfig("full"))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,7 +241,7 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     ranks = stages / stages_of_rank
     ways = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
     if "full" in allowed:
-        none = table.mode(Recompute())
+        none = table.mode(RecomputeConfig())
         each = float(table.pass_K3[:, 0].max()) * stages_of_rank
         ways += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
     ways.sort(key=lambda row: (row[0], row[2]))

@@ -15,7 +15,7 @@ from typing import get_args
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.training.config import Recompute
+from planner.costs.training.config import RecomputeConfig
 from planner.errors import PlannerError
 from planner.kinds.train.decision import Module
 from planner.kinds.train.evaluation.evaluate import (
@@ -215,7 +215,7 @@ def _seconds(table: CostTable, sets: Sequence[tuple[int, Names, int]]) -> float:
 
 def _stages(plan: Evaluation, table: CostTable, again_R: Floats) -> tuple[PlanChoice, StageCosts]:
     """What stages take at one size, recomputation spread over the stages of a rank by their layers."""
-    choice = replace(plan.choice, table=table, mode=table.mode(Recompute()), full_layers=0)
+    choice = replace(plan.choice, table=table, mode=table.mode(RecomputeConfig()), full_layers=0)
     plain = stage_costs(choice, plan.counts_S)
     pass_S3, counts_S = plain.pass_S3.copy(), np.array(plan.counts_S, np.float64)
     for again_s, stages in zip(again_R, choice.pipe.stages_of_rank, strict=True):
