@@ -1,4 +1,4 @@
-"""Agentic RL plans by brute force: every plan in turn, rollouts played step by step, iterations played one by one."""
+"""Agentic RL plans by brute force: every plan in turn, rollouts simulated step by step, iterations one by one."""
 
 import math
 from collections.abc import Iterator
@@ -10,19 +10,19 @@ from rollout_oracle import NaiveRollout
 Json = dict[str, Any]
 
 
-def rollout_end(problem: Json, plan: Json, at: int) -> float:
+def rollout_end(problem: Json, plan: Json, batch: int) -> float:
     """When the rollout of a batch ends; infinite where a trajectory does not fit a worker it may start on."""
-    given = problem["workload"]["batches"][at]["trajectories"]
-    trajectories = [_with_predictions(one) for one in given]
+    given = problem["workload"]["batches"][batch]["trajectories"]
+    trajectories = [_with_predictions(trajectory) for trajectory in given]
     curves = [
         problem["cost"]["gen"][group["pool"]][str(group["tp"])]
         for group in plan["gen"]
         for _ in range(group["replicas"])
     ]
-    order = sorted(range(len(given)), key=lambda one: -trajectories[one]["predicted"][0])
+    order = sorted(range(len(given)), key=lambda index: -trajectories[index]["predicted"][0])
     if plan["dispatch"] == "assigned":
-        places = plan["assignment"][at]
-        queues = [[one for one in order if places[one] == worker] for worker in range(len(curves))]
+        places = plan["assignment"][batch]
+        queues = [[index for index in order if places[index] == worker] for worker in range(len(curves))]
     else:
         queues = [order if plan["dispatch"] == "predicted_longest_first" else list(range(len(given)))]
     workers: list[Json] = [
@@ -40,14 +40,14 @@ def rollout_end(problem: Json, plan: Json, at: int) -> float:
     naive = NaiveRollout(workers, trajectories, queues, policy)
     for worker in workers:
         starting = queues[worker["queue"]]
-        if any(naive.need(one) > worker["curve"]["kv_tokens"] for one in starting):
+        if any(naive.need(index) > worker["curve"]["kv_tokens"] for index in starting):
             return math.inf
     return naive.run()
 
 
-def _with_predictions(one: Json) -> Json:
-    left = [sum(turn[0] for turn in one["turns"][at:]) for at in range(len(one["turns"]))]
-    return {**one, "predicted": one.get("predicted", left)}
+def _with_predictions(trajectory: Json) -> Json:
+    left = [sum(turn[0] for turn in trajectory["turns"][index:]) for index in range(len(trajectory["turns"]))]
+    return {**trajectory, "predicted": trajectory.get("predicted", left)}
 
 
 def _curve(curve: Json) -> Json:
@@ -61,27 +61,29 @@ def _curve(curve: Json) -> Json:
     }
 
 
-def tokens(problem: Json, at: int) -> int:
+def tokens(problem: Json, batch: int) -> int:
     """Tokens of a batch, observations after the last turn left out."""
     return sum(
-        one["prompt"] + sum(turn[0] for turn in one["turns"]) + sum(turn[2] for turn in one["turns"][:-1])
-        for one in problem["workload"]["batches"][at]["trajectories"]
+        trajectory["prompt"]
+        + sum(turn[0] for turn in trajectory["turns"])
+        + sum(turn[2] for turn in trajectory["turns"][:-1])
+        for trajectory in problem["workload"]["batches"][batch]["trajectories"]
     )
 
 
-def training_time(problem: Json, plan: Json, at: int) -> float:
+def training_time(problem: Json, plan: Json, batch: int) -> float:
     """K minibatches of equal tokens."""
     train, parts = plan["train"], problem["workload"]["minibatches"]
     cost = problem["cost"]["train"][train["pool"]]
-    (curve,) = (one for one in cost["curves"] if (one["tp"], one["pp"]) == (train["tp"], train["pp"]))
-    each = tokens(problem, at) / parts / train["dp"]
+    (curve,) = (curve for curve in cost["curves"] if (curve["tp"], curve["pp"]) == (train["tp"], train["pp"]))
+    each = tokens(problem, batch) / parts / train["dp"]
     micro = max(1, math.ceil(each / cost["micro_tokens"]))
     bubble = (micro + train["pp"] - 1) / micro
     return float(parts * (each * (1 / curve["fwd_tok_s"] + 1 / curve["train_tok_s"]) * bubble + cost["opt_fixed_s"]))
 
 
 def long_run(generation: list[float], training: list[float], handover: float, staleness: int) -> float:
-    """Mean iteration of very many, played one by one; the transient is over after the first half."""
+    """Mean iteration of very many, simulated one by one; the transient is over after the first half."""
     generated = 0.0
     trained: list[float] = []
     periods = 400
@@ -111,9 +113,9 @@ def objective(problem: Json, plan: Json, ends: list[float]) -> float:
         used[train["pool"]] = used.get(train["pool"], 0) + count
     cost = problem["cost"]["train"][train["pool"]]
     shard = train["tp"] * train["pp"]
-    held = cost["static_gb"] / shard + cost["opt_gb"] / (shard * train["dp"])
+    state_gb = cost["static_gb"] / shard + cost["opt_gb"] / (shard * train["dp"])
     size = len(problem["workload"]["batches"][0]["trajectories"])
-    fits = held + cost["act_gb"] / train["tp"] <= 80 * cost["mem_util"] and all(
+    fits = state_gb + cost["act_gb"] / train["tp"] <= 80 * cost["mem_util"] and all(
         number <= gpus[name] for name, number in used.items()
     )
     if not fits or train["dp"] > size // problem["workload"]["minibatches"] or math.isinf(max(ends)):
@@ -121,9 +123,9 @@ def objective(problem: Json, plan: Json, ends: list[float]) -> float:
     wsync, switch = problem["cost"]["wsync"], problem["cost"]["switch"]
     apart = any(name != train["pool"] for name in generating)
     handover = wsync["base_s"] + wsync["model_gb"] / wsync["cross_gbs" if apart else "intra_gbs"]
-    turns = switch["base_s"] + held / switch["offload_gbs"]
+    turns = switch["base_s"] + state_gb / switch["offload_gbs"]
     handover = {"colocated": turns, "hybrid": handover + turns}.get(plan["placement"], handover)
-    trained = [training_time(problem, plan, at) for at in range(len(ends))]
+    trained = [training_time(problem, plan, batch) for batch in range(len(ends))]
     if plan["staleness"] == 0:
         time = float(sum(ends) + sum(trained)) / len(ends) + handover
     else:
@@ -147,7 +149,10 @@ def rollout_plans(problem: Json) -> Iterator[Json]:
                     {"pool": pool, "tp": tp, "replicas": count}
                     for (pool, tp), count in zip(chosen, counts, strict=True)
                 ]
-                used = {pool: sum(one["tp"] * one["replicas"] for one in gen if one["pool"] == pool) for pool in gpus}
+                used = {
+                    pool: sum(group["tp"] * group["replicas"] for group in gen if group["pool"] == pool)
+                    for pool in gpus
+                }
                 if all(used[pool] <= gpus[pool] for pool in gpus):
                     for dispatch, priority, threshold in policies:
                         yield {"gen": gen, "dispatch": dispatch, "priority": priority, "move_threshold": threshold}
@@ -157,14 +162,14 @@ def best_ends(problem: Json, plan: Json) -> list[float]:
     """When the rollouts end, under the best assignment where the dispatch is one."""
     batches = range(len(problem["workload"]["batches"]))
     if plan["dispatch"] != "assigned":
-        return [rollout_end(problem, plan, at) for at in batches]
+        return [rollout_end(problem, plan, batch) for batch in batches]
     workers = sum(group["replicas"] for group in plan["gen"])
-    found = []
-    for at in batches:
-        count = len(problem["workload"]["batches"][at]["trajectories"])
+    ends = []
+    for batch in batches:
+        count = len(problem["workload"]["batches"][batch]["trajectories"])
         every = product(range(workers), repeat=count)
-        found.append(min(rollout_end(problem, {**plan, "assignment": {at: places}}, at) for places in every))
-    return found
+        ends.append(min(rollout_end(problem, {**plan, "assignment": {batch: places}}, batch) for places in every))
+    return ends
 
 
 def optimum(problem: Json) -> float:

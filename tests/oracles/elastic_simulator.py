@@ -29,7 +29,7 @@ class Step:
 
 
 class ElasticSimulator(StepSimulator):
-    """Plays an elastic fleet."""
+    """Simulates an elastic fleet."""
 
     def __init__(self, fleet: Fleet, requests: Requests, draw: Callable[[int, int, int], float]) -> None:
         super().__init__(fleet, requests, draw)
@@ -92,29 +92,29 @@ class ElasticSimulator(StepSimulator):
         return {i for step in self.steps for i in step.instances}
 
     def idle(self) -> set[int]:
-        held = {i for instances, _ in self.groups() for i in instances}
-        return {e.id for e in self.engines} - held - self.busy()
+        decoding = {i for instances, _ in self.groups() for i in instances}
+        return {e.id for e in self.engines} - decoding - self.busy()
 
     def groups(self) -> list[tuple[frozenset[int], list[Request]]]:
         """Requests that share instances, directly or by others, with all their instances; by the first of those."""
-        found: list[tuple[frozenset[int], list[Request]]] = []
+        groups: list[tuple[frozenset[int], list[Request]]] = []
         for r in self.decoding:
             instances, requests = frozenset(self.kept[r]), [r]
-            for group in [group for group in found if group[0] & instances]:
-                found.remove(group)
+            for group in [group for group in groups if group[0] & instances]:
+                groups.remove(group)
                 instances, requests = instances | group[0], group[1] + requests
-            found.append((instances, sorted(requests, key=lambda r: r.id)))
-        return sorted(found, key=lambda group: min(group[0]))
+            groups.append((instances, sorted(requests, key=lambda r: r.id)))
+        return sorted(groups, key=lambda group: min(group[0]))
 
     def roomiest(self, instances: set[int] | frozenset[int]) -> list[int]:
         return sorted(instances, key=lambda i: (-self.engines[i].free, i))
 
     def reserve(self, r: Request, i: int, blocks: int) -> None:
-        mine = self.kept.setdefault(r, {})
-        mine[i] = mine.get(i, 0) + blocks
+        blocks_of = self.kept.setdefault(r, {})
+        blocks_of[i] = blocks_of.get(i, 0) + blocks
         self.engines[i].free -= blocks
-        if mine[i] == 0:
-            del mine[i]
+        if blocks_of[i] == 0:
+            del blocks_of[i]
         whole = self.rules.kv_tokens // self.fleet.block_tokens
         self.engines[i].peak = max(self.engines[i].peak, whole - self.engines[i].free)
 
@@ -132,9 +132,9 @@ class ElasticSimulator(StepSimulator):
                 batches = ((len(order), len(instances)),)
             first = 0
             for end, k in batches:
-                mine = self.roomiest(instances)[:k]
-                instances = instances - set(mine)
-                self.start_prefill(order[first:end], mine)
+                members = self.roomiest(instances)[:k]
+                instances = instances - set(members)
+                self.start_prefill(order[first:end], members)
                 first = end
             if not instances:
                 return
@@ -142,14 +142,14 @@ class ElasticSimulator(StepSimulator):
     def taken(self, instances: set[int]) -> list[Request]:
         room = sum(self.engines[i].free for i in instances)
         tokens = self.rules.token_budget * len(instances)
-        found: list[Request] = []
+        batch: list[Request] = []
         for r in self.waiting[:MOST_JOBS] if instances else []:
-            if self.whole(r) > room or (found and r.input > tokens):
+            if self.whole(r) > room or (batch and r.input > tokens):
                 break
             room -= self.whole(r)
             tokens -= r.input
-            found.append(r)
-        return found
+            batch.append(r)
+        return batch
 
     def chosen(self) -> set[int]:
         chosen = self.idle()
@@ -206,26 +206,26 @@ class ElasticSimulator(StepSimulator):
     def fits(self, order: list[Request], batches: Batches, instances: set[int]) -> bool:
         first = 0
         for end, k in batches:
-            mine = self.roomiest(instances)[:k]
-            if sum(self.whole(r) for r in order[first:end]) > sum(self.engines[i].free for i in mine):
+            members = self.roomiest(instances)[:k]
+            if sum(self.whole(r) for r in order[first:end]) > sum(self.engines[i].free for i in members):
                 return False
-            instances, first = instances - set(mine), end
+            instances, first = instances - set(members), end
         return True
 
     def start_prefill(self, requests: list[Request], instances: list[int]) -> None:
         blocks = sum(self.whole(r) for r in requests)
         few = [instances[: k + 1] for k in range(len(instances))]  # of most room
-        stays = next(mine for mine in few if sum(self.engines[i].free for i in mine) >= blocks)
+        stays = next(subset for subset in few if sum(self.engines[i].free for i in subset) >= blocks)
         for r in requests:
             r.state, r.started_s = "prefilling", self.now
             r.entry, r.home = self.engines[min(instances)], self.engines[self.roomiest(set(stays))[0]]
             self.degree[r.id] = len(instances)
             left = self.whole(r)
             for i in self.roomiest(set(stays)):
-                mine = min(left, self.engines[i].free)
-                if mine > 0:
-                    self.reserve(r, i, mine)
-                    left -= mine
+                share = min(left, self.engines[i].free)
+                if share > 0:
+                    self.reserve(r, i, share)
+                    left -= share
         k, tokens = len(instances), sum(r.input for r in requests)
         pairs = sum(r.input * (r.input + 1) / 2 for r in requests)
         grid = self.rules.grid

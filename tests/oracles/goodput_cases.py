@@ -1,4 +1,4 @@
-"""Random small fleets, draws and limits: what the optimistic model is held against simulation on."""
+"""Random small fleets, draws and limits: what the optimistic model is compared with simulation on."""
 
 import math
 from collections.abc import Callable
@@ -79,14 +79,14 @@ LIMIT = st.sampled_from([None, 0.5, 2.0, 6.0, 20.0])
 
 @st.composite
 def limits(chosen: Draw) -> SloSpec:
-    found: dict[str, object] = {}
+    bounds: dict[str, object] = {}
     for name, factor in (("ttft", 1.0), ("tpot", 0.3), ("latency", 3.0)):
         bound = chosen(LIMIT)
         if bound is not None:
             statistic = chosen(st.sampled_from(["mean_s", "p50_s", "p90_s"]))
-            found[name] = {statistic: bound * factor}
-    found.setdefault("latency", {"p90_s": 15.0})
-    return SloSpec.model_validate(found | {"attainment": chosen(st.sampled_from([None, 0.6, 0.9]))})
+            bounds[name] = {statistic: bound * factor}
+    bounds.setdefault("latency", {"p90_s": 15.0})
+    return SloSpec.model_validate(bounds | {"attainment": chosen(st.sampled_from([None, 0.6, 0.9]))})
 
 
 @st.composite
@@ -102,9 +102,9 @@ def mixed_fleets(chosen: Draw) -> Fleet:
     """Fleets of which two workloads share all instances, or some of them."""
     fleet: Fleet = chosen(fleets())
     both = chosen(st.booleans())
-    numbered = tuple(replace(one, model=0 if both else at) for at, one in enumerate(fleet.instances))
-    first = [one.model for one in numbered if one.role != "decode"]
-    last = [one.model for one in numbered if one.role == "decode"]
+    numbered = tuple(replace(instance, model=0 if both else index) for index, instance in enumerate(fleet.instances))
+    first = [instance.model for instance in numbered if instance.role != "decode"]
+    last = [instance.model for instance in numbered if instance.role == "decode"]
 
     def path() -> RequestPath:
         entry = chosen(st.sampled_from(first))

@@ -10,7 +10,7 @@ from planner.simulate.requests.stream import Requests
 
 
 class OperatedSimulator(StepSimulator):
-    """Plays a fleet with all that is done to it."""
+    """Simulates a fleet with all that is done to it."""
 
     def __init__(self, fleet: Fleet, requests: Requests, draw: Callable[[int, int, int], float]) -> None:
         super().__init__(fleet, requests, draw)

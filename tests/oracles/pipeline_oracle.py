@@ -9,11 +9,11 @@ Row = tuple[int, int, int]
 
 def group_rows(rows: Sequence[Row]) -> list[tuple[Row, ...]]:
     """Rows that run at once: a joined forward pass with the row after it."""
-    groups, at = [], 0
-    while at < len(rows):
-        size = 2 if rows[at][0] == JOINED else 1
-        groups.append(tuple(rows[at : at + size]))
-        at += size
+    groups, index = [], 0
+    while index < len(rows):
+        size = 2 if rows[index][0] == JOINED else 1
+        groups.append(tuple(rows[index : index + size]))
+        index += size
     return groups
 
 
@@ -29,17 +29,17 @@ def rank_ends(
     order = [group_rows(rows) for rows in rows_of_rank]
     home = {}
     for rank, groups in enumerate(order):
-        for at, group in enumerate(groups):
+        for index, group in enumerate(groups):
             for kind, stage, batch in group:
                 if kind != WEIGHT:
-                    home[stage, batch, kind in (BACKWARD, INPUT)] = (rank, at)
+                    home[stage, batch, kind in (BACKWARD, INPUT)] = (rank, index)
     last = len(forward) - 1
 
     @cache
-    def end(rank: int, at: int) -> float:
-        start = end(rank, at - 1) if at else 0.0
+    def end(rank: int, index: int) -> float:
+        start = end(rank, index - 1) if index else 0.0
         took = 0.0
-        for kind, stage, batch in order[rank][at]:
+        for kind, stage, batch in order[rank][index]:
             if kind in (FORWARD, JOINED):
                 took += forward[stage] - (joined[stage] if kind == JOINED else 0.0)
                 if stage > 0:
@@ -53,24 +53,24 @@ def rank_ends(
         return start + took
 
     for rank, groups in enumerate(order):  # from the front, so that the recursion stays shallow
-        for at in range(len(groups)):
-            end(rank, at)
+        for index in range(len(groups)):
+            end(rank, index)
     return [end(rank, len(groups) - 1) for rank, groups in enumerate(order)]
 
 
-def rank_peaks(rows_of_rank: Sequence[Sequence[Row]], held: Sequence[float], kept: Sequence[float]) -> list[float]:
+def rank_peaks(rows_of_rank: Sequence[Sequence[Row]], resident: Sequence[float], kept: Sequence[float]) -> list[float]:
     """The most each rank holds, from the list of what is alive during each row."""
     peaks = []
     for rows in rows_of_rank:
         done: dict[tuple[int, int, int], int] = {}
-        for at, (kind, stage, batch) in enumerate(rows):
+        for row, (kind, stage, batch) in enumerate(rows):
             names = {FORWARD: (0,), JOINED: (0,), INPUT: (1,), WEIGHT: (2,), BACKWARD: (1, 2)}[kind]
-            done |= {(name, stage, batch): at for name in names}
+            done |= {(name, stage, batch): row for name in names}
         passes = [(stage, batch) for name, stage, batch in done if name == 0]
         levels = []
-        for at in range(len(rows)):
-            alive = [(s, b) for s, b in passes if done[0, s, b] <= at]
-            level = sum(held[s] - kept[s] for s, b in alive if done[1, s, b] >= at)
-            levels.append(level + sum(kept[s] for s, b in alive if done[2, s, b] >= at))
+        for row in range(len(rows)):
+            alive = [(s, b) for s, b in passes if done[0, s, b] <= row]
+            level = sum(resident[s] - kept[s] for s, b in alive if done[1, s, b] >= row)
+            levels.append(level + sum(kept[s] for s, b in alive if done[2, s, b] >= row))
         peaks.append(max(levels))
     return peaks

@@ -1,4 +1,4 @@
-"""RL resource plans by brute force: every plan in turn, generation played token by token, straight from the format."""
+"""RL resource plans by brute force: every plan, generation simulated token by token, straight from the format."""
 
 import math
 from collections.abc import Iterator
@@ -15,8 +15,8 @@ def decode(lengths: list[tuple[int, int]], replicas: int, curve: Json) -> list[f
     done: dict[int, float] = {}
 
     def admits(replica: int, sample: int) -> bool:
-        held = sum(sum(lengths[other]) for other in running[replica])
-        room = held + sum(lengths[sample]) <= curve["kv_tokens"] or not running[replica]
+        tokens = sum(sum(lengths[other]) for other in running[replica])
+        room = tokens + sum(lengths[sample]) <= curve["kv_tokens"] or not running[replica]
         return len(running[replica]) < curve["max_running"] and room
 
     replica = refused = 0
@@ -28,18 +28,18 @@ def decode(lengths: list[tuple[int, int]], replicas: int, curve: Json) -> list[f
             refused += 1
         replica = (replica + 1) % replicas
     for replica in range(replicas):
-        clock[replica] += sum(lengths[one][0] for one in running[replica]) / curve["prefill_tok_s"]
+        clock[replica] += sum(lengths[sample][0] for sample in running[replica]) / curve["prefill_tok_s"]
 
     def step_end(replica: int) -> float:
-        held = sum(lengths[one][0] + made for one, made in running[replica].items())
-        return float(clock[replica] + curve["alpha"] + curve["beta"] * len(running[replica]) + curve["gamma"] * held)
+        tokens = sum(lengths[sample][0] + made for sample, made in running[replica].items())
+        return float(clock[replica] + curve["alpha"] + curve["beta"] * len(running[replica]) + curve["gamma"] * tokens)
 
     while any(running):
-        replica = min((one for one in range(replicas) if running[one]), key=step_end)
+        replica = min((index for index in range(replicas) if running[index]), key=step_end)
         clock[replica] = step_end(replica)
         for sample in running[replica]:
             running[replica][sample] += 1
-        finished = [one for one, made in running[replica].items() if made == lengths[one][1]]
+        finished = [sample for sample, made in running[replica].items() if made == lengths[sample][1]]
         for sample in finished:
             del running[replica][sample]
             done[sample] = clock[replica]
@@ -55,18 +55,18 @@ def finish_times(problem: Json, plan: Json, batch: Json) -> list[float]:
     """Completion of every sample of a batch; infinite where a sample does not fit its replica."""
     prompt, output = problem["workload"]["prompt_len"], batch["output_len"]
     key: list[float] = batch.get("predicted_rank_key") or output
-    ranked = sorted(range(len(output)), key=lambda one: -key[one])
+    ranked = sorted(range(len(output)), key=lambda sample: -key[sample])
     order = ranked if problem.get("dispatch") == "predicted_longest_first" else list(range(len(output)))
     tail = set(ranked[: round(plan.get("tail_fraction", 0.0) * len(output))]) if len(plan["gen"]) == 2 else set()
     done = [0.0] * len(output)
     for index, group in enumerate(plan["gen"]):
-        queue = [one for one in order if (one in tail) == (index == 1)]
+        queue = [sample for sample in order if (sample in tail) == (index == 1)]
         curve = problem["cost"]["gen"][group["pool"]][str(group["tp"])]
-        if any(prompt + output[one] > curve["kv_tokens"] for one in queue):
+        if any(prompt + output[sample] > curve["kv_tokens"] for sample in queue):
             return [math.inf] * len(output)
-        times = decode([(prompt, output[one]) for one in queue], group["replicas"], curve)
-        for one, time in zip(queue, times, strict=True):
-            done[one] = time
+        times = decode([(prompt, output[sample]) for sample in queue], group["replicas"], curve)
+        for sample, time in zip(queue, times, strict=True):
+            done[sample] = time
     return done
 
 
@@ -121,22 +121,22 @@ def _trains(problem: Json, plan: Json, pools: dict[str, Json]) -> bool:
 def _iteration(problem: Json, plan: Json, finish: list[list[float]], generation: list[float]) -> float:
     train = plan["train"]
     cost = problem["cost"]["train"][train["pool"]]
-    (curve,) = (one for one in cost["curves"] if (one["tp"], one["pp"]) == (train["tp"], train["pp"]))
+    (curve,) = (curve for curve in cost["curves"] if (curve["tp"], curve["pp"]) == (train["tp"], train["pp"]))
     wsync, switch = problem["cost"]["wsync"], problem["cost"]["switch"]
     apart = any(group["pool"] != train["pool"] for group in plan["gen"])
     sync_s = wsync["base_s"] + wsync["model_gb"] / wsync["cross_gbs" if apart else "intra_gbs"]
     shard = train["tp"] * train["pp"]
-    held = cost["static_gb"] / shard + cost["opt_gb"] / (shard * train["dp"])
-    switch_s = switch["base_s"] + held / switch["offload_gbs"]
+    state_gb = cost["static_gb"] / shard + cost["opt_gb"] / (shard * train["dp"])
+    switch_s = switch["base_s"] + state_gb / switch["offload_gbs"]
     minibatches = problem["workload"]["minibatches"]
     trained, streamed = [], []
     for batch, times in zip(problem["workload"]["batches"], finish, strict=True):
-        order = sorted(range(len(times)), key=lambda one: times[one])
+        order = sorted(range(len(times)), key=lambda sample: times[sample])
         size = len(order) // minibatches
         clock = total = 0.0
         for part in range(minibatches):
             members = order[part * size : (part + 1) * size if part < minibatches - 1 else None]
-            tokens = sum(problem["workload"]["prompt_len"] + batch["output_len"][one] for one in members)
+            tokens = sum(problem["workload"]["prompt_len"] + batch["output_len"][sample] for sample in members)
             each = tokens / train["dp"]
             micro = max(1, math.ceil(each / cost["micro_tokens"]))
             bubble = (micro + train["pp"] - 1) / micro
@@ -148,11 +148,11 @@ def _iteration(problem: Json, plan: Json, finish: list[list[float]], generation:
     count = len(trained)
     if plan["sync"] == "sync":
         handover = switch_s if plan["placement"] == "colocated" else sync_s
-        times = [one + other + handover for one, other in zip(generation, trained, strict=True)]
+        times = [generated + training + handover for generated, training in zip(generation, trained, strict=True)]
     elif plan["sync"] == "stream_sync":
-        times = [one + sync_s for one in streamed]
+        times = [end_s + sync_s for end_s in streamed]
     else:
-        times = [max(generation[(one + 1) % count], trained[one]) + sync_s for one in range(count)]
+        times = [max(generation[(index + 1) % count], trained[index]) + sync_s for index in range(count)]
     return float(sum(times) / count)
 
 
@@ -187,12 +187,12 @@ def _generation_plans(problem: Json, single: list[Json], pools: dict[str, int]) 
     plan: Json = {"placement": "disaggregated", "sync": "sync", "train": None}
     yield from ({**plan, "gen": [group]} for group in single)
     largest = max(group["tp"] for group in single)
-    for one in single:
+    for first in single:
         for other in single:
-            used = _used({**plan, "gen": [one, other]})
+            used = _used({**plan, "gen": [first, other]})
             if all(0 <= pools[name] - count < largest for name, count in used.items()):
                 for fraction in problem["search_space"]["tail_fractions"]:
-                    yield {**plan, "gen": [one, other], "tail_fraction": fraction}
+                    yield {**plan, "gen": [first, other], "tail_fraction": fraction}
 
 
 def optimum(problem: Json) -> float:

@@ -149,15 +149,15 @@ def operated_fleets(chosen: Draw) -> Fleet:
     apart = fleet.instances[0].role != "colocated"
     instances = [
         replace(
-            one,
+            instance,
             speculation=chosen(st.sampled_from([None, Speculation(chosen(st.integers(0, 3)), 0.6, slow)])),
             pool=chosen(st.integers(0, 1)),
-            model=0 if apart or at == 0 else chosen(st.integers(0, 1)),
+            model=0 if apart or index == 0 else chosen(st.integers(0, 1)),
             adapter_slots=chosen(st.integers(1, 3)),
             adapter_load_s=chosen(st.sampled_from([0.0, 0.7])),
-            up=chosen(st.booleans()) or at < 2,
+            up=chosen(st.booleans()) or index < 2,
         )
-        for at, one in enumerate(fleet.instances)
+        for index, instance in enumerate(fleet.instances)
     ]
     changes = st.builds(
         Change,
@@ -172,7 +172,7 @@ def operated_fleets(chosen: Draw) -> Fleet:
         start_s=chosen(st.sampled_from([0.0, 3.0])),
         flip_above=chosen(st.sampled_from([0.5, float("inf")])),
     )
-    pools = {one.pool for one in instances}
+    pools = {instance.pool for instance in instances}
     link = PoolLink(0, 1, chosen(st.sampled_from([2.0, 9.0])), chosen(st.sampled_from([0.0, 0.25])))
     return replace(
         fleet,
@@ -191,9 +191,9 @@ def operated_fleets(chosen: Draw) -> Fleet:
 def pathed_fleets(chosen: Draw) -> Fleet:
     """Fleets of two workloads, whose requests are shared out over instances with numbers of their own."""
     fleet: Fleet = chosen(fleets())
-    numbered = tuple(replace(one, model=at) for at, one in enumerate(fleet.instances))
-    first = [one.model for one in numbered if one.role != "decode"]
-    last = [one.model for one in numbered if one.role == "decode"]
+    numbered = tuple(replace(instance, model=index) for index, instance in enumerate(fleet.instances))
+    first = [instance.model for instance in numbered if instance.role != "decode"]
+    last = [instance.model for instance in numbered if instance.role == "decode"]
 
     def path() -> RequestPath:
         entry = chosen(st.sampled_from(first))
@@ -210,7 +210,7 @@ def elastic_fleets(chosen: Draw) -> Fleet:
     """Equal instances that share one cache."""
     grid = replace(chosen(grids()), joint_s=np.zeros(1), rank_tokens=np.zeros(1), least_s=np.zeros(1))
     grid = replace(grid, tokens=np.array([0.0, 8.0, 256.0]), attended=np.array([1.0, 9.0, 129.0]))
-    one = Instance(
+    instance = Instance(
         grid,
         kv_tokens=chosen(st.sampled_from([12, 32, 48, 200])),
         token_budget=chosen(st.sampled_from([3, 20, 64])),
@@ -224,7 +224,7 @@ def elastic_fleets(chosen: Draw) -> Fleet:
         scale_up_above=chosen(st.sampled_from([None, 1, 1, 2])),
     )
     return Fleet(
-        (one,) * chosen(st.integers(1, 4)),
+        (instance,) * chosen(st.integers(1, 4)),
         queueing=chosen(st.sampled_from(["fcfs", "priority", "shortest-predicted"])),
         block_tokens=chosen(st.sampled_from([1, 4])),
         request_overhead_s=chosen(st.sampled_from([0.0, 0.25])),
@@ -244,7 +244,7 @@ def workloads(chosen: Draw) -> Requests:
 def mixed_loads(chosen: Draw, fleet: Fleet) -> Requests:
     """Loads for the models of a fleet, with adapters."""
     requests: Requests = chosen(loads())
-    models = sorted({one.model for one in fleet.instances})
+    models = sorted({instance.model for instance in fleet.instances})
     number = st.lists(st.sampled_from(models), min_size=len(requests), max_size=len(requests))
     adapter = st.lists(st.integers(-1, 2), min_size=len(requests), max_size=len(requests))
     return for_models(requests, chosen(number), chosen(adapter)) if chosen(st.booleans()) else requests
@@ -264,14 +264,14 @@ def assert_same(result: SimulationResult, reference: StepSimulator) -> None:
     given, answered = reference.load.output_tokens.tolist(), result.requests.output_tokens.tolist()
     assert [asked if r.refused else r.output for r, asked in zip(slow, given, strict=True)] == answered
     assert [not r.refused and r.output < asked for r, asked in zip(slow, given, strict=True)] == result.cut.tolist()
-    for name, found in (
+    for name, times in (
         ("started_s", result.started_s),
         ("prefilled_s", result.prefilled_s),
         ("first_s", result.first_token_s),
         ("finished_s", result.finished_s),
     ):
         wanted = [getattr(r, name) if getattr(r, name) >= 0 else None for r in slow]
-        assert wanted == [None if np.isnan(value) else value for value in found.tolist()], name
+        assert wanted == [None if np.isnan(value) else value for value in times.tolist()], name
     assert [r.preempted for r in slow] == result.preempted.tolist()
     assert [e.moved for e in reference.engines] == result.migrations.tolist()
     assert [r.cached for r in slow] == result.cached_tokens.tolist()

@@ -33,7 +33,7 @@ class Request:
     generated: int = 0
     done: int = 0
     shared: list[int] = field(default_factory=list)
-    blocks: int = 0  # private ones where it is held
+    blocks: int = 0  # private ones where its cache is resident
     started_s: float = -1.0
     prefilled_s: float = -1.0
     first_s: float = -1.0
@@ -93,7 +93,7 @@ class Engine:
 
 
 class StepSimulator:
-    """Plays a fleet; `moments` ends up as the list of all times at which something happened."""
+    """Simulates a fleet; `moments` ends up as the list of all times at which something happened."""
 
     def __init__(self, fleet: Fleet, requests: Requests, draw: Callable[[int, int, int], float]) -> None:
         self.fleet, self.load, self.draw = fleet, requests, draw
@@ -223,7 +223,7 @@ class StepSimulator:
     def blocks(self, tokens: int) -> int:
         return -(-tokens // self.fleet.block_tokens)
 
-    def held(self, e: Engine, r: Request, tokens: int) -> int:
+    def allocated(self, e: Engine, r: Request, tokens: int) -> int:
         whole = e.rules.reserves and e.role != "prefill"
         return self.blocks(r.input + r.output) if whole else self.blocks(tokens)
 
@@ -242,12 +242,12 @@ class StepSimulator:
         e.peak = max(e.peak, e.rules.kv_tokens // self.fleet.block_tokens - self.room(e))
 
     def hits(self, e: Engine, r: Request) -> list[int]:
-        found = []
+        blocks = []
         for block in r.prefix:
             if block not in e.cache:
                 break
-            found.append(block)
-        return found
+            blocks.append(block)
+        return blocks
 
     def share(self, e: Engine, block: int) -> None:
         if e.cache.setdefault(block, 0) == 0 and block in e.lru:
@@ -308,8 +308,8 @@ class StepSimulator:
         if policy == "round-robin":
             return open_to[(self.turn[decoding] - 1) % len(open_to)]
         if policy == "power-of-two":
-            one, other = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
-            return other if len(other.outstanding) < len(one.outstanding) else one
+            first, second = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
+            return second if len(second.outstanding) < len(first.outstanding) else first
         loads = [len(e.outstanding) for e in open_to]
         if policy == "cache-aware" and max(loads) - min(loads) > IMBALANCE:
             policy = "least-loaded"
@@ -408,7 +408,7 @@ class StepSimulator:
             first = min(e.queue, key=lambda r: (r.key, r.id))
             last = max([*e.batch, *([e.partial] if e.partial else [])], key=lambda r: (r.key, r.id))
             tokens = first.input + first.generated
-            needed = self.held(e, first, tokens)
+            needed = self.allocated(e, first, tokens)
             if first.state == "waiting":
                 needed -= sum(self.size(block) for block in self.hits(e, first) if e.cache[block] > 0)
             blocked = self.running(e) >= e.rules.most_sequences or needed > self.room(e) - self.margin(e)
@@ -507,7 +507,7 @@ class StepSimulator:
             return
         r = min(source.batch, key=lambda r: (r.input + r.generated, r.id))
         tokens = r.input + r.generated - 1
-        blocks = self.held(goal, r, tokens)
+        blocks = self.allocated(goal, r, tokens)
         if blocks > self.room(goal) - self.watermark(goal) or not self.acquire(goal, r):
             return
         self.take(goal, blocks)
@@ -533,7 +533,7 @@ class StepSimulator:
             return
         e.migrant = None
         tokens = r.input + r.generated - 1
-        more = self.held(goal, r, tokens) - e.goal_blocks
+        more = self.allocated(goal, r, tokens) - e.goal_blocks
         if r not in e.batch or r.preempted != e.migrant_preempted or more > self.room(goal):
             goal.free += e.goal_blocks
             goal.coming -= 1
@@ -594,29 +594,29 @@ class StepSimulator:
                 return False
             hits = self.hits(e, r)
             stored = self.stored(r, hits)
-            found = min(sum(int(self.load.prefix_tokens[block]) for block in hits) + stored, tokens - 1)
-            chunk = tokens - found
+            cached = min(sum(int(self.load.prefix_tokens[block]) for block in hits) + stored, tokens - 1)
+            chunk = tokens - cached
             if chunk > left:
                 chunk = left if e.rules.chunked else 0 if e.step else chunk
-            needed = self.held(e, r, tokens) - sum(self.size(block) for block in hits if e.cache[block] > 0)
+            needed = self.allocated(e, r, tokens) - sum(self.size(block) for block in hits if e.cache[block] > 0)
             if chunk == 0 or needed > room or not self.acquire(e, r):
                 return False
             e.queue.remove(r)
             for block in hits:
                 self.share(e, block)
             r.shared = hits
-            r.blocks = self.held(e, r, tokens) - sum(self.size(block) for block in hits)
+            r.blocks = self.allocated(e, r, tokens) - sum(self.size(block) for block in hits)
             self.take(e, r.blocks)
-            r.state, r.done = "prefilling", found
+            r.state, r.done = "prefilling", cached
             e.penalty_s += stored / self.fleet.store_tokens_per_s
             if r.started_s < 0:
-                r.started_s, r.cached = self.now, found
+                r.started_s, r.cached = self.now, cached
             self.add_chunk(e, r, chunk)
             return True
-        if self.held(e, r, tokens) > room or not self.acquire(e, r):
+        if self.allocated(e, r, tokens) > room or not self.acquire(e, r):
             return False
         e.queue.remove(r)
-        r.blocks = self.held(e, r, tokens - 1)
+        r.blocks = self.allocated(e, r, tokens - 1)
         self.take(e, r.blocks)
         if r.state == "handed":
             assert r.entry is not None
@@ -683,20 +683,20 @@ class StepSimulator:
         blocks = 0
         for r in e.batch:
             drafts = min(e.rules.speculation.draft_tokens, r.output - r.generated - 1)
-            blocks += self.held(e, r, r.input + r.generated + drafts) - self.held(e, r, r.input + r.generated)
+            blocks += self.allocated(e, r, r.input + r.generated + drafts) - self.allocated(e, r, r.input + r.generated)
         if blocks <= self.room(e):
             self.take(e, blocks)
             e.drafts = blocks
 
     def accept(self, e: Engine, r: Request) -> None:
         assert e.rules.speculation is not None
-        before, held = r.generated, self.held(e, r, r.input + r.generated - 1)
+        before, blocks = r.generated, self.allocated(e, r, r.input + r.generated - 1)
         most = min(e.rules.speculation.draft_tokens, r.output - r.generated)
         while r.generated < before + most:
             if self.draw(2 + r.generated, r.id, 1) >= e.rules.speculation.acceptance:
                 break
             r.generated += 1
-        more = self.held(e, r, r.input + r.generated - 1) - held
+        more = self.allocated(e, r, r.input + r.generated - 1) - blocks
         r.blocks += more
         self.take(e, more)
         e.accepted += r.generated - before
@@ -716,10 +716,10 @@ class StepSimulator:
 
 
 def leaders(fleet: Fleet) -> list[int]:
-    found: list[int] = []
+    leaders: list[int] = []
     for size in fleet.groups or (1,) * len(fleet.instances):
-        found += [len(found)] * size
-    return found
+        leaders += [len(leaders)] * size
+    return leaders
 
 
 def place(axis: list[float], point: float) -> int:
@@ -729,24 +729,24 @@ def place(axis: list[float], point: float) -> int:
 
 def decode_s(grid: StepGrid, sequences: int, context: float) -> float:
     axis, row = grid.contexts.tolist(), grid.decode_s[sequences].tolist()
-    at = place(axis, context)
-    slope = (row[at + 1] - row[at]) / (axis[at + 1] - axis[at]) if len(axis) > 1 else 0.0
-    return float(row[at] + slope * (context - axis[at]))
+    low = place(axis, context)
+    slope = (row[low + 1] - row[low]) / (axis[low + 1] - axis[low]) if len(axis) > 1 else 0.0
+    return float(row[low] + slope * (context - axis[low]))
 
 
 def by_rank_tokens(grid: StepGrid, seconds: list[float], tokens: float) -> float:
     axis = grid.rank_tokens.tolist()
-    at = place(axis, tokens)
-    up = (tokens - axis[at]) / (axis[at + 1] - axis[at]) if len(axis) > 1 else 0.0
-    return float(seconds[at] + up * (seconds[at + 1] - seconds[at])) if up else float(seconds[at])
+    low = place(axis, tokens)
+    up = (tokens - axis[low]) / (axis[low + 1] - axis[low]) if len(axis) > 1 else 0.0
+    return float(seconds[low] + up * (seconds[low + 1] - seconds[low])) if up else float(seconds[low])
 
 
 def mixed_s(grid: StepGrid, point: tuple[float, float, float, float]) -> float:
     axes = [axis.tolist() for axis in (grid.batches, grid.contexts, grid.tokens, grid.attended)]
-    at = [place(axis, value) for axis, value in zip(axes, point, strict=True)]
+    lows = [place(axis, value) for axis, value in zip(axes, point, strict=True)]
     shares = [
         (value - axis[low]) / (axis[low + 1] - axis[low]) if len(axis) > 1 else 0.0
-        for axis, value, low in zip(axes, point, at, strict=True)
+        for axis, value, low in zip(axes, point, lows, strict=True)
     ]
     seconds = 0.0
     for attended, tokens, context, batch in product((0, 1), repeat=4):
@@ -755,5 +755,5 @@ def mixed_s(grid: StepGrid, point: tuple[float, float, float, float]) -> float:
         for up, share in zip(corner, shares, strict=True):
             weight *= share if up else 1.0 - share
         if weight != 0.0:
-            seconds += weight * float(grid.mixed_s[tuple(low + up for low, up in zip(at, corner, strict=True))])
+            seconds += weight * float(grid.mixed_s[tuple(low + up for low, up in zip(lows, corner, strict=True))])
     return seconds

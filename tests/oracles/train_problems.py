@@ -168,8 +168,8 @@ def recomputations(table: CostTable, stages: int) -> Iterator[tuple[RecomputeMod
     """Every way to recompute, with the layers of each stage that are computed again whole beside it."""
     job = table.job
     allowed = job.options.search.recompute or ("none", "selective", "full")
-    held = {name for activations in table.activations for name in activations.of_module}
-    names = [name for name in MODULES if name in held]
+    priced = {name for activations in table.activations for name in activations.of_module}
+    names = [name for name in MODULES if name in priced]
     some = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
     if "none" in allowed:
         yield table.mode(RecomputeConfig()), 0
