@@ -1,4 +1,4 @@
-"""The best partition of a fleet into cells, against playing every partition whole."""
+"""The best partition of a fleet into cells, against simulating every partition whole."""
 
 import itertools
 import math
@@ -29,12 +29,12 @@ GPUS = 5
 def mixture(seed: int = 0) -> Mixture:
     """Three workloads in a fixed mix."""
     draws = []
-    for at, (fraction, longest) in enumerate(zip(FRACTIONS, LONGEST, strict=True)):
+    for index, (fraction, longest) in enumerate(zip(FRACTIONS, LONGEST, strict=True)):
         count = int(400 * fraction)
-        rng = np.random.default_rng(seed + at)
+        rng = np.random.default_rng(seed + index)
         lengths = rng.integers(50, longest, count), rng.integers(5, 60, count)
-        one = Draws.renewal(*lengths, seed=seed + 10 + at, warm_up=count // 10)
-        draws.append(Draws(one.arrival_s / fraction, *lengths, one.warm_up))
+        stream = Draws.renewal(*lengths, seed=seed + 10 + index, warm_up=count // 10)
+        draws.append(Draws(stream.arrival_s / fraction, *lengths, stream.warm_up))
     return Mixture(tuple(draws), SLOS)
 
 
@@ -52,23 +52,23 @@ def fleet(workloads: Sequence[int], first: int, last: int, batch: int) -> Fleet:
 
 def cells() -> list[Cell]:
     """All sets of the workloads, on few GPUs; steady state is wrong about them on purpose."""
-    found: list[Cell] = []
+    listed: list[Cell] = []
     for size in (1, 2, 3):
         for workloads in itertools.combinations(range(3), size):
             for first, last, batch in ((1, 0, 8), (2, 0, 32), (1, 1, 32), (4, 0, 32)):
                 if size > 1 or first + last < 3:
                     name = f"{workloads} {first} + {last} of {batch}"
                     make = partial(fleet, workloads, first, last, batch)
-                    found.append(Cell(name, make, workloads, first + last, float(1 + len(found) % 7)))
-    return found
+                    listed.append(Cell(name, make, workloads, first + last, float(1 + len(listed) % 7)))
+    return listed
 
 
 def whole(chosen: Sequence[Cell]) -> Fleet:
     """The fleets of cells as one."""
     fleets = [(number, cell, cell.fleet()) for number, cell in enumerate(chosen)]
-    engines = [replace(each, model=number) for number, _, one in fleets for each in one.instances]
+    engines = [replace(each, model=number) for number, _, part in fleets for each in part.instances]
     paths = {workload: (RequestPath(number, number, 1.0),) for number, cell, _ in fleets for workload in cell.workloads}
-    return Fleet(tuple(engines), paths=tuple(paths[at] for at in sorted(paths)))
+    return Fleet(tuple(engines), paths=tuple(paths[workload] for workload in sorted(paths)))
 
 
 def every_partition(all_cells: list[Cell]) -> list[tuple[Cell, ...]]:
@@ -76,18 +76,19 @@ def every_partition(all_cells: list[Cell]) -> list[tuple[Cell, ...]]:
         chosen
         for size in (1, 2, 3)
         for chosen in itertools.combinations(all_cells, size)
-        if sorted(at for cell in chosen for at in cell.workloads) == [0, 1, 2] and sum(c.gpus for c in chosen) <= GPUS
+        if sorted(workload for cell in chosen for workload in cell.workloads) == [0, 1, 2]
+        and sum(c.gpus for c in chosen) <= GPUS
     ]
 
 
-def test_the_search_finds_what_playing_every_partition_finds_and_no_run_exceeds_its_bound() -> None:
+def test_the_search_finds_what_simulating_every_partition_finds_and_no_run_exceeds_its_bound() -> None:
     load, all_cells = mixture(), cells()
     search = CellSearch(all_cells, load, GPUS)
     best = search.best()
     assert best is not None
     assert best.goodput_per_s is not None
     assert best.goodput_per_s <= search.bound
-    assert load.keeps(whole([all_cells[at] for at in best.cells]), best.goodput_per_s)
+    assert load.keeps(whole([all_cells[index] for index in best.cells]), best.goodput_per_s)
     every = every_partition(all_cells)
     assert len(every) > 20
     for rate in (best.goodput_per_s * (1.0 + 2.0 * TOLERANCE), search.bound * 1.001):
@@ -97,11 +98,11 @@ def test_the_search_finds_what_playing_every_partition_finds_and_no_run_exceeds_
 
 def test_a_preferred_partition_is_simulated_to_its_goodput_and_dominated_by_better_ones() -> None:
     load, all_cells = mixture(), cells()
-    favourite = tuple(at for at, cell in enumerate(all_cells) if cell.gpus == 1 and len(cell.workloads) == 1)
+    incumbent = tuple(index for index, cell in enumerate(all_cells) if cell.gpus == 1 and len(cell.workloads) == 1)
     search = CellSearch(all_cells, load, GPUS)
-    best = search.best(favourite)
+    best = search.best(incumbent)
     assert best is not None
-    assert search.tried[0].cells == favourite
+    assert search.tried[0].cells == incumbent
     assert 0.0 < (search.tried[0].goodput_per_s or 0.0) < (best.goodput_per_s or 0.0)
 
 
@@ -124,14 +125,14 @@ def test_the_fewest_gpus_are_those_of_the_smallest_partition_that_keeps_the_limi
     assert best is not None
     assert best.goodput_per_s is not None
     for rate in (0.3 * best.goodput_per_s, 0.9 * best.goodput_per_s):
-        chosen = search.cheapest(rate, lambda at, rate=rate: search.keeps(at, rate))  # type: ignore[misc]  # bound here
+        chosen = search.cheapest(rate, lambda cell, rate=rate: search.keeps(cell, rate))  # type: ignore[misc]  # bound here
         allowed = search.fewest_allowed(rate)
         assert chosen is not None
         assert allowed is not None
-        good = [one for one in every_partition(all_cells) if load.keeps(whole(one), rate)]
-        fewest = min(sum(cell.gpus for cell in one) for one in good)
-        assert sum(all_cells[at].gpus for at in chosen) == fewest
-        assert sum(all_cells[at].gpus for at in allowed) <= fewest
+        good = [partition for partition in every_partition(all_cells) if load.keeps(whole(partition), rate)]
+        fewest = min(sum(cell.gpus for cell in partition) for partition in good)
+        assert sum(all_cells[index].gpus for index in chosen) == fewest
+        assert sum(all_cells[index].gpus for index in allowed) <= fewest
 
 
 def test_limits_that_no_cell_keeps_leave_no_partition() -> None:
@@ -143,7 +144,7 @@ def test_limits_that_no_cell_keeps_leave_no_partition() -> None:
 
 
 def test_no_partition_fits_on_fewer_gpus_than_its_cells_have() -> None:
-    search = CellSearch([one for one in cells() if one.gpus > 2], mixture(), 2)
+    search = CellSearch([cell for cell in cells() if cell.gpus > 2], mixture(), 2)
     assert search.best() is None
     assert search.cheapest(1e-3, lambda _: True) is None
     assert not math.isinf(search.bound)

@@ -27,39 +27,39 @@ GRID = StepGrid.affine(0.01, token_s=1e-4, most_sequences=8)
 MOST = 2300  # of the plan of `SMALL`: its prompts and its answers
 
 
-def one(**rules: object) -> Instance:
+def engine(**rules: object) -> Instance:
     return Instance(GRID, 10_000, token_budget=512, most_sequences=8, **rules)  # type: ignore[arg-type]  # any rule
 
 
 def test_an_answer_ends_where_prompt_and_answer_reach_the_limit() -> None:
     requests = Requests.open_stream([0.0, 5.0, 10.0], [60, 99, 10], [200, 5, 20])
-    result = simulate(Fleet((one(most_context=100),)), requests)
+    result = simulate(Fleet((engine(most_context=100),)), requests)
     assert result.complete.all()
     assert result.requests.output_tokens.tolist() == [40, 1, 20]
     assert result.cut.tolist() == [True, True, False]
     shorter = Requests.open_stream([0.0, 5.0, 10.0], [60, 99, 10], [40, 1, 20])
-    assert simulate(Fleet((one(),)), shorter).finished_s.tolist() == result.finished_s.tolist()
+    assert simulate(Fleet((engine(),)), shorter).finished_s.tolist() == result.finished_s.tolist()
 
 
 def test_a_prompt_that_leaves_no_room_is_rejected_and_a_client_goes_on() -> None:
     requests = Requests.closed_loop([100, 120, 50], [5, 5, 5], clients=1)
-    result = simulate(Fleet((one(most_context=100),)), requests)
+    result = simulate(Fleet((engine(most_context=100),)), requests)
     assert result.rejected.tolist() == [True, True, False]
     assert result.complete.tolist() == [False, False, True]
     assert result.requests.output_tokens.tolist() == [5, 5, 5]
     assert result.drained
 
 
-def test_requests_that_fit_are_played_as_without_a_limit() -> None:
+def test_requests_that_fit_are_simulated_as_without_a_limit() -> None:
     rng = np.random.default_rng(0)
     requests = Requests.open_stream(np.cumsum(rng.exponential(0.05, 300)), rng.integers(1, 60, 300), 40)
-    free, limited = (simulate(Fleet((one(most_context=most),)), requests) for most in (2**31, 100))
+    free, limited = (simulate(Fleet((engine(most_context=most),)), requests) for most in (2**31, 100))
     assert free.finished_s.tolist() == limited.finished_s.tolist()
     assert not limited.cut.any()
 
 
 def test_the_stricter_end_of_a_path_ends_an_answer() -> None:
-    ends = (one(role="prefill", most_context=100), one(role="decode", most_context=80, model=1))
+    ends = (engine(role="prefill", most_context=100), engine(role="decode", most_context=80, model=1))
     fleet = Fleet(ends, paths=((RequestPath(0, 1, 1.0),),))
     result = simulate(fleet, Requests.open_stream([0.0, 9.0], [70, 85], [50, 3]))
     assert result.requests.output_tokens.tolist() == [10, 3]
@@ -69,7 +69,7 @@ def test_the_stricter_end_of_a_path_ends_an_answer() -> None:
 def test_no_rate_is_excluded_for_engines_that_end_answers() -> None:
     draws, slo = Draws.renewal(np.full(50, 90), np.full(50, 20)), SloSpec.model_validate({"ttft": {"p90_s": 1.0}})
     with pytest.raises(PlannerError, match="end requests of 110 tokens at 100"):
-        RateBound(draws, required(slo)).most_rate(Fleet((one(most_context=100),)))
+        RateBound(draws, required(slo)).most_rate(Fleet((engine(most_context=100),)))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_engines_of_a_plan_have_the_limit_that_its_launchers_pass_on(plan: Envel
 
 def test_long_requests_of_a_trace_do_not_change_what_others_cost(plan: Envelope, tmp_path: Path) -> None:
     decision = ServeDecision.model_validate(plan.decision)
-    short = [(float(at), 500, 50) for at in range(20)] + [(20.0, 2000, 300)]
+    short = [(float(second), 500, 50) for second in range(20)] + [(20.0, 2000, 300)]
     far = [*short, (400.0, 100_000, 10), (500.0, 1000, 90_000)]
     runs = []
     for rows in (short, far):
@@ -106,16 +106,16 @@ def test_long_requests_of_a_trace_do_not_change_what_others_cost(plan: Envelope,
 
 def test_check_fails_a_plan_for_answers_that_it_cuts(plan: Envelope, tmp_path: Path) -> None:
     decision = ServeDecision.model_validate(plan.decision)
-    found = {
+    rules = {
         rows[0][2]: {
-            one.rule: one.ok
-            for one in findings(simulate_plan(plan, decision, Traffic(trace(tmp_path, rows)), Policies()))
+            finding.rule: finding.ok
+            for finding in findings(simulate_plan(plan, decision, Traffic(trace(tmp_path, rows)), Policies()))
         }
         for rows in ([(0.0, 100, 50)], [(0.0, 100, 5000)])
     }
-    assert found[50]["simulate.context"]
-    assert not found[5000]["simulate.context"]
-    assert found[5000]["simulate.fits"]
+    assert rules[50]["simulate.context"]
+    assert not rules[5000]["simulate.context"]
+    assert rules[5000]["simulate.fits"]
 
 
 def test_the_verb_says_how_many_are_cut_and_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

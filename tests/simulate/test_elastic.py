@@ -27,11 +27,13 @@ def poisson(seed: int, count: int, rate_per_s: float, longest: int = 400) -> Req
 
 
 def elastic(instances: int, kv_tokens: int, rules: ElasticEngines | None = None) -> Fleet:
-    one = replace(ONE, kv_tokens=kv_tokens)
-    return Fleet((one,) * instances, block_tokens=1, elastic=rules or ElasticEngines())
+    instance = replace(ONE, kv_tokens=kv_tokens)
+    return Fleet((instance,) * instances, block_tokens=1, elastic=rules or ElasticEngines())
 
 
-def played(requests: Requests, instances: int, kv_tokens: int, rules: ElasticEngines | None = None) -> SimulationResult:
+def elastic_run(
+    requests: Requests, instances: int, kv_tokens: int, rules: ElasticEngines | None = None
+) -> SimulationResult:
     return simulate(elastic(instances, kv_tokens, rules), requests)
 
 
@@ -44,7 +46,7 @@ def test_one_instance_without_overlap_is_the_engine_that_prefills_first(seed: in
     assert apart.any()
     plain = replace(ONE, policy="prefill-first", reserves=True)
     whole = simulate(Fleet((plain,), block_tokens=1), requests)
-    shared = played(requests, 1, 20_000, ElasticEngines(borrows=False))
+    shared = elastic_run(requests, 1, 20_000, ElasticEngines(borrows=False))
     assert shared.ttft_s[apart] == pytest.approx(whole.ttft_s[apart], rel=1e-12)
     assert shared.finished_s[apart] == pytest.approx(whole.finished_s[apart], rel=1e-12)
 
@@ -60,7 +62,7 @@ def test_requests_and_tokens_are_conserved_and_the_cache_holds_them(
     seed: int, instances: int, borrows: bool, above: int | None
 ) -> None:
     requests = poisson(seed, 80, 30.0)
-    result = played(requests, instances, 700, ElasticEngines(borrows=borrows, scale_up_above=above))
+    result = elastic_run(requests, instances, 700, ElasticEngines(borrows=borrows, scale_up_above=above))
     fits = requests.input_tokens + requests.output_tokens <= 700 * instances
     assert result.drained
     assert np.array_equal(result.complete, fits)
@@ -77,30 +79,30 @@ def test_requests_and_tokens_are_conserved_and_the_cache_holds_them(
 
 def test_a_lone_long_prompt_is_prefilled_by_all_instances_and_short_ones_share_them() -> None:
     lone = Requests.open_stream([0.0], [50_000], [3])
-    assert played(lone, 4, 100_000).degree.tolist() == [4]
+    assert elastic_run(lone, 4, 100_000).degree.tolist() == [4]
     many = Requests.open_stream([0.0] * 4, [400] * 4, [3] * 4)
-    assert int(played(many, 4, 100_000).degree.max()) < 4
+    assert int(elastic_run(many, 4, 100_000).degree.max()) < 4
 
 
 def test_a_request_may_be_longer_than_an_instance_has_room_for() -> None:
     requests = Requests.open_stream([0.0], [1_000], [10])
-    assert played(requests, 2, 600).complete.all()
-    assert played(requests, 1, 600).rejected.all()
+    assert elastic_run(requests, 2, 600).complete.all()
+    assert elastic_run(requests, 1, 600).rejected.all()
 
 
 def test_slow_rings_and_exchanges_cost_time() -> None:
     requests = Requests.open_stream([0.0], [50_000], [30])
-    plain = played(requests, 4, 20_000)
-    ring = played(requests, 4, 20_000, ElasticEngines(ring_tokens_per_s=1e4))
-    exchange = played(requests, 4, 20_000, ElasticEngines(exchange_s=1e-3))
+    plain = elastic_run(requests, 4, 20_000)
+    ring = elastic_run(requests, 4, 20_000, ElasticEngines(ring_tokens_per_s=1e4))
+    exchange = elastic_run(requests, 4, 20_000, ElasticEngines(exchange_s=1e-3))
     assert float(ring.ttft_s[0]) == pytest.approx(0.75 * 50_000 / 1e4)
     assert float(exchange.finished_s[0] - plain.finished_s[0]) == pytest.approx(29e-3)
 
 
 def test_an_instance_that_becomes_idle_takes_its_share_of_many_sequences() -> None:
     requests = Requests.open_stream([0.0] * 12, [5_000] + [3] * 11, [1] + [1_000] * 11)  # the first ends after 0.5 s
-    one = Instance(StepGrid.affine(4e-3, sequence_s=1e-3, token_s=1e-4), 20_000)
-    fleets = (Fleet((one, one), elastic=ElasticEngines(scale_up_above=above)) for above in (11, 10))
+    instance = Instance(StepGrid.affine(4e-3, sequence_s=1e-3, token_s=1e-4), 20_000)
+    fleets = (Fleet((instance, instance), elastic=ElasticEngines(scale_up_above=above)) for above in (11, 10))
     alone, joined = (simulate(fleet, requests) for fleet in fleets)
     assert alone.degree.tolist() == joined.degree.tolist() == [1] * 12
     assert alone.tpot_s[1:] == pytest.approx(4e-3 + 11 * 1e-3)
@@ -110,7 +112,7 @@ def test_an_instance_that_becomes_idle_takes_its_share_of_many_sequences() -> No
 
 def test_clients_that_wait_are_served_as_their_answers_come() -> None:
     loop = Requests.closed_loop([200] * 12, [20] * 12, clients=3, think_s=0.1)
-    result = played(loop, 2, 5_000)
+    result = elastic_run(loop, 2, 5_000)
     assert result.complete.all()
     assert result.arrival_s[3] == pytest.approx(np.sort(result.finished_s)[0] + 0.1)
 

@@ -1,4 +1,4 @@
-"""Plans of equal engines played as elastic instances: from the operation file to the figures, and what is refused."""
+"""Plans with equal engines simulated as elastic instances: from the operation file to the figures, and refusals."""
 
 import json
 from pathlib import Path
@@ -54,7 +54,7 @@ def operation(folder: Path, text: str) -> str:
     return str(folder / "operation.yaml")
 
 
-def test_a_plan_is_played_end_to_end_with_elastic_instances(
+def test_a_plan_is_simulated_end_to_end_with_elastic_instances(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = ["simulate", str(plan), "--trace", trace(tmp_path), "--json"]

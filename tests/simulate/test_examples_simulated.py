@@ -1,4 +1,4 @@
-"""Plans of the examples keep their limits at their own rate when every step is played, or miss one by little."""
+"""Plans of the examples keep their limits at their own rate when every step is simulated, or miss one by little."""
 
 from pathlib import Path
 
@@ -21,13 +21,17 @@ MISSED = 1.1  # of a limit: plans use all of it, by a formula for waits, where a
 )
 def test_a_plan_keeps_its_limits_at_its_own_rate(name: str) -> None:
     plan = solve(load_problem(EXAMPLES / f"{name}.yaml"))
-    played = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(), Policies())
-    assert played.result.drained
-    assert not played.summary["saturated"]
-    (slo,) = played.slos
-    for limit, values in ((slo.ttft, played.result.ttft_s), (slo.tpot, played.result.tpot_s)):
+    simulated = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(), Policies())
+    assert simulated.result.drained
+    assert not simulated.summary["saturated"]
+    (slo,) = simulated.slos
+    for limit, values in ((slo.ttft, simulated.result.ttft_s), (slo.tpot, simulated.result.tpot_s)):
         for of, bound in limit.statistics().items() if limit is not None else ():
             assert statistic(values, of) <= MISSED * bound
-    (rate,) = (one.value for one in plan.predictions if (one.metric, one.of) == ("requests_per_s", "chat"))
-    arrivals = played.result.requests.arrival_s
+    (rate,) = (
+        prediction.value
+        for prediction in plan.predictions
+        if (prediction.metric, prediction.of) == ("requests_per_s", "chat")
+    )
+    arrivals = simulated.result.requests.arrival_s
     assert len(arrivals) / float(arrivals[-1]) == pytest.approx(rate, rel=0.03)

@@ -51,18 +51,18 @@ def colocated(count: int = 1) -> Fleet:
 def test_goodput_is_kept_and_a_little_more_is_not() -> None:
     draws, fleet = stream(), colocated()
     most = RateBound(draws, required(SLO)).most_rate(fleet)
-    found = goodput(fleet, draws, SLO, most_per_s=most)
-    assert 0.0 < found.rate_per_s < most
-    assert keeps(fleet, draws, SLO, found.rate_per_s)
-    assert not keeps(fleet, draws, SLO, found.rate_per_s * 1.02)
+    result = goodput(fleet, draws, SLO, most_per_s=most)
+    assert 0.0 < result.rate_per_s < most
+    assert keeps(fleet, draws, SLO, result.rate_per_s)
+    assert not keeps(fleet, draws, SLO, result.rate_per_s * 1.02)
 
 
 def test_goodput_grows_with_engines_and_with_looser_limits() -> None:
     draws = stream()
-    one, two = (goodput(colocated(n), draws, SLO, most_per_s=math.inf).rate_per_s for n in (1, 2))
+    single, double = (goodput(colocated(n), draws, SLO, most_per_s=math.inf).rate_per_s for n in (1, 2))
     looser = SLO.model_copy(update={"attainment": 0.5, "ttft": None, "tpot": SLO.tpot})
-    assert two > 1.5 * one
-    assert goodput(colocated(), draws, looser, most_per_s=math.inf).rate_per_s >= one
+    assert double > 1.5 * single
+    assert goodput(colocated(), draws, looser, most_per_s=math.inf).rate_per_s >= single
 
 
 def test_goodput_of_time_twice_as_slow_is_half() -> None:
@@ -76,8 +76,8 @@ def test_goodput_of_time_twice_as_slow_is_half() -> None:
 
 def test_a_rate_that_must_be_kept_at_least_is_tried_first_and_ends_the_search() -> None:
     draws, fleet = stream(), colocated()
-    found = goodput(fleet, draws, SLO, most_per_s=1000.0, least_per_s=900.0)
-    assert (found.rate_per_s, found.runs) == (0.0, 1)
+    result = goodput(fleet, draws, SLO, most_per_s=1000.0, least_per_s=900.0)
+    assert (result.rate_per_s, result.runs) == (0.0, 1)
 
 
 def test_limits_that_no_idle_engine_keeps_leave_no_goodput() -> None:
@@ -90,9 +90,9 @@ def test_limits_that_no_idle_engine_keeps_leave_no_goodput() -> None:
 def test_the_interval_holds_the_goodputs_of_other_streams() -> None:
     fleet, streams = colocated(), [stream(seed=seed) for seed in range(5)]
     near = goodput(fleet, streams[0], SLO, most_per_s=100.0).rate_per_s
-    goods = [partial(keeps, fleet, one, SLO) for one in streams]
+    goods = [partial(keeps, fleet, draws, SLO) for draws in streams]
     low, high = interval(goods, near_per_s=near, most_per_s=100.0)
-    each = [goodput(fleet, one, SLO, most_per_s=100.0).rate_per_s for one in streams]
+    each = [goodput(fleet, draws, SLO, most_per_s=100.0).rate_per_s for draws in streams]
     assert low < float(np.mean(each)) * 1.01
     assert high > float(np.mean(each)) * 0.99
 
@@ -125,7 +125,7 @@ def test_fleets_that_may_save_work_have_no_optimistic_rate(
     rules: dict[str, Any], speculation: int | None, named: str
 ) -> None:
     drafts = None if speculation is None else Speculation(speculation, 0.5, GRID)
-    instances = tuple(replace(one, speculation=drafts) for one in colocated().instances)
+    instances = tuple(replace(instance, speculation=drafts) for instance in colocated().instances)
     with pytest.raises(PlannerError, match=named):
         RateBound(stream(60), required(SLO)).most_rate(Fleet(instances, **rules))
 
@@ -141,15 +141,15 @@ def placements() -> list[Placement]:
     """Splits of six engines, and all of them alike; steady state is wrong about them on purpose."""
 
     def split(first: int) -> Fleet:
-        one = Instance(GRID, 50_000, role="prefill", token_budget=1024, most_sequences=64)
-        other = Instance(GRID, 50_000, role="decode", most_sequences=64)
-        return Fleet((one,) * first + (other,) * (6 - first))
+        prefill = Instance(GRID, 50_000, role="prefill", token_budget=1024, most_sequences=64)
+        decode = Instance(GRID, 50_000, role="decode", most_sequences=64)
+        return Fleet((prefill,) * first + (decode,) * (6 - first))
 
-    found = [Placement(f"{n} + {6 - n}", lambda n=n: split(n), 1.0, float(n)) for n in range(1, 6)]  # type: ignore[misc]
-    return [*found, Placement("6", lambda: colocated(6), 1.0, 0.5)]
+    splits = [Placement(f"{n} + {6 - n}", lambda n=n: split(n), 1.0, float(n)) for n in range(1, 6)]  # type: ignore[misc]
+    return [*splits, Placement("6", lambda: colocated(6), 1.0, 0.5)]
 
 
-def test_a_pruned_search_finds_what_playing_everything_finds() -> None:
+def test_a_pruned_search_finds_what_simulating_everything_finds() -> None:
     draws = stream(1500)
     full = search_placements(placements(), draws, SLO, everything=True)
     pruned = search_placements(placements(), draws, SLO)
@@ -161,11 +161,11 @@ def test_a_pruned_search_finds_what_playing_everything_finds() -> None:
 
 def test_reversals_are_pairs_that_steady_state_orders_the_other_way() -> None:
     search = search_placements(placements(), stream(1500), SLO, everything=True)
-    rates = [one.goodput_per_s or 0.0 for one in search.tried]
+    rates = [trial.goodput_per_s or 0.0 for trial in search.tried]
     steady = [placement.steady_per_s or 0.0 for placement in search.placements]
-    found = reversals(search)
-    assert found
-    for a, b in found:
+    pairs = reversals(search)
+    assert pairs
+    for a, b in pairs:
         assert rates[a] > rates[b]
         assert steady[a] < steady[b]
 

@@ -63,12 +63,12 @@ def test_equal_ranks_take_as_long_as_where_nothing_stands_apart(costs: Costs) ->
 
 @pytest.mark.parametrize("batch", [4, 16])
 def test_steady_state_of_ranks_that_wait_for_each_other_is_that_of_a_run(costs: Costs, batch: int) -> None:
-    one, shards = np.ones(1), Shards.of(*SHAPE)
-    context = one * (ISL + OSL / 2)
-    decode_s = decode_step(costs, shards, batch * one, context).seconds
-    prefill = prefill_mixed(costs, shards, ISL * one, OSL * one, CHUNK * one, batch * one, context, decode_s)
+    unit, shards = np.ones(1), Shards.of(*SHAPE)
+    context = unit * (ISL + OSL / 2)
+    decode_s = decode_step(costs, shards, batch * unit, context).seconds
+    prefill = prefill_mixed(costs, shards, ISL * unit, OSL * unit, CHUNK * unit, batch * unit, context, decode_s)
     ranks = ranks_in_step(costs.arch, shards.dp)
-    tpot_s = colocated_tpot_s(decode_s, prefill.stretch_s, prefill.steps, batch * one, OSL * one, ranks)[0]
+    tpot_s = colocated_tpot_s(decode_s, prefill.stretch_s, prefill.steps, batch * unit, OSL * unit, ranks)[0]
     engine = Instance(grid_of(costs, True), 10**6, token_budget=CHUNK, most_sequences=batch)
     clients = batch * RANKS
     outputs = np.full(8 * clients, OSL)
@@ -78,7 +78,7 @@ def test_steady_state_of_ranks_that_wait_for_each_other_is_that_of_a_run(costs: 
     settled = slice(2 * clients, 7 * clients)
     assert tpot_s == pytest.approx(float(np.mean(result.tpot_s[settled])), rel=0.04)
     assert 0.99 < float(np.mean(result.ttft_s[settled])) / prefill.latency_s[0] < 1.12  # a few wait for another prompt
-    alone_s = colocated_tpot_s(decode_s, prefill.stretch_s, prefill.steps, batch * one, OSL * one, one)[0]
+    alone_s = colocated_tpot_s(decode_s, prefill.stretch_s, prefill.steps, batch * unit, OSL * unit, unit)[0]
     assert tpot_s > 1.2 * alone_s
 
 

@@ -50,23 +50,23 @@ def mixture() -> Mixture:
 
 
 def shared(count: int) -> Fleet:
-    one = Instance(GRID, 50_000, token_budget=1024, most_sequences=64)
-    return Fleet((one,) * count, paths=((RequestPath(0, 0, 1.0),),) * 2)
+    instance = Instance(GRID, 50_000, token_budget=1024, most_sequences=64)
+    return Fleet((instance,) * count, paths=((RequestPath(0, 0, 1.0),),) * 2)
 
 
 def test_each_workload_has_its_share_of_the_rate(mixture: Mixture) -> None:
     requests = mixture.requests(10.0)
     assert requests.workload is not None
     assert np.all(np.diff(requests.arrival_s) >= 0.0)
-    spans = [float(requests.arrival_s[requests.workload == at][-1]) for at in (0, 1)]
-    assert [len(one) / span for one, span in zip(mixture.draws, spans, strict=True)] == pytest.approx(
+    spans = [float(requests.arrival_s[requests.workload == workload][-1]) for workload in (0, 1)]
+    assert [len(draws) / span for draws, span in zip(mixture.draws, spans, strict=True)] == pytest.approx(
         [7.5, 2.5], rel=0.2
     )
 
 
 def test_a_run_keeps_the_limits_only_where_every_workload_does(mixture: Mixture) -> None:
     fleet = shared(2)
-    rate = highest_kept(lambda one: mixture.keeps(fleet, one), most_per_s=200.0).rate_per_s
+    rate = highest_kept(lambda per_s: mixture.keeps(fleet, per_s), most_per_s=200.0).rate_per_s
     beyond = mixture.simulate(fleet, rate * 1.03)
     each = [kept(run, slo, draws.warm_up) for run, slo, draws in zip(beyond, mixture.slos, mixture.draws, strict=True)]
     assert mixture.keeps(fleet, rate)
@@ -74,15 +74,18 @@ def test_a_run_keeps_the_limits_only_where_every_workload_does(mixture: Mixture)
 
 
 def test_workloads_that_share_no_engine_run_as_if_alone(mixture: Mixture) -> None:
-    one = Instance(GRID, 50_000, token_budget=1024, most_sequences=64)
+    first = Instance(GRID, 50_000, token_budget=1024, most_sequences=64)
     other = Instance(GRID, 50_000, token_budget=512, most_sequences=32, model=1)
-    whole = Fleet((one, one, other), paths=((RequestPath(0, 0, 1.0),), (RequestPath(1, 1, 1.0),)))
-    cells = (Fleet((one, one), paths=((RequestPath(0, 0, 1.0),),)), Fleet((other,), paths=((RequestPath(1, 1, 1.0),),)))
+    whole = Fleet((first, first, other), paths=((RequestPath(0, 0, 1.0),), (RequestPath(1, 1, 1.0),)))
+    cells = (
+        Fleet((first, first), paths=((RequestPath(0, 0, 1.0),),)),
+        Fleet((other,), paths=((RequestPath(1, 1, 1.0),),)),
+    )
     together = mixture.simulate(whole, 20.0)
-    for at, cell in enumerate(cells):
-        (alone,) = mixture.of((at,)).simulate(cell, 20.0)
-        assert together[at].first_token_s.tolist() == alone.first_token_s.tolist()
-        assert together[at].finished_s.tolist() == alone.finished_s.tolist()
+    for workload, cell in enumerate(cells):
+        (alone,) = mixture.of((workload,)).simulate(cell, 20.0)
+        assert together[workload].first_token_s.tolist() == alone.first_token_s.tolist()
+        assert together[workload].finished_s.tolist() == alone.finished_s.tolist()
 
 
 def test_what_all_workloads_need_together_is_a_tighter_bound_than_each_alone() -> None:
@@ -90,7 +93,7 @@ def test_what_all_workloads_need_together_is_a_tighter_bound_than_each_alone() -
     alone = min(RateBound(draws, required(FAST)).most_rate(shared(1)) for draws in halves.draws)
     most = MixtureRateBound(halves).most_rate(shared(1))
     assert most < 0.7 * alone
-    assert highest_kept(lambda one: halves.keeps(shared(1), one), most_per_s=most).rate_per_s > 0.3 * most
+    assert highest_kept(lambda per_s: halves.keeps(shared(1), per_s), most_per_s=most).rate_per_s > 0.3 * most
 
 
 def test_a_workload_without_limits_only_takes_its_work(mixture: Mixture) -> None:

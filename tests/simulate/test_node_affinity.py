@@ -37,7 +37,7 @@ def test_units_of_low_affinity_fit_their_nodes_and_no_more() -> None:
     assert all(unit.prefill.gpus + unit.decode.gpus <= 4 for unit in units)
     assert {unit.cross for unit in units} == {1, 2}
     assert all(unit.gpus == unit.cross * (unit.prefill.gpus + unit.decode.gpus) for unit in units)
-    pairs = {(one, other) for one in SEGMENTS for other in SEGMENTS if one.gpus + other.gpus <= 4}
+    pairs = {(first, second) for first in SEGMENTS for second in SEGMENTS if first.gpus + second.gpus <= 4}
     assert {(unit.prefill, unit.decode) for unit in units} == pairs
 
 

@@ -1,4 +1,4 @@
-"""Plans played with what is done to their engines: the file, its errors, and what comes of it."""
+"""Plans simulated with what is done to their engines: the file, its errors, and what comes of it."""
 
 import json
 from pathlib import Path
@@ -54,8 +54,8 @@ def test_drafts_save_time_and_a_failure_costs_some(plan: Path, tmp_path: Path) -
     text = "speculation: {draft_tokens: 3, acceptance: 70%, draft_step: 0.1ms}"
     spec = load_operation(operation(tmp_path, text))
     plain, drafting = (
-        simulate(fleet_of_plan(*load_plan(plan), REQUESTS, Policies(operation=found)).fleet, REQUESTS)
-        for found in (None, spec)
+        simulate(fleet_of_plan(*load_plan(plan), REQUESTS, Policies(operation=operation)).fleet, REQUESTS)
+        for operation in (None, spec)
     )
     assert float(np.nanmean(drafting.tpot_s)) < 0.8 * float(np.nanmean(plain.tpot_s))
     assert int(drafting.accepted_tokens.sum()) > 0

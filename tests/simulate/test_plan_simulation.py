@@ -1,4 +1,4 @@
-"""Plans played: fleets from plans, summaries, files, and the verbs."""
+"""Plans simulated: fleets from plans, summaries, files, and the verbs."""
 
 import csv
 import json
@@ -70,20 +70,20 @@ def test_a_fleet_has_an_engine_for_every_rank_of_every_replica(plan: Path) -> No
 def test_a_plan_at_half_its_rate_keeps_its_limits(plan: Path) -> None:
     envelope, decision = load_plan(plan)
     trace = trace_file(plan.parent, rate_per_s=4.0)
-    played = simulate_plan(envelope, decision, Traffic(str(trace)), Policies())
-    assert all(finding.ok for finding in findings(played))
-    assert played.result.drained
+    simulated = simulate_plan(envelope, decision, Traffic(str(trace)), Policies())
+    assert all(finding.ok for finding in findings(simulated))
+    assert simulated.result.drained
 
 
 def test_a_plan_far_beyond_its_rate_is_called_saturated(plan: Path) -> None:
     envelope, decision = load_plan(plan)
     trace = trace_file(plan.parent, count=3000)
-    played = simulate_plan(envelope, decision, Traffic(str(trace), rate_per_s=4000.0), Policies())
-    assert played.summary["saturated"]
-    assert not next(finding for finding in findings(played) if finding.rule == "simulate.saturation").ok
+    simulated = simulate_plan(envelope, decision, Traffic(str(trace), rate_per_s=4000.0), Policies())
+    assert simulated.summary["saturated"]
+    assert not next(finding for finding in findings(simulated) if finding.rule == "simulate.saturation").ok
 
 
-def test_requests_and_viewer_files_hold_what_was_played(plan: Path, tmp_path: Path) -> None:
+def test_requests_and_viewer_files_hold_what_was_simulated(plan: Path, tmp_path: Path) -> None:
     trace = trace_file(tmp_path)
     files = [str(tmp_path / name) for name in ("requests.csv", "requests.parquet", "chrome.json", "summary.json")]
     assert main(["simulate", str(plan), "--trace", str(trace), "--requests", files[0], "--chrome", files[2]]) == 0
@@ -120,16 +120,16 @@ def test_level_simulate_is_kept_beside_the_plan(plan: Path, tmp_path: Path) -> N
     assert {"simulate.drains", "simulate.ttft", "simulate.attainment"} <= {row["rule"] for row in kept["findings"]}
 
 
-def test_the_own_workload_is_played_at_the_rate_of_the_problem(plan: Path) -> None:
+def test_the_own_workload_is_simulated_at_the_rate_of_the_problem(plan: Path) -> None:
     envelope, decision = load_plan(plan)
-    played = simulate_plan(envelope, decision, Traffic(first=2000), Policies(), seed=1)
-    requests = played.result.requests
+    simulated = simulate_plan(envelope, decision, Traffic(first=2000), Policies(), seed=1)
+    requests = simulated.result.requests
     assert len(requests) / float(requests.arrival_s[-1]) == pytest.approx(8.0, rel=0.1)
     assert float(requests.output_tokens.mean()) == pytest.approx(100, rel=0.05)
     assert set(requests.input_tokens.tolist()) == {500}
 
 
-def test_what_cannot_be_played_is_refused(plan: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_simulated_is_refused(plan: Path, tmp_path: Path) -> None:
     envelope, decision = load_plan(plan)
     trace = str(trace_file(tmp_path, count=3))
     with pytest.raises(PlannerError, match="unknown routing"):
@@ -160,18 +160,18 @@ def test_summaries_agree_with_the_run() -> None:
 
 def test_intervals_hold_the_mean_of_longer_runs() -> None:
     grid = StepGrid.affine(1.0, most_sequences=1)
-    held = 0
+    covered = 0
     for seed in range(20):
         times = arrivals("poisson", 0.5, 20_000, seed=seed)
         result = simulate(
             Fleet((Instance(grid, 64, most_sequences=1),)),
             Requests.open_stream(times, np.ones(20_000), np.ones(20_000)),
         )
-        found = summarise(result, (SloSpec(),))["times"]
-        assert isinstance(found, dict)
-        low, high = found["ttft_s"]["mean"]["interval"]
-        held += low <= 1.5 <= high  # M/D/1 at half load: service 1 s, wait 0.5 s
-    assert held >= 16
+        summary = summarise(result, (SloSpec(),))["times"]
+        assert isinstance(summary, dict)
+        low, high = summary["ttft_s"]["mean"]["interval"]
+        covered += low <= 1.5 <= high  # M/D/1 at half load: service 1 s, wait 0.5 s
+    assert covered >= 16
 
 
 def test_examples_problem_loads() -> None:

@@ -46,9 +46,9 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Envelope, Decision]
 
 
 def colocated(mixed: tuple[Envelope, Decision], policies: Policies) -> float:
-    """The share of 400 requests that the role which does both has played."""
-    played = simulate_plan(*mixed, Traffic(first=400), policies)
-    homes = [played.planned.role_of_instance[home] for home in played.result.home]
+    """The share of 400 requests that the role which does both has simulated."""
+    simulated = simulate_plan(*mixed, Traffic(first=400), policies)
+    homes = [simulated.planned.role_of_instance[home] for home in simulated.result.home]
     return homes.count("both") / len(homes)
 
 
@@ -67,7 +67,7 @@ def test_routers_that_look_for_caches_and_engines_that_come_and_go_have_no_share
     assert colocated(mixed, Policies(routing="cache-aware")) != pytest.approx(0.25, abs=0.005)
 
 
-def test_a_note_says_which_shares_are_played(mixed: tuple[Envelope, Decision]) -> None:
+def test_a_note_says_which_shares_are_simulated(mixed: tuple[Envelope, Decision]) -> None:
     (note,) = simulate_plan(*mixed, Traffic(first=50), Policies()).planned.notes
     assert "75.0% to prefill and decode" in note
     assert "25.0% to both" in note
@@ -75,9 +75,9 @@ def test_a_note_says_which_shares_are_played(mixed: tuple[Envelope, Decision]) -
 
 def test_a_path_is_a_role_that_does_both_or_one_that_hands_to_another(mixed: tuple[Envelope, Decision]) -> None:
     names = [role.name for role in mixed[1].roles]
-    found = paths_of(mixed[1], ["chat"])
-    assert found is not None
-    (paths,) = found.paths
+    split = paths_of(mixed[1], ["chat"])
+    assert split is not None
+    (paths,) = split.paths
     shares = {(names[path.first], names[path.last]): path.share for path in paths}
     assert shares == pytest.approx({("both", "both"): 0.25, ("prefill", "decode"): 0.75})
 
@@ -93,8 +93,8 @@ def test_caches_go_to_each_decode_role_in_its_share(mixed: tuple[Envelope, Decis
     )
     others = tuple(route for route in decision.routing if route.source is None)
     plan = decision.model_copy(update={"roles": (*decision.roles, second), "routing": (*others, *routes)})
-    played = simulate_plan(envelope, plan, Traffic(first=400), Policies())
-    homes = [played.planned.role_of_instance[home] for home in played.result.home]
+    simulated = simulate_plan(envelope, plan, Traffic(first=400), Policies())
+    homes = [simulated.planned.role_of_instance[home] for home in simulated.result.home]
     counted = {name: homes.count(name) / len(homes) for name in ("both", "decode", "second")}
     assert counted == pytest.approx({"both": 0.25, "decode": 0.675, "second": 0.075}, abs=0.006)
 

@@ -1,4 +1,4 @@
-"""Plans of several models and workloads, played on their own load."""
+"""Plans of several models and workloads, simulated on their own load."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -54,43 +54,43 @@ def loaded(plan: Path) -> tuple[Envelope, Decision]:
 
 
 @pytest.fixture(scope="module")
-def played(loaded: tuple[Envelope, Decision]) -> PlanSimulation:
+def simulated(loaded: tuple[Envelope, Decision]) -> PlanSimulation:
     return simulate_plan(*loaded, Traffic(first=3000), Policies())
 
 
-def homes(played: PlanSimulation, workload: int) -> set[str]:
-    """The roles that played a workload."""
-    assert played.result.requests.workload is not None
-    mine = played.result.requests.workload == workload
-    return {played.planned.role_of_instance[home] for home in played.result.home[mine]}
+def homes(simulated: PlanSimulation, workload: int) -> set[str]:
+    """The roles that served a workload."""
+    assert simulated.result.requests.workload is not None
+    own = simulated.result.requests.workload == workload
+    return {simulated.planned.role_of_instance[home] for home in simulated.result.home[own]}
 
 
-def test_every_workload_is_played_by_roles_of_its_model(
-    played: PlanSimulation, loaded: tuple[Envelope, Decision]
+def test_every_workload_is_served_by_roles_of_its_model(
+    simulated: PlanSimulation, loaded: tuple[Envelope, Decision]
 ) -> None:
     models = {role.name: role.model for role in loaded[1].roles}
-    assert played.result.drained
+    assert simulated.result.drained
     for workload, model in enumerate(("small", "large", "large")):
-        assert {models[role] for role in homes(played, workload)} == {model}
+        assert {models[role] for role in homes(simulated, workload)} == {model}
 
 
-def test_limits_are_judged_workload_by_workload(played: PlanSimulation) -> None:
-    found = {(one.rule, one.where) for one in findings(played)}
+def test_limits_are_judged_workload_by_workload(simulated: PlanSimulation) -> None:
+    named = {(finding.rule, finding.where) for finding in findings(simulated)}
     assert {
         ("simulate.ttft", "chat: p95"),
         ("simulate.ttft", "code: p95"),
         ("simulate.latency", "batch: mean"),
-    } <= found
-    assert ("simulate.attainment", "code") in found
-    assert all(one.ok for one in findings(played))
-    workloads = played.summary["workloads"]
+    } <= named
+    assert ("simulate.attainment", "code") in named
+    assert all(finding.ok for finding in findings(simulated))
+    workloads = simulated.summary["workloads"]
     assert isinstance(workloads, dict)
-    assert sum(one["requests"] for one in workloads.values()) == len(played.result.requests)
+    assert sum(row["requests"] for row in workloads.values()) == len(simulated.result.requests)
 
 
 def test_routers_that_look_for_caches_keep_models_apart(loaded: tuple[Envelope, Decision]) -> None:
-    played = simulate_plan(*loaded, Traffic(first=400), Policies(routing="cache-aware"))
-    assert homes(played, 0).isdisjoint(homes(played, 1))
+    simulated = simulate_plan(*loaded, Traffic(first=400), Policies(routing="cache-aware"))
+    assert homes(simulated, 0).isdisjoint(homes(simulated, 1))
 
 
 def test_the_verbs_play_them_and_refuse_a_trace(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

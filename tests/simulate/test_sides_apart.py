@@ -1,4 +1,4 @@
-"""Plans with attention and feed-forward apart, played: engines, steps, times, and what is refused."""
+"""Plans with attention and feed-forward apart in the simulator: engines, steps, times, and what is refused."""
 
 import copy
 from dataclasses import replace
@@ -43,8 +43,8 @@ ONE = Requests.open_stream([0.0], [500], [100])
 
 @pytest.fixture(scope="module")
 def plan() -> tuple[Envelope, ServeDecision]:
-    found = solve(small(copy.deepcopy(MOE)))
-    return found, ServeDecision.model_validate(found.decision)
+    envelope = solve(small(copy.deepcopy(MOE)))
+    return envelope, ServeDecision.model_validate(envelope.decision)
 
 
 def test_each_micro_batch_of_an_attention_rank_is_an_engine_and_feed_forward_is_none(
@@ -53,14 +53,14 @@ def test_each_micro_batch_of_an_attention_rank_is_an_engine_and_feed_forward_is_
     planned = fleet_of_plan(*plan, ONE, Policies())
     attention = next(role for role in plan[1].roles if role.function == "attention")
     turns, ranks = int(attention.limits["micro_batches"]), attention.parallelism.dp
-    mine = [
-        one
-        for one, name in zip(planned.fleet.instances, planned.role_of_instance, strict=True)
+    engines = [
+        engine
+        for engine, name in zip(planned.fleet.instances, planned.role_of_instance, strict=True)
         if name == attention.name
     ]
-    assert len(mine) == attention.replicas * ranks * turns
-    assert {one.role for one in mine} == {"decode"}
-    assert all(one.most_sequences * turns >= int(attention.limits["max_batch"]) for one in mine)
+    assert len(engines) == attention.replicas * ranks * turns
+    assert {engine.role for engine in engines} == {"decode"}
+    assert all(engine.most_sequences * turns >= int(attention.limits["max_batch"]) for engine in engines)
     assert "ffn" not in planned.role_of_instance
     assert planned.gpus == sum(role.replicas * role.parallelism.devices for role in plan[1].roles)
     assert ranks > 1
@@ -72,10 +72,10 @@ def test_a_step_of_an_engine_is_that_of_its_unit() -> None:
     pricer = Roofline(node.accelerator, Pool("h800", node, 4).topology(), load_calibration().efficiencies)
     engine, unit = EngineOverheads(step_s=1e-3), Units.within(1, 16, 1, 16, 3, 8)
     grid = unit_grid(arch, pricer, engine, unit, most_sequences=64, longest_tokens=4096, chunk_tokens=512)
-    for at in (0, 3, len(grid.contexts) - 1):
-        work = Work.decode(np.array([64.0]), grid.contexts[at])
+    for index in (0, 3, len(grid.contexts) - 1):
+        work = Work.decode(np.array([64.0]), grid.contexts[index])
         wanted = float(unit_step(arch, pricer, engine, unit, work).seconds[0])
-        assert grid.decode_s[64, at] == pytest.approx(wanted, rel=1e-9)
+        assert grid.decode_s[64, index] == pytest.approx(wanted, rel=1e-9)
     crowded = grid.prefill_s(512.0, 256.0)
     alone = unit_grid(
         arch,
@@ -90,10 +90,10 @@ def test_a_step_of_an_engine_is_that_of_its_unit() -> None:
 
 
 def test_a_plan_keeps_in_a_run_what_it_claims(plan: tuple[Envelope, ServeDecision]) -> None:
-    played = simulate_plan(*plan, Traffic(first=3000), Policies())
-    assert played.result.drained
-    assert all(finding.ok for finding in findings(played))
-    tpot_s = played.result.tpot_s[500:]
+    simulated = simulate_plan(*plan, Traffic(first=3000), Policies())
+    assert simulated.result.drained
+    assert all(finding.ok for finding in findings(simulated))
+    tpot_s = simulated.result.tpot_s[500:]
     assert float(np.mean(tpot_s)) <= value_of(plan[0], "tpot_s", "chat") * 1.05
 
 
@@ -126,7 +126,7 @@ def test_a_failed_feed_forward_side_takes_its_attention_side_along(plan: tuple[E
     assert len(leaders[0]) > 0
 
 
-def test_attention_without_feed_forward_cannot_be_played(plan: tuple[Envelope, ServeDecision]) -> None:
+def test_attention_without_feed_forward_cannot_be_simulated(plan: tuple[Envelope, ServeDecision]) -> None:
     lonely = plan[1].model_copy(update={"routing": tuple(r for r in plan[1].routing if r.to != "ffn")})
     with pytest.raises(PlannerError, match="no role with its feed-forward layers"):
         fleet_of_plan(plan[0], lonely, ONE, Policies())
@@ -157,8 +157,8 @@ def test_requests_see_no_feed_forward_roles(plan: tuple[Envelope, ServeDecision]
 
 def test_units_are_judged_by_simulation_like_other_instances() -> None:
     judged = {"options.judged_by": "simulation", "options.simulated_requests": 1000}
-    found = solve(small(copy.deepcopy(FREE) | judged))
-    decision = ServeDecision.model_validate(found.decision)
+    envelope = solve(small(copy.deepcopy(FREE) | judged))
+    decision = ServeDecision.model_validate(envelope.decision)
     assert decision.mode == "attention-ffn"
-    assert found.certificate.bound is not None
-    assert objective_of(found) <= found.certificate.bound
+    assert envelope.certificate.bound is not None
+    assert objective_of(envelope) <= envelope.certificate.bound

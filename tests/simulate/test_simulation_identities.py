@@ -46,8 +46,8 @@ def test_one_server_obeys_lindleys_recursion_exactly() -> None:
     alone = Requests.open_stream([0.0], [1], [1])
     free_s, ends_s = 0.0, []
     for arrival, tokens in zip(arrival_s.tolist(), prompts.tolist(), strict=True):
-        one = replace(alone, input_tokens=np.array([tokens]))
-        free_s = max(free_s, arrival) + service_s(one, instance)
+        request = replace(alone, input_tokens=np.array([tokens]))
+        free_s = max(free_s, arrival) + service_s(request, instance)
         ends_s.append(free_s)
     assert result.finished_s.tolist() == ends_s
 

@@ -1,4 +1,4 @@
-"""Plans with drafts of their own, played: step tables, and steady state against the simulator."""
+"""Plans with drafts of their own, simulated: step tables, and steady state against the simulator."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ options:
   speculation: {method: model, model: draft, acceptance: 75%, draft_tokens: [3]}
 """
 KNOWN, V3 = load_calibration("default"), find_model("deepseek-ai/DeepSeek-V3")
-AGREEMENT = 0.06  # of TPOT and of the rate, steady state against 1500 requests played
+AGREEMENT = 0.06  # of TPOT and of the rate, steady state against 1500 requests simulated
 
 
 @pytest.fixture(scope="module", params=["colocated", "disaggregated"])
@@ -51,13 +51,17 @@ def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def stated(envelope: Envelope, metric: str) -> float:
-    return next(one.value for one in envelope.predictions if one.metric == metric and one.statistic == "mean")
+    return next(
+        prediction.value
+        for prediction in envelope.predictions
+        if prediction.metric == metric and prediction.statistic == "mean"
+    )
 
 
 def test_steady_state_with_drafts_is_that_of_a_run(plan: tuple[Envelope, Decision]) -> None:
-    played = simulate_plan(*plan, Traffic(first=1500, warm_up=300), Policies())
-    assert float(np.mean(played.result.tpot_s[300:])) == pytest.approx(stated(plan[0], "tpot_s"), rel=AGREEMENT)
-    run = played.result
+    simulated = simulate_plan(*plan, Traffic(first=1500, warm_up=300), Policies())
+    assert float(np.mean(simulated.result.tpot_s[300:])) == pytest.approx(stated(plan[0], "tpot_s"), rel=AGREEMENT)
+    run = simulated.result
     ends_s = np.sort(run.finished_s)[300:-300]
     assert len(ends_s) / np.ptp(ends_s) == pytest.approx(stated(plan[0], "requests_per_s"), rel=AGREEMENT)
     right = float(run.accepted_tokens.sum()) / float(run.requests.output_tokens.sum() - len(run.requests))
@@ -74,16 +78,16 @@ def test_the_operation_takes_the_place_of_the_drafts_of_the_plan(plan: tuple[Env
 def grid(drafter: Drafter | None, draft_tokens: int = 0) -> tuple[StepGrid, Pricer, Shards]:
     pool, engine, shards = Pool("h200", find_node("h200"), 2), KNOWN.engine("vllm", None), Shards.of(8.0, 1, 1, 8.0, 1)
     pricer = make_pricer(pool, V3, engine="vllm", version=None, calibration=KNOWN, store=None)
-    found = step_grid(
+    table = step_grid(
         V3, pricer, shards, engine, most_sequences=16, longest_tokens=4096, chunk_tokens=2048,
         draft_tokens=draft_tokens, drafter=drafter,
     )  # fmt: skip
-    return found, pricer, shards
+    return table, pricer, shards
 
 
 def test_a_table_without_drafts_is_the_plain_one_but_for_prompts_through_the_drafter() -> None:
     heads = drafter_of(SpeculationSpec(method="mtp", acceptance=0.7), V3, {}, "")
-    plain, none, seen = (grid(one)[0] for one in (None, Drafter("stated", 0.7, step_s=1.0), heads))
+    plain, none, seen = (grid(drafter)[0] for drafter in (None, Drafter("stated", 0.7, step_s=1.0), heads))
     assert np.array_equal(plain.mixed_s, none.mixed_s)
     assert np.array_equal(plain.decode_s, seen.decode_s)
     assert np.all(seen.mixed_s[:, :, 1:] > plain.mixed_s[:, :, 1:])
@@ -113,5 +117,5 @@ def test_an_estimate_of_the_same_deployment_has_the_times_of_the_run(plan: tuple
     problem = {name: value for name, value in envelope.inputs.items() if name != "kind"}
     (line,) = estimate_jsonl([json.dumps({"id": "a", **problem, "decision": {**given, "draft_tokens": 3}})])
     estimated = json.loads(line)["prediction"]
-    played = simulate_plan(*plan, Traffic(first=1500, warm_up=300), Policies())
-    assert estimated["tpot_s"] == pytest.approx(float(np.mean(played.result.tpot_s[300:])), rel=2 * AGREEMENT)
+    simulated = simulate_plan(*plan, Traffic(first=1500, warm_up=300), Policies())
+    assert estimated["tpot_s"] == pytest.approx(float(np.mean(simulated.result.tpot_s[300:])), rel=2 * AGREEMENT)

@@ -109,12 +109,12 @@ def test_rows_without_tokens_are_left_out_on_request_and_counted(tmp_path: Path)
 
 def test_converted_traces_read_the_same(tmp_path: Path) -> None:
     for text, convert in ((PLAIN, trace_csv), (AZURE, trace_csv), (MOONCAKE, trace_jsonl), (PLAIN, trace_jsonl)):
-        one = read_trace(written(tmp_path, text))
-        other = read_trace(written(tmp_path, convert(one), "converted"))
-        assert one.arrival_s.tolist() == other.arrival_s.tolist()
-        assert one.input_tokens.tolist() == other.input_tokens.tolist()
-        assert one.output_tokens.tolist() == other.output_tokens.tolist()
-        assert one.blocks == other.blocks
+        trace = read_trace(written(tmp_path, text))
+        other = read_trace(written(tmp_path, convert(trace), "converted"))
+        assert trace.arrival_s.tolist() == other.arrival_s.tolist()
+        assert trace.input_tokens.tolist() == other.input_tokens.tolist()
+        assert trace.output_tokens.tolist() == other.output_tokens.tolist()
+        assert trace.blocks == other.blocks
 
 
 def test_azures_conversations_are_described_as_known() -> None:
@@ -132,8 +132,8 @@ def test_an_unlimited_prefix_cache_finds_what_the_trace_repeats() -> None:
     apart = Requests.open_stream(np.arange(len(trace)) * 1.0, trace.input_tokens, np.ones(len(trace)))
     requests = apart.with_prefixes(trace.blocks, block_tokens=trace.block_tokens)
     instance = Instance(StepGrid.affine(1e-3), 2**40, token_budget=2**20)
-    found = simulate(Fleet((instance,), prefix_caching=True), requests)
-    cached = found.cached_tokens + (found.cached_tokens == trace.input_tokens - 1)  # the last token is always computed
+    run = simulate(Fleet((instance,), prefix_caching=True), requests)
+    cached = run.cached_tokens + (run.cached_tokens == trace.input_tokens - 1)  # the last token is always computed
     assert int(np.sum(-(-cached // trace.block_tokens))) == 105_710
 
 
@@ -158,9 +158,9 @@ def test_a_fit_names_the_process_that_a_trace_was_drawn_from() -> None:
     count = 20_000
     ones = np.ones(count, dtype=np.int64)
     trace = Trace("drawn", "plain", arrivals("weibull", 3.0, count, cv=2.0), ones, ones)
-    found = fit(trace)["gaps"]
-    assert isinstance(found, dict)
-    assert min(found, key=lambda name: float(found[name])) == "weibull"
+    distances = fit(trace)["gaps"]
+    assert isinstance(distances, dict)
+    assert min(distances, key=lambda name: float(distances[name])) == "weibull"
 
 
 def test_samples_keep_lengths_together_and_take_the_rate() -> None:

@@ -108,8 +108,8 @@ def test_a_failed_instance_loses_no_request_and_no_token() -> None:
     assert_slower(result, simulate(Fleet((ROOMY, ROOMY)), requests))
 
 
-def assert_slower(one: SimulationResult, other: SimulationResult) -> None:
-    assert float(np.mean(one.e2e_s)) > float(np.mean(other.e2e_s))
+def assert_slower(slow: SimulationResult, fast: SimulationResult) -> None:
+    assert float(np.mean(slow.e2e_s)) > float(np.mean(fast.e2e_s))
 
 
 def test_requests_wait_for_an_instance_to_start_and_are_left_where_none_does() -> None:
@@ -126,9 +126,9 @@ def test_autoscaling_pays_for_fewer_instances_and_keeps_every_request() -> None:
     calm, busy = np.sort(rng.uniform(0, 100, 100)), np.sort(rng.uniform(100, 130, 4500))
     requests = Requests.open_stream(np.concatenate([calm, busy]), np.full(4600, 200), np.full(4600, 100))
     fleet = Fleet((ROOMY, *[replace(ROOMY, up=False)] * 5))
-    one, scaled, all_up = (
-        simulate(found, requests)
-        for found in (
+    single, scaled, all_up = (
+        simulate(candidate, requests)
+        for candidate in (
             Fleet((ROOMY,)),
             replace(fleet, control=Control(1.0, crowded_above=20.0, idle_below=4.0, start_s=3.0)),
             Fleet((ROOMY,) * 6),
@@ -136,7 +136,7 @@ def test_autoscaling_pays_for_fewer_instances_and_keeps_every_request() -> None:
     )
     assert scaled.drained
     assert float(scaled.up_s.sum()) < 0.6 * float(all_up.up_s.sum())
-    assert float(np.quantile(scaled.ttft_s, 0.99)) < 0.5 * float(np.quantile(one.ttft_s, 0.99))
+    assert float(np.quantile(scaled.ttft_s, 0.99)) < 0.5 * float(np.quantile(single.ttft_s, 0.99))
 
 
 def test_roles_flip_to_where_requests_wait() -> None:
@@ -159,7 +159,7 @@ def test_a_shared_link_between_pools_slows_what_moves_over_it() -> None:
 
 def test_a_store_that_instances_share_saves_what_each_would_compute_for_itself() -> None:
     count, shared = 120, [("system", block) for block in range(20)]
-    blocks = [[*shared, *(("own", r, at) for at in range(5))] for r in range(count)]
+    blocks = [[*shared, *(("own", r, block) for block in range(5))] for r in range(count)]
     base = Requests.open_stream(np.arange(count) * 0.5, np.full(count, 400), np.full(count, 5))
     requests = base.with_prefixes(blocks, block_tokens=16)
     apart = Fleet((ROOMY,) * 6, routing="round-robin", prefix_caching=True)

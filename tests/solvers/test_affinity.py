@@ -43,10 +43,10 @@ def test_every_item_has_a_slot_and_figures_are_those_of_the_layout(
     slots_R, group_R = np.full(bins, items // bins + spare), np.arange(bins) // 2
     result, solved = _solved(AffinityProblem(sets, items, slots_R, group_R, price))
     assert np.bincount(solved.item_P, minlength=items).min() >= 1
-    held = solved.item_P.reshape(bins, -1)
-    assert all(len(set(row)) == len(row) for row in held.tolist())
+    item_BS = solved.item_P.reshape(bins, -1)
+    assert all(len(set(row)) == len(row) for row in item_BS.tolist())
     copies_E, drawn_E = np.bincount(solved.item_P, minlength=items), np.bincount(sets.ravel(), minlength=items)
-    load_R = (drawn_E / copies_E)[held].sum(axis=1)
+    load_R = (drawn_E / copies_E)[item_BS].sum(axis=1)
     assert solved.imbalance == pytest.approx(load_R.max() / load_R.mean())
     assert solved.groups_touched == groups_touched(sets, solved.item_P, slots_R, group_R, items)
     assert result.bound is not None

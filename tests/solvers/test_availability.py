@@ -20,12 +20,12 @@ def _away_over_time(outages: list[Outage], horizon_s: float, times_s: np.ndarray
     """Units away at `times_s`, arrivals drawn one by one, repair times uniform on [0, 2 mean]."""
     rng = np.random.default_rng(seed)
     away = np.zeros(len(times_s))
-    for one in outages:
+    for outage in outages:
         starts = np.sort(
-            rng.uniform(-5 * one.away_s, horizon_s, rng.poisson(one.rate_per_s * (horizon_s + 5 * one.away_s)))
+            rng.uniform(-5 * outage.away_s, horizon_s, rng.poisson(outage.rate_per_s * (horizon_s + 5 * outage.away_s)))
         )
-        ends = np.sort(starts + rng.uniform(0, 2 * one.away_s, len(starts)))
-        away += one.units * (np.searchsorted(starts, times_s) - np.searchsorted(ends, times_s))
+        ends = np.sort(starts + rng.uniform(0, 2 * outage.away_s, len(starts)))
+        away += outage.units * (np.searchsorted(starts, times_s) - np.searchsorted(ends, times_s))
     return away
 
 
@@ -64,9 +64,9 @@ def test_the_mean_speed_is_that_of_a_simulation() -> None:
     slow = [Slowness(1 / 4000, 1000.0, 0.9), Slowness(1 / 20_000, 3000.0, 0.6)]
     times_s = np.arange(0, 2e8, 499.0)
     speed = np.ones(len(times_s))
-    for index, one in enumerate(slow):
-        present = _away_over_time([Outage(one.rate_per_s, one.lasting_s)], 2e8, times_s, seed=index) > 0
-        speed = np.where(present, np.minimum(speed, one.speed), speed)
+    for index, slowness in enumerate(slow):
+        present = _away_over_time([Outage(slowness.rate_per_s, slowness.lasting_s)], 2e8, times_s, seed=index) > 0
+        speed = np.where(present, np.minimum(speed, slowness.speed), speed)
     assert mean_speed(slow) == pytest.approx(float(speed.mean()), abs=0.002)
 
 

@@ -76,7 +76,7 @@ def test_leaves_come_before_nodes_of_the_same_bound_and_earlier_leaves_before_la
     assert search.evaluated == [1.2, 1.1]
 
 
-def test_a_value_given_beforehand_has_to_be_beaten_by_the_margin() -> None:
+def test_a_value_given_beforehand_has_to_be_improved_by_the_margin() -> None:
     search = _Search([[(9.95, 9.95), (10.0, 10.0), (9.85, 9.85)]], value=10.0, margin=0.01)
     search.step()
     assert search.left == 2

@@ -75,13 +75,13 @@ def test_a_chain_stays_in_its_state_where_changing_costs_more_than_it_gains() ->
 
 
 def test_figures_that_do_not_fit_together_are_refused() -> None:
-    one = np.ones((2, 2, 1))
+    unit = np.ones((2, 2, 1))
     with pytest.raises(PlannerError, match="differ in number"):
-        ChainProblem(one, one, np.ones((2, 2, 3)), 1.0)
+        ChainProblem(unit, unit, np.ones((2, 2, 3)), 1.0)
     with pytest.raises(PlannerError, match="at least 0"):
-        ChainProblem(-one, one, np.ones((2, 2, 2)), 1.0)
+        ChainProblem(-unit, unit, np.ones((2, 2, 2)), 1.0)
     with pytest.raises(PlannerError, match="no option"):
-        ChainProblem(np.inf * one, one, np.ones((2, 2, 2)), 1.0)
+        ChainProblem(np.inf * unit, unit, np.ones((2, 2, 2)), 1.0)
 
 
 @settings(max_examples=100, deadline=None)

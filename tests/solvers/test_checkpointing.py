@@ -118,6 +118,6 @@ def test_negative_rates_are_refused() -> None:
 @given(_hazards, _savings, st.floats(1.1, 3.0))
 def test_more_failures_that_take_work_never_help(hazards: list[Hazard], saving: Saving, factor: float) -> None:
     steps = [saving.least_steps() + 100]
-    hazards = [Hazard(one.rate_per_s, one.restart_s, Loss.UNDURABLE) for one in hazards]
-    worse = [Hazard(one.rate_per_s * factor, one.restart_s, one.loss) for one in hazards]
+    hazards = [Hazard(hazard.rate_per_s, hazard.restart_s, Loss.UNDURABLE) for hazard in hazards]
+    worse = [Hazard(hazard.rate_per_s * factor, hazard.restart_s, hazard.loss) for hazard in hazards]
     assert effective_share(worse, saving, steps)[0] <= effective_share(hazards, saving, steps)[0] + 1e-12

@@ -23,8 +23,8 @@ def _done_s(slope: int, start: int, number: int) -> float:
 def test_no_other_numbers_end_earlier(tasks: int, rows: list[tuple[int, int, int, int]]) -> None:
     groups = [Machines(count, unit) for count, unit, _, _ in rows]
     done_s = [partial(_done_s, slope, start) for _, _, slope, start in rows]
-    choices = product(*(range(one.unit, tasks // one.count + 1, one.unit) for one in groups))
-    legal = [n for n in choices if sum(one.count * k for one, k in zip(groups, n, strict=True)) == tasks]
+    choices = product(*(range(group.unit, tasks // group.count + 1, group.unit) for group in groups))
+    legal = [n for n in choices if sum(group.count * k for group, k in zip(groups, n, strict=True)) == tasks]
     result = share_tasks(tasks, groups, done_s)
     assert can_share(tasks, groups) == bool(legal)
     assert (result.status is Status.OPTIMAL) == bool(legal)

@@ -85,7 +85,7 @@ def _random(seed: int) -> ExportProblem:
 
 
 @pytest.mark.parametrize("backend", ["mathopt-highs", "cpsat"])
-def test_the_exact_formulation_is_never_beaten_and_mostly_met_within_a_twentieth(backend: str) -> None:
+def test_the_exact_formulation_is_never_surpassed_and_mostly_met_within_a_twentieth(backend: str) -> None:
     near = 0
     for seed in range(6):
         problem = _random(seed)

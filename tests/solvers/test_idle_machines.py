@@ -43,7 +43,7 @@ def test_no_other_division_makes_the_jobs_faster(jobs: list[TaskJob], first: int
         if any(sum(part[k] for part in split) > number for k, number in enumerate(machines.values())):
             continue
         rounds = [_round_s(job, part) for job, part in zip(jobs, split, strict=True)]
-        speeds = (own / at if own and at else 0.0 for own, at in zip(alone, rounds, strict=True))
+        speeds = (own / round_s if own and round_s else 0.0 for own, round_s in zip(alone, rounds, strict=True))
         best = max(best, sum(speeds))
     result = share_machines(jobs, machines)
     assert result.status is Status.OPTIMAL

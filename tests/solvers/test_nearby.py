@@ -98,9 +98,9 @@ def test_copies_of_the_heaviest_item_go_to_every_group() -> None:
     start = np.array([0, 1, 0, 2, 3, 4, 5, 6])
     solution = solve_nearby(problem, GROUP_R, start, 100.0).solution
     assert solution is not None
-    held = solution.item_P.reshape(2, 4)
-    assert 0 in held[0]
-    assert 0 in held[1]
+    replicas = solution.item_P.reshape(2, 4)
+    assert 0 in replicas[0]
+    assert 0 in replicas[1]
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:

@@ -14,13 +14,13 @@ from planner.solvers.pareto import efficient, non_dominated
 def by_definition(points: list[tuple[float, ...]], maximise: list[bool]) -> list[int]:
     signed = [tuple(v if up else -v for v, up in zip(point, maximise, strict=True)) for point in points]
 
-    def beaten(i: int) -> bool:
+    def dominated(i: int) -> bool:
         return any(
             all(a >= b for a, b in zip(signed[j], signed[i], strict=True)) and (signed[j] != signed[i] or j < i)
             for j in range(len(signed))
         )
 
-    return [i for i in range(len(signed)) if not beaten(i)]
+    return [i for i in range(len(signed)) if not dominated(i)]
 
 
 _figures = st.lists(st.tuples(st.integers(0, 6), st.one_of(st.integers(0, 6), st.just(np.inf))), max_size=9)

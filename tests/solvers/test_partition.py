@@ -54,8 +54,8 @@ def _oracle(problem: PartitionProblem) -> float | None:
 
 def _fits(problem: PartitionProblem, solution: Partition) -> bool:
     counts = np.array(solution.counts)
-    _, held, fixed, stages = _plain(problem)
-    used = np.array(stage_bytes(held, fixed, stages, solution.counts, solution.options))
+    _, resident, fixed, stages = _plain(problem)
+    used = np.array(stage_bytes(resident, fixed, stages, solution.counts, solution.options))
     return bool((used <= problem.capacity_S * (1 + 1e-9) + 1e-9).all() and (counts >= problem.least_S).all())
 
 
@@ -104,9 +104,9 @@ def test_more_memory_never_makes_the_slowest_stage_slower(problem: PartitionProb
 
 
 def test_equal_cuts_of_equal_items_are_even() -> None:
-    one = np.ones(4)
+    unit = np.ones(4)
     problem = PartitionProblem(
-        np.ones((1, 10)), np.zeros((1, 10)), np.zeros(10), one, 0 * one, 0 * one, one, one.astype(np.int64)
+        np.ones((1, 10)), np.zeros((1, 10)), np.zeros(10), unit, 0 * unit, 0 * unit, unit, unit.astype(np.int64)
     )
     solution = partition(problem).solution
     assert solution is not None
@@ -130,11 +130,11 @@ def test_the_stage_that_holds_most_is_the_one_that_gives_time_for_memory() -> No
 
 
 def test_figures_of_different_sizes_and_negative_ones_are_refused() -> None:
-    one = np.ones(2)
+    unit = np.ones(2)
     with pytest.raises(PlannerError, match="differ in number"):
-        PartitionProblem(np.ones((1, 3)), np.ones((1, 3)), np.ones(4), one, one, one, one, one.astype(np.int64))
+        PartitionProblem(np.ones((1, 3)), np.ones((1, 3)), np.ones(4), unit, unit, unit, unit, unit.astype(np.int64))
     with pytest.raises(PlannerError, match="at least 0"):
-        PartitionProblem(-np.ones((1, 3)), np.ones((1, 3)), np.ones(3), one, one, one, one, one.astype(np.int64))
+        PartitionProblem(-np.ones((1, 3)), np.ones((1, 3)), np.ones(3), unit, unit, unit, unit, unit.astype(np.int64))
 
 
 @settings(max_examples=80, deadline=None)
@@ -148,9 +148,9 @@ def test_stages_of_different_speed_are_cut_as_the_best_of_all_cuts(
     mixed = replace(problem, time_OL=time_SL[:1], held_OL=problem.held_OL[:1], time_SL=time_SL)
     best = None
     for counts in cuts(items, stages):
-        one = Partition(counts, (0,) * items)
-        if _fits(mixed, one):
-            slowest = float(stage_times(mixed, one).max())
+        solution = Partition(counts, (0,) * items)
+        if _fits(mixed, solution):
+            slowest = float(stage_times(mixed, solution).max())
             best = slowest if best is None else min(best, slowest)
     result = partition(mixed)
     assert result.objective == (None if best is None else pytest.approx(best))
@@ -160,8 +160,8 @@ def test_stages_of_different_speed_are_cut_as_the_best_of_all_cuts(
 
 
 def test_times_by_stage_come_with_one_option() -> None:
-    one, per_stage = np.ones((1, 3)), np.ones(2)
+    unit, per_stage = np.ones((1, 3)), np.ones(2)
     with pytest.raises(PlannerError, match="times by stage"):
         PartitionProblem(
-            one, one, np.ones(3), per_stage, per_stage, per_stage, per_stage, np.zeros(2, np.int64), np.ones((3, 3))
+            unit, unit, np.ones(3), per_stage, per_stage, per_stage, per_stage, np.zeros(2, np.int64), np.ones((3, 3))
         )

@@ -1,4 +1,4 @@
-"""Pipelines played pass by pass: the papers' formulas where these are exact, a plain graph of passes elsewhere."""
+"""Pipelines simulated pass by pass: the papers' formulas where these are exact, a plain graph of passes elsewhere."""
 
 import json
 from pathlib import Path
@@ -27,22 +27,22 @@ TRUTH = Path(__file__).resolve().parents[3] / "shared" / "data" / "training" / "
 
 
 def _even(order: Orders, forward: float, inputs: float, weights: float, joined: float = 0.0) -> StageTimes:
-    one = np.ones(order.num_stages)
-    return StageTimes(forward * one, inputs * one, weights * one, np.zeros(order.num_stages - 1), joined * one)
+    unit = np.ones(order.num_stages)
+    return StageTimes(forward * unit, inputs * unit, weights * unit, np.zeros(order.num_stages - 1), joined * unit)
 
 
 def _bubble(schedule: str, ranks: int, chunks: int, batches: int, *times: float) -> float:
     """The longest time that a rank of an even pipeline is idle between its first pass and its last."""
     order = orders(schedule, ranks, chunks, batches)
-    played = simulate(order, _even(order, *times))
-    return float((played.end_s_R - played.first_s_R - played.busy_s_R).max())
+    run = simulate(order, _even(order, *times))
+    return float((run.end_s_R - run.first_s_R - run.busy_s_R).max())
 
 
-def _held(schedule: str, ranks: int, chunks: int, batches: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Chunks in flight at most, by rank, weights' part held until the gradients of the weights."""
+def _resident(schedule: str, ranks: int, chunks: int, batches: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Chunks in flight at most, by rank, weights' part resident until the gradients of the weights."""
     order = orders(schedule, ranks, chunks, batches)
-    one = np.ones(order.num_stages)
-    return peak_resident(order, one, one)
+    unit = np.ones(order.num_stages)
+    return peak_resident(order, unit, unit)
 
 
 def _rows(order: Orders) -> list[list[tuple[int, int, int]]]:
@@ -63,12 +63,12 @@ def test_bubbles_of_1f1b_and_its_interleaved_form_are_those_of_the_papers(
 ) -> None:
     whole = (ranks - 1) * sum(times)
     order = orders("1f1b", ranks, 1, batches)
-    played = simulate(order, _even(order, *times))
-    assert played.makespan_s == pytest.approx((batches + ranks - 1) * sum(times))
+    run = simulate(order, _even(order, *times))
+    assert run.makespan_s == pytest.approx((batches + ranks - 1) * sum(times))
     for chunks in (2, 3, 4):
         order = orders("interleaved", ranks, chunks, batches)
-        played = simulate(order, _even(order, *(time / chunks for time in times)))
-        assert played.makespan_s == pytest.approx(batches * sum(times) + whole / chunks)
+        run = simulate(order, _even(order, *(time / chunks for time in times)))
+        assert run.makespan_s == pytest.approx(batches * sum(times) + whole / chunks)
 
 
 @pytest.mark.parametrize(("ranks", "batches"), SIZES)
@@ -108,14 +108,14 @@ def test_passes_that_run_together_shorten_the_steady_state() -> None:
 @pytest.mark.parametrize(("ranks", "batches"), SIZES)
 def test_micro_batches_in_flight_are_those_of_the_papers(ranks: int, batches: int) -> None:
     many = 2 * ranks  # enough micro-batches for every schedule to reach its most
-    assert _held("1f1b", ranks, 1, batches).tolist() == [min(batches, ranks - rank) for rank in range(ranks)]
-    assert _held("zb_h1", ranks, 1, many).max() == ranks
-    assert _held("zb_h2", ranks, 1, many).max() == 2 * ranks - 1
-    assert _held("zb_v", ranks, 2, many).tolist() == [2.0 * ranks] * ranks  # p whole ranks, alike on all
-    assert _held("dualpipe", ranks, 1, many).max() == ranks + 1
-    assert _held("dualpipev", ranks, 2, many).max() == 2 * ranks + 1
+    assert _resident("1f1b", ranks, 1, batches).tolist() == [min(batches, ranks - rank) for rank in range(ranks)]
+    assert _resident("zb_h1", ranks, 1, many).max() == ranks
+    assert _resident("zb_h2", ranks, 1, many).max() == 2 * ranks - 1
+    assert _resident("zb_v", ranks, 2, many).tolist() == [2.0 * ranks] * ranks  # p whole ranks, alike on all
+    assert _resident("dualpipe", ranks, 1, many).max() == ranks + 1
+    assert _resident("dualpipev", ranks, 2, many).max() == 2 * ranks + 1
     for chunks in (2, 4):
-        first = _held("interleaved", ranks, chunks, many)[0] / chunks
+        first = _resident("interleaved", ranks, chunks, many)[0] / chunks
         assert first == pytest.approx(ranks * (1 + (ranks - 1) / (ranks * chunks)))
 
 
@@ -167,11 +167,11 @@ def test_times_and_memory_are_those_of_the_graph_of_passes(
     joined = [min(pair) for pair in zip(drawn(stages), forward, strict=True)]
     times = StageTimes(*(np.array(values, dtype=np.float64) for values in (forward, inputs, weights, handover, joined)))
     rows = _rows(order)
-    played = simulate(order, times)
-    assert played.end_s_R.tolist() == pytest.approx(rank_ends(rows, forward, inputs, weights, handover, joined))
-    held = np.array(drawn(stages))
-    kept = held * 0.25
-    assert peak_resident(order, held, kept).tolist() == pytest.approx(rank_peaks(rows, list(held), list(kept)))
+    run = simulate(order, times)
+    assert run.end_s_R.tolist() == pytest.approx(rank_ends(rows, forward, inputs, weights, handover, joined))
+    resident = np.array(drawn(stages))
+    kept = resident * 0.25
+    assert peak_resident(order, resident, kept).tolist() == pytest.approx(rank_peaks(rows, list(resident), list(kept)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -192,14 +192,14 @@ def test_every_pass_is_done_once_on_the_rank_that_holds_its_stage(sizes: tuple[s
 
 def test_a_handover_shows_where_nothing_hides_it() -> None:
     order = orders("1f1b", 2, 1, 1)
-    one = np.ones(2)
-    assert simulate(order, StageTimes(one, one, one, np.array([0.5]))).makespan_s == pytest.approx(7.0)
+    unit = np.ones(2)
+    assert simulate(order, StageTimes(unit, unit, unit, np.array([0.5]))).makespan_s == pytest.approx(7.0)
 
 
-def test_what_is_held_goes_back_to_nothing() -> None:
+def test_what_is_resident_goes_back_to_nothing() -> None:
     order = orders("zb_v", 3, 2, 7)
-    one = np.ones(6)
-    levels = resident_over_passes(order, one, 0.5 * one)
+    unit = np.ones(6)
+    levels = resident_over_passes(order, unit, 0.5 * unit)
     last = [levels[rank, count - 1] for rank, count in enumerate(order.count_R)]
     assert last == pytest.approx([0.5] * 3)  # what the last pass, a gradient of weights, still needs
 
@@ -226,10 +226,10 @@ def test_numbers_that_a_schedule_has_no_order_for_are_refused_with_the_nearest(
 
 
 def test_times_of_other_stages_and_negative_times_are_refused() -> None:
-    one = np.ones(3)
+    unit = np.ones(3)
     with pytest.raises(PlannerError, match="3 stages for 2"):
-        simulate(orders("1f1b", 2, 1, 2), StageTimes(one, one, one, np.zeros(2)))
+        simulate(orders("1f1b", 2, 1, 2), StageTimes(unit, unit, unit, np.zeros(2)))
     with pytest.raises(PlannerError, match="differ in number"):
-        StageTimes(one, one, np.ones(2), np.zeros(2))
+        StageTimes(unit, unit, np.ones(2), np.zeros(2))
     with pytest.raises(PlannerError, match="negative"):
-        StageTimes(one, -one, one, np.zeros(2))
+        StageTimes(unit, -unit, unit, np.zeros(2))

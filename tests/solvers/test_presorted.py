@@ -18,9 +18,9 @@ def _brute_force(lengths: np.ndarray, workers: list[int], rates: list[np.ndarray
     for places in itertools.product(range(len(kinds)), repeat=len(lengths)):
         slowest = 0.0
         for worker, kind in enumerate(kinds):
-            mine = [length for length, place in zip(lengths, places, strict=True) if place == worker]
-            if mine:
-                slowest = max(slowest, float(rates[kind][len(mine) - 1] * max(mine)))
+            own = [length for length, place in zip(lengths, places, strict=True) if place == worker]
+            if own:
+                slowest = max(slowest, float(rates[kind][len(own) - 1] * max(own)))
         best = min(best, slowest)
     return best
 

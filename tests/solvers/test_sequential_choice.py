@@ -128,8 +128,8 @@ def test_where_all_break_the_limit_the_one_of_least_x_is_chosen() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_knowing_all_is_worth_at_least_the_best_single_measurement(seed: int) -> None:
     choice = _choice(seed, 6, spread=0.3)
-    one = expected_rewards(choice).max() + gains(choice).max()
-    assert sequential.best_known(choice) >= 0.95 * one
+    single = expected_rewards(choice).max() + gains(choice).max()
+    assert sequential.best_known(choice) >= 0.95 * single
 
 
 def test_covariances_that_do_not_fit_are_refused() -> None:

@@ -19,7 +19,7 @@ def partitions(rows: list[tuple[frozenset[int], int, int]]) -> list[tuple[int, .
     result = []
     for size in range(1, ITEMS + 1):
         for chosen in itertools.combinations(range(len(rows)), size):
-            if sorted(item for at in chosen for item in rows[at][0]) == list(range(ITEMS)):
+            if sorted(item for row in chosen for item in rows[row][0]) == list(range(ITEMS)):
                 result.append(chosen)
     return result
 
@@ -33,7 +33,7 @@ def test_the_cheapest_partition_is_the_cheapest_of_all(rows: list[tuple[frozense
         assert not every
         return
     assert tuple(sorted(chosen)) in every
-    assert sum(rows[at][1] for at in chosen) == min(sum(rows[at][1] for at in one) for one in every)
+    assert sum(rows[row][1] for row in chosen) == min(sum(rows[row][1] for row in partition) for partition in every)
 
 
 @settings(max_examples=120, deadline=None)
@@ -41,14 +41,14 @@ def test_the_cheapest_partition_is_the_cheapest_of_all(rows: list[tuple[frozense
 def test_the_best_bottleneck_is_the_best_of_all_within_the_budget(
     rows: list[tuple[frozenset[int], int, int]], budget: int
 ) -> None:
-    every = [one for one in partitions(rows) if sum(rows[at][1] for at in one) <= budget]
+    every = [partition for partition in partitions(rows) if sum(rows[row][1] for row in partition) <= budget]
     sets, costs, values = ([row[field] for row in rows] for field in range(3))
     chosen = best_bottleneck(sets, costs, values, ITEMS, budget)  # type: ignore[arg-type]  # columns of mixed rows
     if chosen is None:
         assert not every
         return
     assert tuple(sorted(chosen)) in every
-    assert min(rows[at][2] for at in chosen) == max(min(rows[at][2] for at in one) for one in every)
+    assert min(rows[row][2] for row in chosen) == max(min(rows[row][2] for row in partition) for partition in every)
 
 
 def test_ties_go_to_the_preferred_set() -> None:

@@ -65,7 +65,7 @@ def brute_force(problem: SpreadProblem) -> float:
     fillings = [itertools.combinations(items, int(slots)) for slots in problem.slots_R]
     best = np.inf
     for filling in itertools.product(*fillings):
-        item_P = np.array([item for held in filling for item in held])
+        item_P = np.array([item for slots in filling for item in slots])
         if len(set(item_P.tolist())) == len(items):
             best = min(best, float(bin_times(problem, item_P).max()))
     return best
