@@ -320,7 +320,16 @@ def _imports_of(path: Path) -> frozenset[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return frozenset(names)
+    return frozenset(names | _found_by_name(path))
+
+
+def _found_by_name(path: Path) -> set[str]:
+    """What the registry of kinds imports by name: each kind, and what solves and checks its plans."""
+    if path == ROOT / "planner" / "kinds" / "registry.py":
+        return {module_name(kind) for kind in path.parent.glob("*/__init__.py")}
+    if path.name == "__init__.py" and path.parent.parent.name == "kinds":
+        return {f"{module_name(path)}.{part}" for part in ("solve", "check")}
+    return set()
 
 
 @cache
@@ -368,11 +377,11 @@ def _reach(test: Path, helpers: dict[str, Path]) -> dict[str, int]:
 
 
 def tests_of(mutant: Mutant) -> list[Path]:
-    """Test files that reach the module, nearest first; those that are named for it before others."""
+    """Test files that reach the module: those named for it, then those of its own folder, then the nearest."""
     leaf = mutant.module.rpartition(".")[2]
     reaching = [(path, reach[mutant.module]) for path, reach in _test_files().items() if mutant.module in reach]
     parts = set(Path(mutant.path).parts)
-    reaching.sort(key=lambda pair: (leaf not in pair[0].stem, pair[1], -len(parts & set(pair[0].parts)), str(pair[0])))
+    reaching.sort(key=lambda pair: (leaf not in pair[0].stem, -len(parts & set(pair[0].parts)), pair[1], str(pair[0])))
     return [path for path, _ in reaching[:MOST_FILES]]
 
 
