@@ -62,9 +62,9 @@ def test_an_override_reads_its_value_as_yaml() -> None:
 
 def test_indices_in_brackets_and_after_dots_mean_the_same() -> None:
     text = "a: [{b: [[1, 2], [3, 4]]}]"
-    one = apply_overrides(document(text), ["a[0].b[1][0]=9"])
+    brackets = apply_overrides(document(text), ["a[0].b[1][0]=9"])
     other = apply_overrides(document(text), ["a.0.b.1.0=9"])
-    assert one.data == other.data == {"a": [{"b": [[1, 2], [9, 4]]}]}
+    assert brackets.data == other.data == {"a": [{"b": [[1, 2], [9, 4]]}]}
 
 
 def test_a_key_that_holds_dots_is_found() -> None:

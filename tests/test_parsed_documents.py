@@ -33,7 +33,7 @@ def test_a_text_that_was_parsed_before_is_read_without_pyyaml(
         load_document(written)
 
 
-def test_yaml_without_pyyaml_is_an_error_that_says_how_to_mend_it(
+def test_yaml_without_pyyaml_is_an_error_that_says_how_to_fix_it(
     written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(PARSED_VARIABLE, raising=False)

@@ -112,8 +112,8 @@ VALUES = st.lists(st.floats(0.0, 1e3), min_size=1, max_size=50)
 
 @given(VALUES)
 def test_percentiles_are_ordered_and_within_the_values(values: list[float]) -> None:
-    found = statistics_of(values)
-    ordered = [min(values), *(found[name] for name in ("p50", "p90", "p95", "p99")), max(values)]
+    statistics = statistics_of(values)
+    ordered = [min(values), *(statistics[name] for name in ("p50", "p90", "p95", "p99")), max(values)]
     assert all(low <= high + 1e-9 for low, high in pairwise(ordered))
 
 
@@ -360,12 +360,12 @@ def test_strange_values_anywhere_are_read_or_refused_but_never_crash(draws: st.D
     data = sample(name)
     for _ in range(draws.draw(st.integers(1, 3))):
         data = replaced(data, draws.draw(st.sampled_from(list(places(data)))), draws.draw(STRANGE))
-    found = read_or_refused(json.dumps(data))
-    if isinstance(found, PlannerError):
-        assert found.hint
-        assert "report.json" in found.where
+    outcome = read_or_refused(json.dumps(data))
+    if isinstance(outcome, PlannerError):
+        assert outcome.hint
+        assert "report.json" in outcome.where
         return
-    for run in found:
+    for run in outcome:
         assert run.completed >= 0
         assert run.failed >= 0
         assert all(0 <= value < 1e15 for statistics in run.times_s.values() for value in statistics.values())

@@ -55,7 +55,7 @@ def write_executed(
     plan = read_plan(path)
     random = np.random.default_rng(7)
     verdicts = []
-    for role in (role_spec(plan, one.name) for one in plan.roles):
+    for role in (role_spec(plan, stated.name) for stated in plan.roles):
         pool = plan_pool(plan, plan.role(role.name).pool)
         pricer = Roofline(pool.node.accelerator, pool.topology(), truth)
         rank = distinct_ranks(role)[0]

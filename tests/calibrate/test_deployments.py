@@ -84,9 +84,9 @@ def test_terms_price_deployments_as_estimates_do(cases: list[Case], terms: Deplo
     """Two ways to one number: flat arrays of all operators, and the cost model batch by batch."""
     shipped = load_calibration()
     simulated = predict(terms, ServingParameters.of(shipped, ["vllm"]))
-    for one, ttft_s, tpot_s in zip(evaluate(cases, None), simulated.ttft_s, simulated.tpot_s, strict=True):
-        assert isinstance(one, Estimate)
-        assert (one.ttft_s, one.tpot_s) == pytest.approx((ttft_s, tpot_s), rel=1e-9)
+    for estimate, ttft_s, tpot_s in zip(evaluate(cases, None), simulated.ttft_s, simulated.tpot_s, strict=True):
+        assert isinstance(estimate, Estimate)
+        assert (estimate.ttft_s, estimate.tpot_s) == pytest.approx((ttft_s, tpot_s), rel=1e-9)
 
 
 def test_terms_weigh_tables_as_estimates_do(cases: list[Case]) -> None:
@@ -99,7 +99,9 @@ def test_terms_weigh_tables_as_estimates_do(cases: list[Case]) -> None:
     simulated = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]), tables=True)
     alone = predict(DeploymentTerms.of(cases, store), ServingParameters.of(shipped, ["vllm"]))
     estimates = evaluate(cases, store)
-    assert [one.tpot_s for one in estimates if isinstance(one, Estimate)] == pytest.approx(simulated.tpot_s, rel=1e-9)
+    assert [estimate.tpot_s for estimate in estimates if isinstance(estimate, Estimate)] == pytest.approx(
+        simulated.tpot_s, rel=1e-9
+    )
     assert np.max(np.abs(simulated.tpot_s / alone.tpot_s - 1.0)) > 0.01
 
 
@@ -119,14 +121,14 @@ def test_rows_left_out_do_not_move_a_fit(terms: DeploymentTerms) -> None:
     seen = measured(terms, truth)
     chosen = np.arange(len(seen.tpot_s)) % 2 == 0
     wrong = replace(seen, tpot_s=np.where(chosen, seen.tpot_s, 100.0), ttft_s=np.where(chosen, seen.ttft_s, 100.0))
-    first, second = (fit_costs(terms, one, parameters(), parameters(), chosen)[0] for one in (seen, wrong))
+    first, second = (fit_costs(terms, times, parameters(), parameters(), chosen)[0] for times in (seen, wrong))
     assert first == second
     assert fit_first_tokens(terms, seen, truth, chosen) == fit_first_tokens(terms, wrong, truth, chosen)
 
 
 def test_older_releases_of_an_engine_have_overheads_of_their_own_once_rows_tell_them() -> None:
-    old = [replace(one, version="0.12.0") for one in (case(*MODELS[0], 2, c, 500) for c in range(2, 2 + FEWEST))]
-    both = DeploymentTerms.of([*old, *(replace(one, version="0.18.0") for one in old)])
+    old = [replace(given, version="0.12.0") for given in (case(*MODELS[0], 2, c, 500) for c in range(2, 2 + FEWEST))]
+    both = DeploymentTerms.of([*old, *(replace(given, version="0.18.0") for given in old)])
     start = ServingParameters.of(PRIOR, both.engine_D)
     seen = measured(both, start)
     slow = replace(seen, tpot_s=seen.tpot_s * np.where(np.arange(2 * FEWEST) < FEWEST, 1.5, 1.0))
@@ -142,7 +144,7 @@ def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms:
     truth = replace(start, engines={**start.engines, "vllm": slow})
     seen = measured(terms, truth)
     fitted = fit_first_tokens(terms, seen, start, everything(seen.ttft_s))
-    before, after = (np.abs(predict(terms, one).ttft_s / seen.ttft_s - 1.0) for one in (start, fitted))
+    before, after = (np.abs(predict(terms, constants).ttft_s / seen.ttft_s - 1.0) for constants in (start, fitted))
     assert np.median(after) < 0.4 * np.median(before)
 
 

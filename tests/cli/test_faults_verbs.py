@@ -35,7 +35,7 @@ def test_slow_nodes_cost_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert tiers[0]["spares"] == 30
 
 
-def test_a_trace_drawn_is_one_that_can_be_played(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_trace_drawn_is_one_that_can_be_simulated(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     trace = str(tmp_path / "faults.csv")
     assert main(["faults", "trace", PLAN, "--days", "400", "--seed", "3", "-o", trace]) == 0
     capsys.readouterr()

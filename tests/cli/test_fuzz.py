@@ -34,8 +34,8 @@ def test_no_mutated_file_ends_in_a_traceback_a_wrong_code_or_half_a_file(fuzz: M
 
 
 def test_the_same_case_is_the_same_file(fuzz: ModuleType) -> None:
-    one, other = (fuzz.mutated(fuzz.SMALL, random.Random(7)) for _ in range(2))
-    assert one == other
+    first, second = (fuzz.mutated(fuzz.SMALL, random.Random(7)) for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.parametrize(

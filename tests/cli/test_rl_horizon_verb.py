@@ -60,7 +60,7 @@ def test_a_cap_that_a_period_cannot_keep_exits_1_with_the_nearest(tmp_path: Path
         ({"workload": {"prompt_len": 1, "minibatches": 1, "periods": []}}, "list that is not empty", "hint: "),
     ],
 )
-def test_bad_horizons_are_refused_with_a_mend(
+def test_bad_horizons_are_refused_with_a_fix(
     tmp_path: Path, changes: dict[str, Any], said: str, hint: str, capsys: Capture
 ) -> None:
     assert main(["rl", "horizon", _changed(tmp_path, **changes)]) == 2

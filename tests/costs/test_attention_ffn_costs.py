@@ -104,7 +104,7 @@ def turns(stages: list[float], micro_batches: int, layers: int) -> float:
     half = 0.0
     for layer in range(2 * layers):
         for stage in range(4):
-            for batch in sorted(range(micro_batches), key=lambda one: ready[one]):
+            for batch in sorted(range(micro_batches), key=lambda waiting: ready[waiting]):
                 start = max(ready[batch], free[stage])
                 ready[batch] = free[stage] = start + stages[stage]
         if layer == layers - 1:
@@ -114,7 +114,7 @@ def turns(stages: list[float], micro_batches: int, layers: int) -> float:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.integers(1, 5))
-def test_a_cycle_is_what_micro_batches_take_that_are_played(stages: list[int], micro_batches: int) -> None:
+def test_a_cycle_is_what_simulated_micro_batches_take(stages: list[int], micro_batches: int) -> None:
     times = [np.array([float(value)]) for value in stages]
     formula = float(cycle_s(times, micro_batches)[0])
     attention, ffn, there, back = (float(value) for value in stages)
@@ -158,7 +158,7 @@ units = st.builds(
 def test_no_step_is_shorter_than_a_round_or_than_all_turns_at_a_stage(unit: Units, sequences: int) -> None:
     step = step_of(unit, float(sequences))
     turns = float(unit.micro_batches[0])
-    stages = [float(one[0]) for one in step.stages]
+    stages = [float(stage[0]) for stage in step.stages]
     assert float(step.seconds[0]) == pytest.approx(max(sum(stages), turns * max(stages)), rel=1e-12)
     assert (step.waits_for(0, turns) == "latency") == (sum(stages) > turns * max(stages) * (1 + 1e-9))
 

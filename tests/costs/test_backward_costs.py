@@ -72,8 +72,8 @@ def test_gradients_of_a_gemm_have_the_transposed_shapes() -> None:
 
 
 def test_the_weight_gradient_under_weight_only_formats_is_a_bf16_product() -> None:
-    one = np.ones(1)
-    (gradient,) = backward_weight([Gemm("up", 1.0, one, one, one, "int4")])
+    unit = np.ones(1)
+    (gradient,) = backward_weight([Gemm("up", 1.0, unit, unit, unit, "int4")])
     assert isinstance(gradient, Gemm)
     assert gradient.precision == "bf16"
 
@@ -158,10 +158,10 @@ def test_gradients_of_many_shapes_ask_for_what_each_alone_does() -> None:
     parts = training_operators(arch, Shards.of(tp, 1, 1, 1, tp), Work.prefill(tokens))
     for point in range(3):
         alone = training_operators(arch, Shards.of(tp[point], 1, 1, 1, tp[point]), Work.prefill(tokens[point]))
-        for many, one in zip(
+        for many, single in zip(
             (parts.forward, parts.backward_input, parts.backward_weight),
             (alone.forward, alone.backward_input, alone.backward_weight),
             strict=True,
         ):
             together = sum((demand(op).flop * op.count)[point] for op in many if not isinstance(op, Collective))
-            assert together == pytest.approx(_flop(one), rel=1e-12)
+            assert together == pytest.approx(_flop(single), rel=1e-12)

@@ -63,8 +63,8 @@ def test_heads_beyond_the_kv_heads_are_copied() -> None:
 
 def test_two_stages_share_layers_and_ends() -> None:
     arch = find_model("meta-llama/Meta-Llama-3.1-70B")
-    one, two = weight_bytes(arch, Shards.of(1, [1.0, 2.0]))
-    assert 2 * two == pytest.approx(one, rel=1e-12)
+    whole, halved = weight_bytes(arch, Shards.of(1, [1.0, 2.0]))
+    assert 2 * halved == pytest.approx(whole, rel=1e-12)
 
 
 def test_the_fullest_stage_holds_the_layers_that_do_not_divide() -> None:
@@ -108,8 +108,12 @@ def test_a_longer_context_never_takes_less_cache(context: float, more: float, na
 def test_more_ranks_never_hold_more_each(tp: int, pp: int, name: str) -> None:
     arch = find_model(name)
     shards = Shards.of([tp, 2 * tp, tp], [pp, pp, 2 * pp], 1, 1, [tp, 2 * tp, tp])
-    for held in (weight_bytes(arch, shards), kv_cache_bytes(arch, shards, 1e4), activation_bytes(arch, shards, 512, 8)):
-        assert np.all(held[1:] <= held[0] * (1 + 1e-12))
+    for sizes in (
+        weight_bytes(arch, shards),
+        kv_cache_bytes(arch, shards, 1e4),
+        activation_bytes(arch, shards, 512, 8),
+    ):
+        assert np.all(sizes[1:] <= sizes[0] * (1 + 1e-12))
 
 
 def test_latent_caches_are_whole_on_every_tensor_parallel_rank() -> None:

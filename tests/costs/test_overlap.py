@@ -36,7 +36,9 @@ def simulated_s(compute_s: float, transfer_s: float, pieces: int) -> float:
 
 
 @given(SECONDS, SECONDS, st.integers(1, 200))
-def test_the_line_takes_as_long_as_its_pieces_played_one_by_one(compute: float, transfer: float, pieces: int) -> None:
+def test_the_line_takes_as_long_as_its_pieces_simulated_one_by_one(
+    compute: float, transfer: float, pieces: int
+) -> None:
     assert float(flow_line_s(compute, transfer, pieces)) == pytest.approx(simulated_s(compute, transfer, pieces))
     assert float(flow_line_s(transfer, compute, pieces)) == pytest.approx(simulated_s(compute, transfer, pieces))
 
@@ -107,8 +109,8 @@ def moe_step(work: Work, micro_batches: int, gpu: str = "h100_sxm") -> StepTime:
     node = find_node(gpu)
     calibration = load_calibration()
     roofline = Roofline(node.accelerator, Pool(gpu, node, 4).topology(), calibration.efficiencies)
-    one = np.ones(len(work.tokens))
-    shards = Shards.of(one, 1, 32, 1, 32, micro_batches)
+    unit = np.ones(len(work.tokens))
+    shards = Shards.of(unit, 1, 32, 1, 32, micro_batches)
     return step_time(find_model("deepseek-ai/DeepSeek-V3"), roofline, shards, work, calibration.engine("sglang"))
 
 
@@ -139,8 +141,8 @@ def test_a_step_in_halves_adds_up() -> None:
 
 
 def test_one_token_cannot_be_cut() -> None:
-    one = Work.decode([1.0], 100.0)
-    assert moe_step(one, 2).seconds == moe_step(one, 1).seconds
+    work = Work.decode([1.0], 100.0)
+    assert moe_step(work, 2).seconds == moe_step(work, 1).seconds
 
 
 def test_halves_hold_all_tokens_and_their_attention() -> None:
@@ -157,4 +159,8 @@ def test_halves_hold_all_tokens_and_their_attention() -> None:
 
 
 def test_every_accelerator_of_the_catalog_says_how_wide_it_is() -> None:
-    assert {one.name for one in known_library().accelerators.values() if one.num_multiprocessors < 50} == set()
+    assert {
+        accelerator.name
+        for accelerator in known_library().accelerators.values()
+        if accelerator.num_multiprocessors < 50
+    } == set()

@@ -1,4 +1,4 @@
-"""Kernel tables as a source of prices: exact where measured, between where between, held and said so outside."""
+"""Kernel tables as a source of prices: exact where measured, interpolated between, at the edge's rate beyond."""
 
 from collections.abc import Callable
 from itertools import product
@@ -71,34 +71,34 @@ def _rows(table: str, seed: int = 0, leave_out: int = 0) -> dict[str, list[objec
 
 def _operator(table: str, point: dict[str, Floats]) -> Operator:
     """The operator that a row of `table` measured."""
-    one = np.ones(len(next(iter(point.values()))))
+    unit = np.ones(len(next(iter(point.values()))))
     match table:
         case "gemm":
             return Gemm("g", 1.0, point["m"], point["n"], point["k"], "bf16")
         case "context_attention":
             heads, kv_heads = point["num_heads"], point["num_key_value_heads"]
             return PrefillAttention(
-                "p", 1.0, point["batch_size"], point["isl"], 0 * one, heads, kv_heads, 64, 64, 0, "bf16"
+                "p", 1.0, point["batch_size"], point["isl"], 0 * unit, heads, kv_heads, 64, 64, 0, "bf16"
             )
         case "generation_attention":
             heads, kv_heads = point["num_heads"], point["num_key_value_heads"]
             return DecodeAttention("d", 1.0, point["batch_size"], point["step"], heads, kv_heads, 64, 64, 0, "bf16")
         case "context_mla":
             batch, isl, heads = point.values()
-            return PrefillAttention("p", 1.0, batch, isl, 0 * one, heads, heads, 192, 128, 0, "bf16", latent=True)
+            return PrefillAttention("p", 1.0, batch, isl, 0 * unit, heads, heads, 192, 128, 0, "bf16", latent=True)
         case "generation_mla":
             batch, step, heads = point.values()
-            return DecodeAttention("d", 1.0, batch, step, heads, one, 576, 512, 0, "bf16", latent=True)
+            return DecodeAttention("d", 1.0, batch, step, heads, unit, 576, 512, 0, "bf16", latent=True)
         case "mla_bmm":
             return BatchedGemm(
-                "absorbed_query", 1.0, point["num_heads"], point["num_tokens"], one * 512, one * 128, "bf16"
+                "absorbed_query", 1.0, point["num_heads"], point["num_tokens"], unit * 512, unit * 128, "bf16"
             )
         case "moe":
             tokens, moe_tp, ep = point.values()
             return Experts("e", 1.0, tokens, moe_tp, ep, 512, 256, 4, 32, True, "bf16", "bf16")
         case _:
             kind = "all_reduce" if table == "custom_allreduce" else "all_gather"
-            return Collective("c", 1.0, kind, 2 * point["message_size"], point["num_gpus"], one)
+            return Collective("c", 1.0, kind, 2 * point["message_size"], point["num_gpus"], unit)
 
 
 def _profiled(ideal: Roofline, store: ProfileStore, version: str | None = None) -> Profiled:
@@ -124,7 +124,7 @@ def test_a_measured_point_costs_what_was_measured(table: str, ideal: Roofline, s
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_beyond_a_table_its_utilisation_is_held(table: str, ideal: Roofline, store_of: StoreOf) -> None:
+def test_beyond_a_table_its_utilisation_stays(table: str, ideal: Roofline, store_of: StoreOf) -> None:
     rows = _rows(table)
     pricer = _profiled(ideal, store_of((table, _engine(table), "1.0", rows)))
     last = {name: values[-1:] for name, values in _points(table, rows).items()}
@@ -195,9 +195,9 @@ def test_an_unmeasured_expert_shape_takes_the_utilisation_of_the_nearest(ideal: 
     rows = _rows("moe")
     pricer = _profiled(ideal, store_of(("moe", "vllm", "1.0", rows)))
     known = _operator("moe", _points("moe", rows))
-    one = np.ones(1)
-    other = Experts("e", 1.0, one * 64, one, one, 640, 256, 4, 32, True, "bf16", "bf16")
-    same = Experts("e", 1.0, one * 64, one, one, 512, 256, 4, 32, True, "bf16", "bf16")
+    unit = np.ones(1)
+    other = Experts("e", 1.0, unit * 64, unit, unit, 640, 256, 4, 32, True, "bf16", "bf16")
+    same = Experts("e", 1.0, unit * 64, unit, unit, 512, 256, 4, 32, True, "bf16", "bf16")
     priced = pricer.price(other)
     ratio = pricer.price(same).seconds / ideal.price(same).seconds
     assert priced.seconds == pytest.approx(ratio * ideal.price(other).seconds, rel=1e-9)
@@ -209,10 +209,10 @@ def test_an_unmeasured_expert_shape_takes_the_utilisation_of_the_nearest(ideal: 
 def test_a_window_without_a_table_takes_the_utilisation_of_full_attention(ideal: Roofline, store_of: StoreOf) -> None:
     rows = _rows("generation_attention")
     pricer = _profiled(ideal, store_of(("generation_attention", "vllm", "1.0", rows)))
-    one = np.ones(1)
+    unit = np.ones(1)
 
     def attention(window: int) -> DecodeAttention:
-        return DecodeAttention("d", 1.0, one * 16, one * 4096, one * 16, one * 8, 64, 64, window, "bf16")
+        return DecodeAttention("d", 1.0, unit * 16, unit * 4096, unit * 16, unit * 8, 64, 64, window, "bf16")
 
     full, windowed = attention(0), attention(128)
     ratio = pricer.price(full).seconds / ideal.price(full).seconds
@@ -222,10 +222,10 @@ def test_a_window_without_a_table_takes_the_utilisation_of_full_attention(ideal:
 def test_a_chunk_behind_a_context_takes_the_utilisation_of_as_many_pairs(ideal: Roofline, store_of: StoreOf) -> None:
     rows = _rows("context_attention")
     pricer = _profiled(ideal, store_of(("context_attention", "vllm", "1.0", rows)))
-    one = np.ones(1)
+    unit = np.ones(1)
 
     def attention(new: float, context: float) -> PrefillAttention:
-        return PrefillAttention("p", 1.0, one, one * new, one * context, one * 8, one * 2, 64, 64, 0, "bf16")
+        return PrefillAttention("p", 1.0, unit, unit * new, unit * context, unit * 8, unit * 2, 64, 64, 0, "bf16")
 
     whole, chunk = attention(256.0, 0.0), attention(32.0, 1008.0)  # 32 x (32 + 2 x 1008) = 256^2
     ratio = pricer.price(whole).seconds / ideal.price(whole).seconds

@@ -58,8 +58,8 @@ def test_a_verifying_step_reads_the_cache_once_and_computes_every_token() -> Non
     for name, kind in (("Qwen/Qwen3-32B", False), ("deepseek-ai/DeepSeek-V3", True)):
         arch, work = find_model(name), Work.decode(16.0, 4000.0)
         plain, verifying = (
-            next(op for op in forward(arch, Shards.of(4.0, 1, 1, 4.0, 1), one) if isinstance(op, DecodeAttention))
-            for one in (work, work.with_drafts(3.0))
+            next(op for op in forward(arch, Shards.of(4.0, 1, 1, 4.0, 1), step) if isinstance(op, DecodeAttention))
+            for step in (work, work.with_drafts(3.0))
         )
         assert plain.latent is kind
         assert demand(verifying).flop[0] == 4.0 * demand(plain).flop[0]
@@ -101,9 +101,9 @@ def test_a_prediction_head_has_the_bytes_of_its_tensors() -> None:
     drafter = drafter_of(MTP, arch, {}, "options.speculation")
     assert drafter is not None
     sizes = drafter.weight_bytes(Shards.of(np.ones(4)), np.array([0.0, 1.0, 2.0, 3.0]))
-    own = [one for one in mtp_tensors(arch) if not one.name.endswith((".embedding", ".lm_head"))]
+    own = [tensor for tensor in mtp_tensors(arch) if not tensor.name.endswith((".embedding", ".lm_head"))]
     assert sizes[0] == 0.0
-    assert sizes[1:] == pytest.approx(np.full(3, sum(tensor_bytes(one, arch) for one in own)), rel=1e-4)
+    assert sizes[1:] == pytest.approx(np.full(3, sum(tensor_bytes(tensor, arch) for tensor in own)), rel=1e-4)
 
 
 def test_every_further_draft_is_one_more_pass_and_a_draft_model_reads_its_weights_in_each() -> None:
@@ -155,9 +155,9 @@ def test_drafters_that_cannot_be_are_refused() -> None:
 def test_heads_in_another_format_are_priced_in_it() -> None:
     arch = find_model("deepseek-ai/DeepSeek-V3")
     wide = replace(arch, precisions=replace(arch.precisions, mtp="bf16"))
-    one = Shards.of(1.0)
+    shards = Shards.of(1.0)
     narrow_bytes, wide_bytes = (
-        float(drafter.weight_bytes(one, np.ones(1))[0])
+        float(drafter.weight_bytes(shards, np.ones(1))[0])
         for model in (arch, wide)
         if (drafter := drafter_of(MTP, model, {}, "")) is not None
     )

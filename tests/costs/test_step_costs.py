@@ -50,18 +50,18 @@ def test_efficiencies_and_starts_apply_to_their_kind_of_kernel(ideal: Roofline) 
     known = Efficiencies(gemm_flop=0.5, attention_bandwidth=0.25, elementwise_bandwidth=0.1, elementwise_start_s=3e-6)
     slow = Roofline(ideal.accelerator, ideal.topology, known)
     assert slow.price(_gemm(8192, 8192, 8192)).seconds == pytest.approx([2 * 2 * 8192**3 / 1e15])
-    one = np.ones(1)
-    decode = DecodeAttention("d", 1.0, one * 64, one * 8192, one * 8, one * 8, 128, 128, 0, "bf16")
+    unit = np.ones(1)
+    decode = DecodeAttention("d", 1.0, unit * 64, unit * 8192, unit * 8, unit * 8, 128, 128, 0, "bf16")
     assert slow.price(decode).seconds == pytest.approx(4 * ideal.price(decode).seconds)
-    assert slow.price(MemoryPass("m", 1.0, one * 1e9, 2.0)).seconds == pytest.approx([1e9 / 1e11 + 6e-6])
-    assert slow.price(MemoryPass("m", 1.0, one, 2.0)).seconds == pytest.approx([6e-6], rel=1e-4)
+    assert slow.price(MemoryPass("m", 1.0, unit * 1e9, 2.0)).seconds == pytest.approx([1e9 / 1e11 + 6e-6])
+    assert slow.price(MemoryPass("m", 1.0, unit, 2.0)).seconds == pytest.approx([6e-6], rel=1e-4)
 
 
 def test_experts_in_blocks_and_narrow_shards_have_rates_of_their_own(ideal: Roofline) -> None:
-    one = np.ones(1)
+    unit = np.ones(1)
 
     def seconds(known: Efficiencies, moe_tp: float, precision: str) -> float:
-        op = Experts("e", 1.0, one * 1e6, one * moe_tp, one, 4096, 2048, 8, 64, True, precision, "fp8")
+        op = Experts("e", 1.0, unit * 1e6, unit * moe_tp, unit, 4096, 2048, 8, 64, True, precision, "fp8")
         return float(Roofline(ideal.accelerator, ideal.topology, known).price(op).seconds[0])
 
     plain = seconds(Efficiencies(), 1.0, "fp8")
@@ -76,7 +76,7 @@ def test_experts_in_blocks_and_narrow_shards_have_rates_of_their_own(ideal: Roof
 
 def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:
     """Of few tokens the host is slower; of many the device; decoding replays a graph."""
-    arch, one = find_model(MODELS[0]), Shards.of(1)
+    arch, shards = find_model(MODELS[0]), Shards.of(1)
     slow = EngineOverheads(launch_s=5e-5)
     few, many, decode = (
         Work.of(64.0, 1.0, 0.0, 0.0, 0.0),
@@ -84,28 +84,28 @@ def test_a_step_with_prompts_takes_no_less_than_its_launches() -> None:
         Work.decode(8.0, 1000.0),
     )
     for work, hurried in ((few, True), (many, False), (decode, False)):
-        times = step_time(arch, H200, one, work, slow)
-        kernels, _ = launches(list(forward(arch, one, work)))
-        plain = step_time(arch, H200, one, work, EngineOverheads())
+        times = step_time(arch, H200, shards, work, slow)
+        kernels, _ = launches(list(forward(arch, shards, work)))
+        plain = step_time(arch, H200, shards, work, EngineOverheads())
         least = 5e-5 * float(np.max(kernels)) if hurried else 0.0
         assert times.seconds[0] == pytest.approx(max(plain.seconds[0], least))
         assert not hurried or times.seconds[0] > plain.seconds[0]
 
 
 def test_steps_that_graphs_hold_launch_but_a_part_of_their_kernels() -> None:
-    arch, one = find_model(MODELS[0]), Shards.of(1)
+    arch, shards = find_model(MODELS[0]), Shards.of(1)
     work = Work.of(64.0, 1.0, 0.0, 0.0, 0.0)
-    launched = step_time(arch, H200, one, work, EngineOverheads(launch_s=1e-3)).seconds[0]
-    captured = step_time(arch, H200, one, work, EngineOverheads(launch_s=1e-3, captured_tokens=64.0)).seconds[0]
-    beyond = step_time(arch, H200, one, work, EngineOverheads(launch_s=1e-3, captured_tokens=40.0)).seconds[0]
+    launched = step_time(arch, H200, shards, work, EngineOverheads(launch_s=1e-3)).seconds[0]
+    captured = step_time(arch, H200, shards, work, EngineOverheads(launch_s=1e-3, captured_tokens=64.0)).seconds[0]
+    beyond = step_time(arch, H200, shards, work, EngineOverheads(launch_s=1e-3, captured_tokens=40.0)).seconds[0]
     assert captured == pytest.approx(OUTSIDE_GRAPHS * launched)
     assert beyond == launched
 
 
 def test_latent_attention_launches_more() -> None:
-    arch, one = find_model("deepseek-ai/DeepSeek-V3"), Shards.of(8)
+    arch, shards = find_model("deepseek-ai/DeepSeek-V3"), Shards.of(8)
     work = Work.of(64.0, 1.0, 0.0, 0.0, 0.0)
-    more = step_time(arch, H200, one, work, EngineOverheads(latent_launch_s=5e-3)).seconds[0]
+    more = step_time(arch, H200, shards, work, EngineOverheads(latent_launch_s=5e-3)).seconds[0]
     assert more == pytest.approx(61 * 5e-3)
 
 
@@ -115,8 +115,8 @@ def test_a_roofline_rests_on_analysis(ideal: Roofline) -> None:
 
 @given(tp=st.sampled_from([1, 2, 4, 8, 16, 32]), m=st.integers(1, 10_000), n=st.integers(64, 60_000))
 def test_a_rank_of_a_larger_group_never_computes_longer(tp: int, m: int, n: int) -> None:
-    one, two = (H200.price(_gemm(m, n / ranks, 4096)).seconds[0] for ranks in (tp, 2 * tp))
-    assert two <= one
+    small, large = (H200.price(_gemm(m, n / ranks, 4096)).seconds[0] for ranks in (tp, 2 * tp))
+    assert large <= small
 
 
 @settings(deadline=None, max_examples=60)
@@ -178,7 +178,7 @@ def test_the_host_pays_for_steps_sequences_and_prefills() -> None:
 
 def test_stages_run_at_the_pace_of_the_fullest_one() -> None:
     arch, work = find_model("meta-llama/Meta-Llama-3.1-8B"), Work.decode(16.0, 1000.0)
-    one, three = (step_time(arch, H200, Shards.of(1, pp), work, ENGINE) for pp in (1, 3))
-    ffn_one, ffn_three = one.by_operator["ffn_up"], three.by_operator["ffn_up"]
+    single, three = (step_time(arch, H200, Shards.of(1, pp), work, ENGINE) for pp in (1, 3))
+    ffn_one, ffn_three = single.by_operator["ffn_up"], three.by_operator["ffn_up"]
     assert ffn_three == pytest.approx(ffn_one * 33 / 32)  # three stages of 11 layers hold 33 places
-    assert three.host_s == pytest.approx(3 * one.host_s)
+    assert three.host_s == pytest.approx(3 * single.host_s)

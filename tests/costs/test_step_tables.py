@@ -93,7 +93,7 @@ def test_lookup_is_linear_along_each_axis() -> None:
     assert seconds_N == pytest.approx([1 + 1 + 6 + 21 + 20 + 15, 1 + 1 + 6 + 21 + 40 + 15])
 
 
-def test_an_axis_of_one_value_is_held_there(h100: Roofline) -> None:
+def test_an_axis_of_one_value_is_constant_along_it(h100: Roofline) -> None:
     decoding = step_table(LLAMA, h100, Shards.of(1), ENGINE, (geometric_axis(64), geometric_axis(4096), 0.0, 0.0))
     assert decoding.seconds.shape[2:] == (1, 1)
     point = np.array([64.0]), np.array([4096.0]), np.zeros(1), np.zeros(1)
@@ -114,7 +114,7 @@ def test_a_table_read_back_is_the_same(table: StepTable, tmp_path: Path) -> None
     assert read.description == table.description
     assert read.description["model"] == LLAMA.name
     assert np.array_equal(read.seconds, table.seconds)
-    assert all(np.array_equal(one, other) for one, other in zip(read.axes, table.axes, strict=True))
+    assert all(np.array_equal(axis, other) for axis, other in zip(read.axes, table.axes, strict=True))
     assert [path.name for path in tmp_path.iterdir()] == ["table.npz"]
 
 

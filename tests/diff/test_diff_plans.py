@@ -39,14 +39,14 @@ def test_a_plan_does_not_differ_from_itself(compare: Callable[..., PlanDiff], ki
     assert difference.weights.kept == difference.weights.before == difference.weights.after > 0
 
 
-@pytest.mark.parametrize("one", KINDS)
-@pytest.mark.parametrize("other", KINDS)
+@pytest.mark.parametrize("first", KINDS)
+@pytest.mark.parametrize("second", KINDS)
 def test_kinds_that_differ_are_named_and_compared_in_what_they_share(
-    compare: Callable[..., PlanDiff], one: str, other: str
+    compare: Callable[..., PlanDiff], first: str, second: str
 ) -> None:
-    difference = compare(one, {}, other)
-    assert difference.kinds == (one, other)
-    assert difference.same is (one == other)
+    difference = compare(first, {}, second)
+    assert difference.kinds == (first, second)
+    assert difference.same is (first == second)
     roots = {change.path.split(".")[0] for change in difference.decision}
     assert roots <= set(Decision.model_fields)
 
@@ -166,4 +166,4 @@ def test_nothing_differs_from_itself(value: object) -> None:
 def test_runs_of_devices_expand_to_the_devices(numbers: set[int]) -> None:
     runs = list(device_runs(sorted(numbers)))
     assert [number for first, last in runs for number in range(first, last + 1)] == sorted(numbers)
-    assert all(one[1] + 1 < other[0] for one, other in itertools.pairwise(runs))
+    assert all(run[1] + 1 < other[0] for run, other in itertools.pairwise(runs))

@@ -35,7 +35,7 @@ def _documented() -> dict[str, list[str]]:
         name: re.findall(r"^\| (`.*?) \|", body, re.MULTILINE)
         for name, body in zip(sections[::2], sections[1::2], strict=True)
     }
-    return {name: [field for row in found for field in re.findall(r"`(\w+)`", row)] for name, found in rows.items()}
+    return {name: [field for row in cells for field in re.findall(r"`(\w+)`", row)] for name, cells in rows.items()}
 
 
 SCHEMAS, DOCUMENTED = _schemas(), _documented()

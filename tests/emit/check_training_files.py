@@ -143,7 +143,7 @@ def _classes(path: Path) -> dict[str, set[str]]:
     """The annotated fields of every class of a file."""
     tree = ast.parse(path.read_text())
     return {
-        node.name: {str(ast.unparse(one.target)) for one in node.body if isinstance(one, ast.AnnAssign)}
+        node.name: {str(ast.unparse(field.target)) for field in node.body if isinstance(field, ast.AnnAssign)}
         for node in tree.body
         if isinstance(node, ast.ClassDef)
     }

@@ -27,9 +27,9 @@ def plan(
     envelope, decision = Case(roles, {"default": {"name": QWEN}}).build()
     entry: dict[str, Any] = {"name": "chat", **LENGTHS, **workload, "slo": slo or {}}
     entry |= {"load": load} if load is not None else {}
-    found = FAST if predicted is None else predicted
+    times = FAST if predicted is None else predicted
     predictions = tuple(
-        Prediction(metric=metric, of="chat", statistic="mean", value=value) for metric, value in found.items()
+        Prediction(metric=metric, of="chat", statistic="mean", value=value) for metric, value in times.items()
     )
     certificate = envelope.certificate.model_copy(
         update={"objective": envelope.certificate.objective.model_copy(update={"value": 1.0})}
@@ -47,7 +47,7 @@ def program(path: Path, script: str, *arguments: str) -> None:
 
 def processes_that_name(text: str) -> list[int]:
     """Processes with `text` in their command line, this one left out."""
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
@@ -55,5 +55,5 @@ def processes_that_name(text: str) -> list[int]:
             except OSError:
                 continue
             if text.encode() in command:
-                found.append(int(entry.name))
-    return found
+                processes.append(int(entry.name))
+    return processes

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 def _flags(arguments: list[str]) -> dict[str, dict[str, str]]:
     """`--data kind=a,b=c` as {"data": {"kind": "a", "b": "c"}}."""
-    found: dict[str, dict[str, str]] = {}
+    flags: dict[str, dict[str, str]] = {}
     for flag, value in pairwise(arguments):
         if flag.startswith("--") and "=" in value:
-            found[flag[2:]] = dict(part.split("=", 1) for part in value.split(","))
-    return found
+            flags[flag[2:]] = dict(part.split("=", 1) for part in value.split(","))
+    return flags
 
 
 def _request(url: str, body: dict[str, Any]) -> dict[str, float] | None:
@@ -66,7 +66,7 @@ def main() -> None:
             done.append(_request(flags["backend"]["target"], body))
             time.sleep(0.01 if done[-1] is None else 0.0)
 
-    def one() -> None:
+    def request() -> None:
         done.append(_request(flags["backend"]["target"], body))
 
     threads = []
@@ -77,7 +77,7 @@ def main() -> None:
     else:
         sent = 0
         while time.monotonic() < start + duration_s:
-            threads.append(threading.Thread(target=one))
+            threads.append(threading.Thread(target=request))
             threads[-1].start()
             sent += 1
             time.sleep(max(0.0, start + sent / float(profile["rate"]) - time.monotonic()))

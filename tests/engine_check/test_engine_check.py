@@ -60,14 +60,14 @@ def test_measured_times_are_those_of_the_server() -> None:
 
 
 def test_a_planted_violation_of_the_ttft_limit_is_found() -> None:
-    found = failures(check_url(Behaviour(ttft_s=0.2), slo={"ttft": {"p95_s": 0.1}}, predicted={"ttft_s": 0.2}))
-    assert set(found) == {"engine.slo.ttft"}
-    assert "at most 100 ms" in found["engine.slo.ttft"]
+    failed = failures(check_url(Behaviour(ttft_s=0.2), slo={"ttft": {"p95_s": 0.1}}, predicted={"ttft_s": 0.2}))
+    assert set(failed) == {"engine.slo.ttft"}
+    assert "at most 100 ms" in failed["engine.slo.ttft"]
 
 
 def test_a_planted_violation_of_the_tpot_limit_is_found() -> None:
-    found = failures(check_url(Behaviour(tpot_s=0.06), slo={"tpot": {"mean_s": 0.03}}, predicted={"tpot_s": 0.06}))
-    assert set(found) == {"engine.slo.tpot"}
+    failed = failures(check_url(Behaviour(tpot_s=0.06), slo={"tpot": {"mean_s": 0.03}}, predicted={"tpot_s": 0.06}))
+    assert set(failed) == {"engine.slo.tpot"}
 
 
 def test_a_server_slower_than_predicted_fails_the_prediction() -> None:
@@ -78,7 +78,7 @@ def test_a_server_faster_than_predicted_fails_the_prediction_too() -> None:
     assert "engine.prediction.tpot" in failures(check_url(Behaviour(**FAST), predicted={"tpot_s": 0.4}))
 
 
-def test_an_open_stream_is_held_against_its_rate() -> None:
+def test_an_open_stream_is_compared_with_its_rate() -> None:
     verdict = check_url(Behaviour(**FAST), {"duration_s": 1.5}, load={"rate_per_s": 20.0})
     loads = [finding for finding in verdict.findings if finding.rule == "engine.load"]
     assert [finding.ok for finding in loads] == [True]
@@ -91,9 +91,9 @@ def test_a_workload_without_load_is_driven_at_the_rate_that_the_plan_promises() 
 
 
 def test_a_server_that_answers_errors_is_a_verdict_on_its_requests() -> None:
-    found = failures(check_url(Behaviour(status=500)))
-    assert set(found) == {"engine.requests"}
-    assert "failed" in found["engine.requests"]
+    failed = failures(check_url(Behaviour(status=500)))
+    assert set(failed) == {"engine.requests"}
+    assert "failed" in failed["engine.requests"]
 
 
 def test_a_server_without_a_health_page_is_ready_when_it_lists_its_models() -> None:
@@ -101,9 +101,9 @@ def test_a_server_without_a_health_page_is_ready_when_it_lists_its_models() -> N
 
 
 def test_a_server_that_never_gets_ready_is_a_verdict() -> None:
-    found = failures(check_url(Behaviour(ready=False), {"ready_s": 0.5}))
-    assert set(found) == {"engine.ready"}
-    assert "was not ready after" in found["engine.ready"]
+    failed = failures(check_url(Behaviour(ready=False), {"ready_s": 0.5}))
+    assert set(failed) == {"engine.ready"}
+    assert "was not ready after" in failed["engine.ready"]
 
 
 def test_nobody_at_the_address_is_a_verdict() -> None:

@@ -21,27 +21,27 @@ PLAIN = {
 
 
 def loop(**changes: float) -> ClosedLoops:
-    assert set(changes) <= set(PLAIN) == {one.name for one in fields(ClosedLoops)}
+    assert set(changes) <= set(PLAIN) == {field.name for field in fields(ClosedLoops)}
     return ClosedLoops(**{name: np.array([value]) for name, value in {**PLAIN, **changes}.items()})
 
 
 def test_a_lone_client_pays_one_step_with_its_prompt_and_decodes_alone() -> None:
-    played = simulate_loops(loop())
-    assert played.ttft_s[0] == pytest.approx(0.01 + 2e-3 + 1000 * 1e-5)
-    assert played.tpot_s[0] == pytest.approx(0.01 + 1e-4)
+    times = simulate_loops(loop())
+    assert times.ttft_s[0] == pytest.approx(0.01 + 2e-3 + 1000 * 1e-5)
+    assert times.tpot_s[0] == pytest.approx(0.01 + 1e-4)
 
 
 def test_prompts_beyond_a_step_take_several() -> None:
-    played = simulate_loops(loop(step_tokens=400.0))
-    assert played.ttft_s[0] == pytest.approx(3 * (0.01 + 2e-3) + 1000 * 1e-5)
+    times = simulate_loops(loop(step_tokens=400.0))
+    assert times.ttft_s[0] == pytest.approx(3 * (0.01 + 2e-3) + 1000 * 1e-5)
 
 
 def test_a_first_burst_waits_for_its_turn() -> None:
     """Of eight requests that start together two fill a step, and none sends another."""
-    played = simulate_loops(loop(clients=8.0, requests_per_client=1.0, isl=4096.0, slope_s=0.0, osl=1000.0))
+    times = simulate_loops(loop(clients=8.0, requests_per_client=1.0, isl=4096.0, slope_s=0.0, osl=1000.0))
     step = 0.01 + 2e-3 + 4096 * 1e-5
-    assert played.ttft_s[0] > 2.5 * step
-    assert played.ttft_s[0] < 8 * (0.01 + 2e-3) + 4096 * 8 * 1e-5
+    assert times.ttft_s[0] > 2.5 * step
+    assert times.ttft_s[0] < 8 * (0.01 + 2e-3) + 4096 * 8 * 1e-5
 
 
 def test_what_an_engine_adds_adds_up() -> None:
@@ -51,9 +51,9 @@ def test_what_an_engine_adds_adds_up() -> None:
 
 
 def test_apart_a_prompt_takes_its_server_and_the_way() -> None:
-    played = simulate_loops(loop(disaggregated=1.0, moved_s=0.05))
-    assert played.ttft_s[0] == pytest.approx(2e-3 + 1000 * 1e-5 + 0.05)
-    assert played.tpot_s[0] == pytest.approx(0.01 + 1e-4)
+    times = simulate_loops(loop(disaggregated=1.0, moved_s=0.05))
+    assert times.ttft_s[0] == pytest.approx(2e-3 + 1000 * 1e-5 + 0.05)
+    assert times.tpot_s[0] == pytest.approx(0.01 + 1e-4)
 
 
 def test_sequences_that_do_not_fit_wait() -> None:
@@ -73,7 +73,9 @@ def test_clients_of_equal_lengths_stay_in_step_where_prompts_go_first() -> None:
 
 
 def test_clients_that_start_one_after_the_other_wait_less() -> None:
-    together, apart = (simulate_loops(loop(clients=32.0, requests_per_client=1.0, staggered=one)) for one in (0.0, 1.0))
+    together, apart = (
+        simulate_loops(loop(clients=32.0, requests_per_client=1.0, staggered=share)) for share in (0.0, 1.0)
+    )
     assert apart.ttft_s[0] < 0.5 * together.ttft_s[0]
 
 
@@ -86,13 +88,15 @@ def test_a_client_that_has_its_answer_sends_again_before_others_have_started(dis
     assert many.ttft_s[0] < alone + 2 * 32 * 1e-3
 
 
-def test_held_prompts_wait_for_as_many_decode_steps() -> None:
+def test_delayed_prompts_wait_for_as_many_decode_steps() -> None:
     """A prompt that finds another request decoding waits for company at most that long; a step full of prompts goes."""
-    plain, held = (simulate_loops(loop(clients=4.0, spread=0.5, hold_steps=one)).ttft_s[0] for one in (0.0, 20.0))
-    assert plain + 5 * 0.01 < held < plain + 21 * 0.0104
+    plain, delayed = (
+        simulate_loops(loop(clients=4.0, spread=0.5, hold_steps=steps)).ttft_s[0] for steps in (0.0, 20.0)
+    )
+    assert plain + 5 * 0.01 < delayed < plain + 21 * 0.0104
     full, short = (
-        simulate_loops(loop(clients=4.0, spread=0.5, hold_steps=one, step_tokens=400.0)).ttft_s[0]
-        for one in (20.0, 0.0)
+        simulate_loops(loop(clients=4.0, spread=0.5, hold_steps=steps, step_tokens=400.0)).ttft_s[0]
+        for steps in (20.0, 0.0)
     )
     assert full == short
 
@@ -111,8 +115,8 @@ def test_requests_wait_for_their_own_instance() -> None:
     assert split.ttft_s[0] > 1.5 * pooled.ttft_s[0]
 
 
-def test_requests_that_are_not_played_count_as_those_of_later_rounds() -> None:
-    """A burst of all clients is one round of ten, however few of the ten are played."""
+def test_requests_that_are_not_simulated_count_as_those_of_later_rounds() -> None:
+    """A burst of all clients is one round of ten, however few of the ten are simulated."""
     shape = {"clients": 5000.0, "most_decoding": 1e5, "osl": 20_001.0, "slope_s": 0.0, "step_tokens": 14_000.0}
     short, burst = (simulate_loops(loop(**shape, requests_per_client=rounds)) for rounds in (10.0, 1.0))
     assert 0.1 * burst.ttft_s[0] <= short.ttft_s[0] < 0.3 * burst.ttft_s[0]
@@ -136,7 +140,7 @@ def test_prompts_that_wait_share_the_start_of_a_step() -> None:
 def test_times_are_at_least_those_of_an_idle_deployment(
     clients: int, apart: bool, spread: float, poll: int, most: int
 ) -> None:
-    played = simulate_loops(
+    times = simulate_loops(
         loop(
             clients=float(clients),
             disaggregated=float(apart),
@@ -147,8 +151,8 @@ def test_times_are_at_least_those_of_an_idle_deployment(
         )
     )
     least = 2e-3 + (1.0 - spread) * 1000 * 1e-5
-    assert played.ttft_s[0] >= least
-    assert played.tpot_s[0] >= 0.01 * (1 - 1e-9)
+    assert times.ttft_s[0] >= least
+    assert times.tpot_s[0] >= 0.01 * (1 - 1e-9)
 
 
 @settings(deadline=None, max_examples=25)
@@ -156,14 +160,14 @@ def test_times_are_at_least_those_of_an_idle_deployment(
 def test_faster_hardware_scales_all_times(factor: float, clients: int) -> None:
     times = {name: PLAIN[name] for name in ("base_s", "slope_s", "start_s", "token_s")}
     scaled = {name: value * factor for name, value in times.items()}
-    one, other = simulate_loops(loop(clients=float(clients))), simulate_loops(loop(clients=float(clients), **scaled))
-    assert other.ttft_s[0] == pytest.approx(factor * one.ttft_s[0], rel=1e-6)
-    assert other.tpot_s[0] == pytest.approx(factor * one.tpot_s[0], rel=1e-6)
+    base, changed = simulate_loops(loop(clients=float(clients))), simulate_loops(loop(clients=float(clients), **scaled))
+    assert changed.ttft_s[0] == pytest.approx(factor * base.ttft_s[0], rel=1e-6)
+    assert changed.tpot_s[0] == pytest.approx(factor * base.tpot_s[0], rel=1e-6)
 
 
 def test_equal_loops_give_equal_figures_whatever_stands_beside_them() -> None:
     alone = simulate_loops(loop(clients=16.0, spread=0.2, arrival_s=0.01))
-    names = [one.name for one in fields(ClosedLoops)]
+    names = [field.name for field in fields(ClosedLoops)]
     both = ClosedLoops(
         *(np.array([PLAIN[n], getattr(loop(clients=16.0, spread=0.2, arrival_s=0.01), n)[0]]) for n in names)
     )

@@ -28,7 +28,7 @@ PLAIN = {
 
 def one_loop(**changes: float) -> ClosedLoops:
     """A loop whose engine adds nothing to its steps, with changes."""
-    assert set(changes) <= set(PLAIN) == {one.name for one in fields(ClosedLoops)}
+    assert set(changes) <= set(PLAIN) == {field.name for field in fields(ClosedLoops)}
     return ClosedLoops(**{name: np.array([float(value)]) for name, value in {**PLAIN, **changes}.items()})
 
 
@@ -53,16 +53,16 @@ def test_a_colocated_rank_has_the_same_times_in_both(
         clients=clients, requests_per_client=rounds + 8, isl=isl, osl=osl, step_tokens=chunk, most_decoding=most,
         slope_s=slope_s, start_s=start_s, least_s=least_s, prefill_first=first,
     )  # fmt: skip
-    played, found = simulate_loops(loop), simulated(loop)
-    assert played.ttft_s[0] == pytest.approx(found.ttft_s[0], rel=1e-9)
-    assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=1e-9)
+    replay, run = simulate_loops(loop), simulated(loop)
+    assert replay.ttft_s[0] == pytest.approx(run.ttft_s[0], rel=1e-9)
+    assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=1e-9)
 
 
 def test_a_lone_client_of_prefill_and_decode_apart_has_the_same_times_in_both() -> None:
     loop = one_loop(requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02)
-    played, found = simulate_loops(loop), simulated(loop)
-    assert played.ttft_s[0] == pytest.approx(found.ttft_s[0], rel=1e-9)
-    assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=1e-9)
+    replay, run = simulate_loops(loop), simulated(loop)
+    assert replay.ttft_s[0] == pytest.approx(run.ttft_s[0], rel=1e-9)
+    assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("clients", [8, 40])
@@ -73,13 +73,13 @@ def test_apart_clients_decode_alike_in_both_and_stay_in_step_in_the_simulator_al
     loop = one_loop(
         clients=clients, requests_per_client=20, isl=1000, osl=200, step_tokens=1000, disaggregated=1.0, moved_s=0.02
     )
-    played, found = simulate_loops(loop), simulated(loop)
-    assert played.tpot_s[0] == pytest.approx(found.tpot_s[0], rel=0.03)
-    assert played.ttft_s[0] <= found.ttft_s[0]
+    replay, run = simulate_loops(loop), simulated(loop)
+    assert replay.tpot_s[0] == pytest.approx(run.tpot_s[0], rel=0.03)
+    assert replay.ttft_s[0] <= run.ttft_s[0]
 
 
 def test_steps_of_the_simulator_are_those_of_the_loop() -> None:
     loop = one_loop(clients=1, isl=500, osl=11, requests_per_client=8, slope_s=1e-3, start_s=0.05)
-    found = simulated(loop)
-    assert found.ttft_s[0] == pytest.approx(0.01 + 0.05 + 500 * 1e-5)
-    assert found.tpot_s[0] == pytest.approx(0.01 + 1e-3)
+    run = simulated(loop)
+    assert run.ttft_s[0] == pytest.approx(0.01 + 0.05 + 500 * 1e-5)
+    assert run.tpot_s[0] == pytest.approx(0.01 + 1e-3)

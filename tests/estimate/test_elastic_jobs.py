@@ -28,12 +28,12 @@ def plan() -> Envelope:
 
 def test_a_worker_takes_what_a_replica_takes_on_each_kind_of_gpu(plan: Envelope) -> None:
     decision = TrainDecision.model_validate(plan.decision)
-    found = elastic_job(plan, decision, ["h100_sxm", "a100_sxm"])
-    assert (found.tasks, found.group) == (8, 2)
-    assert found.task_s["a100_sxm"] > 1.5 * found.task_s["h100_sxm"]
+    job = elastic_job(plan, decision, ["h100_sxm", "a100_sxm"])
+    assert (job.tasks, job.group) == (8, 2)
+    assert job.task_s["a100_sxm"] > 1.5 * job.task_s["h100_sxm"]
     step_s = plan.certificate.objective.value
     assert step_s is not None
-    assert found.task_s["h100_sxm"] + found.more_s == pytest.approx(step_s, rel=0.1)
+    assert job.task_s["h100_sxm"] + job.more_s == pytest.approx(step_s, rel=0.1)
     with pytest.raises(PlannerError, match="all weights and states"):
         elastic_job(plan, decision, ["l4"])
 
@@ -45,13 +45,13 @@ def test_idle_gpus_go_to_the_jobs_that_make_most_of_them(
     path.write_text(plan_json(plan), encoding="utf-8")
     arguments = ["faults", "elastic", str(path), str(path), "--gpus", "h100_sxm=8,a100_sxm=16"]
     assert main([*arguments, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "planner.faults_elastic/1"
-    assert found["status"] == "optimal"
-    assert found["speed"] == pytest.approx(found["bound"])
-    assert sum(row["workers"] for one in found["jobs"] for row in one["runs"]) == 8 * len(found["jobs"])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["schema"] == "planner.faults_elastic/1"
+    assert answer["status"] == "optimal"
+    assert answer["speed"] == pytest.approx(answer["bound"])
+    assert sum(row["workers"] for job in answer["jobs"] for row in job["runs"]) == 8 * len(answer["jobs"])
     for name, most in (("h100_sxm", 8), ("a100_sxm", 16)):
-        assert sum(row["gpus"] for one in found["jobs"] for row in one["runs"] if row["gpu"] == name) <= most
+        assert sum(row["gpus"] for job in answer["jobs"] for row in job["runs"] if row["gpu"] == name) <= most
     assert main(arguments) == 0
     assert "workers" in capsys.readouterr().out
 

@@ -74,12 +74,12 @@ def test_two_batches_where_an_engine_cuts_none_are_refused() -> None:
 def test_every_measured_deployment_is_predicted_and_none_is_out_of_memory() -> None:
     with MEASURED.open(newline="") as file:
         ids = [row["id"] for row in csv.DictReader(file)]
-    found = [json.loads(line) for line in estimate_measured(str(MEASURED))]
-    assert [answer["id"] for answer in found] == ids
-    refused = [answer["error"] for answer in found if "error" in answer]
+    answers = [json.loads(line) for line in estimate_measured(str(MEASURED))]
+    assert [answer["id"] for answer in answers] == ids
+    refused = [answer["error"] for answer in answers if "error" in answer]
     assert sum("memory" in reason for reason in refused) <= 0.01 * len(ids)
     assert not refused
-    for answer in found:
+    for answer in answers:
         prediction = answer["prediction"]
         assert tuple(prediction) == COLUMNS
         assert all(prediction[name] > 0 for name in ("ttft_s", "tpot_s", "output_tokens_per_s_per_gpu", "memory_bytes"))
@@ -104,11 +104,11 @@ def test_what_is_wrong_with_a_line_stands_in_its_own_answer_and_the_order_is_kep
         request(id="heavy", models={"m": {"name": "meta-llama/Llama-3.1-405B"}}, decision={}),
         request(id="last"),
     ]
-    found = answers(*lines)
+    results = answers(*lines)
     names = ["good", "line 2", "line 3", "typo", "unknown", "mode", "crowd", "idle", "heavy", "last"]
-    assert [answer["id"] for answer in found] == names
-    assert ["error" in answer for answer in found] == [False, *([True] * 8), False]
-    by_id = {answer["id"]: answer.get("error", "") for answer in found}
+    assert [answer["id"] for answer in results] == names
+    assert ["error" in answer for answer in results] == [False, *([True] * 8), False]
+    by_id = {answer["id"]: answer.get("error", "") for answer in results}
     for name, word in (
         ("line 2", "JSON"),
         ("line 3", "object"),
@@ -142,8 +142,8 @@ def test_an_open_load_beyond_what_can_be_served_is_said_to_saturate() -> None:
 def test_more_clients_wait_longer_and_never_yield_less(mode: str) -> None:
     split = {"mode": mode, "prefill": {"parallelism": {"tp": 2}}, "decode": {"parallelism": {"tp": 2}}}
     decision = REQUEST["decision"] if mode == "colocated" else split
-    found = [loaded({"concurrency": n}, decision=decision)["prediction"] for n in (1, 4, 16, 64, 256, 1024)]
-    for less, more in itertools.pairwise(found):
+    predictions = [loaded({"concurrency": n}, decision=decision)["prediction"] for n in (1, 4, 16, 64, 256, 1024)]
+    for less, more in itertools.pairwise(predictions):
         assert more["output_tokens_per_s_per_gpu"] >= less["output_tokens_per_s_per_gpu"] * 0.999
         assert more["ttft_s"] >= less["ttft_s"] * 0.999
         assert more["tpot_s"] >= less["tpot_s"] * 0.93  # decoding is linear between two batches priced for each load
@@ -154,8 +154,8 @@ def test_prompts_that_a_cache_holds_take_less_time(tmp_path: Path) -> None:
     row = "meta-llama/Llama-3.1-8B-Instruct,fp8,h100_sxm,vllm,agg,8000,200,32,1,1,1,1,1,1"
     table = tmp_path / "table.csv"
     table.write_text("\n".join([names, *(f"{hits},{row},{hits}" for hits in (0.0, 0.5, 0.9))]) + "\n")
-    found = [json.loads(line)["prediction"] for line in estimate_measured(str(table))]
-    for less, more in itertools.pairwise(found):
+    predictions = [json.loads(line)["prediction"] for line in estimate_measured(str(table))]
+    for less, more in itertools.pairwise(predictions):
         assert more["ttft_s"] < less["ttft_s"]
         assert more["tpot_s"] < less["tpot_s"]
 
@@ -179,9 +179,9 @@ def test_rows_that_make_no_sense_are_refused_one_by_one(tmp_path: Path) -> None:
         good.replace("ok,", "number,").replace("1000", "x"),
     ]
     table.write_text("\n".join([names, *rows]) + "\n")
-    found = [json.loads(line) for line in estimate_measured(str(table))]
-    assert [answer["id"] for answer in found] == ["ok", "gpu", "number"]
-    assert ["error" in answer for answer in found] == [False, True, True]
+    results = [json.loads(line) for line in estimate_measured(str(table))]
+    assert [answer["id"] for answer in results] == ["ok", "gpu", "number"]
+    assert ["error" in answer for answer in results] == [False, True, True]
 
 
 def loop(clients: float, **changes: float) -> Dynamics:

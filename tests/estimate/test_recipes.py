@@ -82,12 +82,12 @@ def test_inputs_of_experts_are_those_that_the_device_multiplies(system: str, inp
 
 
 @pytest.mark.parametrize(
-    ("batch", "found"), [("64", (2, 1, 64)), ("32", (1, 2, 64)), ("4", (2, 1, 4)), ("", (2, 1, 64))]
+    ("batch", "degrees"), [("64", (2, 1, 64)), ("32", (1, 2, 64)), ("4", (2, 1, 4)), ("", (2, 1, 64))]
 )
-def test_requests_of_a_rank_tell_of_ranks_that_are_not_stated(batch: str, found: tuple[int, int, int]) -> None:
+def test_requests_of_a_rank_tell_of_ranks_that_are_not_stated(batch: str, degrees: tuple[int, int, int]) -> None:
     """As many as tensor-parallel ranks: attention data parallel; more: one of several instances."""
-    one = case(COLOCATED, batch_per_rank=batch)
-    assert (one.decode.tp, one.decode.dp, one.clients) == found
+    deployment = case(COLOCATED, batch_per_rank=batch)
+    assert (deployment.decode.tp, deployment.decode.dp, deployment.clients) == degrees
 
 
 def test_a_version_of_the_framework_is_not_that_of_the_engine() -> None:
@@ -116,11 +116,11 @@ def test_releases_that_a_table_leaves_out_are_those_of_the_day(
     assert case(row, **changes).section == section
 
 
-@pytest.mark.parametrize(("dp", "found"), [("32", (1, 32, 32)), ("4", (4, 1, 1))])
-def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, found: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(("dp", "degrees"), [("32", (1, 32, 32)), ("4", (4, 1, 1))])
+def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, degrees: tuple[int, int, int]) -> None:
     ranks = {"decode_tp": "1", "decode_dp": dp, "decode_moe_tp": dp, "decode_moe_ep": "1", "decode_workers": "1"}
     early = case(DISAGGREGATED, backend="sglang", backend_version="0.5.5.post2", **ranks).decode
-    assert (early.tp, early.dp, early.ep) == found
+    assert (early.tp, early.dp, early.ep) == degrees
     later = case(DISAGGREGATED, backend="sglang", backend_version="0.5.8", **ranks).decode
     assert (later.tp, later.dp, later.ep, later.moe_tp) == (1, int(dp), 1, int(dp))
 
@@ -154,7 +154,7 @@ def test_gap_runs_of_vllm_in_thousands_of_tokens_find_their_prompts_again() -> N
     assert case(COLOCATED, source="nvidia-gap", isl="4000", prefix_hits="0.5").prefix_hits == 0.5
 
 
-def test_held_prompts_are_those_of_the_recipes() -> None:
+def test_delayed_prompts_are_those_of_the_recipes() -> None:
     llama = {"family": "Llama-3.x-70B", "aic_model": "meta-llama/Llama-3.1-70B", "weights": "fp8", "backend": "trtllm",
              "isl": "1024", "osl": "1024"}  # fmt: skip
     assert case(COLOCATED, **llama).hold_steps == 20.0

@@ -33,16 +33,16 @@ def predicted(folder: Path, *rows: dict[str, str]) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(name for row in rows for name in row))
     lines = [",".join(names), *(",".join(row.get(name, "") for name in names) for row in rows)]
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
-    found = [json.loads(line) for line in estimate_measured(str(folder / "rows.csv"))]
-    return [one.get("prediction", one) for one in found]
+    answers = [json.loads(line) for line in estimate_measured(str(folder / "rows.csv"))]
+    return [answer.get("prediction", answer) for answer in answers]
 
 
 def answered(clients: int, **decision: object) -> dict[str, Any]:
     given = {"parallelism": {"tp": 1}, **decision}
     workload = {**REQUEST["workloads"][0], "load": {"concurrency": clients}}
     (line,) = estimate_jsonl([json.dumps({"id": "a", **REQUEST, "workloads": [workload], "decision": given})])
-    found: dict[str, Any] = json.loads(line)
-    return found
+    answer: dict[str, Any] = json.loads(line)
+    return answer
 
 
 def test_rows_without_drafts_are_those_of_tables_without_the_columns(tmp_path: Path) -> None:
@@ -64,20 +64,20 @@ def test_drafts_pay_for_few_clients_and_not_for_many() -> None:
 
 def test_tokens_are_never_later_as_more_drafts_are_right(tmp_path: Path) -> None:
     shares = ("0", "0.3", "0.6", "0.9", "1")
-    found = predicted(tmp_path, *(ROW | {"draft_tokens": "3", "acceptance": share} for share in shares))
-    assert np.all(np.diff([one["tpot_s"] for one in found]) < 0.0)
+    predictions = predicted(tmp_path, *(ROW | {"draft_tokens": "3", "acceptance": share} for share in shares))
+    assert np.all(np.diff([prediction["tpot_s"] for prediction in predictions]) < 0.0)
 
 
 def test_a_lone_client_has_a_step_for_the_tokens_that_it_yields(tmp_path: Path) -> None:
     row = ROW | DRAFTS | {"concurrency": "1"}
-    (found,) = predicted(tmp_path, row)
+    (prediction,) = predicted(tmp_path, row)
     case = case_of_row(row)
     batch = batch_of([case], None)
     assert case.drafter is not None
     work, shards = Work.decode(1.0, 2250.0).with_drafts(3.0), batch._shards(False)
     step_s = float(step_time(case.arch, batch.costs.pricer, shards, work, batch.costs.engine).seconds[0])
     step_s += float(drafting_step(case.drafter, batch.costs.pricer, shards, work).device_s[0])
-    assert found["tpot_s"] == pytest.approx(step_s / float(tokens_per_step(3, 0.7)), rel=0.02)
+    assert prediction["tpot_s"] == pytest.approx(step_s / float(tokens_per_step(3, 0.7)), rel=0.02)
 
 
 def test_the_drafter_takes_memory(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_a_request_names_its_drafts() -> None:
     ],
 )
 def test_rows_whose_drafts_cannot_be_say_so(tmp_path: Path, more: dict[str, str], named: str) -> None:
-    (found,) = predicted(tmp_path, ROW | more)
-    assert named in found["error"]
+    (answer,) = predicted(tmp_path, ROW | more)
+    assert named in answer["error"]
 
 
 def test_requests_whose_drafts_cannot_be_say_so() -> None:
@@ -119,6 +119,6 @@ def test_requests_whose_drafts_cannot_be_say_so() -> None:
 def test_measured_rows_with_drafts_are_no_part_of_a_fit(tmp_path: Path) -> None:
     times = {"ttft_ms": "300", "tpot_ms": "20"}
     predicted(tmp_path, ROW | times | {"id": "plain"}, ROW | times | DRAFTS | {"id": "drafted"})
-    found = read_serving([str(tmp_path / "rows.csv")], {})
-    assert [row.case.id for row in found.rows] == ["plain"]
-    assert "drafted: it speculates" in found.left_out[0]
+    rows = read_serving([str(tmp_path / "rows.csv")], {})
+    assert [row.case.id for row in rows.rows] == ["plain"]
+    assert "drafted: it speculates" in rows.left_out[0]

@@ -22,7 +22,7 @@ def test_one_new_token_attends_as_if_every_head_had_a_cache_of_its_own(heads: in
     torch.testing.assert_close(attended, wanted)
 
 
-def played(length: int) -> Any:  # noqa: ANN401 - stands for a tensor
+def sequence(length: int) -> Any:  # noqa: ANN401 - stands for a tensor
     """A tensor on a GPU, as far as the choice looks at one."""
     return SimpleNamespace(shape=(1, 2, length, 16), device=SimpleNamespace(type="cuda"), requires_grad=False)
 
@@ -38,7 +38,7 @@ def test_fused_kernels_are_tried_once_a_shape_and_the_fastest_is_kept(monkeypatc
     monkeypatch.setattr(attention_kernels, "fastest_fused", choose)
     monkeypatch.setattr(attention_kernels, "fused", lambda _attend, name: lambda: name)
     for length in (16, 16, 32):
-        assert kernels._fused(played(length), played(length), played(length), is_causal=True) == "cudnn"
+        assert kernels._fused(sequence(length), sequence(length), sequence(length), is_causal=True) == "cudnn"
     assert len(tried) == 2
 
 
@@ -49,4 +49,4 @@ def test_a_shape_that_no_fused_kernel_takes_goes_where_pytorch_sends_it(monkeypa
     monkeypatch.setattr(kernels, "_fastest", {})
     monkeypatch.setattr(attention_kernels, "fastest_fused", refuse)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_tensors, **_options: "dispatched")
-    assert kernels._fused(played(8), played(8), played(8)) == "dispatched"
+    assert kernels._fused(sequence(8), sequence(8), sequence(8)) == "dispatched"

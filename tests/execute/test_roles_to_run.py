@@ -91,7 +91,7 @@ def test_an_expert_layer_takes_the_tokens_of_a_chunk_a_batch_or_its_default(benc
 
 def laid(*layouts: list[int], slots: list[int] | None = None, quota: list[float] | None = None) -> dict[str, Any]:
     outcome = [{"first_layer": index, "expert_of_slot": layout} for index, layout in enumerate(layouts)]
-    given = [{**one, "quota": quota} for one in outcome] if quota is not None else outcome
+    given = [{**layout, "quota": quota} for layout in outcome] if quota is not None else outcome
     return {"layouts": given, "slots_per_rank": slots or [5], "num_experts": 8, "num_layers": len(layouts)}
 
 

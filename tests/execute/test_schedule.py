@@ -10,7 +10,7 @@ SIZES = {"pp": st.integers(1, 5), "vpp": st.integers(1, 3), "rounds": st.integer
 
 
 def seconds(forward_s: float, backward_s: float = 0.0):  # type: ignore[no-untyped-def]  # noqa: ANN201 - a closure
-    return lambda one: backward_s if one.backward else forward_s
+    return lambda step: backward_s if step.backward else forward_s
 
 
 @given(**SIZES)
@@ -21,8 +21,8 @@ def test_every_micro_batch_passes_every_stage_once_each_way(pp: int, vpp: int, r
         wanted = {Pass(stage, batch, back) for stage in stages for batch in range(batches) for back in (False, True)}
         assert set(order) == wanted
         assert len(order) == len(wanted)
-        places = {one: place for place, one in enumerate(order)}
-        assert all(places[Pass(one.stage, one.micro_batch)] < places[one] for one in order if one.backward)
+        places = {step: place for place, step in enumerate(order)}
+        assert all(places[Pass(step.stage, step.micro_batch)] < places[step] for step in order if step.backward)
 
 
 @given(forward_s=st.floats(0.1, 9.0), backward_s=st.floats(0.1, 9.0), **SIZES)
@@ -39,7 +39,7 @@ def test_equal_stages_take_the_time_of_the_literature(
 def test_fewer_micro_batches_than_ranks_go_forwards_first(pp: int, batches: int) -> None:
     batches = min(batches, pp - 1)
     order = passes_of(pp, 1, batches)[0]
-    assert [one.backward for one in order] == [False] * batches + [True] * batches
+    assert [step.backward for step in order] == [False] * batches + [True] * batches
     assert makespan_s(passes_of(pp, 1, batches), seconds(1.0, 2.0), 0.0) == pytest.approx((batches + pp - 1) * 3.0)
 
 

@@ -217,7 +217,7 @@ def test_context_parallel_roles_leave_steps_after_cached_tokens_out(bench_plan: 
         role_steps(serve, serve.role("decode"))
 
 
-def test_a_cache_sent_between_ranks_is_held_against_their_link(of: Callable[..., Any]) -> None:
+def test_a_cache_sent_between_ranks_is_compared_with_their_link(of: Callable[..., Any]) -> None:
     sent = of("transfer", "kv_transfer")
     assert sent.claimed
     assert set(sent.operators) == {"kv_transfer"}

@@ -62,10 +62,10 @@ def test_the_factor_at_the_sharded_side_of_a_matrix_is_sharded() -> None:
 @given(rank=st.integers(1, 256), more=st.integers(1, 8), precision=st.sampled_from(["bf16", "fp32", "fp8"]))
 def test_bytes_are_linear_in_rank_and_in_width(rank: int, more: int, precision: str) -> None:
     arch = find_model("Llama-3.2-1B")
-    one = adapter_bytes(LoraAdapter("a", rank, ATTENTION, precision), arch)
-    assert adapter_bytes(LoraAdapter("a", rank * more, ATTENTION, precision), arch) == one * more
+    size = adapter_bytes(LoraAdapter("a", rank, ATTENTION, precision), arch)
+    assert adapter_bytes(LoraAdapter("a", rank * more, ATTENTION, precision), arch) == size * more
     wide = adapter_bytes(LoraAdapter("a", rank, ATTENTION, "fp32"), arch)
-    assert one == wide * {"bf16": 0.5, "fp32": 1.0, "fp8": 0.25}[precision]
+    assert size == wide * {"bf16": 0.5, "fp32": 1.0, "fp8": 0.25}[precision]
 
 
 def test_latent_attention_is_changed_by_its_own_names() -> None:

@@ -113,7 +113,7 @@ def test_recurrent_state_counts_matrices_and_convolution_inputs() -> None:
     assert state_bytes_per_sequence(find_model("Qwen3-32B")) == 0
 
 
-def test_mamba_groups_are_held_at_least_one_a_rank() -> None:
+def test_mamba_groups_are_resident_at_least_one_a_rank() -> None:
     # Nemotron 3 Nano: 23 layers, 64 heads of 64, state 128, 8 groups, kernel 4.
     def bytes_at(tp: int) -> float:
         heads, groups = 64 / tp, max(1, 8 / tp)

@@ -31,13 +31,13 @@ def test_every_published_config_equals_its_catalog_entry(config_folders: list[Pa
 
 
 def test_the_index_and_the_family_files_name_the_same_models() -> None:
-    held = {
+    library = {
         name: path.stem
         for path in CATALOG.glob("*.yaml")
         if path.stem != "names"
         for name in yaml.safe_load(path.read_text(encoding="utf-8"))
     }
-    assert {model.name: model.family for model in list_models()} == held
+    assert {model.name: model.family for model in list_models()} == library
 
 
 def test_no_spelling_means_two_models() -> None:

@@ -124,7 +124,7 @@ def test_one_decoded_token_costs_what_is_published(
         assert ours[quantity] == pytest.approx(figure, rel=allowed), quantity
 
 
-def test_the_tables_name_no_model_that_is_not_held_against_them(
+def test_the_tables_name_no_model_that_is_not_compared_with_them(
     published: dict[tuple[str, str], dict[str, float]],
 ) -> None:
     assert {model for model, _ in published} == set(MODELS)

@@ -1,4 +1,4 @@
-"""Throttling, drift and failures of a GPU, played by a device that does as it is told."""
+"""Throttling, drift and failures of a GPU, simulated by a device that does as it is told."""
 
 import time
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ class Machine:
         seconds = 1e-4
         if shape == GemmShape(192, 192, 192):
             seconds = next(self.sentinels_s, 1e-4)
-        return KernelTiming(seconds, seconds, seconds, 9, "events", "played")
+        return KernelTiming(seconds, seconds, seconds, 9, "events", "simulated")
 
     def profile(self, folder: Path, families: list[Family]) -> measure.MeasuredProfile:
         return measure_families(
@@ -141,10 +141,10 @@ class Graph:
     """Keeps what runs while it captures, and runs it again."""
 
     def __init__(self, clock: "Clock") -> None:
-        self.clock, self.held_ms = clock, 0.0
+        self.clock, self.replay_ms = clock, 0.0
 
     def replay(self) -> None:
-        self.clock.now_ms += self.held_ms
+        self.clock.now_ms += self.replay_ms
 
     def reset(self) -> None:
         pass
@@ -158,7 +158,9 @@ class Capture:
         self.began_ms = self.graph.clock.now_ms
 
     def __exit__(self, *_: object) -> None:
-        self.graph.held_ms = self.graph.clock.now_ms - self.began_ms - self.graph.clock.host_ms * self.graph.clock.runs
+        self.graph.replay_ms = (
+            self.graph.clock.now_ms - self.began_ms - self.graph.clock.host_ms * self.graph.clock.runs
+        )
 
 
 class Clock:
@@ -188,7 +190,7 @@ def test_kernels_under_100_us_are_replayed_from_a_graph_without_the_hosts_share(
     kernel_ms: float, capturable: bool, method: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, kernel_ms, host_ms=0.01)
-    kernels = [PreparedKernel(clock.run, "played", capturable) for _ in range(3)]
+    kernels = [PreparedKernel(clock.run, "simulated", capturable) for _ in range(3)]
     timed = timing.time_on_cuda(kernels)
     assert timed.method == method
     assert timed.median_s == pytest.approx(seconds, rel=1e-9)
@@ -202,11 +204,11 @@ def test_a_kernel_that_cannot_be_captured_is_timed_by_events(monkeypatch: pytest
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(torch.cuda, "graph", refuse)
-    assert timing.time_on_cuda([PreparedKernel(clock.run, "played")]).method == "events"
+    assert timing.time_on_cuda([PreparedKernel(clock.run, "simulated")]).method == "events"
 
 
 def test_input_sets_together_exceed_the_cache_three_times() -> None:
-    facts = device.DeviceFacts("cuda", "played", 2**37, 60 * 2**20, "9.0", "", "", "")
+    facts = device.DeviceFacts("cuda", "simulated", 2**37, 60 * 2**20, "9.0", "", "", "")
     shape = GemmShape(1, 4096, 4096)
     assert timing._num_sets(shape, facts) * shape.size_bytes > 3 * facts.l2_bytes
     assert timing._num_sets(GemmShape(8192, 8192, 8192), facts) == 1

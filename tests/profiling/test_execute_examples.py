@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_executes_only_what_is_missing(
     started.clear()
     document = run(examples, tmp_path)
     assert ("one", "chat", "a100_sxm") not in started
-    assert [(one["plan"], one["role"]) for one in document["runs"]] == [("one", "chat"), ("two", "chat")]
+    assert [(row["plan"], row["role"]) for row in document["runs"]] == [("one", "chat"), ("two", "chat")]
 
 
 def test_roles_behind_the_end_of_the_time_are_named(

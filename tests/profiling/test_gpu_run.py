@@ -127,14 +127,14 @@ def test_the_run_needs_nothing_that_the_machine_lacks_and_leaves_few_flat_files(
     assert json.loads((result / SUMMARY).read_text())["finished"] is True
 
 
-def test_the_profile_is_held_against_points_it_did_not_choose(result: Path) -> None:
+def test_the_profile_is_compared_with_points_it_did_not_choose(result: Path) -> None:
     verified = json.loads((result / "verified.json").read_text())
     assert set(verified["kinds"]) <= {"gemm", "prefill_attention", "decode_attention"}
     assert verified["points"]
     assert all(point["profile_s"] > 0 and point["measured_s"] > 0 for point in verified["points"])
 
 
-def test_the_plans_are_executed_and_held_against_the_fresh_profile(result: Path) -> None:
+def test_the_plans_are_executed_and_compared_with_the_fresh_profile(result: Path) -> None:
     executed = json.loads((result / "executed.json").read_text())
     runs = {(run["plan"], run["role"]): run for run in executed["runs"]}
     assert set(runs) == {(plan, role) for plan, roles in EXECUTED.items() for role in roles}
@@ -225,7 +225,7 @@ def _half_tables(folder: Path) -> None:
     with zipfile.ZipFile(folder / TABLES) as archive:
         kept = {name: archive.read(name) for name in archive.namelist() if "/gemm/" not in name}
     index = json.loads(kept["index.json"])
-    index["tables"] = {place: one for place, one in index["tables"].items() if one["table"] != "gemm"}
+    index["tables"] = {place: entry for place, entry in index["tables"].items() if entry["table"] != "gemm"}
     kept["index.json"] = json.dumps(index).encode()
     with zipfile.ZipFile(folder / TABLES, "w") as archive:
         for name, data in kept.items():

@@ -158,9 +158,9 @@ def test_gradients_of_experts_are_priced_as_measured(tmp_path: Path) -> None:
     roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
     pricer = Profiled(roofline, TableChooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
     known = ProfileJournal.open(tmp_path, resume=True).timings
-    one = np.ones(1)
+    unit = np.ones(1)
     for family, name in zip(families, ("experts", "experts_input_gradient", "experts_weight_gradient"), strict=True):
-        op = ExpertsOperator(name, 1.0, one * 64, one, one * 2, 32, 16, 2, 8, True, "bf16", "bf16")
+        op = ExpertsOperator(name, 1.0, unit * 64, unit, unit * 2, 32, 16, 2, 8, True, "bf16", "bf16")
         priced = pricer.price(op)
         assert priced.seconds[0] == pytest.approx(known[family.name, (64,)].median_s, rel=1e-9)
         assert priced.basis[0] == Basis.MEASURED
@@ -168,5 +168,5 @@ def test_gradients_of_experts_are_priced_as_measured(tmp_path: Path) -> None:
 
 def test_every_pass_that_costs_look_up_is_measured_and_has_a_family() -> None:
     families = shape_list([find_model("qwen3-30b-a3b")], tp=(1,)).families
-    swept = {dict(one.fixed)["pass_kind"] for one in families if one.kind == "memory_pass"}
+    swept = {dict(family.fixed)["pass_kind"] for family in families if family.kind == "memory_pass"}
     assert set(PASS_OF.values()) <= swept == set(PASS_KINDS)

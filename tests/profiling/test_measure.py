@@ -86,20 +86,20 @@ def test_collectives_of_two_processes_are_priced_as_measured(tmp_path: Path) -> 
     families = collective_families(2, (4096, 65536))
     report = run(tmp_path, families=families, budget_s=120.0)
     assert not report.left_out
-    assert [dict(one.fixed)["operation"] for one in families] == list(OPERATIONS)
+    assert [dict(family.fixed)["operation"] for family in families] == list(OPERATIONS)
     node = find_node("h200_sxm")
     roofline = Roofline(node.accelerator, Pool("here", node, 1).topology(), load_calibration().efficiencies)
     pricer = Profiled(roofline, TableChooser(ProfileStore.open([tmp_path]), "h200_sxm", "vllm", None))
     known = timings(tmp_path)[families[0].name, (65536,)]
-    one = array(1.0)
-    priced = pricer.price(Collective("attention_all_reduce", 1.0, "all_reduce", one * 65536, one * 2, one))
+    unit = array(1.0)
+    priced = pricer.price(Collective("attention_all_reduce", 1.0, "all_reduce", unit * 65536, unit * 2, unit))
     assert priced.seconds[0] == pytest.approx(known, rel=1e-9)
     assert priced.basis[0] == Basis.MEASURED
 
 
 def test_a_profile_is_a_store_of_tables_of_our_engine(profile: Path) -> None:
     store = ProfileStore.open([profile])
-    tables = {(one.engine, one.version, one.table) for one in store.identities()}
+    tables = {(identity.engine, identity.version, identity.table) for identity in store.identities()}
     expected = ("gemm", "generation_attention", "context_attention", "context_attention_backward", "memory_pass")
     assert tables == {("planner", VERSION, name) for name in expected}
 
@@ -119,11 +119,11 @@ def test_points_between_measured_ones_are_called_measured_and_points_outside_are
 
 def test_attention_and_its_gradient_are_priced_from_their_own_tables(profile: Path, pricer: Profiled) -> None:
     known = timings(profile)
-    one = array(1.0)
+    unit = array(1.0)
     forward = PrefillAttention(
-        "prefill_attention", 1.0, one * 2, one * 32, one * 0, one * 2, one * 2, 16, 16, 0, "bf16"
+        "prefill_attention", 1.0, unit * 2, unit * 32, unit * 0, unit * 2, unit * 2, 16, 16, 0, "bf16"
     )  # fmt: skip
-    decode = DecodeAttention("decode_attention", 1.0, one * 4, one * 64, one * 4, one * 2, 16, 16, 0, "bf16")
+    decode = DecodeAttention("decode_attention", 1.0, unit * 4, unit * 64, unit * 4, unit * 2, 16, 16, 0, "bf16")
     for op, family in (
         (forward, FAMILIES[3]),
         (AttentionBackward("gradient", 1.0, forward), FAMILIES[4]),
@@ -255,12 +255,12 @@ def test_repeated_medians_of_a_product_agree() -> None:
     with one_thread(cpu):
         for _ in range(ROUNDS):
             taken = [time_shape(GemmShape(64, 128, 128, "fp32"), cpu, describe(cpu)) for _ in range(5)]
-            noise = max((one.p90_s - one.p10_s) / one.median_s for one in taken)
+            noise = max((timing.p90_s - timing.p10_s) / timing.median_s for timing in taken)
             if noise < NOISE:
                 break
     if noise >= NOISE:
         pytest.skip(f"the machine is too busy to tell: single runs spread by {noise:.0%}")
-    medians = [one.median_s for one in taken]
+    medians = [timing.median_s for timing in taken]
     assert max(medians) / min(medians) < 1.3
 
 

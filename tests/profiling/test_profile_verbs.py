@@ -151,20 +151,20 @@ def test_adopting_outside_of_a_checkout_is_refused(tmp_path: Path, capsys: pytes
 
 def test_shapes_of_a_dense_model_are_its_products_under_each_degree() -> None:
     listed = shape_list([find_model("llama-3.1-8b")], tp=(1, 8), training=False)
-    gemms = {(dict(one.fixed)["n"], dict(one.fixed)["k"]) for one in listed.families if one.kind == "gemm"}
+    gemms = {(dict(family.fixed)["n"], dict(family.fixed)["k"]) for family in listed.families if family.kind == "gemm"}
     hidden, inter, heads, kv_heads, head = 4096, 14336, 32, 8, 128
     for tp in (1, 8):
         qkv = (heads + 2 * kv_heads) * head // tp
         assert {(qkv, hidden), (hidden, heads * head // tp), (2 * inter // tp, hidden), (hidden, inter // tp)} <= gemms
-    attention = [dict(one.fixed) for one in listed.families if one.kind == "decode_attention"]
-    assert {(one["heads"], one["kv_heads"]) for one in attention} == {(32, 8), (4, 1)}
+    attention = [dict(family.fixed) for family in listed.families if family.kind == "decode_attention"]
+    assert {(shape["heads"], shape["kv_heads"]) for shape in attention} == {(32, 8), (4, 1)}
 
 
 def test_training_adds_the_products_over_tokens_and_the_gradient_of_attention() -> None:
     inference, training = (shape_list([find_model("llama-3.1-8b")], tp=(1,), training=flag) for flag in (False, True))
     added = set(training.families) - set(inference.families)
-    assert any(one.kind == "gemm" and one.sweep[0][0] == "k" for one in added)
-    assert any(one.kind == "prefill_attention" and dict(one.fixed)["backward"] for one in added)
+    assert any(family.kind == "gemm" and family.sweep[0][0] == "k" for family in added)
+    assert any(family.kind == "prefill_attention" and dict(family.fixed)["backward"] for family in added)
 
 
 def test_a_model_in_four_bits_is_named_among_the_skipped() -> None:

@@ -32,7 +32,9 @@ def _both(
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("factor", [1.0, 5.0])
-def test_the_formula_of_each_tier_matches_the_run_played_within_a_fifth_of_a_point(tier: Tier, factor: float) -> None:
+def test_the_formula_of_each_tier_matches_the_simulated_run_within_a_fifth_of_a_point(
+    tier: Tier, factor: float
+) -> None:
     shares, simulated = _both(tier, DEFAULT, factor)
     classes = (simulated.effective, simulated.pause, simulated.rework, simulated.restart)
     assert classes == pytest.approx(shares, abs=0.002)

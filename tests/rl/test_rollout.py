@@ -18,7 +18,7 @@ from planner.rl.trajectories import SampleBatch, Trajectories
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=150, deadline=None)
-def test_a_rollout_equals_one_played_token_by_token(seed: int) -> None:
+def test_a_rollout_equals_one_simulated_token_by_token(seed: int) -> None:
     workers, trajectories, queues, policy = random_case(seed)
     naive = NaiveRollout(workers, trajectories, queues, policy)
     end_s = naive.run()

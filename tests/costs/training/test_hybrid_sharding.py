@@ -1,4 +1,4 @@
-"""Hybrid sharding: who shares which states, with experts held in as many copies as all else, and what that moves."""
+"""Hybrid sharding: who shares which states, experts in as many copies as all else, and what that moves."""
 
 import pytest
 
@@ -9,11 +9,11 @@ from planner.hardware.library import find_node
 from planner.models.library import find_model
 
 MACHINE = machine_of(find_node("h100_sxm"))
-HELD = Parameters(1e9, 4e9)
+PARAMETERS = Parameters(1e9, 4e9)
 
 
 def _config(zero_ranks: int, zero_stage: int = 1) -> TrainingConfig:
-    """64 ranks, experts over 8 of them: each expert is held by 8 ranks."""
+    """64 ranks, experts over 8 of them: each expert is resident on 8 ranks."""
     model = find_model("Qwen/Qwen3-30B-A3B")
     return TrainingConfig(model, MACHINE, 4096, 64, 1, ep=8, dp=64, zero_stage=zero_stage, zero_ranks=zero_ranks)
 
@@ -25,14 +25,14 @@ def test_experts_come_in_as_many_copies_as_all_else() -> None:
 
 
 def test_every_copy_keeps_all_states_once() -> None:
-    whole, hybrid = state_bytes(_config(0), HELD), state_bytes(_config(16), HELD)
+    whole, hybrid = state_bytes(_config(0), PARAMETERS), state_bytes(_config(16), PARAMETERS)
     assert hybrid.optimizer_bytes == pytest.approx(12 * (1e9 / 16 + 4e9 / 2))
     assert hybrid.optimizer_bytes == pytest.approx(4 * whole.optimizer_bytes)
     assert hybrid.weights_bytes == whole.weights_bytes
 
 
 def test_weights_are_gathered_inside_a_copy_and_gradients_reduced_once_more_between_copies() -> None:
-    whole, hybrid = data_parallel_volume(_config(0, 3), HELD), data_parallel_volume(_config(8, 3), HELD)
+    whole, hybrid = data_parallel_volume(_config(0, 3), PARAMETERS), data_parallel_volume(_config(8, 3), PARAMETERS)
     assert hybrid.gather_outside_s == 0.0
     assert whole.gather_outside_s > 0.0
     fabric = MACHINE.fabric_bytes_per_s

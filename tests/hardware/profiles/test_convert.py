@@ -87,8 +87,8 @@ def test_own_all_reduces_are_told_apart_by_mode_and_replayed_from_a_graph_by_def
     two = table_of("custom_allreduce", backend=["vllm_graph", "vllm_eager"], **columns)
     assert only_latency_s(two) == pytest.approx(1e-3)
     assert only_latency_s(two, mode="eager") == pytest.approx(9e-3)
-    one = table_of("custom_allreduce", **columns)
-    assert one.keys() == [("graph",)]
+    table = table_of("custom_allreduce", **columns)
+    assert table.keys() == [("graph",)]
 
 
 def test_phases_of_one_row_become_grids_of_their_own_in_seconds() -> None:

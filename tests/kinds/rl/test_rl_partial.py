@@ -61,7 +61,7 @@ def test_partial_rollouts_are_certified_and_say_what_is_stale(plan: Envelope, tm
 
 
 @pytest.mark.parametrize(("field", "value"), [("carried", 1.0), ("stale_share", 0.0), ("oldest", 0)])
-def test_what_is_carried_over_is_played_again(plan: Envelope, field: str, value: float) -> None:
+def test_what_is_carried_over_is_simulated_again(plan: Envelope, field: str, value: float) -> None:
     forged = plan.model_dump(mode="json", by_alias=True)
     forged["decision"]["partial_rollouts"][field] = value
     assert "rl.partial_rollouts" in failed(forged)

@@ -47,7 +47,7 @@ def decision_of(plan: Envelope) -> ServeDecision:
 
 
 @pytest.mark.parametrize("name", ["plan", "models"])
-def test_every_workload_keeps_its_limits_when_the_plan_is_played_whole(
+def test_every_workload_keeps_its_limits_when_the_plan_is_simulated_whole(
     name: str, request: pytest.FixtureRequest
 ) -> None:
     plan = request.getfixturevalue(name)
@@ -85,7 +85,7 @@ def test_models_share_no_instance(models: Envelope) -> None:
     assert all(model_of[route.to] == wanted[route.workload] for route in decision.routing)
 
 
-def test_a_favourite_that_loses_is_no_better_in_simulation(plan: Envelope, models: Envelope) -> None:
+def test_an_incumbent_that_loses_is_no_better_in_simulation(plan: Envelope, models: Envelope) -> None:
     for solved in (plan, models):
         incumbent, proof = solved.certificate.proof["steady_state"], solved.certificate.proof
         assert isinstance(incumbent, dict)

@@ -31,7 +31,7 @@ def plan() -> Envelope:
     return solve(small(SIMULATED))
 
 
-def test_a_plan_keeps_its_limits_when_it_is_played_at_the_rate_that_it_claims(plan: Envelope) -> None:
+def test_a_plan_keeps_its_limits_when_it_is_simulated_at_the_rate_that_it_claims(plan: Envelope) -> None:
     simulated = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(first=4000), Policies())
     assert not [finding for finding in findings(simulated) if not finding.ok]
 
@@ -51,7 +51,7 @@ def test_the_static_check_passes(plan: Envelope) -> None:
     assert not [finding for finding in check_plan(plan, ServeDecision.model_validate(plan.decision)) if not finding.ok]
 
 
-def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Envelope) -> None:
+def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_simulated_with(plan: Envelope) -> None:
     setting = prepare(small({**SIMULATED, "cluster.pools.0.gpus": 8}))
     outcome = search(setting, setting.targets, Limits())
     candidates = outcome.formulated.candidates
@@ -75,7 +75,7 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_played_with(plan: Env
     assert checked.e2e_s.tolist() == searched.e2e_s.tolist()
 
 
-def test_what_steady_state_prefers_is_played_too(plan: Envelope) -> None:
+def test_what_steady_state_prefers_is_simulated_too(plan: Envelope) -> None:
     incumbent = plan.certificate.proof["steady_state"]
     assert isinstance(incumbent, dict)
     assert incumbent["simulated"] is not None
@@ -87,7 +87,7 @@ def test_a_rate_that_is_asked_for_is_not_exceeded() -> None:
     assert value_of(plan, "requests_per_s", "chat") <= 4.0
 
 
-def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_beaten() -> None:
+def test_the_fewest_gpus_keep_the_limits_at_the_rate_and_fewer_are_excluded_or_dominated() -> None:
     edits = {**SIMULATED, "workloads.0.load": {"rate": "20/s"}, "objective": {"minimize": "gpus"}}
     plan = solve(small(edits))
     assert plan.certificate.bound is not None

@@ -60,7 +60,7 @@ def test_limits_in_conflict_are_named_with_the_nearest_value_of_each(case: str) 
 
 
 @pytest.mark.parametrize("case", ["heads over tensor ranks", "a batch smaller than dp", "experts over expert ranks"])
-def test_the_nearest_value_alone_mends_the_problem(case: str) -> None:
+def test_the_nearest_value_alone_fixes_the_problem(case: str) -> None:
     data, _ = CONFLICTS[case]
     for limit, nearest in _conflict(data).items():
         name, value = limit.split(" = ")[0], int(nearest.split()[-1])
