@@ -75,7 +75,7 @@ def adapter_bytes(adapter: LoraAdapter, arch: Architecture) -> float:
 
 
 def _factors(name: str, tensor: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The factor on the inputs is held whole, that on the outputs is sharded; for a row-sharded matrix, the reverse."""
+    """The factor on the inputs is whole on each rank, that on the outputs sharded; row-sharded ones the reverse."""
     rows_sharded = _target(tensor) in ("o_proj", "down_proj", "out_proj")
     whole = "experts" if tensor.split == "experts" else "replicated"
     first = replace(tensor, name=f"{name}.lora_a", cols=rank, split=tensor.split if rows_sharded else whole)

@@ -1,7 +1,7 @@
 """Bytes that one sequence keeps on one rank: KV cache, indexer keys, recurrent and convolution state.
 
 All functions take scalars or arrays of context lengths and tensor-parallel sizes and broadcast them. Heads are divided
-over the `tp` ranks; a rank always holds at least one KV head, and latent caches are held whole by every rank.
+over the `tp` ranks; a rank always holds at least one KV head, and latent caches are resident whole on every rank.
 """
 
 import numpy as np
@@ -81,7 +81,7 @@ def _state_bytes(mixer: LinearAttention, arch: Architecture, tp: Floats) -> Floa
     """One key x value matrix per value head, and the last kernel-1 inputs of every convolution channel.
 
     The convolution runs over values and twice the keys (queries and keys; B and C in Mamba-2), in the unquantised
-    format. Key heads, fewer than value heads, are held at least one a rank.
+    format. Key heads, fewer than value heads, are resident, at least one a rank.
     """
     heads = np.ceil(mixer.num_value_heads / tp)
     key_heads = np.maximum(1.0, np.ceil(mixer.num_key_heads / tp))

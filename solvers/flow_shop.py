@@ -27,7 +27,7 @@ class FlowShop(NamedTuple):
     count_T: Ints  # equal jobs
     before_T: Ints  # the type before it on a job's way, -1 for the first
     partner_T: Ints  # the backward type of a forward type, and the other way round
-    held_T: Floats  # what its start adds to its machine; negative: what its end gives back
+    resident_T: Floats  # what its start adds to its machine; negative: what its end gives back
     capacity_M: Floats  # infinite where unlimited
     width: int  # tasks of the machine that has most
 
@@ -56,7 +56,7 @@ class ShopSchedule:
 
 
 def read_off(shop: FlowShop, order: Sequence[Sequence[int]]) -> ShopSchedule:
-    """The schedule of an order of tasks; raises PlannerError where one is left out or too much is held. O(tasks)."""
+    """The schedule of an order of tasks, in O(tasks); raises PlannerError where one is left out or memory is short."""
     ended: dict[tuple[int, int], float] = {}
     done, free = [0] * len(shop.machine_T), [0.0] * shop.num_machines
     starts: list[list[float]] = [[] for _ in order]
@@ -89,13 +89,13 @@ def _require_whole(shop: FlowShop, order: Sequence[Sequence[int]], done: list[in
             raise PlannerError(f"a pass of another machine is on machine {machine}", where="order")
 
 
-def most_held(shop: FlowShop, types: Sequence[int]) -> float:
+def most_resident(shop: FlowShop, types: Sequence[int]) -> float:
     """The most that a machine holds at any time when it runs these task types in order."""
-    return float(np.cumsum(shop.held_T[np.array(types, np.int64)]).max()) if len(types) else 0.0
+    return float(np.cumsum(shop.resident_T[np.array(types, np.int64)]).max()) if len(types) else 0.0
 
 
 def _peak(shop: FlowShop, machine: int, types: Sequence[int]) -> float:
-    peak, capacity = most_held(shop, types), shop.capacity_M[machine]
+    peak, capacity = most_resident(shop, types), shop.capacity_M[machine]
     if peak > capacity * (1 + TOLERANCE) + TOLERANCE:
         raise PlannerError(f"machine {machine} holds {peak:.6g} of {capacity:.6g}", where="order")
     return peak

@@ -77,16 +77,16 @@ def _one_node(free: Sequence[int], room: Sequence[int], instance: Bundle) -> lis
 def _run_of_nodes(free: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int] | None:
     """The shortest run of consecutive nodes with room for all groups; ties leave least room over, then start lowest."""
     best: tuple[int, int, int] | None = None
-    start = held = 0
+    start = total = 0
     for end in range(len(room)):
         if room[end] == 0:
-            start, held = end + 1, 0
+            start, total = end + 1, 0
             continue
-        held += room[end]
-        while held - room[start] >= instance.groups:
-            held -= room[start]
+        total += room[end]
+        while total - room[start] >= instance.groups:
+            total -= room[start]
             start += 1
-        if held >= instance.groups:
+        if total >= instance.groups:
             run = (end + 1 - start, sum(free[start : end + 1]), start)
             best = run if best is None else min(best, run)
     return None if best is None else _fill(range(best[2], best[2] + best[0]), room, instance)

@@ -4,7 +4,8 @@ The slowest stage is made as fast as it can be; of all such partitions the one w
 is taken. An option trades time of an item for bytes that it holds, so that inside a stage the choice is a knapsack.
 
 Sets        l in L items, s in S stages, o in O options
-Parameters  t_ol [s] time of l under o,  h_ol [bytes] held by l for each unit of depth,  g_l [bytes] held in any case
+Parameters  t_ol [s] time of l under o,  h_ol [bytes] of l in flight for each unit of depth,
+            g_l [bytes] of l resident in any case
             d_s depth of a stage,  e_s [s] and E_s [bytes] more on a stage,  M_s [bytes] capacity,  n_s least items
 Recurrence  best(s, j) = min over i <= j - n_s of max(best(s - 1, i), c(s, i, j)),   in O(S L^2)
             c(s, i, j) = e_s + least sum of t_ol over items i to j - 1 with E_s + sum of g_l + d_s sum of h_ol <= M_s,
@@ -29,7 +30,7 @@ class PartitionProblem:
     """Shape suffixes: O option, L item, S stage."""
 
     time_OL: Floats
-    held_OL: Floats
+    in_flight_OL: Floats
     fixed_L: Floats
     depth_S: Floats
     more_time_S: Floats
@@ -40,7 +41,11 @@ class PartitionProblem:
 
     def __post_init__(self) -> None:
         stages = {len(x) for x in (self.depth_S, self.more_time_S, self.more_bytes_S, self.capacity_S, self.least_S)}
-        if len(stages) != 1 or self.time_OL.shape != self.held_OL.shape or self.time_OL.shape[1:] != self.fixed_L.shape:
+        if (
+            len(stages) != 1
+            or self.time_OL.shape != self.in_flight_OL.shape
+            or self.time_OL.shape[1:] != self.fixed_L.shape
+        ):
             raise PlannerError("figures differ in number", where="partition", hint="give each item and stage its own")
         apart = self.time_SL
         if apart is not None and (apart.shape != (self.num_stages, self.num_items) or len(self.time_OL) != 1):
@@ -49,7 +54,7 @@ class PartitionProblem:
                 where="partition",
                 hint="give a time for each stage and item, and one option",
             )
-        arrays = [self.time_OL, self.held_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S]
+        arrays = [self.time_OL, self.in_flight_OL, self.fixed_L, self.depth_S, self.more_time_S, self.more_bytes_S]
         arrays += [] if apart is None else [apart]
         if any((array < 0).any() or not np.isfinite(array).all() for array in arrays):
             raise PlannerError("times and bytes must be at least 0", where="partition", hint="fix the negative one")
@@ -108,16 +113,16 @@ def partition(problem: PartitionProblem) -> SolveResult[Partition]:
 def _single_costs(problem: PartitionProblem) -> Floats:
     """c(s, i, j) where there is nothing to choose."""
     I = problem.num_items + 1
-    held_I, fixed_I = (np.concatenate([[0.0], np.cumsum(x)]) for x in (problem.held_OL[0], problem.fixed_L))
+    in_flight_I, fixed_I = (np.concatenate([[0.0], np.cumsum(x)]) for x in (problem.in_flight_OL[0], problem.fixed_L))
     time_SL = problem.time_OL if problem.time_SL is None else problem.time_SL
     time_SI = np.concatenate([np.zeros((len(time_SL), 1)), np.cumsum(time_SL, axis=1)], axis=1)
     cost_SII = np.full((problem.num_stages, I, I), np.inf)
     upper = np.triu(np.ones((I, I), np.bool_))
-    held_II, fixed_II = (values[None, :] - values[:, None] for values in (held_I, fixed_I))
+    in_flight_II, fixed_II = (values[None, :] - values[:, None] for values in (in_flight_I, fixed_I))
     for stage, depth in enumerate(problem.depth_S):
         time_I = time_SI[stage if problem.time_SL is not None else 0]
         time_II = time_I[None, :] - time_I[:, None]
-        used_II = problem.more_bytes_S[stage] + fixed_II + depth * held_II
+        used_II = problem.more_bytes_S[stage] + fixed_II + depth * in_flight_II
         fits = upper & (used_II <= problem.capacity_S[stage] * (1.0 + DUST))
         cost_SII[stage][fits] = problem.more_time_S[stage] + np.maximum(time_II[fits], 0.0)
     return cost_SII
@@ -127,7 +132,7 @@ def _single_costs(problem: PartitionProblem) -> Floats:
 class Frontier:
     """Undominated choices for a run of items: bytes rise, time falls; `last_P` is the last item's option."""
 
-    held_P: Floats
+    in_flight_P: Floats
     time_P: Floats
     last_P: Ints
     from_P: Ints  # which point of the frontier of the items before it continues
@@ -141,18 +146,20 @@ def _frontiers(problem: PartitionProblem) -> list[list[Frontier]]:
     for first in range(L + 1):
         row = [empty]
         for item in range(first, L):
-            row.append(_grown(row[-1], problem.held_OL[:, item], problem.time_OL[:, item]))
+            row.append(_grown(row[-1], problem.in_flight_OL[:, item], problem.time_OL[:, item]))
         rows.append(row)
     return rows
 
 
-def _grown(before: Frontier, held_O: Floats, time_O: Floats) -> Frontier:
+def _grown(before: Frontier, in_flight_O: Floats, time_O: Floats) -> Frontier:
     """The frontier with one item more."""
-    P, O = len(before.held_P), len(held_O)
-    held = (before.held_P[:, None] + held_O[None, :]).ravel()
+    P, O = len(before.in_flight_P), len(in_flight_O)
+    in_flight = (before.in_flight_P[:, None] + in_flight_O[None, :]).ravel()
     seconds = (before.time_P[:, None] + time_O[None, :]).ravel()
-    chosen = efficient(held, seconds)
-    return Frontier(held[chosen], seconds[chosen], np.tile(np.arange(O), P)[chosen], np.repeat(np.arange(P), O)[chosen])
+    chosen = efficient(in_flight, seconds)
+    return Frontier(
+        in_flight[chosen], seconds[chosen], np.tile(np.arange(O), P)[chosen], np.repeat(np.arange(P), O)[chosen]
+    )
 
 
 def _costs(problem: PartitionProblem, frontiers: list[list[Frontier]]) -> Floats:
@@ -172,7 +179,7 @@ def _points(problem: PartitionProblem, frontier: Frontier, first: int, end: int)
     room_S = problem.capacity_S * (1.0 + DUST) - problem.more_bytes_S - problem.fixed_L[first:end].sum()
     with np.errstate(divide="ignore", invalid="ignore"):
         most_S = np.where(problem.depth_S > 0, room_S / np.maximum(problem.depth_S, 1e-300), np.inf)
-    found_S = np.searchsorted(frontier.held_P, most_S * (1.0 + DUST), side="right") - 1
+    found_S = np.searchsorted(frontier.in_flight_P, most_S * (1.0 + DUST), side="right") - 1
     return np.where(room_S >= 0, found_S, -1)
 
 

@@ -1,4 +1,4 @@
-"""`planner calibrate`: the parameters of the step-time model refitted on executed checks, and held against runs."""
+"""`planner calibrate`: the parameters of the step-time model refitted on executed checks, and compared with runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -65,7 +65,7 @@ def calibrate(
     nothing, when predictions would get worse.
 
     Reports of vllm bench serve, aiperf, genai-perf, guidellm, inference-perf and llm-d, and tables of measured
-    deployments, are told apart by content; the calibration is held against their TTFT and TPOT, and with `-o` refitted
+    deployments, are told apart by content; the calibration is compared with their TTFT and TPOT, and with `-o` refitted
     on them where there are a dozen rows.
 
     With `--propose N` it names the N benchmark runs that would most reduce the expected loss of a serving decision,

@@ -60,7 +60,7 @@ def verify(
             point = draw.choice(known) if repeated else _between(refinement, draw)
             try:
                 timing = time_shape(refinement.family.shape(point), where, facts)
-            except (UnsupportedShapeError, RuntimeError):  # such as too little memory beside what is still held
+            except (UnsupportedShapeError, RuntimeError):  # such as too little memory beside what is still resident
                 continue
             profile_s = refinement.predict_s(tuple(map(float, point)))
             points.append(VerifiedPoint(refinement.family.name, point, profile_s, timing.median_s, point in known))

@@ -72,7 +72,7 @@ class GivenDocument(Document):
 
 
 def given_document(data: object, source: str) -> GivenDocument:
-    """Data of a program as a document that errors call `source`, held to what a JSON file could say.
+    """Data of a program as a document that errors call `source`, limited to what a JSON file could say.
 
     Raises PlannerError for data that are not plain: other types than those of JSON, numbers that are not finite.
     """

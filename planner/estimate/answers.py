@@ -8,7 +8,7 @@ from planner.costs.rates.pricer import open_store, profile_paths
 from planner.estimate.case import Case, Refused
 from planner.estimate.evaluate import Estimate, evaluate
 
-AT_A_TIME = 50_000  # cases held in memory together; larger batches share more of the pricing
+AT_A_TIME = 50_000  # cases in memory together; larger batches share more of the pricing
 
 
 def answer_lines(cases: Iterable[Case | Refused], profiles: tuple[str, ...]) -> Iterator[str]:

@@ -53,7 +53,7 @@ def elastic_job(envelope: Envelope, decision: Decision, gpus: Sequence[str]) -> 
 
 
 def _on(envelope: Envelope, decision: TrainDecision, gpu: str) -> Evaluation | str:
-    """The plan on as many GPUs of one kind as it was made for, states held by every replica."""
+    """The plan on as many GPUs of one kind as it was made for, states resident on every replica."""
     nodes = -(-decision.degrees.devices // find_node(gpu).num_gpus)
     pools: list[JsonValue] = [{"gpu": gpu, "nodes": nodes}]
     inputs = {**envelope.inputs, "cluster": {"pools": pools}, "limits": {}}

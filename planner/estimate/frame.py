@@ -35,7 +35,7 @@ class Frame:
     moved_s: Floats  # moving a request's cache between pools
     chunk_tokens: Floats  # prompt tokens of a step; 0: the engine's default
     poll_steps: Floats  # decode steps between looks at new requests; 0: the engine's default
-    hold_steps: Floats  # decode steps for which prompts are held to batch them
+    hold_steps: Floats  # decode steps for which prompts wait to be batched
     staggered: Floats  # 1 where clients start one after the other
     launches: Floats  # kernels of a step
     latent_layers: Floats  # of a step

@@ -143,12 +143,12 @@ def _trtllm(row: Mapping[str, str], clients: int, decode_ranks: int) -> Recipe:
     hold = _balance(float(row["dp"] or 1), clients, osl)
     short = isl == 1024 and osl == 1024
     if family.startswith("Llama"):
-        held = short and float(row["tp"] or 1) < 8
-        return Recipe("fp8", DEFAULT_UTILISATION, 1024, 16384, hold_steps=20.0 if held else 0.0)
+        batched = short and float(row["tp"] or 1) < 8
+        return Recipe("fp8", DEFAULT_UTILISATION, 1024, 16384, hold_steps=20.0 if batched else 0.0)
     if family.startswith("gpt-oss"):
         return Recipe("fp8" if _blackwell(row) else None, DEFAULT_UTILISATION, 512, 20000, hold_steps=hold)
-    held = short and clients >= 64 and row.get("weights") == "fp8_block"
-    return Recipe("fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=hold or 40.0 * held)
+    batched = short and clients >= 64 and row.get("weights") == "fp8_block"
+    return Recipe("fp8", DEFAULT_UTILISATION, 0, max(clients + isl + 64, 8192), hold_steps=hold or 40.0 * batched)
 
 
 def _balance(ranks: float, clients: int, osl: int) -> float:

@@ -46,7 +46,7 @@ def _homes(load_G: Floats, size: int, ranks: Ranks) -> Bools:
     """[G, N] one node for each group."""
     room_N = ranks.slots_N.copy()
     speed_N = np.bincount(ranks.node_R, weights=ranks.speed_R)
-    held_N = np.zeros(ranks.num_nodes)
+    load_N = np.zeros(ranks.num_nodes)
     allowed_GN = np.zeros((len(load_G), ranks.num_nodes), np.bool_)
     for group in np.argsort(-load_G, kind="stable"):
         able = room_N >= size
@@ -56,10 +56,10 @@ def _homes(load_G: Floats, size: int, ranks: Ranks) -> Bools:
                 where="groups",
                 hint="use fewer nodes with more slots, or do not confine groups",
             )
-        node = int(np.argmin(np.where(able, (held_N + load_G[group]) / speed_N, np.inf)))
+        node = int(np.argmin(np.where(able, (load_N + load_G[group]) / speed_N, np.inf)))
         allowed_GN[group, node] = True
         room_N[node] -= size
-        held_N[node] += load_G[group]
+        load_N[node] += load_G[group]
     return allowed_GN
 
 

@@ -48,7 +48,7 @@ class Replanned:
     moves: Moves
     loaded_bytes: float  # parameters and states that cells load which they did not hold
     resharded_share: float  # of the optimizer's states, that goes to another rank as they are cut anew
-    only_in_checkpoint_share: float  # of the optimizer's states, held by lost ranks alone
+    only_in_checkpoint_share: float  # of the optimizer's states, resident on lost ranks alone
     micro_batches: tuple[int, ...]  # of each replica; they sum to those of the whole batch
     speed: float  # of a step, against that before the loss
 

@@ -110,8 +110,8 @@ class Critic:
     backward_gpu_s: float
     actor_forward_gpu_s: float
     actor_backward_gpu_s: float
-    held_bytes: float
-    actor_held_bytes: float
+    in_flight_bytes: float
+    actor_in_flight_bytes: float
     room_bytes: float
 
 

@@ -68,7 +68,7 @@ class Pair:
         job_s = self.tokens / self.actor_jobs / option.gpus
         forward, backward = job_s * critic.actor_forward_gpu_s, job_s * critic.actor_backward_gpu_s
         stages = tuple(range(option.pp))
-        pipelines = [_pipeline(stages, self.actor_jobs, forward, backward, critic.actor_held_bytes)]
+        pipelines = [_pipeline(stages, self.actor_jobs, forward, backward, critic.actor_in_flight_bytes)]
         side_by_side = option.gpus // option.pp // (critic.gpus // critic.pp)
         blocks = option.pp // critic.pp
         job_s = self.tokens / (blocks * side_by_side * self.critic_jobs) / critic.gpus
@@ -76,7 +76,7 @@ class Pair:
         for block in range(blocks):
             first = block * critic.pp
             machines = tuple(range(first + critic.pp - 1, first - 1, -1))
-            pipelines.append(_pipeline(machines, self.critic_jobs, forward, backward, critic.held_bytes))
+            pipelines.append(_pipeline(machines, self.critic_jobs, forward, backward, critic.in_flight_bytes))
         return FusedProblem(tuple(pipelines), (critic.room_bytes,) * option.pp)
 
 

@@ -1,4 +1,4 @@
-"""Data held to a schema, and which keys the schema knows at every place, for hints about unknown keys."""
+"""Data checked against a schema, and which keys the schema knows at every place, for hints about unknown keys."""
 
 import types
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Plays a serving fleet on requests, step by step: TTFT, TPOT and latency of each request, and where time went."""
+"""Simulates a serving fleet on requests, step by step: TTFT, TPOT and latency of each request, and where time went."""

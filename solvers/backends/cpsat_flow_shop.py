@@ -97,16 +97,16 @@ def _capacity(
     """(C3): jobs of a pipeline hold their part from the start of F to the end of B; parts in whole numbers, exactly."""
     if not isfinite(shop.capacity_M[machine]):
         return
-    held = [Fraction(repr(float(h))) for h in shop.held_T]
+    resident = [Fraction(repr(float(h))) for h in shop.resident_T]
     room = Fraction(repr(float(shop.capacity_M[machine])))
-    scale = lcm(room.denominator, *(h.denominator for h in held))
+    scale = lcm(room.denominator, *(h.denominator for h in resident))
     intervals, demands = [], []
     for t, j in x:
-        if shop.machine_T[t] == machine and shop.forward_T[t] and held[t] > 0:
+        if shop.machine_T[t] == machine and shop.forward_T[t] and resident[t] > 0:
             partner = int(shop.partner_T[t])
             size = model.new_int_var(span[t] + span[partner], 10**9, "")
             intervals.append(model.new_interval_var(x[t, j], size, x[partner, j] + span[partner], ""))
-            demands.append(int(held[t] * scale))
+            demands.append(int(resident[t] * scale))
     if intervals:
         model.add_cumulative(intervals, demands, int(room * scale))
 

@@ -69,7 +69,7 @@ def savings(items_NK, group_E, num_groups):
 
 
 @njit(cache=True)
-def _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, price, calm):
+def _cost(e, g, weight_E, copies_E, resident_EG, load_G, speed_G, mean, saved_EG, price, calm):
     """Price of imbalance less groups saved when `g` gets one more copy of `e`, equal shares.
 
     `calm` is what a unit of weight less in one copy is worth: smaller copies make bins vary less from draw to draw.
@@ -78,7 +78,7 @@ def _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, pr
     cost = -saved_EG[e, g] - calm * gain
     for h in range(len(load_G)):
         load = load_G[h]
-        if held_EG[e, h]:
+        if resident_EG[e, h]:
             load -= gain
         if h == g:
             load += weight_E[e] / (copies_E[e] + 1)
@@ -96,9 +96,9 @@ def place_copies(weight_E, group_E, free_G, speed_G, saved_EG, price, calm, swee
     in `_cost`.
     """
     E, G = len(weight_E), len(free_G)
-    copies_E, held_EG, load_G = np.ones(E, np.int64), np.zeros((E, G), np.bool_), np.zeros(G)
+    copies_E, resident_EG, load_G = np.ones(E, np.int64), np.zeros((E, G), np.bool_), np.zeros(G)
     for e in range(E):
-        held_EG[e, group_E[e]] = True
+        resident_EG[e, group_E[e]] = True
         load_G[group_E[e]] += weight_E[e]
     mean = weight_E.sum() / speed_G.sum()
     group_F = np.repeat(np.arange(G), free_G)
@@ -108,25 +108,25 @@ def place_copies(weight_E, group_E, free_G, speed_G, saved_EG, price, calm, swee
         for k in range(len(group_F)):
             g, old = group_F[k], item_F[k]
             if old >= 0:
-                held_EG[old, g] = False
+                resident_EG[old, g] = False
                 load_G[g] -= weight_E[old] / copies_E[old]
                 more = weight_E[old] / (copies_E[old] - 1) - weight_E[old] / copies_E[old]
                 for h in range(G):
-                    if held_EG[old, h]:
+                    if resident_EG[old, h]:
                         load_G[h] += more
                 copies_E[old] -= 1
             best, best_cost = -1, np.inf
             for e in range(E):
-                if not held_EG[e, g]:
-                    cost = _cost(e, g, weight_E, copies_E, held_EG, load_G, speed_G, mean, saved_EG, price, calm)
+                if not resident_EG[e, g]:
+                    cost = _cost(e, g, weight_E, copies_E, resident_EG, load_G, speed_G, mean, saved_EG, price, calm)
                     if cost < best_cost:
                         best, best_cost = e, cost
             less = weight_E[best] / copies_E[best] - weight_E[best] / (copies_E[best] + 1)
             for h in range(G):
-                if held_EG[best, h]:
+                if resident_EG[best, h]:
                     load_G[h] -= less
             copies_E[best] += 1
-            held_EG[best, g] = True
+            resident_EG[best, g] = True
             load_G[g] += weight_E[best] / copies_E[best]
             item_F[k] = best
             changed = changed or best != old

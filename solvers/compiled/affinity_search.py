@@ -31,7 +31,7 @@ class AffinityState(NamedTuple):
     set_I: Ints
     item_P: Ints
     copies_E: Ints
-    held_ER: Bools
+    placed_ER: Bools
     count_EG: Ints
     mask_E: Ints
     mean_R: Floats
@@ -51,7 +51,7 @@ def fill(s):
     for p in range(len(s.item_P)):
         e, r = s.item_P[p], s.bin_P[p]
         s.copies_E[e] += 1
-        s.held_ER[e, r] = True
+        s.placed_ER[e, r] = True
         s.count_EG[e, s.group_R[r]] += 1
     for e in range(len(s.weight_E)):
         s.mask_E[e] = _mask(e, s.count_EG)
@@ -164,7 +164,7 @@ def _shift(s, r, e, more_e, f, more_f, lam):
 
 @njit(cache=True)
 def _count(s, e, r, more):
-    s.held_ER[e, r] = more > 0
+    s.placed_ER[e, r] = more > 0
     s.count_EG[e, s.group_R[r]] += more
 
 
@@ -172,7 +172,7 @@ def _count(s, e, r, more):
 def _try_swap(s, a, b, lam, price, limit, most_saved):
     """Exchanges the items of two slots when the price of imbalance and groups together rise by no more than `limit`."""
     r, q, e, f = s.bin_P[a], s.bin_P[b], s.item_P[a], s.item_P[b]
-    if r == q or s.held_ER[e, q] or s.held_ER[f, r]:
+    if r == q or s.placed_ER[e, q] or s.placed_ER[f, r]:
         return
     share_e, share_f = 1.0 / s.copies_E[e], 1.0 / s.copies_E[f]
     term_r = _shifted(s, r, e, -share_e, f, share_f, lam)[2]
@@ -202,8 +202,8 @@ def _changes(s, r, e, f, q):
     fewer, more = 1.0 / (s.copies_E[e] - 1), 1.0 / (s.copies_E[f] + 1)
     if q == r:
         return -1.0 / s.copies_E[e], more
-    change_e = fewer - 1.0 / s.copies_E[e] if s.held_ER[e, q] else 0.0
-    change_f = more - 1.0 / s.copies_E[f] if s.held_ER[f, q] else 0.0
+    change_e = fewer - 1.0 / s.copies_E[e] if s.placed_ER[e, q] else 0.0
+    change_f = more - 1.0 / s.copies_E[f] if s.placed_ER[f, q] else 0.0
     return change_e, change_f
 
 
@@ -211,7 +211,7 @@ def _changes(s, r, e, f, q):
 def _try_recount(s, a, f, lam, price, limit, most_saved):
     """One slot of an item with copies to spare becomes one more copy of `f`, on the same terms."""
     e, r = s.item_P[a], s.bin_P[a]
-    if s.copies_E[e] < 2 or s.held_ER[f, r]:
+    if s.copies_E[e] < 2 or s.placed_ER[f, r]:
         return
     total, after = s.term_R.sum(), 0.0
     for q in range(len(s.term_R)):
@@ -227,12 +227,12 @@ def _try_recount(s, a, f, lam, price, limit, most_saved):
         _count(s, f, r, -1)
         _count(s, e, r, 1)
         return
-    s.held_ER[e, r], s.held_ER[f, r] = True, False
+    s.placed_ER[e, r], s.placed_ER[f, r] = True, False
     for q in range(len(s.term_R)):
         change_e, change_f = _changes(s, r, e, f, q)
         if change_e != 0.0 or change_f != 0.0:
             _shift(s, q, e, change_e, f, change_f, lam)
-    s.held_ER[e, r], s.held_ER[f, r] = False, True
+    s.placed_ER[e, r], s.placed_ER[f, r] = False, True
     s.copies_E[e] -= 1
     s.copies_E[f] += 1
     s.item_P[a] = f

@@ -19,11 +19,11 @@ def dispatch(shop, weight_T, in_flight_T, noise, seed):
 
     A forward type starts while fewer than `in_flight_T` jobs lie between it and its backward type, and while it fits.
     """
-    machine_T, duration_T, count_T, before_T, partner_T, held_T, capacity_M, width = shop
+    machine_T, duration_T, count_T, before_T, partner_T, resident_T, capacity_M, width = shop
     np.random.seed(seed)
     T, M = len(machine_T), len(capacity_M)
     started_T, ended_TJ = np.zeros(T, np.int64), np.full((T, count_T.max()), np.inf)
-    free_M, held_M, length_M = np.zeros(M), np.zeros(M), np.zeros(M, np.int64)
+    free_M, resident_M, length_M = np.zeros(M), np.zeros(M), np.zeros(M, np.int64)
     sequence_MP = np.full((M, width), NONE, np.int64)
     now, left = 0.0, count_T.sum()
     while left > 0:
@@ -37,7 +37,7 @@ def dispatch(shop, weight_T, in_flight_T, noise, seed):
                     continue
                 if before_T[t] >= 0 and ended_TJ[before_T[t], k] > now + TOLERANCE:
                     continue
-                if held_T[t] > 0.0 and held_M[m] + held_T[t] > capacity_M[m] + TOLERANCE:
+                if resident_T[t] > 0.0 and resident_M[m] + resident_T[t] > capacity_M[m] + TOLERANCE:
                     continue
                 if partner_T[t] > t and k - started_T[partner_T[t]] >= in_flight_T[t]:
                     continue
@@ -48,7 +48,7 @@ def dispatch(shop, weight_T, in_flight_T, noise, seed):
                 free_M[m] = now + duration_T[best]
                 ended_TJ[best, started_T[best]] = free_M[m]
                 started_T[best] += 1
-                held_M[m] += held_T[best]
+                resident_M[m] += resident_T[best]
                 sequence_MP[m, length_M[m]] = best
                 length_M[m] += 1
                 left -= 1
@@ -106,14 +106,14 @@ def replay(shop, sequence_MP, length_M, first_T, start_O, job_MP):
 @njit(cache=True)
 def _fits(shop, sequence_P, length, machine, count_T):
     """Whether a machine's sequence keeps its capacity, and each backward pass comes after its forward pass."""
-    _, _, _, _, partner_T, held_T, capacity_M, _ = shop
-    held = 0.0
+    _, _, _, _, partner_T, resident_T, capacity_M, _ = shop
+    resident = 0.0
     count_T[:] = 0
     for p in range(length):
         t = sequence_P[p]
-        held += held_T[t]
+        resident += resident_T[t]
         count_T[t] += 1
-        if held > capacity_M[machine] + TOLERANCE:
+        if resident > capacity_M[machine] + TOLERANCE:
             return False
         if partner_T[t] < t and count_T[t] > count_T[partner_T[t]]:
             return False

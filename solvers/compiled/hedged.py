@@ -56,7 +56,7 @@ def _price(e, here, there, resident_ER):
 
 
 @njit(cache=True)
-def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, held_ER, allowed_ER, resident_ER, goal):
+def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal):
     """The swap out of bin `r` that lowers the time above `goal` most for each move it costs: (a, b, worth)."""
     best_a, best_b, best_worth = -1, -1, 0.0
     slowest = time_R[r] * (1.0 - 1e-9)
@@ -66,11 +66,11 @@ def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, held_E
         before = time_R[r] - goal + max(time_R[q] - goal, 0.0)
         for a in range(first_R[r], first_R[r + 1]):
             e = item_P[a]
-            if held_ER[e, q] or not allowed_ER[e, q]:
+            if placed_ER[e, q] or not allowed_ER[e, q]:
                 continue
             for b in range(first_R[q], first_R[q + 1]):
                 f = item_P[b]
-                if held_ER[f, r] or not allowed_ER[f, r]:
+                if placed_ER[f, r] or not allowed_ER[f, r]:
                     continue
                 new_r = _time_with(A_RK[r], X_EK[e], X_EK[f], z, speed_R[r])
                 if new_r >= slowest:
@@ -86,18 +86,18 @@ def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, held_E
 
 
 @njit(cache=True)
-def _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, held_ER, goal, spare_K):
+def _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, placed_ER, goal, spare_K):
     """Fall of the time above `goal` when the copy of `f` on bin `q` becomes one of `e`; -1 where some bin ends slower
     than bin `r` is now. `Xe_K` and `Xf_K` are the components of a copy after the change."""
     fall, slowest = 0.0, time_R[r] * (1.0 - 1e-9)
     for s in range(len(speed_R)):
-        if not (held_ER[e, s] or held_ER[f, s]):
+        if not (placed_ER[e, s] or placed_ER[f, s]):
             continue
         spare_K[:] = A_RK[s]
         for k in range(len(spare_K)):
-            if held_ER[e, s]:
+            if placed_ER[e, s]:
                 spare_K[k] += Xe_K[k] - X_EK[e, k]
-            if held_ER[f, s]:
+            if placed_ER[f, s]:
                 spare_K[k] -= X_EK[f, k]
                 spare_K[k] += Xe_K[k] if s == q else Xf_K[k]
         time = _time(spare_K, z, speed_R[s])
@@ -109,7 +109,7 @@ def _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, held_ER, go
 
 @njit(cache=True)
 def _best_recount(
-    r, item_P, bin_P, first_R, copies_E, mean_E, variance_E, factor_FE, X_EK, A_RK, time_R, z, speed_R, held_ER,
+    r, item_P, bin_P, first_R, copies_E, mean_E, variance_E, factor_FE, X_EK, A_RK, time_R, z, speed_R, placed_ER,
     allowed_ER, resident_ER, goal, best_worth,
 ):  # fmt: skip
     """The slot that best becomes one more copy of an item of bin `r`, where it is worth more than `best_worth`."""
@@ -121,10 +121,10 @@ def _best_recount(
         _components(e, copies_E[e] + 1, mean_E, variance_E, factor_FE, Xe_K)
         for p in range(len(item_P)):
             f, q = item_P[p], bin_P[p]
-            if copies_E[f] < 2 or f == e or held_ER[e, q] or not allowed_ER[e, q]:
+            if copies_E[f] < 2 or f == e or placed_ER[e, q] or not allowed_ER[e, q]:
                 continue
             _components(f, copies_E[f] - 1, mean_E, variance_E, factor_FE, Xf_K)
-            fall = _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, held_ER, goal, spare_K)
+            fall = _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, placed_ER, goal, spare_K)
             price = _price(e, -1, q, resident_ER) - (0 if resident_ER[f, q] else 1)
             worth = fall / (max(price, 0) + CHEAP)
             if worth > best_worth:
@@ -142,10 +142,10 @@ def rebalance(
     copies are recounted only where no swap helps, which is faster.
     """
     E, R, K = len(mean_E), len(speed_R), 2 + len(factor_FE)
-    copies_E, held_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
+    copies_E, placed_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
     for p in range(len(item_P)):
         copies_E[item_P[p]] += 1
-        held_ER[item_P[p], bin_P[p]] = True
+        placed_ER[item_P[p], bin_P[p]] = True
     X_EK, A_RK, time_R = np.zeros((E, K)), np.zeros((R, K)), np.zeros(R)
     for e in range(E):
         _components(e, copies_E[e], mean_E, variance_E, factor_FE, X_EK[e])
@@ -157,13 +157,13 @@ def rebalance(
         if time_R[r] <= goal:
             break
         a, b, worth = _best_swap(
-            r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, held_ER, allowed_ER, resident_ER, goal
+            r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal
         )
         e, p = -1, -1
         if thrifty or a < 0:
             e, p = _best_recount(
                 r, item_P, bin_P, first_R, copies_E, mean_E, variance_E, factor_FE, X_EK, A_RK, time_R, z, speed_R,
-                held_ER, allowed_ER, resident_ER, goal, worth,
+                placed_ER, allowed_ER, resident_ER, goal, worth,
             )  # fmt: skip
         if e >= 0:
             f, q = item_P[p], bin_P[p]
@@ -172,11 +172,11 @@ def rebalance(
             _components(e, copies_E[e], mean_E, variance_E, factor_FE, X_EK[e])
             _components(f, copies_E[f], mean_E, variance_E, factor_FE, X_EK[f])
             item_P[p] = e
-            held_ER[f, q], held_ER[e, q] = False, True
+            placed_ER[f, q], placed_ER[e, q] = False, True
         elif a >= 0:
             e, f, q = item_P[a], item_P[b], bin_P[b]
             item_P[a], item_P[b] = f, e
-            held_ER[e, r], held_ER[e, q], held_ER[f, q], held_ER[f, r] = False, True, False, True
+            placed_ER[e, r], placed_ER[e, q], placed_ER[f, q], placed_ER[f, r] = False, True, False, True
         else:
             break
     return np.max(time_R)

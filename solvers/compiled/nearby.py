@@ -49,7 +49,7 @@ def _recount_gain(e, f, g, weight_E, copies_E, count_EG, source_G):
 
 
 @njit(cache=True)
-def _recount_fits(e, f, r, weight_E, copies_E, held_ER, load_R, speed_R, goal):
+def _recount_fits(e, f, r, weight_E, copies_E, placed_ER, load_R, speed_R, goal):
     """Whether all bins stay within `goal` when bin `r` gives up its copy of `e` for one more of `f`."""
     more_e = weight_E[e] / (copies_E[e] - 1) - weight_E[e] / copies_E[e]
     less_f = weight_E[f] / copies_E[f] - weight_E[f] / (copies_E[f] + 1)
@@ -58,9 +58,9 @@ def _recount_fits(e, f, r, weight_E, copies_E, held_ER, load_R, speed_R, goal):
         if q == r:
             load += weight_E[f] / (copies_E[f] + 1) - weight_E[e] / copies_E[e]
         else:
-            if held_ER[e, q]:
+            if placed_ER[e, q]:
                 load += more_e
-            if held_ER[f, q]:
+            if placed_ER[f, q]:
                 load -= less_f
         if load > goal * speed_R[q]:
             return False
@@ -68,25 +68,25 @@ def _recount_fits(e, f, r, weight_E, copies_E, held_ER, load_R, speed_R, goal):
 
 
 @njit(cache=True)
-def _apply_recount(e, f, r, weight_E, copies_E, held_ER, load_R):
+def _apply_recount(e, f, r, weight_E, copies_E, placed_ER, load_R):
     for q in range(len(load_R)):
-        if held_ER[e, q]:
+        if placed_ER[e, q]:
             load_R[q] += weight_E[e] / (copies_E[e] - 1) - weight_E[e] / copies_E[e]
-        if held_ER[f, q]:
+        if placed_ER[f, q]:
             load_R[q] -= weight_E[f] / copies_E[f] - weight_E[f] / (copies_E[f] + 1)
     load_R[r] += weight_E[f] / (copies_E[f] + 1) - weight_E[e] / (copies_E[e] - 1)
-    held_ER[e, r], held_ER[f, r] = False, True
+    placed_ER[e, r], placed_ER[f, r] = False, True
     copies_E[e] -= 1
     copies_E[f] += 1
 
 
 @njit(cache=True)
-def _best_swap(a, item_P, bin_P, group_R, weight_E, copies_E, held_ER, count_EG, load_R, speed_R, source_G, goal):
+def _best_swap(a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_EG, load_R, speed_R, source_G, goal):
     """(slot to exchange items with, weight then carried nearby)."""
     e, r, best, most = item_P[a], bin_P[a], -1, 1e-9 * weight_E.sum()
     for b in range(len(item_P)):
         f, q = item_P[b], bin_P[b]
-        if group_R[q] == group_R[r] or held_ER[e, q] or held_ER[f, r]:
+        if group_R[q] == group_R[r] or placed_ER[e, q] or placed_ER[f, r]:
             continue
         each_e, each_f = weight_E[e] / copies_E[e], weight_E[f] / copies_E[f]
         if load_R[r] - each_e + each_f > goal * speed_R[r] or load_R[q] - each_f + each_e > goal * speed_R[q]:
@@ -98,14 +98,14 @@ def _best_swap(a, item_P, bin_P, group_R, weight_E, copies_E, held_ER, count_EG,
 
 
 @njit(cache=True)
-def _best_recount(a, item_P, bin_P, group_R, weight_E, copies_E, held_ER, count_EG, load_R, speed_R, source_G, goal):
+def _best_recount(a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_EG, load_R, speed_R, source_G, goal):
     """(item that takes the slot, weight then carried nearby)."""
     e, r, best, most = item_P[a], bin_P[a], -1, 1e-9 * weight_E.sum()
     for f in range(len(weight_E)):
-        if held_ER[f, r]:
+        if placed_ER[f, r]:
             continue
         gain = _recount_gain(e, f, group_R[r], weight_E, copies_E, count_EG, source_G)
-        if gain > most and _recount_fits(e, f, r, weight_E, copies_E, held_ER, load_R, speed_R, goal):
+        if gain > most and _recount_fits(e, f, r, weight_E, copies_E, placed_ER, load_R, speed_R, goal):
             best, most = f, gain
     return best, most
 
@@ -114,12 +114,12 @@ def _best_recount(a, item_P, bin_P, group_R, weight_E, copies_E, held_ER, count_
 def draw_near(item_P, bin_P, group_R, weight_E, speed_R, source_G, goal, sweeps):
     """`item_P` changed in place while more weight can be carried nearby with every bin within `goal`."""
     E, R = len(weight_E), len(speed_R)
-    copies_E, held_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
+    copies_E, placed_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
     count_EG, load_R = np.zeros((E, len(source_G)), np.int64), np.zeros(R)
     for p in range(len(item_P)):
         e, r = item_P[p], bin_P[p]
         copies_E[e] += 1
-        held_ER[e, r] = True
+        placed_ER[e, r] = True
         count_EG[e, group_R[r]] += 1
     for p in range(len(item_P)):
         load_R[bin_P[p]] += weight_E[item_P[p]] / copies_E[item_P[p]]
@@ -130,21 +130,21 @@ def draw_near(item_P, bin_P, group_R, weight_E, speed_R, source_G, goal, sweeps)
             if copies_E[e] < 2:
                 continue
             b, gain = _best_swap(
-                a, item_P, bin_P, group_R, weight_E, copies_E, held_ER, count_EG, load_R, speed_R, source_G, goal
+                a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_EG, load_R, speed_R, source_G, goal
             )
             f, more = _best_recount(
-                a, item_P, bin_P, group_R, weight_E, copies_E, held_ER, count_EG, load_R, speed_R, source_G, goal
+                a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_EG, load_R, speed_R, source_G, goal
             )
             if f >= 0 and (b < 0 or more > gain):
                 count_EG[e, group_R[r]] -= 1
                 count_EG[f, group_R[r]] += 1
-                _apply_recount(e, f, r, weight_E, copies_E, held_ER, load_R)
+                _apply_recount(e, f, r, weight_E, copies_E, placed_ER, load_R)
                 item_P[a] = f
             elif b >= 0:
                 f, q = item_P[b], bin_P[b]
                 load_R[r] += weight_E[f] / copies_E[f] - weight_E[e] / copies_E[e]
                 load_R[q] += weight_E[e] / copies_E[e] - weight_E[f] / copies_E[f]
-                held_ER[e, r], held_ER[e, q], held_ER[f, q], held_ER[f, r] = False, True, False, True
+                placed_ER[e, r], placed_ER[e, q], placed_ER[f, q], placed_ER[f, r] = False, True, False, True
                 count_EG[e, group_R[r]] -= 1
                 count_EG[e, group_R[q]] += 1
                 count_EG[f, group_R[q]] -= 1

@@ -30,11 +30,11 @@ def greedy_copies(weight_E, num_slots, most_E):
 
 
 @njit(cache=True)
-def _fit(e, each, first_R, used_R, load_R, speed_R, held_ER, allowed_ER):
+def _fit(e, each, first_R, used_R, load_R, speed_R, placed_ER, allowed_ER):
     """The bin that finishes first with one more copy of `e`; -1 where none may take it."""
     best, best_time = -1, np.inf
     for r in range(len(load_R)):
-        if first_R[r] + used_R[r] < first_R[r + 1] and not held_ER[e, r] and allowed_ER[e, r]:
+        if first_R[r] + used_R[r] < first_R[r + 1] and not placed_ER[e, r] and allowed_ER[e, r]:
             time = (load_R[r] + each) / speed_R[r]
             if time < best_time:
                 best, best_time = r, time
@@ -42,27 +42,27 @@ def _fit(e, each, first_R, used_R, load_R, speed_R, held_ER, allowed_ER):
 
 
 @njit(cache=True)
-def _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E):
+def _make_room(e, item_P, first_R, used_R, load_R, placed_ER, allowed_ER, each_E):
     """A bin for `e` after moving one copy of another item out of it into a bin with room; -1 where none helps."""
     R = len(load_R)
     for free in range(R):
         if first_R[free] + used_R[free] >= first_R[free + 1]:
             continue
         for r in range(R):
-            if r == free or held_ER[e, r] or not allowed_ER[e, r]:
+            if r == free or placed_ER[e, r] or not allowed_ER[e, r]:
                 continue
             for p in range(first_R[r], first_R[r] + used_R[r]):
                 f = item_P[p]
-                if held_ER[f, free] or not allowed_ER[f, free]:
+                if placed_ER[f, free] or not allowed_ER[f, free]:
                     continue
                 item_P[first_R[free] + used_R[free]] = f
                 used_R[free] += 1
                 load_R[free] += each_E[f]
-                held_ER[f, free] = True
+                placed_ER[f, free] = True
                 used_R[r] -= 1
                 item_P[p] = item_P[first_R[r] + used_R[r]]
                 load_R[r] -= each_E[f]
-                held_ER[f, r] = False
+                placed_ER[f, r] = False
                 return r
     return -1
 
@@ -75,22 +75,22 @@ def longest_first(weight_E, copies_E, first_R, speed_R, allowed_ER, order_E):
     """
     E, R = len(weight_E), len(speed_R)
     item_P = np.full(first_R[R], -1, np.int64)
-    held_ER = np.zeros((E, R), np.bool_)
+    placed_ER = np.zeros((E, R), np.bool_)
     load_R, used_R = np.zeros(R), np.zeros(R, np.int64)
     each_E = weight_E / copies_E
     complete = True
     for e in order_E:
         for _ in range(copies_E[e]):
-            r = _fit(e, each_E[e], first_R, used_R, load_R, speed_R, held_ER, allowed_ER)
+            r = _fit(e, each_E[e], first_R, used_R, load_R, speed_R, placed_ER, allowed_ER)
             if r < 0:
-                r = _make_room(e, item_P, first_R, used_R, load_R, held_ER, allowed_ER, each_E)
+                r = _make_room(e, item_P, first_R, used_R, load_R, placed_ER, allowed_ER, each_E)
             if r < 0:
                 complete = False
                 continue
             item_P[first_R[r] + used_R[r]] = e
             used_R[r] += 1
             load_R[r] += each_E[e]
-            held_ER[e, r] = True
+            placed_ER[e, r] = True
     return item_P, complete
 
 
@@ -99,23 +99,23 @@ def fill_free(item_P, bin_P, weight_E, allowed_ER):
     """Every free slot (-1) of `item_P`, in place, with the item its bin lacks that has most weight a copy; whether all
     could be filled."""
     E, R = allowed_ER.shape
-    copies_E, held_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
+    copies_E, placed_ER = np.zeros(E, np.int64), np.zeros((E, R), np.bool_)
     for p in range(len(item_P)):
         if item_P[p] >= 0:
             copies_E[item_P[p]] += 1
-            held_ER[item_P[p], bin_P[p]] = True
+            placed_ER[item_P[p], bin_P[p]] = True
     for p in range(len(item_P)):
         if item_P[p] >= 0:
             continue
         r, best, most = bin_P[p], -1, -1.0
         for e in range(E):
-            if allowed_ER[e, r] and not held_ER[e, r] and weight_E[e] / max(copies_E[e], 1) > most:
+            if allowed_ER[e, r] and not placed_ER[e, r] and weight_E[e] / max(copies_E[e], 1) > most:
                 best, most = e, weight_E[e] / max(copies_E[e], 1)
         if best < 0:
             return False
         item_P[p] = best
         copies_E[best] += 1
-        held_ER[best, r] = True
+        placed_ER[best, r] = True
     return True
 
 
@@ -129,7 +129,7 @@ def _slowest(load_R, speed_R):
 
 
 @njit(cache=True)
-def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allowed_ER):
+def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, placed_ER, allowed_ER):
     """The swap of a copy on bin `r` with one elsewhere after which the slower of the two bins is fastest."""
     best_a, best_b, best_time = -1, -1, load_R[r] / speed_R[r] * (1.0 - EPS)
     for q in range(len(load_R)):
@@ -137,13 +137,13 @@ def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allo
             continue
         for a in range(first_R[r], first_R[r + 1]):
             e = item_P[a]
-            if held_ER[e, q] or not allowed_ER[e, q]:
+            if placed_ER[e, q] or not allowed_ER[e, q]:
                 continue
             base_r, base_q = load_R[r] - each_E[e], load_R[q] + each_E[e]
             most, least = best_time * speed_R[r] - base_r, base_q - best_time * speed_R[q]
             for b in range(first_R[q], first_R[q + 1]):
                 f = item_P[b]
-                if each_E[f] >= most or each_E[f] <= least or held_ER[f, r] or not allowed_ER[f, r]:
+                if each_E[f] >= most or each_E[f] <= least or placed_ER[f, r] or not allowed_ER[f, r]:
                     continue
                 best_a, best_b = a, b
                 best_time = max((base_r + each_E[f]) / speed_R[r], (base_q - each_E[f]) / speed_R[q])
@@ -152,11 +152,11 @@ def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allo
 
 
 @njit(cache=True)
-def _swap(a, b, item_P, bin_P, load_R, each_E, held_ER):
+def _swap(a, b, item_P, bin_P, load_R, each_E, placed_ER):
     e, f, r, q = item_P[a], item_P[b], bin_P[a], bin_P[b]
     item_P[a], item_P[b] = f, e
-    held_ER[e, r], held_ER[e, q] = False, True
-    held_ER[f, q], held_ER[f, r] = False, True
+    placed_ER[e, r], placed_ER[e, q] = False, True
+    placed_ER[f, q], placed_ER[f, r] = False, True
     load_R[r] += each_E[f] - each_E[e]
     load_R[q] += each_E[e] - each_E[f]
 
@@ -179,14 +179,14 @@ def _times_without(item_P, bin_P, weight_E, copies_E, load_R, speed_R, first_E, 
 
 
 @njit(cache=True)
-def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, held_ER, allowed_ER, limit):
+def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, placed_ER, allowed_ER, limit):
     """The slot that best becomes one more copy of an item of bin `r`, at the cost of an item with copies to spare.
 
     Judged by the slowest bin among `r`, the slot's own and those of the item that loses a copy; the other bins of the
     item that gains one only get faster.
     """
     best_e, best_p, best_time = -1, -1, limit * (1.0 - EPS)
-    E, R = held_ER.shape
+    E, R = placed_ER.shape
     first_E, second_E, bin_E = np.empty(E), np.empty(E), np.zeros(E, np.int64)
     _times_without(item_P, bin_P, weight_E, copies_E, load_R, speed_R, first_E, second_E, bin_E)
     for a in range(first_R[r], first_R[r + 1]):
@@ -199,7 +199,7 @@ def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R
             continue
         for p in range(len(item_P)):
             f, q = item_P[p], bin_P[p]
-            if copies_E[f] < 2 or f == e or held_ER[e, q] or not allowed_ER[e, q]:
+            if copies_E[f] < 2 or f == e or placed_ER[e, q] or not allowed_ER[e, q]:
                 continue
             time = max(own, (load_R[q] + new_e - weight_E[f] / copies_E[f]) / speed_R[q])
             time = max(time, second_E[f] if bin_E[f] == q else first_E[f])
@@ -209,28 +209,28 @@ def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R
 
 
 @njit(cache=True)
-def _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER):
+def _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER):
     f, q = item_P[p], bin_P[p]
     for r in range(len(load_R)):
-        if held_ER[e, r]:
+        if placed_ER[e, r]:
             load_R[r] -= each_E[e]
-        if held_ER[f, r]:
+        if placed_ER[f, r]:
             load_R[r] -= each_E[f]
     copies_E[e] += 1
     copies_E[f] -= 1
     each_E[e], each_E[f] = weight_E[e] / copies_E[e], weight_E[f] / copies_E[f]
-    held_ER[f, q], held_ER[e, q] = False, True
+    placed_ER[f, q], placed_ER[e, q] = False, True
     item_P[p] = e
     for r in range(len(load_R)):
-        if held_ER[e, r]:
+        if placed_ER[e, r]:
             load_R[r] += each_E[e]
-        if held_ER[f, r]:
+        if placed_ER[f, r]:
             load_R[r] += each_E[f]
 
 
 @njit(cache=True)
 def descend(
-    item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps, recounts
+    item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, placed_ER, allowed_ER, goal, steps, recounts
 ):
     """Swaps, and `recounts` too, out of the slowest bin until it is at `goal`, none helps or `steps` run out.
 
@@ -242,23 +242,23 @@ def descend(
         if slowest <= goal or steps <= 0:
             return slowest, steps
         steps -= 1
-        a, b = _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, held_ER, allowed_ER)
+        a, b = _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, placed_ER, allowed_ER)
         if a >= 0:
-            _swap(a, b, item_P, bin_P, load_R, each_E, held_ER)
+            _swap(a, b, item_P, bin_P, load_R, each_E, placed_ER)
             continue
         if not recounts:
             return slowest, steps
         steps -= 4
         e, p = _best_recount(
-            r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, held_ER, allowed_ER, slowest
+            r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, placed_ER, allowed_ER, slowest
         )
         if e < 0:
             return slowest, steps
-        _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER)
+        _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER)
 
 
 @njit(cache=True)
-def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, swaps):
+def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, placed_ER, allowed_ER, swaps):
     """A few random swaps, the first out of the slowest bin."""
     R = len(load_R)
     done, r = 0, _slowest(load_R, speed_R)
@@ -267,9 +267,9 @@ def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, 
         a = np.random.randint(first_R[r], first_R[r + 1])
         b = np.random.randint(first_R[q], first_R[q + 1])
         e, f = item_P[a], item_P[b]
-        if q == r or held_ER[e, q] or held_ER[f, r] or not (allowed_ER[e, q] and allowed_ER[f, r]):
+        if q == r or placed_ER[e, q] or placed_ER[f, r] or not (allowed_ER[e, q] and allowed_ER[f, r]):
             continue
-        _swap(a, b, item_P, bin_P, load_R, each_E, held_ER)
+        _swap(a, b, item_P, bin_P, load_R, each_E, placed_ER)
         done += 1
         if done == swaps:
             return
@@ -277,18 +277,18 @@ def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, 
 
 
 @njit(cache=True)
-def _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER, allowed_ER):
+def _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER, allowed_ER):
     """One slot of an item with copies to spare becomes one more copy of another, both at random."""
     for _ in range(20):
         p = np.random.randint(len(item_P))
         e, f, q = np.random.randint(len(weight_E)), item_P[p], bin_P[p]
-        if copies_E[f] > 1 and not held_ER[e, q] and allowed_ER[e, q]:
-            _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER)
+        if copies_E[f] > 1 and not placed_ER[e, q] and allowed_ER[e, q]:
+            _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER)
             return
 
 
 @njit(cache=True)
-def _keep(item_P, copies_E, each_E, load_R, held_ER, into_P, into_copies_E, into_each_E, into_R, into_ER):
+def _keep(item_P, copies_E, each_E, load_R, placed_ER, into_P, into_copies_E, into_each_E, into_R, into_ER):
     """Copies the first five arrays into the last five; loops, which compile faster than slices."""
     for p in range(len(item_P)):
         into_P[p] = item_P[p]
@@ -297,7 +297,7 @@ def _keep(item_P, copies_E, each_E, load_R, held_ER, into_P, into_copies_E, into
     for e in range(len(copies_E)):
         into_copies_E[e], into_each_E[e] = copies_E[e], each_E[e]
         for r in range(len(load_R)):
-            into_ER[e, r] = held_ER[e, r]
+            into_ER[e, r] = placed_ER[e, r]
 
 
 @njit(cache=True)
@@ -305,24 +305,24 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
     """`item_P` improved in place by descent from repeated kicks; returns the time of its slowest bin."""
     np.random.seed(seed)
     E, R = len(weight_E), len(speed_R)
-    copies_E, held_ER, load_R = np.zeros(E, np.int64), np.zeros((E, R), np.bool_), np.zeros(R)
+    copies_E, placed_ER, load_R = np.zeros(E, np.int64), np.zeros((E, R), np.bool_), np.zeros(R)
     for p in range(len(item_P)):
         copies_E[item_P[p]] += 1
-        held_ER[item_P[p], bin_P[p]] = True
+        placed_ER[item_P[p], bin_P[p]] = True
     each_E = weight_E / copies_E
     for p in range(len(item_P)):
         load_R[bin_P[p]] += each_E[item_P[p]]
     best, steps = descend(
-        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, held_ER, allowed_ER, goal, steps, True
+        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, placed_ER, allowed_ER, goal, steps, True
     )
     kept_P, kept_copies_E, kept_each_E = item_P.copy(), copies_E.copy(), each_E.copy()
-    kept_R, kept_ER = load_R.copy(), held_ER.copy()
+    kept_R, kept_ER = load_R.copy(), placed_ER.copy()
     while best > goal and steps > 0:
         recounts = np.random.randint(4) == 0
         if recounts:
-            _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, held_ER, allowed_ER)
+            _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER, allowed_ER)
         else:
-            _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, held_ER, allowed_ER, 1 + np.random.randint(3))
+            _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, placed_ER, allowed_ER, 1 + np.random.randint(3))
         time, steps = descend(
             item_P,
             bin_P,
@@ -332,7 +332,7 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
             each_E,
             load_R,
             speed_R,
-            held_ER,
+            placed_ER,
             allowed_ER,
             goal,
             steps - 1,
@@ -340,9 +340,9 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
         )
         if time <= best:
             best = time
-            _keep(item_P, copies_E, each_E, load_R, held_ER, kept_P, kept_copies_E, kept_each_E, kept_R, kept_ER)
+            _keep(item_P, copies_E, each_E, load_R, placed_ER, kept_P, kept_copies_E, kept_each_E, kept_R, kept_ER)
         else:
-            _keep(kept_P, kept_copies_E, kept_each_E, kept_R, kept_ER, item_P, copies_E, each_E, load_R, held_ER)
+            _keep(kept_P, kept_copies_E, kept_each_E, kept_R, kept_ER, item_P, copies_E, each_E, load_R, placed_ER)
     for p in range(len(item_P)):
         item_P[p] = kept_P[p]
     return best

@@ -209,10 +209,10 @@ def _start(problem: AffinityProblem, home_E: Ints) -> Ints:
     first_R = np.concatenate([np.zeros(1, np.int64), np.cumsum(problem.slots_R)])
     item_P = np.empty(int(slots_G.sum()), np.int64)
     for group in range(len(slots_G)):
-        held = np.concatenate([np.nonzero(home_E == group)[0], item_F[group_F == group]])
+        members = np.concatenate([np.nonzero(home_E == group)[0], item_F[group_F == group]])
         bins = np.nonzero(problem.group_R == group)[0]
         slot = np.concatenate([np.arange(first_R[r], first_R[r + 1]) for r in bins])
-        item_P[slot] = held[_pack((weight_E / copies_E)[held], problem.slots_R[bins], speed_R[bins])]
+        item_P[slot] = members[_pack((weight_E / copies_E)[members], problem.slots_R[bins], speed_R[bins])]
     return item_P
 
 
@@ -285,14 +285,14 @@ def expected_slowest(mean_R: Floats, deviation_R: Floats) -> float:
 def groups_touched(items_NK: Ints, item_P: Ints, slots_R: Ints, group_R: Ints, num_items: int) -> float:
     """Mean number of groups that a set needs, covering it greedily by the group that holds most of what is missing."""
     groups = int(group_R.max()) + 1
-    held_EG = np.zeros((num_items, groups), np.bool_)
-    held_EG[item_P, np.repeat(group_R, slots_R)] = True
+    resident_EG = np.zeros((num_items, groups), np.bool_)
+    resident_EG[item_P, np.repeat(group_R, slots_R)] = True
     missing_NK: Bools = np.ones(items_NK.shape, np.bool_)
     needed_N = np.zeros(len(items_NK))
     for _ in range(groups):
-        held_NKG = held_EG[items_NK] & missing_NK[:, :, None]
-        count_NG = held_NKG.sum(axis=1)
+        covered_NKG = resident_EG[items_NK] & missing_NK[:, :, None]
+        count_NG = covered_NKG.sum(axis=1)
         best_N = count_NG.argmax(axis=1)
         needed_N += count_NG.max(axis=1) > 0
-        missing_NK &= ~held_NKG[np.arange(len(items_NK)), :, best_N]
+        missing_NK &= ~covered_NKG[np.arange(len(items_NK)), :, best_N]
     return float(needed_N.mean())

@@ -43,9 +43,9 @@ def certain(num_items: int) -> Uncertainty:
 
 def holds(problem: SpreadProblem, item_P: Ints) -> Bools:
     """[E, R] whether a bin holds an item."""
-    held_ER = np.zeros((len(problem.weight_E), len(problem.slots_R)), np.bool_)
-    held_ER[item_P, problem.bin_P] = True
-    return held_ER
+    placed_ER = np.zeros((len(problem.weight_E), len(problem.slots_R)), np.bool_)
+    placed_ER[item_P, problem.bin_P] = True
+    return placed_ER
 
 
 def num_moves(problem: SpreadProblem, resident_P: Ints, item_P: Ints) -> int:

@@ -138,13 +138,13 @@ def _slot_of(problem: SpreadProblem, item_P: Ints, bin_: int, item: int) -> int:
 def _fill_free(problem: SpreadProblem, bin_: int, homes: int, item_H: Ints, piece_J: Ints, item_P: Ints) -> None:
     """Free slots of a bin take the items handed to it, then the heaviest items it does not hold, with no share."""
     first, last = int(problem.first_R[bin_]), int(problem.first_R[bin_ + 1])
-    held = list(item_P[first : first + homes])
+    resident = list(item_P[first : first + homes])
     for piece in piece_J:
-        if piece >= 0 and int(item_H[piece]) not in held:
-            held.append(int(item_H[piece]))
+        if piece >= 0 and int(item_H[piece]) not in resident:
+            resident.append(int(item_H[piece]))
     for item in np.argsort(-problem.weight_E, kind="stable"):
-        if len(held) >= last - first:
+        if len(resident) >= last - first:
             break
-        if int(item) not in held:
-            held.append(int(item))
-    item_P[first:last] = held
+        if int(item) not in resident:
+            resident.append(int(item))
+    item_P[first:last] = resident

@@ -11,7 +11,7 @@ Variables   x >= 0 the start of each pass of each job on each stage;  T makespan
 Minimise    T
 (C1) F of stage s ends before F of s + 1 starts, F of the last before B of the last, B of s + 1 before B of s
 (C2) a machine runs one pass at a time
-(C3) sum of a_i over jobs held on m at any time <= C_m
+(C3) sum of a_i over jobs resident on m at any time <= C_m
 (C4) x + duration <= T
 
 A schedule is the order of passes on each machine, every pass as early as it can. Equal jobs are taken in order.
@@ -28,7 +28,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.flow_shop import TOLERANCE, FlowShop, ShopSchedule, most_held, read_off
+from planner.solvers.flow_shop import TOLERANCE, FlowShop, ShopSchedule, most_resident, read_off
 from planner.solvers.result import SolveResult, Status
 
 STARTS = 200  # dispatched schedules from which the smallest instance of a series is improved
@@ -41,13 +41,13 @@ CUTS = (0.3, 0.4, 0.5, 0.6, 0.7)  # of the makespan, where a schedule is opened 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Equal jobs that go forward over machines and back; durations by stage, `held` by a job on each of them."""
+    """Equal jobs that go forward over machines and back; durations by stage, `resident_bytes` of a job on each."""
 
     machines: tuple[int, ...]
     jobs: int
     forward: tuple[float, ...]
     backward: tuple[float, ...]
-    held: float = 0.0
+    resident_bytes: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.machines or len(set(self.machines)) != len(self.machines) or min(self.machines) < 0:
@@ -60,7 +60,7 @@ class Pipeline:
                 where="pipeline",
                 hint="give one of each for every stage",
             )
-        if self.jobs < 1 or min(*self.forward, *self.backward) <= 0 or self.held < 0:
+        if self.jobs < 1 or min(*self.forward, *self.backward) <= 0 or self.resident_bytes < 0:
             raise PlannerError(
                 "jobs and durations are positive, what a job holds is not negative",
                 where="pipeline",
@@ -107,7 +107,7 @@ class FusedProblem:
         first_T = np.searchsorted(self.pipeline_T, self.pipeline_T)
         last_T = np.searchsorted(self.pipeline_T, self.pipeline_T, side="right") - 1
         partner_T = first_T + last_T - T
-        held_T = np.array([p.held for p in self.pipelines], np.float64)[self.pipeline_T]
+        resident_T = np.array([p.resident_bytes for p in self.pipelines], np.float64)[self.pipeline_T]
         machine_T = np.array([m for p in self.pipelines for m in (*p.machines, *reversed(p.machines))], np.int64)
         return FlowShop(
             machine_T=machine_T,
@@ -115,7 +115,7 @@ class FusedProblem:
             count_T=count_T,
             before_T=np.where(first_T == T, -1, T - 1),
             partner_T=partner_T,
-            held_T=np.where(partner_T > T, held_T, -held_T),
+            resident_T=np.where(partner_T > T, resident_T, -resident_T),
             capacity_M=np.array(self.capacity or [math.inf] * self.num_machines, np.float64)[: self.num_machines],
             width=int(np.bincount(machine_T, weights=count_T).max()),
         )
@@ -154,7 +154,11 @@ def one_after_the_other(problem: FusedProblem) -> ShopSchedule | None:
         stages = len(pipeline.machines)
         ahead = pipeline.jobs
         for stage, machine in enumerate(pipeline.machines):
-            room = math.inf if pipeline.held == 0 else problem.shop.capacity_M[machine] / pipeline.held + TOLERANCE
+            room = (
+                math.inf
+                if pipeline.resident_bytes == 0
+                else problem.shop.capacity_M[machine] / pipeline.resident_bytes + TOLERANCE
+            )
             ahead = min(ahead, stages - stage, int(min(room, pipeline.jobs)))
             if ahead < 1:
                 return None
@@ -224,7 +228,7 @@ def _grown(problem: FusedProblem, seed: int, replayed: float) -> Order:
     if not starts:
         starts = _dispatched(problem, seed)
         if seed % 2:
-            starts = [min(starts, key=lambda order: (round(max(_held(shop, order)), 9), -_makespan(shop, order)))]
+            starts = [min(starts, key=lambda order: (round(max(_resident(shop, order)), 9), -_makespan(shop, order)))]
     best = min(starts, key=lambda order: _makespan(shop, order))
     return _annealed(shop, best, lower_bound(problem), seed, replayed)
 
@@ -267,9 +271,9 @@ def _makespan(shop: FlowShop, order: Order) -> float:
     return _replayed(shop, order)[0]
 
 
-def _held(shop: FlowShop, order: Order) -> list[float]:
+def _resident(shop: FlowShop, order: Order) -> list[float]:
     """The most that each machine holds at any time."""
-    return [most_held(shop, types) for types in order]
+    return [most_resident(shop, types) for types in order]
 
 
 def _opened(problem: FusedProblem, smaller: FlowShop, order: Order) -> list[Order]:
@@ -290,7 +294,7 @@ def _opened(problem: FusedProblem, smaller: FlowShop, order: Order) -> list[Orde
             longer = [
                 [*types[:here], *added, *types[here:]] for types, here, added in zip(order, place, rounds, strict=True)
             ]
-            fits = all(h <= c + TOLERANCE for h, c in zip(_held(shop, longer), shop.capacity_M, strict=True))
+            fits = all(h <= c + TOLERANCE for h, c in zip(_resident(shop, longer), shop.capacity_M, strict=True))
             if fits and math.isfinite(_makespan(shop, longer)):
                 orders.append(longer)
     return orders

@@ -106,28 +106,28 @@ def _speed(job: TaskJob, ways: Sequence[Way], way: Way) -> float:
 
 def _fewest(job: TaskJob, machines: Mapping[str, int], busy_s: float) -> Iterator[Way]:
     """Ways to do all tasks within `busy_s` with no machine to spare, as many of the last kind as the others leave."""
-    holds = [_held(job, kind, busy_s) for kind in machines]
-    ranges = [_range(job, number, held) for number, held in zip(machines.values(), holds, strict=True)]
-    last = max((index for index, held in enumerate(holds) if held), default=None)
+    holds = [_tasks_in_time(job, kind, busy_s) for kind in machines]
+    ranges = [_range(job, number, in_time) for number, in_time in zip(machines.values(), holds, strict=True)]
+    last = max((index for index, in_time in enumerate(holds) if in_time), default=None)
     if last is None:
         return
     for taken in product(*(values if index != last else range(1) for index, values in enumerate(ranges))):
-        done = sum(number * held for number, held in zip(taken, holds, strict=True))
+        done = sum(number * in_time for number, in_time in zip(taken, holds, strict=True))
         more = max(math.ceil((job.tasks - done) / holds[last]), 0)
         if more in ranges[last]:
             groups = [more if index == last else number for index, number in enumerate(taken)]
             yield Way(tuple(number * job.group for number in groups), busy_s + job.more_s)
 
 
-def _held(job: TaskJob, kind: str, busy_s: float) -> int:
+def _tasks_in_time(job: TaskJob, kind: str, busy_s: float) -> int:
     """Tasks that a machine of this kind does in time."""
     if kind not in job.task_s:
         return 0
     return min(int(busy_s / job.task_s[kind] * (1.0 + DUST)), job.most[kind])
 
 
-def _range(job: TaskJob, number: int, held: int) -> range:
+def _range(job: TaskJob, number: int, in_time: int) -> range:
     """Groups of machines of a kind that can be of use."""
-    if not held:
+    if not in_time:
         return range(1)
-    return range(min(number // job.group, math.ceil(job.tasks / held)) + 1)
+    return range(min(number // job.group, math.ceil(job.tasks / in_time)) + 1)

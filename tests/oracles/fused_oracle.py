@@ -23,7 +23,7 @@ class Line(Protocol):
     @property
     def backward(self) -> tuple[float, ...]: ...
     @property
-    def held(self) -> float: ...
+    def resident_bytes(self) -> float: ...
 
 
 def least_makespan(lines: Sequence[Line], capacity: Sequence[float] | None) -> float:
@@ -45,7 +45,7 @@ def _orders(lines: Sequence[Line], machine: int, room: float) -> Iterator[tuple[
             yield order
         for i, way, stage in passes:
             job = sum((i, way) == task[:2] for task in order)
-            more = -lines[i].held if way else lines[i].held
+            more = -lines[i].resident_bytes if way else lines[i].resident_bytes
             if job < lines[i].jobs and held + more <= room + 1e-9 and (way == 0 or (i, 0, stage, job) in order):
                 yield from extend((*order, (i, way, stage, job)), held + more)
 

@@ -34,8 +34,8 @@ CRITIC = Critic(
     backward_gpu_s=2 * CRITIC_S / 3,
     actor_forward_gpu_s=ACTOR_S / 3,
     actor_backward_gpu_s=2 * ACTOR_S / 3,
-    held_bytes=1.0,
-    actor_held_bytes=1.0,
+    in_flight_bytes=1.0,
+    actor_in_flight_bytes=1.0,
     room_bytes=8.0,
 )
 

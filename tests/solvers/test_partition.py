@@ -25,7 +25,7 @@ def _problems(draw: st.DrawFn) -> PartitionProblem:
 
     return PartitionProblem(
         time_OL=drawn(0, 9, options, items),
-        held_OL=drawn(0, 5, options, items),
+        in_flight_OL=drawn(0, 5, options, items),
         fixed_L=drawn(0, 3, items),
         depth_S=drawn(0, 3, stages),
         more_time_S=drawn(0, 4, stages),
@@ -45,7 +45,7 @@ def _plain(problem: PartitionProblem) -> tuple[list[list[float]], list[list[floa
         problem.least_S.tolist(),
         strict=True,
     )
-    return problem.time_OL.tolist(), problem.held_OL.tolist(), problem.fixed_L.tolist(), list(stages)
+    return problem.time_OL.tolist(), problem.in_flight_OL.tolist(), problem.fixed_L.tolist(), list(stages)
 
 
 def _oracle(problem: PartitionProblem) -> float | None:
@@ -74,10 +74,10 @@ def test_the_slowest_stage_is_that_of_the_best_of_all_cuts_and_options(problem: 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_integer_program_agrees(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    time_L, held_L = rng.uniform(1, 3, 7), rng.uniform(1, 3, 7)
+    time_L, in_flight_L = rng.uniform(1, 3, 7), rng.uniform(1, 3, 7)
     problem = PartitionProblem(
         time_OL=np.stack([time_L, 1.3 * time_L]),
-        held_OL=np.stack([held_L, 0.3 * held_L]),
+        in_flight_OL=np.stack([in_flight_L, 0.3 * in_flight_L]),
         fixed_L=rng.uniform(1, 2, 7),
         depth_S=np.array([3.0, 2.0, 1.0]),
         more_time_S=np.array([0.5, 0.0, 1.0]),
@@ -116,7 +116,7 @@ def test_equal_cuts_of_equal_items_are_even() -> None:
 def test_the_stage_that_holds_most_is_the_one_that_gives_time_for_memory() -> None:
     problem = PartitionProblem(
         time_OL=np.array([[1.0] * 4, [1.3] * 4]),
-        held_OL=np.array([[4.0] * 4, [1.0] * 4]),
+        in_flight_OL=np.array([[4.0] * 4, [1.0] * 4]),
         fixed_L=np.zeros(4),
         depth_S=np.array([2.0, 1.0]),
         more_time_S=np.zeros(2),
@@ -145,7 +145,7 @@ def test_stages_of_different_speed_are_cut_as_the_best_of_all_cuts(
     stages, items = problem.num_stages, problem.num_items
     flat = data.draw(st.lists(st.integers(0, 9), min_size=stages * items, max_size=stages * items))
     time_SL = np.array(flat, dtype=np.float64).reshape(stages, items)
-    mixed = replace(problem, time_OL=time_SL[:1], held_OL=problem.held_OL[:1], time_SL=time_SL)
+    mixed = replace(problem, time_OL=time_SL[:1], in_flight_OL=problem.in_flight_OL[:1], time_SL=time_SL)
     best = None
     for counts in cuts(items, stages):
         solution = Partition(counts, (0,) * items)

@@ -319,8 +319,8 @@ class Profiled:
         )
         place = corners(table.grid, safe)
         seconds = np.where(idle, 0.0, reference.seconds * np.exp(place.interpolate(table.log_ratio)))
-        held = max(table.basis, Basis.HELD)
-        return KernelTime(seconds, np.where(place.inside, table.basis, held).astype(np.uint8))
+        outside = max(table.basis, Basis.HELD)
+        return KernelTime(seconds, np.where(place.inside, table.basis, outside).astype(np.uint8))
 
 
 _PRICED_BY: dict[type[Operator], Callable[[Profiled, Any], KernelTime]] = {

@@ -19,7 +19,7 @@
   closed formulas of the schedules: what shows beside computing, bubbles, the optimizer.
 - `step.step_time(config)` -> `OptimizerStepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, stages)`.
 - `parameters.layer_parameters(layer, hidden, tp, ep, etp)`, `.rank_parameters(config, rank)`,
-  `.state_bytes(config, held)` -> `StateBytes(weights_bytes, gradients_bytes, optimizer_bytes)` by ZeRO stage.
+  `.state_bytes(config, parameters)` -> `StateBytes(weights_bytes, gradients_bytes, optimizer_bytes)` by ZeRO stage.
 - `activations.layer_activations(layer, shard)` -> `LayerActivations(input_bytes, of_module)` with `.total_bytes` and
   `.without(modules)`: what one micro-batch keeps under no, selective or full recomputation.
 - `memory.memory(config)`, `memory.rank_memory(config, rank)` -> `RankMemory` with `.allocated_bytes` (the peak of the

@@ -55,7 +55,7 @@ def embedding_parameters(config: TrainingConfig) -> Parameters:
 
 
 def output_parameters(config: TrainingConfig) -> Parameters:
-    """The output matrix and the final norm; a tied matrix is held again where another stage has the embedding."""
+    """The output matrix and the final norm; a tied matrix is resident again where another stage has the embedding."""
     arch = config.arch
     tied = arch.tied_embeddings or config.framework.embeddings_tied
     shared = tied and config.pp == 1

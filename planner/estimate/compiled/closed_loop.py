@@ -8,7 +8,7 @@ from planner.solvers.compiled.heaps import drop, push
 MOST_REQUESTS = 6000  # simulated of one run; those of later rounds count for the others
 LEAST_ROUNDS = 3  # of all clients
 LEAST_REQUESTS = 8
-FULL = 0.9  # of a step's prompt tokens for which held prompts wait no longer
+FULL = 0.9  # of a step's prompt tokens for which waiting prompts start
 LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at least
 
 

@@ -178,7 +178,7 @@ def _processor_rates() -> tuple[float, float]:
 
 
 def _peak_memory(device: torch.device, run: Callable[[], object]) -> float | None:
-    """Runs once; the most bytes that tensors held meanwhile, where the device says."""
+    """Runs once; the most bytes that tensors took meanwhile, where the device says."""
     if device.type != "cuda":
         run()
         return None

@@ -222,10 +222,10 @@ def _homes(ranks: Ranks, load_LE: Floats) -> Layout:
     for row_P, load_E in zip(filled_NP, load_LE, strict=True):
         heaviest = np.argsort(-load_E, kind="stable")
         for rank in range(ranks.num_ranks):
-            held_P = row_P[ranks.first_R[rank] : ranks.first_R[rank + 1]]
-            spare = (expert for expert in heaviest if expert not in held_P)
-            for slot in np.nonzero(held_P < 0)[0]:
-                held_P[slot] = next(spare)
+            slots_P = row_P[ranks.first_R[rank] : ranks.first_R[rank + 1]]
+            spare = (expert for expert in heaviest if expert not in slots_P)
+            for slot in np.nonzero(slots_P < 0)[0]:
+                slots_P[slot] = next(spare)
     bound_L = np.minimum(1.0, rows.imbalance_N)
     closed = bool((rows.imbalance_N <= 1.0 + 1e-9).all())
     status = Status.OPTIMAL if closed else Status.FEASIBLE

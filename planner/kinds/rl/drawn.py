@@ -88,5 +88,5 @@ def _with_tools(
     predicted = output_N.astype(float) if key_N is None else key_N
     left_T = predicted[of_T] * (1.0 - turn_T / turns_N[of_T])
     turns = Trajectories(prompt_N, first_N, output_T, wait_T, observed_T, left_T)
-    held_N = prompt_N + calls_N * tools.observation_tokens
-    return SampleBatch(held_N, output_N, key_N, turns)
+    context_N = prompt_N + calls_N * tools.observation_tokens
+    return SampleBatch(context_N, output_N, key_N, turns)

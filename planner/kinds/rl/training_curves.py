@@ -180,14 +180,14 @@ def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
         backward_gpu_s=other.gpus / other.train_tokens_per_s - critic_forward,
         actor_forward_gpu_s=forward,
         actor_backward_gpu_s=train - forward,
-        held_bytes=_held_bytes(learner.config),
-        actor_held_bytes=_held_bytes(trainer.config),
+        in_flight_bytes=_in_flight_bytes(learner.config),
+        actor_in_flight_bytes=_in_flight_bytes(trainer.config),
         room_bytes=room - (memory.total_bytes - memory.activations_bytes),
     )
     return replace(trainer, option=replace(option, critic_share=shares["critic"], critic_bubble=bubble), critic=critic)
 
 
-def _held_bytes(config: TrainingConfig) -> float:
+def _in_flight_bytes(config: TrainingConfig) -> float:
     """Activations of one micro-batch on a device of the first stage."""
     return activations_bytes(config, 0) / chunks_in_flight(config, 0)[0]
 

@@ -17,7 +17,8 @@ STEP_S, SEQUENCE_S, TOKEN_S, PREFILL_S = range(4)  # of a curve
 MAX_RUNNING, KV_TOKENS = range(2)
 SEGMENT_S, CONTEXT, STEPS, EVENT_S, BUSY_S, PREFILL_TOKENS = range(6)  # of a worker: decoding since SEGMENT_S
 RUNNING, RESERVED, RESIDENT, PLANNED, HEAD, QUEUE = range(6)
-FIRST, LAST, NOW, NEED, HELD, TO_PREFILL, AT, NEXT, HOLDS, MADE = range(10)  # of a trajectory; turns FIRST to LAST
+# of a trajectory; turns FIRST to LAST
+FIRST, LAST, NOW, NEED, CONTEXT_TOKENS, TO_PREFILL, AT, NEXT, HOLDS, MADE = range(10)
 OUTPUT, OBSERVATION = range(2)  # of a turn
 TOOL_S, PREDICTED = range(2)
 KEEP_KV, LONGEST_FIRST = range(2)  # of the options
@@ -87,7 +88,7 @@ def _admit(s, w, i):
     ends = s.time_W[w, STEPS] + s.turn_tokens[row[NOW], OUTPUT] - row[MADE]
     push(s.finish, s.running, base, s.count_W[w, RUNNING], ends, i)
     s.count_W[w, RUNNING] += 1
-    s.time_W[w, CONTEXT] += row[HELD]
+    s.time_W[w, CONTEXT] += row[CONTEXT_TOKENS]
     s.time_W[w, PREFILL_TOKENS] += row[TO_PREFILL]
     row[TO_PREFILL] = 0
 
@@ -192,8 +193,8 @@ def _end_turn(s, w, i, now):
     """The turn of `i` ends: it is done, or calls its tool and comes back later, here or elsewhere."""
     row = s.trajectory[i]
     s.count_W[w, RUNNING] -= 1
-    row[HELD] += s.turn_tokens[row[NOW], OUTPUT] - row[MADE]
-    s.time_W[w, CONTEXT] -= row[HELD]
+    row[CONTEXT_TOKENS] += s.turn_tokens[row[NOW], OUTPUT] - row[MADE]
+    s.time_W[w, CONTEXT] -= row[CONTEXT_TOKENS]
     row[MADE] = 0
     if row[NOW] == row[LAST]:
         _leave(s, w, i)
@@ -208,15 +209,15 @@ def _end_turn(s, w, i, now):
     if v != w:
         s.counters[MOVED] += 1
         if s.flags[KEEP_KV] == 1:
-            ready_s = max(ready_s, now + s.moves[MOVE_S] + s.moves[MOVE_TOKEN_S] * row[HELD])
+            ready_s = max(ready_s, now + s.moves[MOVE_S] + s.moves[MOVE_TOKEN_S] * row[CONTEXT_TOKENS])
         _leave(s, w, i)
         row[AT] = v
         s.count_W[v, RESIDENT] += 1
         if s.flags[KEEP_KV] == 1:
             row[HOLDS] = 1
             s.count_W[v, RESERVED] += row[NEED]
-    row[HELD] += s.turn_tokens[row[NOW], OBSERVATION]
-    row[TO_PREFILL] = s.turn_tokens[row[NOW], OBSERVATION] if s.flags[KEEP_KV] == 1 else row[HELD]
+    row[CONTEXT_TOKENS] += s.turn_tokens[row[NOW], OBSERVATION]
+    row[TO_PREFILL] = s.turn_tokens[row[NOW], OBSERVATION] if s.flags[KEEP_KV] == 1 else row[CONTEXT_TOKENS]
     row[NOW] += 1
     s.key[i] = ready_s
     _post(s, ready_s, len(s.count_W) + i)
@@ -301,7 +302,7 @@ def run_trajectories(s, stop_after, arrival_s):
 
 @njit(cache=True)
 def _cut(s, now):
-    """Books what running trajectories made until `now`: whole steps, on MADE and HELD; key: when the last ended."""
+    """What running trajectories made until `now`: whole steps, in MADE and CONTEXT_TOKENS; key: end of the last."""
     for w in range(len(s.count_W)):
         i = s.count_W[w, HEAD]
         while i != NONE:
@@ -319,7 +320,7 @@ def _cut(s, now):
             i = s.running[base + place]
             output = s.turn_tokens[s.trajectory[i, NOW], OUTPUT]
             made = output - int(s.finish[base + place] - s.time_W[w, STEPS])
-            s.trajectory[i, HELD] += made - s.trajectory[i, MADE]
+            s.trajectory[i, CONTEXT_TOKENS] += made - s.trajectory[i, MADE]
             s.trajectory[i, MADE] = made
             s.key[i] = last_s
             s.trajectory[i, NEXT] = DECODING

@@ -158,7 +158,7 @@ def _moved_together(
         sent_s = (
             max(cut.end_s, float(cut.ready_s_N[trajectory]))
             + move.base_s
-            + move.token_s * float(cut.held_N[trajectory])
+            + move.token_s * float(cut.context_N[trajectory])
         )
         ready_s_N[trajectory] = sent_s
     return resume(trajectories, cut, workers, worker_N, ready_s_N, cut.prefill_N, policy, same_workers=True)
@@ -242,5 +242,5 @@ def changed_times(
     ):
         return None
     ready_s_N = np.maximum(cut.ready_s_N, cut.end_s) + change_s
-    prefill_N = cut.held_N if recompute else cut.prefill_N
+    prefill_N = cut.context_N if recompute else cut.prefill_N
     return resume(trajectories, cut, late, worker_N, ready_s_N, prefill_N, policy, same_workers=False)

@@ -64,7 +64,7 @@ def resume(
     arrivals = Arrivals(
         time_s_N=time_s_N[moving],
         worker_N=worker_N[moving],
-        held_N=cut.held_N[moving],
+        context_N=cut.context_N[moving],
         prefill_N=prefill_N[moving],
         turn_N=cut.turn_N[moving],
         made_N=cut.made_N[moving],
@@ -102,7 +102,7 @@ def remainder(trajectories: Trajectories, cut: RolloutResult, chosen: Ints) -> T
     output_T = parts.output_T[keep].copy()
     output_T[first[:-1]] -= made_N
     return Trajectories(
-        cut.held_N[chosen], first, output_T, parts.tool_s_T[keep], parts.observation_T[keep], parts.predicted_T[keep]
+        cut.context_N[chosen], first, output_T, parts.tool_s_T[keep], parts.observation_T[keep], parts.predicted_T[keep]
     )
 
 

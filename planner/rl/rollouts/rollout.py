@@ -51,14 +51,14 @@ class RolloutPolicy:
 class Arrivals:
     """Trajectories under way: when each comes [N] (infinite: from its queue), to which worker, and what it is.
 
-    `held_N` tokens of context are there already, `prefill_N` of them must be prefilled again, `made_N` tokens of its
+    `context_N` tokens of context are there already, `prefill_N` of them must be prefilled again, `made_N` tokens of its
     turn `turn_N` are made. With `holds_N` its KV is reserved there from the start on. No worker starts before
     `busy_until_s_W`.
     """
 
     time_s_N: Floats
     worker_N: Ints
-    held_N: Ints
+    context_N: Ints
     prefill_N: Ints
     turn_N: Ints
     made_N: Ints
@@ -70,8 +70,8 @@ class Arrivals:
 class RolloutResult:
     """When each trajectory was done, infinite where the rollout ended before; what those under way had made.
 
-    `turn_N`, `made_N`, `held_N` and `worker_N` (-1: not started, or done) say where each trajectory stood. `ready_s_N`
-    is from when on it can go on: the end of its last whole decode step or prefill, or of its tool call.
+    `turn_N`, `made_N`, `context_N` and `worker_N` (-1: not started, or done) say where each trajectory stood.
+    `ready_s_N` is from when on it can go on: the end of its last whole decode step or prefill, or of its tool call.
     """
 
     done_s_N: Floats
@@ -80,10 +80,10 @@ class RolloutResult:
     moved: int
     turn_N: Ints
     made_N: Ints
-    held_N: Ints
+    context_N: Ints
     worker_N: Ints
     ready_s_N: Floats
-    prefill_N: Ints  # tokens of held_N that are not prefilled
+    prefill_N: Ints  # tokens of context_N that are not prefilled
     running_N: Bools  # decoding, or being prefilled, when the rollout ended
     busy_until_s_W: Floats  # the end of a prefill under way
 
@@ -120,7 +120,7 @@ def simulate(
         moved=int(state.counters[program.MOVED]),
         turn_N=rows[:, program.NOW] - trajectories.first_N[:-1],
         made_N=rows[:, program.MADE].copy(),
-        held_N=rows[:, program.HELD].copy(),
+        context_N=rows[:, program.CONTEXT_TOKENS].copy(),
         worker_N=rows[:, program.AT].copy(),
         ready_s_N=state.key,
         prefill_N=rows[:, program.TO_PREFILL].copy(),
@@ -167,8 +167,8 @@ def _state(
     rows = _rows(trajectories, arrivals)
     if arrivals is not None:
         time_W[:, program.SEGMENT_S] = arrivals.busy_until_s_W
-        held_N = rows[:, program.NEED] * rows[:, program.HOLDS]
-        np.add.at(count_W[:, program.RESERVED], arrivals.worker_N, held_N)
+        context_N = rows[:, program.NEED] * rows[:, program.HOLDS]
+        np.add.at(count_W[:, program.RESERVED], arrivals.worker_N, context_N)
     return program.State(
         curve_W=np.array(curve_W, float),
         limit_W=np.array([(worker.curve.max_running, worker.curve.kv_tokens) for worker in workers], np.int64),
@@ -199,11 +199,11 @@ def _rows(trajectories: Trajectories, arrivals: Arrivals | None) -> Ints:
     rows[:, program.FIRST] = rows[:, program.NOW] = trajectories.first_N[:-1]
     rows[:, program.LAST] = trajectories.first_N[1:] - 1
     rows[:, program.NEED] = trajectories.final_context_N
-    rows[:, program.HELD] = rows[:, program.TO_PREFILL] = trajectories.prompt_N
+    rows[:, program.CONTEXT_TOKENS] = rows[:, program.TO_PREFILL] = trajectories.prompt_N
     rows[:, program.AT] = rows[:, program.NEXT] = program.NONE
     if arrivals is not None:
         rows[:, program.NOW] += arrivals.turn_N
-        rows[:, program.HELD], rows[:, program.TO_PREFILL] = arrivals.held_N, arrivals.prefill_N
+        rows[:, program.CONTEXT_TOKENS], rows[:, program.TO_PREFILL] = arrivals.context_N, arrivals.prefill_N
         rows[:, program.AT], rows[:, program.MADE] = arrivals.worker_N, arrivals.made_N
         rows[:, program.HOLDS] = arrivals.holds_N
     return rows

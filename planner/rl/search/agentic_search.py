@@ -159,11 +159,11 @@ def mixed_bound_s(batch: Trajectories, groups: tuple[GenerationGroup, ...]) -> f
     is_first_T = np.zeros(len(output), bool)
     is_first_T[batch.first_N[:-1]] = True
     fresh_T = np.where(is_first_T, batch.prompt_N[turn_of_T], np.append(0, batch.observation_T[:-1]))
-    held_T = output * start_T + output * (output - 1) / 2
+    context_T = output * start_T + output * (output - 1) / 2
     alone, shared = [], []
     for group in groups:
         curve = group.option.curve
-        own = fresh_T / curve.prefill_tokens_per_s + output * curve.sequence_s + curve.token_s * held_T
+        own = fresh_T / curve.prefill_tokens_per_s + output * curve.sequence_s + curve.token_s * context_T
         alone.append(own + output * curve.step_s)
         shared.append(own + output * curve.step_s / curve.max_running)
     tools_T = np.where(is_last_T, 0.0, batch.tool_s_T)

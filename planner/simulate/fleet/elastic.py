@@ -48,7 +48,7 @@ def common_arrays(fleet: Fleet, requests: Requests) -> Common:
         common_s=common_s,
         waiting=np.zeros(count, dtype=np.int64),
         decoding=np.zeros(count, dtype=np.int64),
-        held=np.zeros((count, instances), dtype=np.int64),
+        kept=np.zeros((count, instances), dtype=np.int64),
         holders=np.zeros(count, dtype=np.int64),
         led=led,
     )

@@ -25,23 +25,23 @@ def acquire(s: RunState, i: int, r: int) -> bool:
     adapter = s.request[r, ADAPTER]
     if adapter == NONE:
         return True
-    held = s.adapters[i]
-    if held[adapter, LAST_USE] == NONE:
+    loaded = s.adapters[i]
+    if loaded[adapter, LAST_USE] == NONE:
         if s.instance[i, LOADED] == s.instance[i, SLOTS]:
             oldest = NONE
-            for other in range(len(held)):
-                idle = held[other, LAST_USE] != NONE and held[other, USERS] == 0
-                if idle and (oldest == NONE or held[other, LAST_USE] < held[oldest, LAST_USE]):
+            for other in range(len(loaded)):
+                idle = loaded[other, LAST_USE] != NONE and loaded[other, USERS] == 0
+                if idle and (oldest == NONE or loaded[other, LAST_USE] < loaded[oldest, LAST_USE]):
                     oldest = other
             if oldest == NONE:
                 return False
-            held[oldest, LAST_USE] = NONE
+            loaded[oldest, LAST_USE] = NONE
             s.instance[i, LOADED] -= 1
         s.instance[i, LOADED] += 1
         s.instance[i, LOAD_COUNT] += 1
         s.instance_s[i, PENALTY] += s.instance_s[i, ADAPTER_SECONDS]
-    held[adapter, USERS] += 1
-    held[adapter, LAST_USE] = s.run[NUM_EVENTS]
+    loaded[adapter, USERS] += 1
+    loaded[adapter, LAST_USE] = s.run[NUM_EVENTS]
     return True
 
 

@@ -68,10 +68,10 @@ from planner.simulate.loop.heaps import drop_batch, goes_before, pop, push, push
 from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import (
     blocks_of,
+    blocks_of_context,
     cached_blocks,
     give_back,
     growth,
-    held_blocks,
     hold,
     needed_blocks,
     room,
@@ -230,10 +230,10 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
 def admit_cache(s: RunState, i: int, r: int, margin: int, now_s: float) -> bool:
     """Admits a request whose cache is elsewhere, if memory allows; it comes over the links between the instances."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
-    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
+    if blocks_of_context(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
         return False
     dequeue(s, i)
-    take(s, i, held_blocks(s, i, r, tokens))
+    take(s, i, blocks_of_context(s, i, r, tokens))
     s.request[r, STATE] = MOVING
     s.instance[i, RESERVED] += 1
     s.request_s[r, RANK] = s.request_s[r, KEY]
@@ -246,10 +246,10 @@ def admit_cache(s: RunState, i: int, r: int, margin: int, now_s: float) -> bool:
 def admit_swapped(s: RunState, i: int, r: int, margin: int) -> bool:
     """Admits a request from host memory, if there is room for it and the block that it may need next."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
-    if held_blocks(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
+    if blocks_of_context(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
         return False
     dequeue(s, i)
-    take(s, i, held_blocks(s, i, r, tokens))
+    take(s, i, blocks_of_context(s, i, r, tokens))
     s.instance[i, HOST_FREE] += blocks_of(s, tokens)
     s.instance_s[i, PENALTY] += blocks_of(s, tokens) / s.instance_s[i, SWAP_RATE]
     start_decoding(s, i, r)
@@ -330,7 +330,7 @@ def blocked(s: RunState, i: int, r: int) -> bool:
     tokens, free = s.request[r, INPUT] + s.request[r, GENERATED], room(s, i) - margin_of(s, i)
     if s.request[r, STATE] == WAITING:
         return bool(needed_blocks(s, i, r, cached_blocks(s, i, r), tokens) > free)
-    return bool(held_blocks(s, i, r, tokens) > free)
+    return bool(blocks_of_context(s, i, r, tokens) > free)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""Requests on their way to instances: sent by clients, routed, put into queues, held back, rejected."""
+"""Requests on their way to instances: sent by clients, routed, put into queues, kept back, rejected."""
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from planner.simulate.loop.fields import (
     FINISHED,
     GENERATED,
     HANDED,
-    HELD,
     HOME,
     INPUT,
     KEY,
@@ -51,6 +50,7 @@ from planner.simulate.loop.fields import (
     STEPS,
     SUCCESSOR,
     THINK,
+    UNROUTED,
     WAITING,
 )
 from planner.simulate.loop.heaps import pop, push
@@ -141,7 +141,7 @@ def complete(s: RunState, r: int, now_s: float) -> None:
 
 @compiled
 def reject(s: RunState, r: int, now_s: float) -> None:
-    """A request that could never be held is over as well."""
+    """A request that could never fit is over as well."""
     s.request[r, STATE] = REJECTED
     s.run[NUM_REJECTED] += 1
     answer(s, r, now_s)
@@ -179,7 +179,7 @@ def hold_back(s: RunState, r: int, now_s: float) -> None:
         s.request[r, STATE] = WAITING
         s.request[r, HOME] = NONE
     s.request_s[r, KEY] = now_s
-    s.run[HELD] = push(s, s.run[HELD], r)
+    s.run[UNROUTED] = push(s, s.run[UNROUTED], r)
 
 
 @compiled

@@ -35,7 +35,7 @@ from planner.simulate.loop.fields import (
     START_SECONDS,
     STARTING,
 )
-from planner.simulate.loop.lifecycle import change_one, drain, release_held, send_again, settle, start
+from planner.simulate.loop.lifecycle import change_one, drain, release_waiting, send_again, settle, start
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 
@@ -44,7 +44,7 @@ from planner.simulate.loop.state import RunState
 def next_change(s: RunState, moment: float) -> float:
     """The earlier of a moment and the next change: known beforehand, the end of a start, or a look of the autoscaler.
 
-    Where nothing else is to happen, requests are held back: one look decides whether anything will start.
+    Where nothing else is to happen, requests are kept back: one look decides whether anything will start.
     """
     if s.run[NEXT_CHANGE] < len(s.change_s):
         moment = min(moment, s.change_s[s.run[NEXT_CHANGE]])
@@ -71,7 +71,7 @@ def change(s: RunState, now_s: float) -> None:
             s.run_s[NEXT_CONTROL] += s.run_s[CONTROL]
         control(s, now_s)
     settle(s, now_s)
-    release_held(s, now_s)
+    release_waiting(s, now_s)
 
 
 @compiled

@@ -28,7 +28,6 @@ from planner.simulate.loop.fields import (
     FIRST_AT_DECODE,
     GENERATED,
     GOAL,
-    HELD,
     HOME,
     INPUT,
     ITERATION,
@@ -62,6 +61,7 @@ from planner.simulate.loop.fields import (
     STEPS,
     TICK,
     TRANSFERS,
+    UNROUTED,
 )
 from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
@@ -199,7 +199,7 @@ def next_moment(s: RunState) -> float:
         moment = min(moment, s.request_s[s.run[TRANSFERS], KEY])
     if s.run_s[PERIOD] < np.inf and moment < np.inf:
         moment = min(moment, s.run_s[TICK], next_copy(s, s.run_s[NOW]))
-    if s.run[CHANGES] == 1 and (moment < np.inf or s.run[HELD] != NONE):
+    if s.run[CHANGES] == 1 and (moment < np.inf or s.run[UNROUTED] != NONE):
         moment = next_change(s, moment)
     return float(moment)
 

@@ -226,7 +226,7 @@ RUN_FIELDS: Final = 28
     MOST_EVENTS,
     NUM_EVENTS,
     CACHES,  # 1 if prefixes are cached
-    HELD,  # first of the requests that no open instance takes
+    UNROUTED,  # first of the requests that no open instance takes
     NEXT_CHANGE,
     NUM_DRAINING,
     CHANGES,  # 1 if instances may start, drain, fail or change role

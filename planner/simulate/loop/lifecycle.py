@@ -1,8 +1,8 @@
 """Instances that start, drain, fail and change role.
 
-Instances that step together change together. What a failed instance held, was to hold, or had held for a cache still
-to move is sent again and computed again; the step that ran is lost. An instance that drains takes no more requests;
-when those that it has are gone it is off, or of its next role.
+Instances that step together change together. What a failed instance had in its cache, was to have, or kept for a cache
+still to move is sent again and computed again; the step that ran is lost. An instance that drains takes no more
+requests; when those that it has are gone it is off, or of its next role.
 """
 
 import numpy as np
@@ -28,7 +28,6 @@ from planner.simulate.loop.fields import (
     GOAL,
     GOAL_BLOCKS,
     HANDED,
-    HELD,
     HOME,
     HOST_CAPACITY,
     HOST_FREE,
@@ -83,13 +82,14 @@ from planner.simulate.loop.fields import (
     TO_PREFILL,
     TO_START,
     TRANSFERS,
+    UNROUTED,
     UP_SECONDS,
     UP_SINCE,
     USERS,
     WAITING,
 )
 from planner.simulate.loop.heaps import pop, push, set_end
-from planner.simulate.loop.memory import blocks_of, give_back, held_blocks
+from planner.simulate.loop.memory import blocks_of, blocks_of_context, give_back
 from planner.simulate.loop.migration import give_up_room, take_at
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
@@ -127,7 +127,7 @@ def lose(s: RunState, i: int, r: int, now_s: float) -> None:
     """Takes a request off the other instance that it has to do with, if any."""
     state, source, home = s.request[r, STATE], s.request[r, ENTRY], s.request[r, HOME]
     tokens = s.request[r, INPUT] + s.request[r, GENERATED]
-    held_back = state == HANDED and source == home
+    kept_back = state == HANDED and source == home
     if state == DECODING:
         s.request[r, GENERATED] = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION])
     elif HANDED <= state <= MOVING:
@@ -135,15 +135,15 @@ def lose(s: RunState, i: int, r: int, now_s: float) -> None:
             give_back(s, source, r, tokens - 1)
             leave(s, source, r)
             interrupt(s, source, now_s)
-        elif not held_back:
+        elif not kept_back:
             leave(s, home, r)
             interrupt(s, home, now_s)
             if state == MOVING:
-                give_up_room(s, home, r, held_blocks(s, home, r, tokens - 1), now_s)
+                give_up_room(s, home, r, blocks_of_context(s, home, r, tokens - 1), now_s)
             else:
                 s.instance[home, QUEUED] -= 1
                 s.instance[home, QUEUED_BLOCKS] -= blocks_of(s, tokens)
-    s.request[r, STATE] = WAITING if held_back else LOST
+    s.request[r, STATE] = WAITING if kept_back else LOST
     s.request[r, HOME] = NONE
     s.request[r, PREEMPTED] += 1
     s.request_s[r, DUE] = -1.0
@@ -291,10 +291,10 @@ def settle_group(s: RunState, leader: int, now_s: float) -> None:
 
 
 @compiled
-def release_held(s: RunState, now_s: float) -> None:
-    """Requests held back look for an open instance again, in their order."""
-    root = s.run[HELD]
-    s.run[HELD] = NONE
+def release_waiting(s: RunState, now_s: float) -> None:
+    """Requests kept back look for an open instance again, in their order."""
+    root = s.run[UNROUTED]
+    s.run[UNROUTED] = NONE
     while root != NONE:
         r = root
         root = pop(s, r)

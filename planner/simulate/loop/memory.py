@@ -39,7 +39,7 @@ def blocks_of(s: RunState, tokens: int) -> int:
 
 
 @compiled
-def held_blocks(s: RunState, i: int, r: int, tokens: int) -> int:
+def blocks_of_context(s: RunState, i: int, r: int, tokens: int) -> int:
     """Blocks of a request with so many tokens in the cache, shared ones included."""
     if s.instance[i, RESERVES] == 1:
         return blocks_of(s, s.request[r, INPUT] + s.request[r, OUTPUT])
@@ -86,7 +86,7 @@ def let_go(s: RunState, i: int, block: int) -> None:
 
 @compiled
 def take(s: RunState, i: int, blocks: int) -> None:
-    """Takes blocks, evicting the prefixes let go longest ago where too few are free; keeps the most ever held."""
+    """Takes blocks, evicting the prefixes let go longest ago where too few are free; keeps the most ever in use."""
     while s.instance[i, FREE] < blocks:
         block = s.instance[i, OLDEST]
         unlink(s, i, block)
@@ -112,7 +112,7 @@ def cached_blocks(s: RunState, i: int, r: int) -> int:
 @compiled
 def needed_blocks(s: RunState, i: int, r: int, hits: int, tokens: int) -> int:
     """Blocks that admission of a request takes out of the room, of which its cached prefix is part."""
-    needed = held_blocks(s, i, r, tokens)
+    needed = blocks_of_context(s, i, r, tokens)
     first = s.prefix_of[r]
     for index in range(first, first + hits):
         block = s.prefix[index]
@@ -134,7 +134,7 @@ def hold(s: RunState, i: int, r: int, hits: int, tokens: int) -> None:
         shared += s.prefix_size[block, 1]
     s.request[r, SHARED] = hits
     s.request[r, SHARED_BLOCKS] = shared
-    take(s, i, held_blocks(s, i, r, tokens) - shared)
+    take(s, i, blocks_of_context(s, i, r, tokens) - shared)
 
 
 @compiled
@@ -193,7 +193,7 @@ def keep_in_store(s: RunState, r: int) -> None:
 @compiled
 def give_back(s: RunState, i: int, r: int, tokens: int) -> None:
     """Frees the blocks of a request with so many tokens, and its adapter; the end of its prefix is evicted first."""
-    s.instance[i, FREE] += held_blocks(s, i, r, tokens) - s.request[r, SHARED_BLOCKS]
+    s.instance[i, FREE] += blocks_of_context(s, i, r, tokens) - s.request[r, SHARED_BLOCKS]
     first = s.prefix_of[r]
     for index in range(first + s.request[r, SHARED] - 1, first - 1, -1):
         let_go(s, i, s.prefix[index])

@@ -54,7 +54,7 @@ from planner.simulate.loop.fields import (
     WATERMARK,
 )
 from planner.simulate.loop.links import transferred_s
-from planner.simulate.loop.memory import give_back, held_blocks, take
+from planner.simulate.loop.memory import blocks_of_context, give_back, take
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import freeness, room_at
 from planner.simulate.loop.state import RunState
@@ -101,7 +101,7 @@ def start_copy(s: RunState, i: int, goal: int, now_s: float) -> None:
         return
     done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION] - ended)
     tokens = s.request[r, INPUT] + done - 1
-    blocks = held_blocks(s, goal, r, tokens)
+    blocks = blocks_of_context(s, goal, r, tokens)
     if blocks > room_at(s, goal, now_s) - s.instance[goal, WATERMARK] or not acquire(s, goal, r):
         return
     take_at(s, goal, blocks, now_s)
@@ -125,7 +125,7 @@ def end_copy(s: RunState, i: int, now_s: float) -> None:
     if not stays:
         done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION])
         tokens = s.request[r, INPUT] + done - 1
-        more = held_blocks(s, goal, r, tokens) - blocks
+        more = blocks_of_context(s, goal, r, tokens) - blocks
         stays = more > room_at(s, goal, now_s)
     if stays:
         give_up_room(s, goal, r, blocks, now_s)

@@ -145,7 +145,7 @@ def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: 
     run[f.FIRST_AT_DECODE] = int(fleet.first_token_from == "decode")
     run[f.MOST_EVENTS] = most_events
     run[f.CACHES] = int(caches)
-    run[f.HELD] = f.NONE
+    run[f.UNROUTED] = f.NONE
     run[f.STORE] = len(fleet.instances) if caches and fleet.store_kv_tokens > 0 else f.NONE
     run[f.CHANGES] = int(bool(fleet.changes) or fleet.control is not None)
     run[f.LEAST_OPEN] = fleet.control.least if fleet.control else 0

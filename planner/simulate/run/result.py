@@ -42,7 +42,7 @@ class SimulationResult:
     first_token_s: Floats  # [R]
     finished_s: Floats  # [R]
     entry: Ints  # [R] instance that prefilled it; -1: none
-    home: Ints  # [R] instance that held it last; -1: none
+    home: Ints  # [R] instance that it was on last; -1: none
     preempted: Ints  # [R] times
     cached_tokens: Ints  # [R] of the prompt, found in the prefix cache
     degree: Ints  # [R] instances that prefilled it together; 0: none

@@ -51,7 +51,7 @@ def figure(values: Floats, name: str) -> Figure:
 def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
     """Which requests meet every percentile's limit of their workload at once [R]; rejected and unfinished ones do not.
 
-    Requests of no workload are held to the first.
+    Requests of no workload are judged by the first.
     """
     meets, workload, times_s = result.complete.copy(), result.requests.workload, result.times_s
     for index, slo in enumerate(slos if workload is not None else slos[:1]):

@@ -86,7 +86,7 @@ def test_every_set_of_modules_is_as_bad_as_one_that_is_tried_and_none_of_these_i
     counts = np.array(own.count_of_kind)
 
     def figures(mode: RecomputeMode) -> tuple[float, float]:
-        return float(counts @ mode.extra_s), float(counts @ mode.held_bytes)
+        return float(counts @ mode.extra_s), float(counts @ mode.in_flight_bytes)
 
     tried = [figures(mode) for mode in table.modes]
     every = [figures(mode) for mode, whole in recomputations(table, 1) if not whole]

@@ -103,7 +103,7 @@ def ends_of(search: PlacementSearch) -> dict[str, int]:
     names = {
         "excluded": "placements that the optimistic model excludes",
         "dominated": "placements that broke their limits in a run at a better rate",
-        "left": "placements that were not played",
+        "left": "placements that were not simulated",
     }
     return {names[how]: count for how in names if (count := search.count(how))}  # type: ignore[arg-type]  # keys are Hows
 

@@ -155,8 +155,8 @@ def room_of(choice: PlanChoice) -> Floats:
     table, job, pipe = choice.table, choice.table.job, choice.pipe
     room_U = np.full(len(pipe.units), job.capacity_bytes - _workspace(choice))
     state_2 = choice.sharing.state_2
-    room_U[0] -= table.first.held_2 @ state_2
-    room_U[pipe.last] -= table.last.held_2 @ state_2 + table.ends_bytes
+    room_U[0] -= table.first.resident_2 @ state_2
+    room_U[pipe.last] -= table.last.resident_2 @ state_2 + table.ends_bytes
     if pipe.num_stages == 1:
         room_U[0] += table.tied_2 @ state_2
     return room_U
@@ -173,11 +173,11 @@ def _workspace(choice: PlanChoice) -> float:
     return size
 
 
-def layer_held_bytes(choice: PlanChoice) -> tuple[float, ...]:
+def layer_in_flight_bytes(choice: PlanChoice) -> tuple[float, ...]:
     """Bytes of a micro-batch in flight by kind of layer, where `full_layers` is 0."""
     if "activations" in choice.offload:
         return (0.0,) * len(choice.table.activations)
-    return choice.mode.held_bytes
+    return choice.mode.in_flight_bytes
 
 
 def layout_problem(choice: PlanChoice) -> LayoutProblem:
@@ -185,8 +185,8 @@ def layout_problem(choice: PlanChoice) -> LayoutProblem:
     table, job, pipe = choice.table, choice.table.job, choice.pipe
     kind_L = np.array(job.kind_of_layer)
     time_K = table.pass_K3.sum(axis=1) + np.array(choice.mode.extra_s)
-    held_K = np.array(layer_held_bytes(choice))
-    state_K = table.held_K2 @ choice.sharing.state_2
+    in_flight_K = np.array(layer_in_flight_bytes(choice))
+    state_K = table.resident_K2 @ choice.sharing.state_2
     more_U = np.zeros(len(pipe.units))
     more_U[0] += sum(table.first.pass_s)
     more_U[pipe.last] += sum(table.last.pass_s)
@@ -195,7 +195,7 @@ def layout_problem(choice: PlanChoice) -> LayoutProblem:
         saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.activations]).min()
         room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
     time_UL = np.broadcast_to(time_K[kind_L], (len(pipe.units), len(kind_L)))
-    return LayoutProblem(time_UL, held_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
+    return LayoutProblem(time_UL, in_flight_K[kind_L], state_K[kind_L], more_U, room_U, pipe.depth_U)
 
 
 def lay_out(choice: PlanChoice, load: LayoutProblem | None = None) -> Counts | None:
@@ -221,25 +221,25 @@ class StageCosts:
     """What each stage of a layout takes of one micro-batch, and holds."""
 
     pass_S3: Floats  # seconds of forward, gradients of inputs and of weights
-    held_S2: Floats  # elements, dense and of experts
+    resident_S2: Floats  # elements, dense and of experts
     activations_S: Floats  # bytes in flight
     joined_S: Floats  # seconds saved where a forward pass runs beside a backward pass
 
     def by_rank(self, choice: PlanChoice) -> tuple[Floats, Floats]:
         """The passes [R, 3] and the elements [R, 2] of each rank of the pipeline."""
         stage_RC = choice.pipe.stage_RC
-        return self.pass_S3[stage_RC].sum(axis=1) / _copies(choice), self.held_S2[stage_RC].sum(axis=1)
+        return self.pass_S3[stage_RC].sum(axis=1) / _copies(choice), self.resident_S2[stage_RC].sum(axis=1)
 
 
 def stage_costs(choice: PlanChoice, counts_S: Sequence[int]) -> StageCosts:
     """What the stages of a layout take and hold."""
-    held_S2 = _held(choice, counts_S)
+    resident_S2 = _resident(choice, counts_S)
     pass_S3, activations_S = _stages(choice, counts_S)
     batches = choice.num_micro_batches
-    pass_S3 = with_exchange(choice.table.job, choice.sharing, choice.zero_stage, batches, pass_S3, held_S2)
+    pass_S3 = with_exchange(choice.table.job, choice.sharing, choice.zero_stage, batches, pass_S3, resident_S2)
     joins = choice.schedule.startswith("dualpipe")
     joined_S = _joined(choice, counts_S, pass_S3) if joins else np.zeros(len(pass_S3))
-    return StageCosts(pass_S3, held_S2, activations_S, joined_S)
+    return StageCosts(pass_S3, resident_S2, activations_S, joined_S)
 
 
 def evaluate(choice: PlanChoice, counts_S: Sequence[int]) -> Evaluation:
@@ -258,14 +258,14 @@ def evaluate_stages(
     """Step time and memory of stages that take and hold this, with hand-overs between each and the next of so many
     seconds; `across`: the pools that share the ranks, where there are several."""
     pipeline_s, busy_R = simulated(choice, stages, message_B, handover(choice)[1])
-    pass_R3, held_R2 = stages.by_rank(choice)
+    pass_R3, resident_R2 = stages.by_rank(choice)
     shares = [(share.choice, list(share.rows)) for share in across] or [(choice, list(range(len(busy_R))))]
     return Evaluation(
         choice,
         tuple(counts_S),
         pipeline_s,
-        exchange_s=max(shown_s(own, held_R2[rows], pass_R3[rows]) for own, rows in shares),
-        optimizer_s=max(own.sharing.most("optimizer_s", held_R2[rows]) for own, rows in shares),
+        exchange_s=max(shown_s(own, resident_R2[rows], pass_R3[rows]) for own, rows in shares),
+        optimizer_s=max(own.sharing.most("optimizer_s", resident_R2[rows]) for own, rows in shares),
         pass_R3=pass_R3,
         busy_R=busy_R,
         peak_R=choice.pipe.peak_R,
@@ -297,7 +297,7 @@ def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats
     table, job = choice.table, choice.table.job
     count_SK = _kinds_of_stages(job, counts_S)
     pass_S3 = count_SK @ table.pass_K3
-    bytes_S = count_SK @ np.array(choice.mode.held_bytes)
+    bytes_S = count_SK @ np.array(choice.mode.in_flight_bytes)
     again_SK = count_SK
     if choice.full_layers:
         first_SK = _first_layers(job, counts_S, choice.full_layers)
@@ -326,26 +326,26 @@ def _first_layers(job: TrainJob, counts_S: Sequence[int], most: int) -> Floats:
     return count_SK
 
 
-def _held(choice: PlanChoice, counts_S: Sequence[int]) -> Floats:
+def _resident(choice: PlanChoice, counts_S: Sequence[int]) -> Floats:
     """Elements of every stage [S, 2]."""
     table = choice.table
-    held_S2 = _kinds_of_stages(table.job, counts_S) @ table.held_K2
-    held_S2[0] += table.first.held_2
-    held_S2[-1] += table.last.held_2
-    if len(held_S2) == 1:
-        held_S2[0] -= table.tied_2
-    return np.asarray(held_S2)
+    resident_S2 = _kinds_of_stages(table.job, counts_S) @ table.resident_K2
+    resident_S2[0] += table.first.resident_2
+    resident_S2[-1] += table.last.resident_2
+    if len(resident_S2) == 1:
+        resident_S2[0] -= table.tied_2
+    return np.asarray(resident_S2)
 
 
 def with_exchange(
-    job: TrainJob, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, held_S2: Floats
+    job: TrainJob, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, resident_S2: Floats
 ) -> Floats:
     """Passes of stages with what is exchanged every micro-batch beside them: gathers with ZeRO-3, reductions with it
     and ZeRO-2."""
     if not each_micro_batch(zero_stage, num_micro_batches):
         return pass_S3
-    reduce_S = sharing.of("reduce_s", held_S2)
-    gather_S = sharing.of("gather_s", held_S2) if zero_stage == 3 else np.zeros_like(reduce_S)
+    reduce_S = sharing.of("reduce_s", resident_S2)
+    gather_S = sharing.of("gather_s", resident_S2) if zero_stage == 3 else np.zeros_like(reduce_S)
     return beside(pass_S3, gather_S, reduce_S, lost_share(job.rates, job.options.overlap, zero_stage))
 
 
@@ -396,10 +396,10 @@ def _joined(choice: PlanChoice, counts_S: Sequence[int], pass_S3: Floats) -> Flo
     return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))
 
 
-def shown_s(choice: PlanChoice, held_R2: Floats, pass_R3: Floats) -> float:
+def shown_s(choice: PlanChoice, resident_R2: Floats, pass_R3: Floats) -> float:
     """What shows of the exchange between data-parallel ranks once a step, beside the slowest rank's passes."""
     slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
-    gather_1, reduce_1 = (np.array([choice.sharing.most(name, held_R2)]) for name in ("gather_s", "reduce_s"))
+    gather_1, reduce_1 = (np.array([choice.sharing.most(name, resident_R2)]) for name in ("gather_s", "reduce_s"))
     shown_1 = shown(choice.table.job, choice.zero_stage, choice.num_micro_batches, gather_1, reduce_1, slowest_13)
     return float(shown_1[0])
 
@@ -419,9 +419,9 @@ def shown(
 
 def memory_of(choice: PlanChoice, stages: StageCosts) -> RankBytes:
     """Bytes of each rank at its fullest moment."""
-    held_R2 = stages.by_rank(choice)[1]
+    resident_R2 = stages.by_rank(choice)[1]
     names = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
-    weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, held_R2) for name in names)
+    weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, resident_R2) for name in names)
     filled = min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp)
     order = orders(choice.schedule, choice.pp, choice.vpp, filled)
     kept_R = peak_resident(order, stages.activations_S, stages.activations_S)

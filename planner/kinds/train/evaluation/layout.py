@@ -23,7 +23,7 @@ class LayoutProblem:
     """Time and bytes of layers and ranks that a layout has to spread."""
 
     time_RL: Floats  # seconds of a micro-batch in each layer on each rank
-    held_L: Floats  # bytes of a micro-batch in flight
+    in_flight_L: Floats  # bytes of a micro-batch in flight
     state_L: Floats  # bytes between steps
     more_time_R: Floats  # ends of the model on each rank
     room_R: Floats  # bytes of each rank for its layers
@@ -40,7 +40,7 @@ def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Coun
         return None
     problem = PartitionProblem(
         time_OL=load.time_RL[:1],
-        held_OL=load.held_L[None, :],
+        in_flight_OL=load.in_flight_L[None, :],
         fixed_L=load.state_L,
         depth_S=load.depth_R,
         more_time_S=load.more_time_R,
@@ -55,8 +55,8 @@ def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Coun
 
 def deal_layers(load: LayoutProblem, least_R: Sequence[int]) -> Counts | None:
     """Layers of each rank, all layers taken as their mean; None where they do not fit."""
-    layers = len(load.held_L)
-    each_R, activations, state = load.time_RL.mean(axis=1), float(load.held_L.mean()), float(load.state_L.mean())
+    layers = len(load.in_flight_L)
+    each_R, activations, state = load.time_RL.mean(axis=1), float(load.in_flight_L.mean()), float(load.state_L.mean())
     per_layer_R = state + load.depth_R * activations
     most_R = np.floor(np.maximum(load.room_R, 0.0) / np.maximum(per_layer_R, 1e-9) + ROUNDING).astype(np.int64)
     counts = list(least_R)

@@ -3,8 +3,10 @@
 Every layer splits the ranks of its stage anew, tp x cp x dp of them with one cp for all. What data-parallel ranks
 exchange for a layer runs beside the passes of that layer, where a plan with one strategy has those of the whole stage:
 pricing never favours a mix. The embedding runs with the first layer and the loss with the last, under their strategies;
-a tied matrix is held at both ends. Neighbouring layers of different tp hand activations over by an all-to-all, forwards
-and backwards, for every micro-batch. Shape suffixes: S stage, one a rank of the pipeline; L layer; X any row of layers.
+a tied matrix is resident at both ends. Neighbouring layers of different tp hand activations over by an all-to-all,
+forwards and backwards, for every micro-batch.
+
+Shape suffixes: S stage, one a rank of the pipeline; L layer; X any row of layers.
 """
 
 from collections.abc import Sequence
@@ -115,17 +117,17 @@ def strategy_costs(
     table, job, batches = space.table(tp), space.job, space.num_micro_batches
     pass_X3 = table.pass_K3[rows.kind_X]
     pass_X3[:, 1] += np.array(mode.extra_s)[rows.kind_X]
-    held_X2 = table.held_K2[rows.kind_X]
+    resident_X2 = table.resident_K2[rows.kind_X]
     for here_X, end in ((rows.first_X, table.first), (rows.last_X, table.last)):
         pass_X3 = pass_X3 + here_X[:, None] * np.array(end.pass_s)
-        held_X2 = held_X2 + here_X[:, None] * end.held_2
-    pass_X3 = with_exchange(job, sharing, zero_stage, batches, pass_X3, held_X2)
-    gather_X, reduce_X = sharing.of("gather_s", held_X2), sharing.of("reduce_s", held_X2)
+        resident_X2 = resident_X2 + here_X[:, None] * end.resident_2
+    pass_X3 = with_exchange(job, sharing, zero_stage, batches, pass_X3, resident_X2)
+    gather_X, reduce_X = sharing.of("gather_s", resident_X2), sharing.of("reduce_s", resident_X2)
     return StrategyCosts(
         pass_X3,
         shown(job, zero_stage, batches, gather_X, reduce_X, pass_X3),
-        sharing.of("optimizer_s", held_X2),
-        held_X2 @ sharing.rate_F2[3:].T,
+        sharing.of("optimizer_s", resident_X2),
+        resident_X2 @ sharing.rate_F2[3:].T,
     )
 
 
@@ -140,7 +142,7 @@ def evaluate_mix(space: LayerwiseSpace, counts_S: Sequence[int], strategies: Seq
     pass_L3 = pass_L3 + half_L[:, None] * np.array([1.0, 1.0, 0.0])
     choice = _first_choice(space, strategies[0])
     pass_S3 = sum_SL @ pass_L3
-    stages = StageCosts(pass_S3, np.zeros((len(counts_S), 2)), sum_SL @ layers.held_L, np.zeros(len(counts_S)))
+    stages = StageCosts(pass_S3, np.zeros((len(counts_S), 2)), sum_SL @ layers.in_flight_L, np.zeros(len(counts_S)))
     message_s, exposed = handover(choice)
     pipeline_s, busy_R = simulated(choice, stages, np.full(space.pp - 1, message_s), exposed)
     exchange_s = float((sum_SL @ layers.priced.shown_X).max())
@@ -170,7 +172,7 @@ class _Layers:
     """All layers of a plan, each under its strategy [L]."""
 
     priced: StrategyCosts
-    held_L: Floats  # bytes of a micro-batch
+    in_flight_L: Floats  # bytes of a micro-batch
     gathered_L: Floats
     again_L: Floats
 
@@ -178,7 +180,7 @@ class _Layers:
 def _all_layers(space: LayerwiseSpace, strategies: Sequence[Strategy]) -> _Layers:
     rows, count = LayerRows.of_model(space.job), len(strategies)
     costs = StrategyCosts(np.zeros((count, 3)), np.zeros(count), np.zeros(count), np.zeros((count, 3)))
-    held_L, gathered_L, again_L = np.zeros(count), np.zeros(count), np.zeros(count)
+    in_flight_L, gathered_L, again_L = np.zeros(count), np.zeros(count), np.zeros(count)
     for strategy in dict.fromkeys(strategies):
         here = np.array([other == strategy for other in strategies])
         table = space.table(strategy.tp)
@@ -187,10 +189,10 @@ def _all_layers(space: LayerwiseSpace, strategies: Sequence[Strategy]) -> _Layer
         part = strategy_costs(space, strategy.tp, strategy.zero_stage, sharing, rows.at(here), mode)
         for name in StrategyCosts.__slots__:
             getattr(costs, name)[here] = getattr(part, name)
-        held_L[here] = np.array(mode.held_bytes)[rows.kind_X[here]]
+        in_flight_L[here] = np.array(mode.in_flight_bytes)[rows.kind_X[here]]
         gathered_L[here] = table.gathered_bytes if strategy.zero_stage == 3 else 0.0
         again_L[here] = table.again_bytes if strategy.recompute.granularity == "full" else 0.0
-    return _Layers(costs, held_L, gathered_L, again_L)
+    return _Layers(costs, in_flight_L, gathered_L, again_L)
 
 
 def _first_choice(space: LayerwiseSpace, first: Strategy) -> PlanChoice:

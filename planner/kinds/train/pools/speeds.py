@@ -2,7 +2,7 @@
 
 Pipelines. Let W be the work of a micro-batch in the whole model on the first pool, and r_p the least ratio, over all
 parts of the model, of seconds on pool p to those on the first. The slowest rank takes at least T where n_p ranks of
-each pool p hold at most T / r_p of W each: W <= T sum n_p / r_p. And whole layers must all be held: l of them take a
+each pool p hold at most T / r_p of W each: W <= T sum n_p / r_p. And layers are resident whole: l of them take a
 rank of pool p at least l t_p + min(l, F) f_p seconds, the first F computed again whole, so that with the most that T
 has time for, l_p(T), sum n_p l_p(T) >= L.
 
@@ -100,8 +100,8 @@ class Speeds:
         """Least seconds of a micro-batch on the slowest rank [M], for numbers of ranks on each pool."""
         shared_M = self.floors[0].work_s / (ranks_MP / self.ratio_P).sum(axis=1)
         value_C = np.unique(self.layers_PL)
-        held_PC = np.array([np.searchsorted(row, value_C * (1.0 + 1e-12), side="right") for row in self.layers_PL])
-        enough_MC = ranks_MP @ held_PC >= self.layers_PL.shape[1]
+        layers_PC = np.array([np.searchsorted(row, value_C * (1.0 + 1e-12), side="right") for row in self.layers_PL])
+        enough_MC = ranks_MP @ layers_PC >= self.layers_PL.shape[1]
         return np.asarray(np.maximum(shared_M, value_C[enough_MC.argmax(axis=1)]))
 
 

@@ -181,8 +181,8 @@ class StrategyOptions:
         """Every item under every strategy; infinite seconds where a tp has fewer options."""
         space, rows = self.space, self.items[0]
         shape = (len(rows.kind_X), len(self.degrees), max(len(options) for options in self.strategies))
-        once, state, held = (np.zeros(shape) for _ in range(3))
-        costs = ItemCosts(np.full(shape, np.inf), once, state, held, np.zeros(shape[1:]), np.zeros(shape[1:]))
+        once, state, in_flight = (np.zeros(shape) for _ in range(3))
+        costs = ItemCosts(np.full(shape, np.inf), once, state, in_flight, np.zeros(shape[1:]), np.zeros(shape[1:]))
         for g, tp in enumerate(self.degrees):
             table = space.table(tp)
             sharings = {zero: space.sharing(tp, zero) for zero in zero_stages(space.job)}
@@ -191,7 +191,7 @@ class StrategyOptions:
                 costs.pass_NGO[:, g, o] = row.pass_X3.sum(axis=1)
                 costs.once_NGO[:, g, o] = row.shown_X + row.optimizer_X
                 costs.state_NGO[:, g, o] = row.state_X3.sum(axis=1)
-                costs.held_NGO[:, g, o] = np.array(mode.held_bytes)[rows.kind_X]
+                costs.in_flight_NGO[:, g, o] = np.array(mode.in_flight_bytes)[rows.kind_X]
                 costs.gathered_GO[g, o] = table.gathered_bytes if zero == 3 else 0.0
                 costs.again_GO[g, o] = table.again_bytes if mode.recompute.granularity == "full" else 0.0
                 costs.forward_share = max(
@@ -223,7 +223,7 @@ class ItemCosts:
     pass_NGO: Floats  # seconds of a micro-batch
     once_NGO: Floats  # seconds of a step
     state_NGO: Floats  # bytes between steps
-    held_NGO: Floats  # bytes of a micro-batch
+    in_flight_NGO: Floats  # bytes of a micro-batch
     gathered_GO: Floats  # bytes of a layer gathered
     again_GO: Floats  # bytes of a layer computed again whole
     forward_share: float = 0.0  # the largest of the forward pass in an item
@@ -307,7 +307,7 @@ class LayerCut:
         space, item_L = options.space, options.items[1][first : first + self.counts[stage]]
         costs, batches = options.costs, space.num_micro_batches
         depth = float(pipe_of("1f1b", space.pp, 1, batches).peak_R[stage])
-        size_NGO = costs.state_NGO + depth * costs.held_NGO
+        size_NGO = costs.state_NGO + depth * costs.in_flight_NGO
         size_LGO = size_NGO[item_L]
         if stage == len(self.counts) - 1:
             size_LGO[-1] += np.array([space.table(tp).ends_bytes for tp in options.degrees])[:, None]

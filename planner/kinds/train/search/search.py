@@ -247,14 +247,14 @@ def ways_that_may_fit(choice: PlanChoice, ways: Ways, room_U: Floats) -> tuple[B
     room_MU = room_U[None, :] - ways.again_M[:, None]
     fits_M: Bools = np.asarray((room_MU >= 0).all(axis=1))
     stages_U = np.array([len(stages) for stages in pipe.units])
-    state_K = table.held_K2 @ choice.sharing.state_2
+    state_K = table.resident_K2 @ choice.sharing.state_2
     used_MU = -room_MU
     for kind, number in enumerate(table.job.count_of_kind):
-        held_M = np.zeros(len(fits_M)) if moved else ways.held_MK[:, kind]
+        in_flight_M = np.zeros(len(fits_M)) if moved else ways.in_flight_MK[:, kind]
         kept = table.activations[kind]
         saved = 0.0 if moved else kept.total_bytes - kept.input_bytes
         more_MU = ways.whole_M[:, None] * (stages_U * pipe.depth_U)[None, :] * saved
-        each_MU = np.maximum(state_K[kind] + pipe.depth_U[None, :] * held_M[:, None], 1e-9)
+        each_MU = np.maximum(state_K[kind] + pipe.depth_U[None, :] * in_flight_M[:, None], 1e-9)
         most_MU = np.floor((room_MU + more_MU) / each_MU + ROUNDING)
         fits_M &= most_MU.clip(0, number).sum(axis=1) >= number
         used_MU = used_MU + each_MU * number / choice.pp - more_MU * number / table.job.arch.num_layers

@@ -40,7 +40,7 @@ class ModelEnd:
     """Seconds of the three passes, and elements, of what stands at one end of the model."""
 
     pass_s: tuple[float, float, float]
-    held_2: Floats
+    resident_2: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RecomputeMode:
 
     recompute: RecomputeConfig  # `full` with num_layers 0: every layer
     extra_s: tuple[float, ...]  # [K] of a layer computed again
-    held_bytes: tuple[float, ...]  # [K] of such a layer
+    in_flight_bytes: tuple[float, ...]  # [K] of such a layer
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class CostTable:
         return max(gathered_kv_bytes(layer, self.dense_shard) for layer in self.job.kinds)
 
     @cached_property
-    def held_K2(self) -> Floats:
+    def resident_K2(self) -> Floats:
         """Elements of a layer of each kind on one rank."""
         shape, hidden = self.shape, self.job.arch.hidden_size
         parameters = [layer_parameters(layer, hidden, shape.tp, shape.ep, shape.etp) for layer in self.job.kinds]
@@ -154,8 +154,8 @@ class CostTable:
     @cached_property
     def model_2(self) -> Floats:
         """Elements of the whole model on the ranks of one pipeline."""
-        layers_2 = np.array(self.job.count_of_kind) @ self.held_K2
-        return np.asarray(layers_2 + self.first.held_2 + self.last.held_2 - self.tied_2)
+        layers_2 = np.array(self.job.count_of_kind) @ self.resident_K2
+        return np.asarray(layers_2 + self.first.resident_2 + self.last.resident_2 - self.tied_2)
 
     @cached_property
     def ends_bytes(self) -> float:
@@ -165,7 +165,7 @@ class CostTable:
     @cached_property
     def gathered_bytes(self) -> float:
         """A layer whose weights ZeRO-3 has gathered, with those of the next, and its gradient."""
-        return float(self.held_K2.sum(axis=1).max()) * (GATHERED_BYTES + self.job.framework.gradient_bytes)
+        return float(self.resident_K2.sum(axis=1).max()) * (GATHERED_BYTES + self.job.framework.gradient_bytes)
 
     @cached_property
     def again_bytes(self) -> float:
@@ -195,10 +195,10 @@ class CostTable:
         allowed = self.job.options.search.recompute or ("none", "selective", "full")
         counts = np.array(self.job.count_of_kind)
         modes = [mode for mode in self._all_modes() if mode.recompute.granularity in allowed]
-        modes.sort(key=lambda mode: (float(counts @ mode.extra_s), float(counts @ mode.held_bytes)))
+        modes.sort(key=lambda mode: (float(counts @ mode.extra_s), float(counts @ mode.in_flight_bytes)))
         best: list[RecomputeMode] = []
         for mode in modes:
-            if not best or counts @ mode.held_bytes < counts @ best[-1].held_bytes * (1.0 - ROUNDING):
+            if not best or counts @ mode.in_flight_bytes < counts @ best[-1].in_flight_bytes * (1.0 - ROUNDING):
                 best.append(mode)
         return tuple(best)
 
@@ -228,7 +228,7 @@ class Ways:
     modes: tuple[
         tuple[RecomputeMode, int], ...
     ]  # with the layers of each stage that are computed again whole, beside the mode
-    held_MK: Floats  # bytes of a micro-batch in a layer of each kind
+    in_flight_MK: Floats  # bytes of a micro-batch in a layer of each kind
     whole_M: Floats
     again_M: Floats  # bytes of a layer at work again
 
@@ -248,7 +248,7 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     again = [table.again_bytes if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in ways]
     return Ways(
         tuple((mode, whole) for _, mode, whole in ways),
-        np.array([mode.held_bytes for _, mode, _ in ways]),
+        np.array([mode.in_flight_bytes for _, mode, _ in ways]),
         np.array([float(whole) for _, _, whole in ways]),
         np.array(again),
     )
@@ -268,13 +268,13 @@ class Sharing:
         """Bytes of an element between two steps."""
         return np.asarray(self.rate_F2[3:].sum(axis=0))
 
-    def of(self, name: str, held_2: Floats) -> Floats:
+    def of(self, name: str, resident_2: Floats) -> Floats:
         """The figure called `name` for so many elements [..., 2]."""
-        return np.asarray(held_2 @ self.rate_F2[SHARED.index(name)])
+        return np.asarray(resident_2 @ self.rate_F2[SHARED.index(name)])
 
-    def most(self, name: str, held_R2: Floats) -> float:
+    def most(self, name: str, resident_R2: Floats) -> float:
         """The largest such figure of several ranks."""
-        return float(self.of(name, held_R2).max())
+        return float(self.of(name, resident_R2).max())
 
 
 UNIT = 1e9  # elements; figures are linear in them

@@ -147,13 +147,13 @@ def _ranks(plan: Evaluation) -> Iterator[_Rank]:
     choice, counts_S = plan.choice, np.array(plan.counts_S, np.float64)
     job, pipe = choice.table.job, choice.pipe
     order = orders(choice.schedule, choice.pp, choice.vpp, min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp))
-    held_R = peak_resident(order, counts_S, counts_S)
+    resident_R = peak_resident(order, counts_S, counts_S)
     again = choice.table.again_bytes if choice.mode.recompute.granularity == "full" or choice.full_layers else 0.0
     fixed_R = plan.memory.total_R - plan.memory.activations_R - again
     edges = np.concatenate([[0], np.cumsum(plan.counts_S)])
     for rank, stages in enumerate(pipe.stages_of_rank):
         kinds = [kind for stage in stages for kind in job.kind_of_layer[edges[stage] : edges[stage + 1]]]
-        depth = float(held_R[rank]) / max(len(kinds), 1)
+        depth = float(resident_R[rank]) / max(len(kinds), 1)
         yield _Rank(tuple(kinds.count(kind) for kind in range(len(job.kinds))), depth, float(fixed_R[rank]))
 
 
@@ -177,7 +177,7 @@ def _rows(plan: Evaluation, rank: _Rank, tables: Sequence[CostTable]) -> Iterato
     _, reserve, whole = min(cases)
     for table in tables:
         row = _solved(table, rank, room - reserve, choice, whole)
-        assert row is not None  # less is held than at the longest
+        assert row is not None  # less is in flight than at the longest
         seconds, sets, used = row
         tokens = table.job.options.sequence_tokens
         yield SizeRow(0, tokens, sets, seconds, rank.fixed_bytes + reserve + used, capacity)

@@ -62,8 +62,8 @@ def finish(s: RunState, c: Common, r: int, now_s: float) -> None:
     """The last token of a request; what was kept for it is free."""
     c.common[KNOWN] = 0
     for i in range(len(s.instance)):
-        if c.held[r, i] > 0:
-            give_up(s, c, r, i, c.held[r, i])
+        if c.kept[r, i] > 0:
+            give_up(s, c, r, i, c.kept[r, i])
     complete(s, r, now_s)
 
 

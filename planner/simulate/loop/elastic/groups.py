@@ -41,7 +41,7 @@ from planner.simulate.loop.state import RunState
 @compiled
 def keep(s: RunState, c: Common, r: int, i: int, blocks: int) -> None:
     """Keeps blocks of an instance for a request."""
-    c.held[r, i] += blocks
+    c.kept[r, i] += blocks
     c.holders[r] |= 1 << i
     s.instance[i, FREE] -= blocks
     s.instance[i, PEAK_BLOCKS] = max(s.instance[i, PEAK_BLOCKS], s.instance[i, CAPACITY] - s.instance[i, FREE])
@@ -50,9 +50,9 @@ def keep(s: RunState, c: Common, r: int, i: int, blocks: int) -> None:
 @compiled
 def give_up(s: RunState, c: Common, r: int, i: int, blocks: int) -> None:
     """Gives blocks of an instance that were kept for a request up."""
-    c.held[r, i] -= blocks
+    c.kept[r, i] -= blocks
     s.instance[i, FREE] += blocks
-    if c.held[r, i] == 0:
+    if c.kept[r, i] == 0:
         c.holders[r] &= ~(1 << i)
 
 
@@ -170,7 +170,7 @@ def hand_over(s: RunState, c: Common, r: int, i: int) -> bool:
     before = left
     for back in range(len(c.led)):
         other = len(c.led) - 1 - back
-        moved = min(left, c.held[r, other] - 1)
+        moved = min(left, c.kept[r, other] - 1)
         if other != i and moved > 0:
             give_up(s, c, r, other, moved)
             keep(s, c, r, i, moved)

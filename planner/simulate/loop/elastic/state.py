@@ -12,6 +12,6 @@ class Common(NamedTuple):
     common_s: Floats
     waiting: Ints  # [R] by key, those from FRONT to BACK
     decoding: Ints  # [R] by number
-    held: Ints  # [R, I] blocks kept for a request
+    kept: Ints  # [R, I] blocks kept for a request
     holders: Ints  # [R] set of the instances that keep them
     led: Ints  # [I, LED_FIELDS]
