@@ -1,1 +1,1 @@
-"""Argument parsing and printing, nothing else."""
+"""The `planner` command line: typer verbs that parse arguments, call the library and print."""

@@ -1,4 +1,4 @@
-"""`planner completion`: completion scripts of the shells."""
+"""`planner completion`: shell completion scripts for bash, zsh and fish."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The `planner` command: verbs, and what becomes of errors."""
+"""The `planner` command: registers all verbs, and turns exceptions into error texts and exit codes."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Options that several verbs share, and their values as numbers."""
+"""Command-line options that several verbs share, and their texts parsed to numbers."""
 
 import os
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Data to stdout or to a file, everything else to stderr."""
+"""Writes results to stdout or to a file; messages and progress go to stderr."""
 
 import json
 import os

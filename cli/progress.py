@@ -1,4 +1,4 @@
-"""What a person at the terminal sees of work that takes long: one line on stderr, rewritten in place."""
+"""Progress of long work as one line on stderr, rewritten in place on a terminal."""
 
 import os
 import sys

@@ -1,1 +1,1 @@
-"""What a cluster is, and what it was measured to do."""
+"""Hardware descriptions: accelerators, nodes, links, clusters, prices, and measured kernel tables."""

@@ -1,4 +1,4 @@
-"""What one accelerator can do by its data sheet."""
+"""One accelerator by its data sheet: peak FLOP/s by number format, memory size and bandwidth, links."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What an entry of a hardware file may say, section by section, and the descriptor it stands for."""
+"""Sections and fields that an entry of a hardware file may have, and the descriptor object made of each."""
 
 import re
 from collections.abc import Mapping

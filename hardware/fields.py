@@ -1,4 +1,4 @@
-"""Reads entries of a hardware file through tables of fields; every error names file, line, key and fix."""
+"""Parses entries of a hardware file by tables of fields; every error names file, line, key and fix."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""Adding a hardware file to the user's catalog, after it has been read in full."""
+"""Adds a user's hardware file to the user catalog, after it has been read in full."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which file of the built-in catalog holds which name, found by a scan of its text, without reading it as YAML.
+"""Index of the built-in catalog: name to file, by a scan of the text without parsing the YAML.
 
 The catalog is written in one way, which a test holds it to: sections at the margin, names indented by two, and the
 aliases of an entry as one list on one line. So one lookup reads one file in full, however large the catalog grows.

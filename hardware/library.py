@@ -1,4 +1,4 @@
-"""The hardware that is known by name: the catalog of this package, and files of the same layout that users add.
+"""Looks hardware up by name: the built-in catalog, and files of the same layout that users add.
 
 Names are looked up in the user's own files and in as much of the catalog as the name needs: one family of
 accelerators with its nodes, not all of them.

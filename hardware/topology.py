@@ -1,4 +1,4 @@
-"""Where the ranks of a group sit: nested domains of devices, from the NVLink island outwards.
+"""Network topology of a rank group: nested domains, from the NVLink domain out to the scale-out fabric.
 
 Shapes: G groups, R ranks of a group, T levels of the topology.
 """

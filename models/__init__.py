@@ -1,1 +1,1 @@
-"""What a model is: layers as data, exact tensor counts and bytes."""
+"""Model architectures as data: layers, exact parameter counts, and bytes of weights and KV cache."""

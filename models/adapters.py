@@ -1,4 +1,4 @@
-"""LoRA adapters: which matrices of a model they change, their tensors, and their bytes.
+"""LoRA adapters: the matrices of a model they change, their tensors, and their bytes.
 
 An adapter of rank r adds to a matrix of n inputs and m outputs the product of two of its own, n x r and r x m (Hu et
 al., arXiv:2106.09685, section 4.1). Every expert has a pair of its own.

@@ -1,4 +1,4 @@
-"""From a Hugging Face config.json to an `Architecture`, without guessing."""
+"""Reads a Hugging Face config.json into an `Architecture`, without guessing."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""One entry of a model file: written out, or `like` another with changes; errors of a user's file name its line."""
+"""Parses one entry of a model file: written out, or `like` another with changes; errors name the line."""
 
 import re
 from collections.abc import Callable, Mapping

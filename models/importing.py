@@ -1,4 +1,4 @@
-"""Adding a model to the user's catalog: a file of entries as it is, or a config.json as the entry it becomes."""
+"""Adds a model to the user's catalog: a file of entries as it is, or a config.json turned into an entry."""
 
 from dataclasses import dataclass
 from pathlib import Path

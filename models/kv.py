@@ -1,4 +1,4 @@
-"""Bytes that one sequence keeps on one rank: KV cache, indexer keys, recurrent and convolution state.
+"""KV-cache bytes of one sequence on one rank, with sparse-attention indexer keys and recurrent state.
 
 All functions take scalars or arrays of context lengths and tensor-parallel sizes and broadcast them. Heads are divided
 over the `tp` ranks; a rank always holds at least one KV head, and latent caches are resident whole on every rank.

@@ -1,4 +1,4 @@
-"""An `Architecture` as plain data and back: the layout of the catalog, and what plans are digested over.
+"""`Architecture` to plain data and back: the catalog's format, and what plan digests are taken over.
 
 An entry names its distinct blocks once and lists them in order; `{times: 16, of: [a, a, b]}` repeats a run. Fields have
 the names of the data classes in `planner.models.architecture`, and defaults may be left out.

@@ -1,4 +1,4 @@
-"""Networks beside the decoder: exact element counts where their sizes fix every tensor."""
+"""Parameter counts of networks beside the decoder (diffusion transformers, flow heads) where sizes fix every tensor."""
 
 from planner.models.architecture import Module
 

@@ -1,4 +1,4 @@
-"""Every tensor of a model, exact element counts, and the bytes of its weights."""
+"""Every tensor of a model with its exact parameter count, and the bytes of its weights."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The same model in another storage format, as serving checkpoints do it."""
+"""The same architecture with its weights in another storage format (fp8, ...), as quantised checkpoints have them."""
 
 from dataclasses import replace
 

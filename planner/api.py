@@ -1,4 +1,4 @@
-"""`solve` for every kind, from a file, from data, or from a problem already resolved."""
+"""`solve` for every plan kind: a problem from a file, as data or already resolved goes in, a plan comes out."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Names for the arrays of numbers that annotations speak of; their shapes stand in the suffixes of variables."""
+"""Type aliases of numpy arrays for annotations; their shapes are said by suffixes of variable names."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Whether this installation can work: versions, solvers, extras, devices, profiles, and where files may be written."""
+"""Diagnoses this installation: versions, solvers, extras, GPUs, profiles, and writable folders."""
 
 import importlib.metadata
 import platform

@@ -1,4 +1,4 @@
-"""The exceptions that users see: what they can fix, and the two answers of a solve that are no plan."""
+"""Exceptions that users see: errors they can fix, and the two answers of a solve that are no plan."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

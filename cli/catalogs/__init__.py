@@ -1,1 +1,1 @@
-"""Verbs that show what is known: hardware, models, this installation."""
+"""Verbs that list catalogs: `planner hardware`, `planner models`, and `planner doctor` on this installation."""

@@ -1,1 +1,1 @@
-"""`planner experts` and what it reads and prints."""
+"""`planner experts`: expert placement and replication for MoE models; its input and its reports."""

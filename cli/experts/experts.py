@@ -1,4 +1,4 @@
-"""`planner experts`: where the copies of experts live, how many slots they need, what each policy would have done."""
+"""`planner experts`: expert placement with redundant experts (EPLB), how many slots pay, and policies replayed."""
 
 from dataclasses import asdict
 from typing import Annotated

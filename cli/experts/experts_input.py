@@ -1,4 +1,4 @@
-"""What `planner experts` is given: instances or recorded loads, options, and the cost model of steps."""
+"""Input of `planner experts`: problem instances or recorded expert loads, options, and the step cost model."""
 
 from pathlib import Path
 from typing import Any

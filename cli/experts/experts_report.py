@@ -1,4 +1,4 @@
-"""What `planner experts` prints: summaries, tables, documents and launchers' files."""
+"""Output of `planner experts`: summaries, tables, JSON documents and the engines' placement files."""
 
 from pathlib import Path
 from typing import Any

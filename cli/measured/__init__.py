@@ -1,1 +1,1 @@
-"""Verbs around measurements: profiles, calibration, traces."""
+"""Verbs around measurements: kernel profiles, calibration of the cost model, request traces."""

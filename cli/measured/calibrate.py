@@ -1,4 +1,4 @@
-"""`planner calibrate`: the parameters of the step-time model refitted on executed checks, and compared with runs."""
+"""`planner calibrate`: refits the cost model to measured steps or benchmark reports, and prints its errors on them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`planner calibrate --propose`: the runs that would settle a serving decision, and what their results settle."""
+"""`planner calibrate --propose`: benchmark runs that would settle a serving decision, and what their results say."""
 
 import json
 from pathlib import Path

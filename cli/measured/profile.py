@@ -1,4 +1,4 @@
-"""`planner profile`: measure the kernels of models on the device at hand."""
+"""`planner profile`: benchmarks the kernels of models on this machine's GPU and stores them as tables."""
 
 import datetime
 from pathlib import Path

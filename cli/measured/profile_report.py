@@ -1,4 +1,4 @@
-"""What `planner profile` and `planner profiles compare` print."""
+"""Text output of `planner profile` and `planner profiles compare`."""
 
 from collections import Counter
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""`planner profiles`: kernel tables that costs are looked up in."""
+"""`planner profiles`: import, list and compare measured kernel tables, which costs are looked up in."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`planner trace`: what request traces hold, and traces made of them."""
+"""`planner trace`: statistics of request traces (rates, lengths, shared prefixes), conversion, workloads from them."""
 
 import json
 from typing import TYPE_CHECKING, Annotated

@@ -1,1 +1,1 @@
-"""Verbs that make, read, judge and launch plans."""
+"""Verbs on plans: init, solve, show, explain, check, diff, emit, execute, schema."""

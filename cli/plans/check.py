@@ -1,4 +1,4 @@
-"""`planner check`: is this plan what it says it is?"""
+"""`planner check`: validates a plan, statically, by simulation, by running its shards, or on a real engine."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict

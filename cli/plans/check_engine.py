@@ -1,4 +1,4 @@
-"""Level `engine` of `planner check`: the words of the command line as settings of the check."""
+"""`planner check --level engine`: command-line options turned into settings of the engine check."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Level `execute` of `planner check`, and what it shares with `planner execute`."""
+"""`planner check --level execute`: runs the shards of a plan; parts shared with `planner execute`."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""`planner diff`: what changes from one plan to another."""
+"""`planner diff`: compares two plans and prints what changes."""
 
 from typing import Annotated
 

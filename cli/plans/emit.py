@@ -1,4 +1,4 @@
-"""`planner emit`: a plan to the files that launch it."""
+"""`planner emit`: writes a plan as launch scripts and configuration files of an engine or framework."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`planner execute`: run a role of a plan whole, over the nodes that it needs, under torchrun."""
+"""`planner execute`: runs a whole role of a plan with random weights on its nodes, under torchrun."""
 
 from typing import Annotated
 

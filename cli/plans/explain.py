@@ -1,4 +1,4 @@
-"""`planner explain`: why a plan is what it is."""
+"""`planner explain`: binding limits, shadow prices and alternatives of a plan, printed."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`planner init`: a commented problem to start from."""
+"""`planner init`: writes a commented problem file to start from."""
 
 import os
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""`planner schema`: JSON Schema of the documents that people write and read."""
+"""`planner schema`: prints the JSON Schema of problems, plans and other documents."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""`planner show`: a plan on one screen."""
+"""`planner show`: prints a summary of a plan on one screen."""
 
 from typing import Annotated
 

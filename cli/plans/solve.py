@@ -1,4 +1,4 @@
-"""`planner solve`: a problem file to a plan."""
+"""`planner solve`: reads a problem file, solves it and writes the plan."""
 
 import json
 import time

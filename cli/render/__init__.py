@@ -1,1 +1,1 @@
-"""Plans, findings and lists as text that reads the same without colour."""
+"""Text rendering of plans, diffs, simulations, sweeps and explanations for the terminal."""

@@ -1,4 +1,4 @@
-"""A difference between plans as text and as a JSON document."""
+"""Renders the difference between two plans, as text and as JSON."""
 
 from collections.abc import Iterable
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""An execution as text: the steps, where their time goes, and the verdict."""
+"""Renders an executed plan: measured against predicted step times, operator by operator, and the verdict."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""An explanation as text and as a JSON document."""
+"""Renders an explanation of a plan, as text and as JSON."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The placement of a plan as a map: a row a node, a letter a GPU; rows alike are drawn once."""
+"""Draws the placement of a plan as a map: one row a node, one letter a GPU; equal rows are drawn once."""
 
 from collections.abc import Iterator, Mapping
 from string import ascii_lowercase, ascii_uppercase

@@ -1,4 +1,4 @@
-"""Plans, findings and lists as text that reads the same without colour."""
+"""Renders plans, check findings and lists as text that reads the same without colour."""
 
 import io
 import os

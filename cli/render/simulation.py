@@ -1,4 +1,4 @@
-"""A simulated run as text."""
+"""Renders the summary of a simulated serving run as text."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Sweeps and gates as text for the terminal."""
+"""Renders results of sweeps and of regression gates as text."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""`planner rl` and its sub-commands."""
+"""`planner rl` and its sub-commands: resource planning for RL post-training."""

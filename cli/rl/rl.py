@@ -1,4 +1,4 @@
-"""`planner rl`: problems of RL resource planning in the form of the benchmark, solved and judged."""
+"""`planner rl solve` and `evaluate`: RL resource-planning problems in the benchmark's file format."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

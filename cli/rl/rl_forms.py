@@ -1,4 +1,4 @@
-"""The forms of problem that `planner rl solve` and `evaluate` take, plain and agentic: how each is read and shown."""
+"""The file forms that `planner rl solve` and `evaluate` take, single-turn and agentic: how each is read and printed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

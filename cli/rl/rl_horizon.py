@@ -1,4 +1,4 @@
-"""`planner rl horizon`: plans over training time, as lengths drift."""
+"""`planner rl horizon`: plans over training time, re-split as response lengths grow."""
 
 from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any

@@ -1,4 +1,4 @@
-"""`planner rl predict`: asynchronous steps from one measured colocated step."""
+"""`planner rl predict`: step time of asynchronous (off-policy) RL from one measured colocated step."""
 
 from typing import Annotated
 

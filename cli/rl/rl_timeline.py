@@ -1,4 +1,4 @@
-"""`planner rl timeline`: who works when in an iteration of an RL plan."""
+"""`planner rl timeline`: draws which devices generate and which train during an iteration of an RL plan."""
 
 from typing import Annotated
 

@@ -1,1 +1,1 @@
-"""Verbs that ask what would be: estimates, simulations, sweeps, faults."""
+"""What-if verbs: `planner estimate`, `simulate`, `sweep` and `faults`."""

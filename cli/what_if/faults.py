@@ -1,4 +1,4 @@
-"""`planner faults`: what a training plan gets out of machines that fail, and what becomes of it after a loss."""
+"""`planner faults`: effective training time (goodput) of a plan on failing machines, and replanning after a loss."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""What `planner faults elastic` prints: jobs with their GPUs, and logical workers on each of them."""
+"""Output of `planner faults elastic`: the GPUs that each elastic job gets, and its logical workers on each of them."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

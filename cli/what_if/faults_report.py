@@ -1,4 +1,4 @@
-"""What `planner faults` prints."""
+"""Text output of `planner faults`."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace

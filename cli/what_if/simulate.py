@@ -1,4 +1,4 @@
-"""`planner simulate`: a serving plan simulated on requests, step by step."""
+"""`planner simulate`: a discrete-event simulation of a serving plan on a request stream."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`planner sweep`: many variations of one problem, what they change, and a gate on it."""
+"""`planner sweep`: solves many variations of one problem, and compares them with a baseline for CI gates."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 

@@ -1,1 +1,1 @@
-"""Measured kernel tables: import, storage as mapped columns, choice by version, interpolation on ragged grids."""
+"""Measured kernel tables: import, memory-mapped storage, choice by engine version, interpolation on ragged grids."""

@@ -1,4 +1,4 @@
-"""From the bytes of one parquet file in NVIDIA's layout to a table in the project's own format."""
+"""Converts one parquet kernel table in NVIDIA's aiconfigurator layout to the project's own format."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Profiles that come with this package: a store in a folder of its own beside these modules, one an accelerator."""
+"""Kernel profiles shipped with this package: one store an accelerator, in folders beside these modules."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Publishes folders in one step, so that a reader meets all of one or none of it."""
+"""Atomic publishing of folders: a reader sees all files of one or none."""
 
 import contextlib
 import errno

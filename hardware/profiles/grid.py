@@ -1,4 +1,4 @@
-"""A measured table laid on a full grid, and multilinear interpolation in the logarithm of its axes.
+"""Multilinear interpolation of a measured table in the logarithm of its axes, on a full grid made of ragged rows.
 
 Shapes: N query points, C corners a point (at most 2^d for d axes), G cells of the flattened grid.
 """

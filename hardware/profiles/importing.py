@@ -1,4 +1,4 @@
-"""`planner profiles import`: converts all tables of a directory or wheel into a store of mapped columns."""
+"""`planner profiles import`: converts all tables of a directory or wheel into a memory-mapped store."""
 
 import json
 import os

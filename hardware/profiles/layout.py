@@ -1,4 +1,4 @@
-"""The column layout of NVIDIA's kernel tables: which columns are axes, which are keys, and in what units they come.
+"""The columns of NVIDIA's kernel tables: which are axes, which are keys, and in what units times come.
 
 Source: the parquet files of `aiconfigurator-core` 0.12.0, `systems/data/<system>/<family>/<framework>/<version>/`.
 """

@@ -1,4 +1,4 @@
-"""Order and distance of engine versions such as `1.3.0rc20`, `0.5.6.post2`, `0.24.0`, `2.23`."""
+"""Orders engine versions such as `1.3.0rc20`, `0.5.6.post2`, `2.23`, and measures how far two are apart."""
 
 import re
 

@@ -1,1 +1,1 @@
-"""Measures kernels on the device at hand and writes them as a store of kernel tables."""
+"""Benchmarks kernels (GEMM, attention, MoE, collectives) on this machine and writes them as kernel tables."""

@@ -1,4 +1,4 @@
-"""Where to measure next: the cell of a family whose interpolation is worst.
+"""Adaptive sampling: chooses the next shape to measure where interpolation between measured ones is worst.
 
 A family's points form a box of candidate sizes. The box is cut into cells whose corners are all measured; inside a cell
 log(latency / reference) is interpolated linearly in the logarithm of each axis, as cost models read tables. Cutting a

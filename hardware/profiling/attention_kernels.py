@@ -1,4 +1,4 @@
-"""How PyTorch runs attention: fused kernels where there are any, the fastest of them."""
+"""Attention kernels in PyTorch: the fastest fused one (SDPA backends such as FlashAttention), else unfused."""
 
 import math
 from functools import cache, partial

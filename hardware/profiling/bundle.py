@@ -1,4 +1,4 @@
-"""Carries a profile between machines as a few flat files, and files it where the package looks for it."""
+"""Packs a profile into a few flat files to carry between machines, and unpacks it into the user's store."""
 
 import hashlib
 import io

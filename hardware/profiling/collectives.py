@@ -1,4 +1,4 @@
-"""Collectives among the devices of this machine, one process a device: NCCL on GPUs, gloo on a processor.
+"""Benchmarks collectives (all-reduce, all-gather, all-to-all ...) among this machine's devices, NCCL or gloo.
 
 The message is as docs/profiles.md defines it: of an all-gather the gathered whole, of a reduce-scatter the whole before
 scattering, of an all-to-all what one device holds, of a point-to-point transfer what is sent.

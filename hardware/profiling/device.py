@@ -1,4 +1,4 @@
-"""The device that is measured: what it is, what it can do, and the state it is in."""
+"""The device under measurement: name, memory, capabilities, clocks and load at the moment."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""How PyTorch runs the routed experts of one rank: grouped products, one by one where there are none."""
+"""MoE expert kernels in PyTorch: grouped GEMM over the routed experts of one rank, else one GEMM an expert."""
 
 from typing import TYPE_CHECKING, Any
 

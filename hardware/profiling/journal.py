@@ -1,4 +1,4 @@
-"""What was measured so far, one line of JSON a point, so that a profile that was cut short goes on where it stopped."""
+"""Append-only JSON-lines journal of measured points, from which an interrupted profile resumes."""
 
 import json
 from dataclasses import asdict, dataclass, field

@@ -1,4 +1,4 @@
-"""One set of random inputs with the function that runs a kernel over them."""
+"""A kernel to time: one set of random inputs with the function that runs it on them."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How PyTorch runs each shape: inputs with random data, and a function that runs the kernel once.
+"""Builds each profiled kernel in PyTorch: random inputs of a shape, and a function that runs it once.
 
 Several sets of inputs can be prepared for one shape, so that a run does not find its inputs in the cache.
 """

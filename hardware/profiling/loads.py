@@ -1,4 +1,4 @@
-"""How many tokens the experts of one rank get."""
+"""Token counts of the experts of one rank for MoE benchmarks: balanced or power-law distributed."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Measures families of shapes on one device inside a time budget, and leaves a profile in a folder."""
+"""Measures families of kernel shapes on one device inside a time budget, and writes a profile folder."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The elementwise kernels of a layer as PyTorch has them, without fusion by a compiler, and their gradients."""
+"""Elementwise (memory-bound) kernels of a layer in PyTorch, unfused, with gradients: norms, activations, casts."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The kernels that are profiled, each with its sizes, its work and its place in a table.
+"""Shapes of all profiled kernels: sizes, FLOPs and bytes of each, and the table it is written to.
 
 `row` gives the columns of the table in the layout of `planner.hardware.profiles.layout`; `flop` and `size_bytes` are
 what any implementation must compute and move, and serve as yardstick of the interpolation and of utilisation.

@@ -1,4 +1,4 @@
-"""How long a kernel takes: device events or CUDA-graph replay on a GPU, the clock of one thread on a processor.
+"""Times a kernel: CUDA events or CUDA-graph replay on a GPU, the thread clock on a CPU.
 
 Inputs are rotated among several sets that together exceed the cache, so that a kernel finds none of them there; kernels
 under 100 µs are replayed from a graph, since the host cannot launch them as fast as they run.

@@ -1,4 +1,4 @@
-"""Holds a profile against new measurements: at its own points again, and between them."""
+"""Validates a profile against fresh measurements, at its own points and between them (interpolation error)."""
 
 import random
 import time

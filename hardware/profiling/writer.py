@@ -1,4 +1,4 @@
-"""Writes what was measured as tables of engine `planner`, in the store's own format, with a card beside them.
+"""Writes measured kernels as tables of engine `planner` in the store's format, with a metadata card.
 
 A grid is the product of the sizes that any of its families was measured at. Inside a family's own range the cells that
 were not measured are interpolated as the choice of points judged them to be within its tolerance; their kernel source

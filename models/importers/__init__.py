@@ -1,1 +1,1 @@
-"""Readers of the parts of a Hugging Face config.json; `planner.models.config_json` puts them together."""
+"""Readers of Hugging Face config.json by model family; `planner.models.config_json` puts them together."""

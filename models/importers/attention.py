@@ -1,4 +1,4 @@
-"""Readers of softmax and linear attention parts."""
+"""Reads attention settings of a config.json: GQA, latent attention (MLA), linear attention (Mamba-2, delta rules)."""
 
 from planner.models.architecture import GroupedQueryAttention, Indexer, LatentAttention, LinearAttention
 from planner.models.importers.fields import ConfigFields

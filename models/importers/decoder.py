@@ -1,4 +1,4 @@
-"""What a family's reader returns: the decoder's layers and the model-level facts that differ from the usual."""
+"""What a reader of one model family returns: decoder layers, and model-level facts that differ from the default."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

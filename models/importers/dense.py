@@ -1,4 +1,4 @@
-"""Families with one kind of dense layer, and DeciLM, whose layers vary in width."""
+"""Readers of dense model families (Llama, Qwen and others), and of DeciLM, whose layers vary in width."""
 
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, Layer, UnsupportedMixer
 from planner.models.importers import attention, ffn

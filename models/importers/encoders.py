@@ -1,4 +1,4 @@
-"""Readers of vision towers, with exact element counts where the config fixes every tensor."""
+"""Readers of vision encoders (ViT towers), with exact parameter counts where the config fixes every tensor."""
 
 from planner.models.architecture import Encoder
 from planner.models.importers.fields import ConfigFields

@@ -1,4 +1,4 @@
-"""Families with grouped-query attention and mixture-of-experts layers."""
+"""Readers of mixture-of-experts (MoE) families with grouped-query attention."""
 
 from dataclasses import replace
 

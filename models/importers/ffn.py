@@ -1,4 +1,4 @@
-"""Readers of feed-forward parts."""
+"""Reads feed-forward (MLP) and MoE settings of a config.json."""
 
 from planner.models.architecture import DenseFfn, MoeFfn
 from planner.models.importers.fields import ConfigFields

@@ -1,4 +1,4 @@
-"""Checked access to the fields of one config.json."""
+"""Typed access to the fields of one config.json; a missing or odd field is an error with its name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

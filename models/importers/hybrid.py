@@ -1,4 +1,4 @@
-"""Families that mix recurrent layers with attention: Qwen3-Next, Qwen3.5, Nemotron-H."""
+"""Readers of hybrid families, recurrent layers (Mamba, DeltaNet) with attention: Qwen3-Next, Qwen3.5, Nemotron-H."""
 
 from planner.models.architecture import DenseFfn, Layer, LinearAttention, MoeFfn
 from planner.models.importers import attention, ffn

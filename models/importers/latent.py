@@ -1,4 +1,4 @@
-"""Families with multi-head latent attention: DeepSeek, Kimi, GLM-5; and DeepSeek-V4, which imports unpriced."""
+"""Readers of multi-head latent attention (MLA) families: DeepSeek, Kimi, GLM-5; DeepSeek-V4 imports unpriced."""
 
 from planner.models.architecture import Indexer, LatentAttention, Layer, MoeFfn, UnsupportedMixer
 from planner.models.importers import attention, ffn

@@ -1,4 +1,4 @@
-"""Which storage format each class of tensors has, from `quantization_config`.
+"""Reads `quantization_config`: the storage format (fp8, int4, nvfp4 ...) of each class of tensors.
 
 Formats are stated for the whole checkpoint and taken back by lists of modules, so each class of tensors is represented
 by the module names it has in the families we read, in every layer; a class takes the format of most of its layers.

@@ -1,4 +1,4 @@
-"""StepFun's own families: Step-1 (Step-Audio) and Step-3. Both call key and value heads attention groups."""
+"""Readers of StepFun's families, Step-1 (Step-Audio) and Step-3, which call key and value heads attention groups."""
 
 from dataclasses import replace
 

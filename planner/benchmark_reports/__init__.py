@@ -1,1 +1,1 @@
-"""Reports of load generators as one record: a module a format, and a registry that tells them apart by content."""
+"""Parsers of load generators' reports (vllm bench, genai-perf, guidellm, llm-d ...) into one record type."""

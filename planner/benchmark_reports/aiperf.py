@@ -1,4 +1,4 @@
-"""Profile exports of aiperf (`profile_export_aiperf.json`) and of its forerunner genai-perf (`*_genai_perf.json`).
+"""Parses aiperf (`profile_export_aiperf.json`) and genai-perf (`*_genai_perf.json`) reports.
 
 Field names as of aiperf 0.13 (common/models/export_models.py, config/phases.py) and genai-perf 0.0.16
 (export_data/json_exporter.py, config/input/config_command.py). Every metric states its unit; `inter_token_latency` is

@@ -1,4 +1,4 @@
-"""Fields of a report by name, each with its place in it: what is missing or of another kind is one error."""
+"""Typed access to fields of a report by dotted path; a missing or mistyped field is one error with its place."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Benchmark reports of guidellm: one run a strategy.
+"""Parses guidellm benchmark reports: one run for each of its strategies (rates, concurrencies).
 
 Field names as of guidellm 0.8, report version 2 (benchmark/schemas/metrics.py, scheduler/strategies.py). Times in ms
 end in `_ms`, `request_latency` is in seconds. Its `inter_token_latency_ms` is the time per output token after the first

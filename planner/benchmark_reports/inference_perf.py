@@ -1,4 +1,4 @@
-"""Lifecycle reports of inference-perf: of a stage (`stage_N_lifecycle_metrics.json`) or of a run (`summary_...`).
+"""Parses inference-perf lifecycle reports: `stage_N_lifecycle_metrics.json` of a stage, `summary_...` of a run.
 
 Field names as of its reportgen/base.py in August 2026; `prompt_len` became `prompt_tokens`. All times are in seconds.
 Only the report of a stage tells its load: `concurrency` for closed loops, else `requested_rate`.

@@ -1,4 +1,4 @@
-"""The benchmark report of llm-d, versions 0.1 and 0.2 (and 0.2.x), as YAML or JSON.
+"""Parses llm-d benchmark reports, versions 0.1 and 0.2 (and 0.2.x), YAML or JSON.
 
 Field names as of llm-d-benchmark's schema_v0_1.py and schema_v0_2.py in August 2026. Every statistic states its unit.
 `time_per_output_token` is what the harness beneath calls so: of guidellm it spreads the first token too, so there the

@@ -1,4 +1,4 @@
-"""What llm-d's benchmark report tells of the servers: model, engine, accelerator and degrees of parallelism.
+"""Reads the serving stack off llm-d reports: model, engine, accelerator, tensor and data parallelism.
 
 Facts are by the columns of the table of measured deployments. Where instances of a role differ, or the report holds
 defaults in place of what ran (`count: 0`), their degrees are left out.

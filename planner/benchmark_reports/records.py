@@ -1,4 +1,4 @@
-"""What one run of a load generator measured, whatever wrote it down."""
+"""One measured benchmark run, whichever load generator wrote it: load, lengths, TTFT, TPOT, throughput."""
 
 import math
 from collections.abc import Mapping, Sequence

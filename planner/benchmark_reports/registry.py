@@ -1,4 +1,4 @@
-"""All readers, and the file that says by its content which of them it is for."""
+"""Registry of report parsers: detects a report's format by its content."""
 
 import json
 import sys

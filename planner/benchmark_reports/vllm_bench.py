@@ -1,4 +1,4 @@
-"""Results of `vllm bench serve` (`--save-result`), and of SGLang's `bench_serving`, which has the same names.
+"""Parses results of `vllm bench serve` (`--save-result`) and of SGLang's `bench_serving`, which has the same names.
 
 Field names as of vLLM 0.33 (vllm/benchmarks/serve.py). Times are in ms, `request_rate` is a number or `inf`; TPOT is
 per request, ITL over all gaps. `backend` is the client's protocol: only some of its values name an engine. Facts given

@@ -1,1 +1,1 @@
-"""Parameters of the cost model refitted on what was measured, and readers of what others measured."""
+"""Calibration: parameters of the cost model refitted to measured steps and to others' benchmark reports."""

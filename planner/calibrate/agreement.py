@@ -1,4 +1,4 @@
-"""How far predictions by a calibration are from rows of measured deployments."""
+"""Prediction errors of a calibration on rows of measured deployments."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The parameters of serving costs from measured deployments: what kernels reach, and what engines add.
+"""Fits the parameters of serving costs to measured deployments: kernel efficiencies, and overheads of each engine.
 
 Two fits, each of few named numbers (planner/costs/rates/calibration.py):
 1. `fit_costs`: efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent

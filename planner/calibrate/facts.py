@@ -1,4 +1,4 @@
-"""Facts of a deployment that a benchmark report leaves out, as the user gives them: `tp=8`, `system=h200_sxm`.
+"""Parses facts of a deployment that a benchmark report leaves out, given by the user: `tp=8`, `system=h200_sxm`.
 
 Names are the columns of the table of measured deployments (`planner.estimate.measured`).
 """

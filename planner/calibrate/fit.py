@@ -1,4 +1,4 @@
-"""Robust, regularised least squares of the efficiencies on executed steps.
+"""Robust, regularised least squares: kernel efficiencies fitted to executed steps.
 
 Minimise over x (logarithms of the parameters)
     sum_r rho(w_r log(predicted_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / PRIOR)^2

@@ -1,4 +1,4 @@
-"""The calibration file that a fit becomes: its values, what they replaced, what they rest on, and how sure they are."""
+"""The calibration file that a fit writes: new values, those they replace, the data behind them, their uncertainty."""
 
 import math
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""The efficiencies of the cost model as a vector: logarithms, their bounds, and which prices hang on which of them."""
+"""Calibrated efficiencies as a vector for the fit: logarithms, bounds, and the kernel times that depend on each."""
 
 import math
 from collections.abc import Sequence

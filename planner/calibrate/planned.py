@@ -1,4 +1,4 @@
-"""A measured run of a plan's own deployment: everything but load and lengths is read off the plan."""
+"""A benchmark run of a plan's own deployment: all but load and lengths is read off the plan."""
 
 from collections.abc import Mapping
 

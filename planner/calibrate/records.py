@@ -1,4 +1,4 @@
-"""Executed steps as operators to price again: what `planner check --level execute` wrote, and the plan beside it."""
+"""Reads executed steps for a fit: operators and times that `planner check --level execute` wrote, and their plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""A calibration refitted on a user's own measured deployments, from any benchmark report or table."""
+"""Refits the calibration to a user's own measured deployments, from any benchmark report or table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Measured deployments as rows: a case to estimate and what was measured, from a table or any benchmark report."""
+"""Measured serving deployments as rows for a fit: a case to estimate, with its measured TTFT, TPOT and throughput."""
 
 import io
 import json

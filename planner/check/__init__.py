@@ -1,4 +1,4 @@
-"""The static check of a plan: every claim that can be judged from the plan and the catalogs, without any solver."""
+"""Static check of a plan: every claim that plan and catalogs alone can refute, without any solver."""
 
 from pathlib import Path
 

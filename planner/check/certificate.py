@@ -1,4 +1,4 @@
-"""Whether a certificate holds: its arithmetic, and its bound derived again without any solver."""
+"""Checks a plan's certificate: its arithmetic, and its optimality bound derived again without any solver."""
 
 import math
 from collections.abc import Iterator

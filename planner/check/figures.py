@@ -1,4 +1,4 @@
-"""The arithmetic of a plan: shares, memory, intervals, and figures that are stated twice."""
+"""Checks the arithmetic of a plan: shares, memory, intervals, and figures that are stated twice."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Whether a plan is about what it says: its problem, the names in it, and the digests of everything it rests on."""
+"""Checks that a plan is about its problem: catalog names, and digests of all that it was computed from."""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Whether a placement is one that its pools can hold: ranks, range, nodes in service, sharing, TP groups."""
+"""Checks a placement: ranks on existing devices of nodes in service, who shares, tensor-parallel groups in nodes."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Whether the predictions of a plan keep the limits of its problem."""
+"""Checks that the predictions of a plan keep the limits (SLOs, memory, budget) of its problem."""
 
 from collections.abc import Iterator, Mapping
 

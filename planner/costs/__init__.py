@@ -1,1 +1,1 @@
-"""What a step costs: model x hardware x decision to seconds and bytes, over arrays of decisions at once."""
+"""Analytical cost model: architecture x hardware x parallelism to seconds and bytes of a step, vectorised."""

@@ -1,4 +1,4 @@
-"""Two profiles of one accelerator side by side: how near each table is to the roofline, and to the other's."""
+"""Compares two kernel profiles of one accelerator, table by table, with each other and with the roofline."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

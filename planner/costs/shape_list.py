@@ -1,4 +1,4 @@
-"""The shapes to profile: the kernels of models under degrees of parallelism, equal ones once.
+"""Shapes to profile: all kernels of some models under some degrees of parallelism, without duplicates.
 
 The operators of a step are derived for two amounts of work; sizes that differ between them depend on the work and are
 swept, the others are fixed. A size that a degree does not divide is left out, as engines would not run it.

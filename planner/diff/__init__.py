@@ -1,4 +1,4 @@
-"""What differs between two plans of any kind."""
+"""Differences between two plans of any kind."""
 
 from planner.diff.plans import FigureChange, PlanDiff, diff_plans
 from planner.diff.tree import FieldChange

@@ -1,4 +1,4 @@
-"""Two plans compared: what they decide, what they predict, what they were asked, and what they rest on.
+"""Compares two plans: decisions, predictions, problem inputs, and the data they rest on.
 
 The decision is walked as plain data by the schema of its kind, so that a new kind needs nothing here.
 """

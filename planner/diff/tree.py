@@ -1,4 +1,4 @@
-"""The differences between two documents of plain data, entries of lists matched by what names them."""
+"""Structural diff of two plain-data documents; list entries are matched by what names them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

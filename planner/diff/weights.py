@@ -1,4 +1,4 @@
-"""Which devices need no new weights when one plan follows another."""
+"""Devices that keep their weights when one plan replaces another, and those that must load new ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Text at the edge of the program: YAML and JSON with positions, files written whole, quantities with units."""
+"""Reading and writing of files: YAML and JSON with line numbers, atomic writes, quantities with units."""

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and the canonical text that digests are taken of."""
+"""Atomic file writes, and canonical JSON text for digests."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""YAML and JSON text as plain data with positions, read safely: no code runs, and every error names file and line."""
+"""Safe YAML and JSON parsing to plain data with positions: no code runs, errors name file and line."""
 
 import hashlib
 import json

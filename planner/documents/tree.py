@@ -1,4 +1,4 @@
-"""Trees of plain data: built from a stream of parser events, with the line of every entry, and walked."""
+"""Trees of plain data with the line of every entry, built from parser events, and walks over them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Quantities with units at the edge of the program: text such as `200ms` or `400Gb/s` to SI numbers and back.
+"""Parses and prints quantities with units: `200ms` or `400Gb/s` to SI numbers and back.
 
 Decimal prefixes are powers of ten (`80GB` is 80e9 bytes), binary ones powers of two (`80GiB`); `b` is bits, `B` bytes.
 """

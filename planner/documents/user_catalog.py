@@ -1,4 +1,4 @@
-"""The folder where a user keeps hardware and model entries of their own, which join the catalogs of the package."""
+"""The folder of a user's own hardware and model entries, which join the built-in catalogs."""
 
 import os
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Plans as files that start them: one module a target, each registering itself by defining `TARGETS`."""
+"""Emits plans as launch scripts and configuration files: one module a target, registered by its `TARGETS`."""

@@ -1,4 +1,4 @@
-"""What stands at the head of every emitted file, and documents in YAML."""
+"""The header of every emitted file (plan, digest, software), and emitted YAML documents."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Expert layouts as the files that engines start from: SGLang, TensorRT-LLM, vLLM and vLLM-Ascend, one target each.
+"""Emits expert placements as the files that SGLang, TensorRT-LLM, vLLM and vLLM-Ascend load (EPLB formats).
 
 The files themselves are written by `planner.experts.forms`; here a plan becomes the rows that they are made of.
 """

@@ -1,4 +1,4 @@
-"""The nodes that a plan uses, as launch scripts see them: a number, an address, and the GPUs of each."""
+"""Nodes of a plan as launch scripts number them: node rank, address, and GPUs of each."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a launcher cannot express, as tables of conditions and errors."""
+"""Refuses plans that a launcher cannot express: tables of conditions with their errors."""
 
 from planner.errors import PlannerError
 

@@ -1,4 +1,4 @@
-"""The registry of emission targets: every module of `planner.emit` that defines `TARGETS`.
+"""Registry of emission targets: every module of `planner.emit` that defines `TARGETS`.
 
 Adding a target adds a module and edits nothing here.
 """

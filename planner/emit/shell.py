@@ -1,4 +1,4 @@
-"""Bash text in which nothing that a user named can break out of its place.
+"""Bash quoting and escaping, so that no name or value of a user can break out of its place.
 
 A `Word` is text that bash reads as exactly one word; only `word`, `argument` and `reference` make one, so a name that
 skipped its quoting does not type-check.

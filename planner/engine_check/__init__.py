@@ -1,1 +1,1 @@
-"""The check of a plan on a running engine: started or reached, driven with the plan's workload, measured and judged."""
+"""Checks a plan on a running engine: starts vLLM or SGLang or connects to it, sends load, compares with predictions."""

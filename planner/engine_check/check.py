@@ -1,4 +1,4 @@
-"""One engine check from start to verdict."""
+"""One engine check from start to verdict: launch, drive load, measure, compare, stop."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""What a load generator must send so that an engine meets the workload that the plan was made for."""
+"""Load that a generator must send to match the plan's workload: rate or concurrency, lengths, number of requests."""
 
 from dataclasses import dataclass
 

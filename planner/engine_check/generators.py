@@ -1,4 +1,4 @@
-"""The load generators that can drive an engine: their command lines, and where their reports lie.
+"""Load generators that can drive an engine (guidellm, aiperf): command lines, and where reports lie.
 
 Options as of guidellm 0.8 (`guidellm run --help`) and aiperf 0.13 (`aiperf profile --help`).
 """

@@ -1,4 +1,4 @@
-"""What a measured run says of a plan: findings on the load, the limits and the predictions."""
+"""Compares a measured run with its plan: findings on the load sent, the SLO limits and the predictions."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Programs that are started, watched and taken down with everything that they started."""
+"""Starts, watches and stops child processes, with everything that they started in turn."""
 
 import os
 import signal

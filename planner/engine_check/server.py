@@ -1,4 +1,4 @@
-"""The engine under test: started from the scripts that the plan is emitted as, or already there under a URL."""
+"""The serving engine under test: started from the plan's emitted scripts, or reached at a URL."""
 
 import http.client
 import time

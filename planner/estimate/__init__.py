@@ -1,4 +1,4 @@
-"""Predictions for given decisions, without a search: JSON lines of requests, or a table of measured deployments."""
+"""Predictions for given deployments, without a search: JSON lines of requests, or a table of measured runs."""
 
 from collections.abc import Iterable, Iterator
 

@@ -1,4 +1,4 @@
-"""Cases to JSON lines, a bounded number at a time."""
+"""Estimates cases block by block, so that memory stays bounded, and writes each prediction as a line of JSON."""
 
 import json
 from collections.abc import Iterable, Iterator

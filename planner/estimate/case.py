@@ -1,4 +1,4 @@
-"""One deployment to estimate, as plain numbers."""
+"""One serving deployment to estimate, as plain numbers: model, GPUs, parallelism, lengths, load."""
 
 from dataclasses import dataclass
 

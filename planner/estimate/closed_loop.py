@@ -1,4 +1,4 @@
-"""The closed loop of a benchmark, simulated request by request: what comes before steady state and what queues count.
+"""A closed-loop benchmark (fixed concurrency) simulated request by request: ramp-up, steady state and queues.
 
 C clients start together and each sends its next request when it has its answer, until N were sent. Every step runs the
 decodes of a rank and, where prompts wait, as many of their tokens as an engine puts into one step:

@@ -1,4 +1,4 @@
-"""Training plans as elastic jobs: data-parallel ranks as logical workers on whatever GPUs there are.
+"""Training plans as elastic jobs (EasyScale): data-parallel ranks as logical workers on whatever GPUs there are.
 
 Source: EasyScale (SC 2023): a job keeps the logical workers that it was designed for, each with its micro-batches, and
 GPUs run several of them one after the other, so that results do not depend on the GPUs. A worker takes as many GPUs as

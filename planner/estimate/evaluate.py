@@ -1,4 +1,4 @@
-"""Cases to predictions: grouped by what shares a cost model, priced as arrays, simulated or settled together.
+"""Estimates cases: groups those that share a cost model, prices steps as arrays, then simulates or solves the mean.
 
 Four steps are priced for every case: decoding at its full batch and at half of it, one prompt, and a step full of
 prompts. Decoding is linear in the batch between the first two, prefill in tokens through the others. Every loop is

@@ -1,4 +1,4 @@
-"""What each estimated deployment is besides its step times [N], and how step times make a benchmark of it."""
+"""Serving deployments and their loads as arrays [N] beside their step times, and the benchmark inputs made of both."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

@@ -1,4 +1,4 @@
-"""The mean field of a loop at given decisions: the load that settles if every request is the mean one, arrays [N].
+"""Mean-field estimate of a serving benchmark: the steady load if every request is the mean one, arrays [N].
 
 What a benchmark does besides, its opening burst and the queues of unequal requests, `estimate.closed_loop` simulates.
 Requests come from C clients that each wait for their answer (closed loop), or at a rate (open loop). With X requests

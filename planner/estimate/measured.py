@@ -1,4 +1,4 @@
-"""Rows of a table of measured deployments as cases.
+"""Reads tables of measured serving deployments: one row to one case.
 
 Columns (one row a benchmark point): id, source, aic_model or model, weights, system, backend, backend_version, mode
 (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes prefill_

@@ -1,4 +1,4 @@
-"""Settings of public benchmark runs that tables of their results do not state, read off the recipes that ran them.
+"""Engine settings of public benchmark runs that result tables omit, read off the recipes that ran them.
 
 InferenceX (formerly InferenceMAX) publishes what it runs: `benchmarks/single_node/*.sh`, `benchmarks/*_docker.sh` and
 `.github/configs/nvidia-master.yaml` of github.com/SemiAnalysisAI/InferenceX, as of October 2025 to April 2026. Taken

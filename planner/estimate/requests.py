@@ -1,4 +1,4 @@
-"""JSON lines of requests as cases: the fields of a problem, and a decision.
+"""Reads JSON lines of estimate requests: the fields of a problem, and a decision, to one case.
 
 {"id": "a", "models": {...}, "cluster": {...}, "workloads": [...], "engine": {...},
  "decision": {"mode": "colocated", "replicas": 2, "parallelism": {"tp": 4}, "max_batch": 256, "chunk_tokens": 8192}}

@@ -1,4 +1,4 @@
-"""Rows of measured training runs to lines of predictions."""
+"""Predicts rows of measured training runs: step time with interval, tokens per second and GPU, memory."""
 
 import csv
 import json

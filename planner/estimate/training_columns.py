@@ -1,4 +1,4 @@
-"""What single columns of a table of training runs say: model, machine, training code, sharding, precision, switches."""
+"""Parses single columns of training-run tables: model, machine, framework, sharding, precision, switches."""
 
 import re
 from collections.abc import Mapping

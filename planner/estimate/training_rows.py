@@ -1,4 +1,4 @@
-"""Rows of a table of measured training runs as configurations.
+"""Reads tables of measured training runs: one row to one training configuration.
 
 Columns (one row a run): id, model, arch (dense, moe, moe-mla, hybrid-...); hidden, layers, heads, kv_heads, head_dim,
 ffn, gated, vocab; experts, topk, moe_ffn, shared_experts, dense_layers; seq, gpu, num_gpus, gpus_per_node,

@@ -1,1 +1,1 @@
-"""The executor: a plan's shards built with random weights and run."""
+"""Executor: builds the shards of a plan in PyTorch with random weights, runs and times them."""

@@ -1,4 +1,4 @@
-"""Runs the shards of a plan on the devices at hand and says how well the plan predicted them.
+"""Runs the shards of a plan on this machine's devices, and compares measured steps with their predictions.
 
 With as many devices as a replica of a role has, the role runs whole; with fewer, one rank of each distinct job runs
 alone, in turn and at full size, without the collectives that need the others.

@@ -12,7 +12,7 @@ from planner.errors import PlannerError, did_you_mean
 T = TypeVar("T")
 
 
-@dataclass_transform()
+@dataclass_transform(field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
     """A frozen dataclass; to type checkers one that models, which are frozen in their own way, may extend."""
     return dataclass(frozen=True)(cls)
@@ -65,13 +65,13 @@ class Engine:
 class Memory:
     """Bytes on the fullest device of a role; `capacity_bytes` is what the plan may use of it."""
 
-    capacity_bytes: Amount
     weights_bytes: Amount = 0.0
     kv_cache_bytes: Amount = 0.0
     activations_bytes: Amount = 0.0
     gradients_bytes: Amount = 0.0
     optimizer_bytes: Amount = 0.0
     workspace_bytes: Amount = 0.0
+    capacity_bytes: Amount = field(kw_only=True)
 
 
 @record
@@ -80,10 +80,10 @@ class Role:
 
     name: str
     function: str  # colocated, prefill, decode, train, actor, critic, rollout, experts, ...
-    pool: str
-    replicas: Count
     model: str | None = None  # key of the problem's models
     engine: Engine | None = None
+    pool: str = field(kw_only=True)
+    replicas: Count = field(kw_only=True)
     parallelism: Parallelism = Parallelism()
     limits: Mapping[str, float | int | str] = field(default_factory=dict)
     memory: Memory | None = None
@@ -122,8 +122,8 @@ class Route:
 
     workload: str
     to: str
-    share: Amount
     source: str | None = None  # the role before it; None = from the front door
+    share: Amount = field(kw_only=True)
 
 
 @record
@@ -150,9 +150,9 @@ class Prediction:
     """One predicted figure; `interval` holds the 80 % interval where the costs give one."""
 
     metric: str  # ttft_s, tpot_s, requests_per_s, output_tokens_per_s_per_gpu, step_time_s, ...
-    value: float
     of: str = ""  # workload or role; empty = the whole plan
     statistic: str = "mean"
+    value: float = field(kw_only=True)
     interval: tuple[float, float] | None = None
     approximate: bool = False
 

@@ -106,7 +106,7 @@ class Case:
         if layers:
             again = {"recompute": dict(self.recompute)} if self.recompute else {}
             extra["stage_runs"] = [{"stages": 1, "num_layers": count, **again} for count in layers]
-        role = Role("job", "train", "pool", 1, parallelism=shape)
+        role = Role("job", "train", pool="pool", replicas=1, parallelism=shape)
         blocks = (Block("job", "pool", 0, tuple(placed)),)
         return PlanDocument(
             kind="train", name=self.name, software=Software("test"), digests=Digests(""), inputs={}, roles=(role,),

@@ -1,1 +1,1 @@
-"""The kernels of one step of one shard: forward, backward, recomputation, optimizer, with sizes as arrays."""
+"""Operators (kernels) of one step on one shard: forward, backward, recomputation, optimizer, with sizes as arrays."""

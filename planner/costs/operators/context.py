@@ -1,4 +1,4 @@
-"""Context parallelism: what its ranks exchange, and the attention of one of them.
+"""Context parallelism: the all-gather of keys and values among its ranks, and the attention of one rank.
 
 The tokens of a sequence are cut into 2 cp chunks, and a rank takes the one and the other that lie equally far from the
 two ends, so that causal work is even (arXiv:2407.21783, section 3.3.2: keys and values are gathered, then each rank

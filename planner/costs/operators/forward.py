@@ -1,4 +1,4 @@
-"""The forward pass of one step as operators: architecture x shards x work.
+"""Lists the operators of a forward pass: architecture x shards x work in, kernels with their sizes out.
 
 Sharding follows the engines: attention and dense FFN split by `tp` inside each attention-data-parallel rank, routed
 experts by moe_tp x ep over all tp x dp ranks of a stage, embedding and logits by `tp`. Activations are bf16 in memory;

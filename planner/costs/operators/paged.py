@@ -1,4 +1,4 @@
-"""What a step pays for a KV cache in blocks where its attention kernel does not read blocks in place."""
+"""Extra cost of a paged KV cache where the attention kernel cannot read blocks in place: gathering them first."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What the backward pass computes again: whole layers, or modules of every layer.
+"""Activation recomputation (checkpointing): operators that the backward pass runs again, whole layers or modules.
 
 Modules have Megatron-LM's names (arXiv:2205.05198, section 5, and its option `recompute-modules`): `core_attention` is
 the softmax attention alone, `mlp` the dense feed-forward part, `moe` the experts with router and communication,

@@ -1,4 +1,4 @@
-"""Arrays of decisions and of work: one entry a point [N], so that one call prices a whole search space."""
+"""Inputs of the cost model as arrays over points [N]: shards (parallelism) and work (tokens, contexts) of a step."""
 
 from dataclasses import dataclass, fields, replace
 

@@ -1,4 +1,4 @@
-"""Operators as they are where the device works in another format than bf16, such as fp32 on a processor."""
+"""Rewrites operators for devices that compute in another number format than bf16, such as fp32 on a CPU."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,1 +1,1 @@
-"""From kernels to seconds: roofline, measured tables, collectives, calibration, and what each rests on."""
+"""Operators to seconds: roofline, measured kernel tables, collectives, calibration, and the evidence of each."""

@@ -1,4 +1,4 @@
-"""The named parameters of the cost model: hardware efficiencies of the roofline, and what engines add to kernels.
+"""Named parameters of the cost model: roofline efficiencies of the hardware, and overheads that engines add.
 
 Each value stands in a calibration file with what it rests on. `none` is the ideal machine: every efficiency 1, no
 overhead of any engine.

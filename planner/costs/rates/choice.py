@@ -1,4 +1,4 @@
-"""Which measured table answers for a kind of kernel: engine, version and key, with every compromise in words."""
+"""Chooses the measured table for a kernel by engine, version and key, and says every compromise in words."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

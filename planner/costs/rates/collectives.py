@@ -1,4 +1,4 @@
-"""Collectives priced by the place of their group in the topology.
+"""Time of collectives (all-reduce, all-gather, all-to-all, ...) by the place of their group in the network topology.
 
 A group is spread over the levels of the topology from the inside out: g_1 ranks share an innermost domain, g_2 of
 those bundles share the next, and so on, g = g_1 g_2 ... . Each level runs its part at its own bandwidth (alpha-beta

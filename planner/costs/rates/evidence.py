@@ -1,4 +1,4 @@
-"""What a cost rests on."""
+"""The basis of a kernel time: measured here, in an imported table, extrapolated at its edge, or by the roofline."""
 
 from dataclasses import dataclass
 from enum import IntEnum

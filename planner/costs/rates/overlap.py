@@ -1,4 +1,4 @@
-"""Exchanges hidden behind the work next to them, computed for each shape.
+"""Overlap of communication with computation: the part of an exchange that the product next to it hides, by shape.
 
 Three ways, each a line of two stages (computing and moving) that pieces pass one after the other:
 

@@ -1,4 +1,4 @@
-"""The door to kernel times: an operator goes in, seconds come out, from measured tables or the roofline.
+"""Entry point for kernel times: an operator goes in, seconds come out, from measured tables or the roofline.
 
 `make_pricer` chooses for one model on one pool: kernel tables where the user has them, the roofline otherwise.
 """

@@ -1,4 +1,4 @@
-"""Kernel times from measured tables, and the roofline where no table speaks.
+"""Kernel times interpolated in measured tables, with the roofline where no table covers the kernel.
 
 A table is read as its ratio to the roofline: log(latency / roofline) is interpolated linearly in the logarithm of each
 axis, and the result is the roofline of the query times that ratio, to the power of how far such tables are trusted

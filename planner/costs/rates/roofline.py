@@ -1,4 +1,4 @@
-"""The roofline: the larger of computing and moving time at the data sheet's rates, scaled by named efficiencies."""
+"""Roofline model: the larger of compute time and memory time at data-sheet rates, scaled by named efficiencies."""
 
 from dataclasses import dataclass
 

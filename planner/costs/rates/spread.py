@@ -1,4 +1,4 @@
-"""80 % intervals around estimates: logarithms of the bounds over the estimate, linear in a few features.
+"""80 % prediction intervals: log of the bounds over the estimate, linear in a few features of the deployment.
 
 The features say how far an estimate is from steady state: 1, q and q^2, with q the logarithm of the predicted time to
 first token over that of an idle deployment. Where requests queue, small errors of rates become large ones of times.

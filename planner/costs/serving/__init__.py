@@ -1,1 +1,1 @@
-"""What surrounds the kernels of serving: memory, CUDA graphs, speculation, attention and feed-forward apart."""
+"""Serving costs around the kernels: memory, CUDA graphs, speculative decoding, attention-FFN disaggregation."""

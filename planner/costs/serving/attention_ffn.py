@@ -1,4 +1,4 @@
-"""Decoding with attention and feed-forward layers on devices of their own: what a token asks of each side, and seconds.
+"""Attention-FFN disaggregation (AFD): cost of a decoded token on attention devices and on feed-forward devices.
 
 Source: Wang et al., "Step-3 is Large yet Affordable: Model-system Co-design for Cost-effective Decoding",
 arXiv:2507.19427, sections 3 (costs of a token) and 7 (the pipeline of micro-batches). N points.

@@ -1,4 +1,4 @@
-"""CUDA graphs: the batches that engines capture, and to which they pad a decode step."""
+"""CUDA graphs: batch sizes that each engine captures, and to which it pads a decode step."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Speculative decoding: what drafts cost, and how many tokens a step then yields.
+"""Speculative decoding: the cost of drafts, and the expected tokens that a verifying step yields.
 
 Leviathan et al., "Fast Inference from Transformers via Speculative Decoding", arXiv:2211.17192: k drafts of a sequence
 are verified in one step of the model, each right with chance a where those before it are. The step reads weights and

@@ -1,4 +1,4 @@
-"""Seconds and bytes of training steps. What other parts of the planner build on:
+"""Cost model of training steps: seconds and bytes. What other parts of the planner build on:
 
 - `config.TrainingConfig` (frozen, hashable): `arch, machine, sequence_tokens, global_batch, micro_batch, tp, pp, vpp,
   cp, ep, etp, dp, zero_stage, zero_ranks, schedule, recompute, precision, task, overlap, offload, framework,

@@ -1,4 +1,4 @@
-"""Bytes of one micro-batch that a layer keeps from its forward pass to its backward pass.
+"""Activation memory of a layer: bytes of one micro-batch kept from its forward to its backward pass.
 
 As Korthikanti et al. count them (arXiv:2205.05198, section 4.1): inputs of products, of norms and of the activation,
 queries, keys, values and outputs of the softmax attention, dropout masks; products in 8 bits keep their inputs in 8.

@@ -1,4 +1,4 @@
-"""The kernels of a token mixer: projections, softmax attention fused or not, latent attention, recurrent scans."""
+"""Training kernels of the token mixer: projections, softmax attention fused or not, latent attention, scans."""
 
 from collections.abc import Iterator
 

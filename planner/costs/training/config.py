@@ -1,4 +1,4 @@
-"""A training configuration: the job, the machine, and every decision that its time and memory hang on."""
+"""A training configuration: job, machine and every decision (tp, pp, dp, cp, ep, ZeRO, ...) that costs depend on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

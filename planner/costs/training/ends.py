@@ -1,4 +1,4 @@
-"""The ends of the model: embedding in front, logits and loss behind, and the heads that predict further tokens."""
+"""Training kernels of the model's ends: embedding, output logits with loss, and multi-token prediction (MTP) heads."""
 
 from collections.abc import Iterator
 

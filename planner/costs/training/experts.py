@@ -1,4 +1,4 @@
-"""The kernels of a mixture-of-experts part: router, exchange of tokens, grouped products, shared experts."""
+"""Training kernels of a mixture-of-experts layer: router, all-to-all of tokens, grouped GEMM, shared experts."""
 
 from collections.abc import Iterator
 

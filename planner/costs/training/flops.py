@@ -1,4 +1,4 @@
-"""Operations that training a token takes by the model's own arithmetic: what model FLOP utilisation is counted in."""
+"""FLOPs of training a token by the model's own arithmetic: the numerator of model FLOP utilisation (MFU)."""
 
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, Layer
 from planner.models.parameters import parameter_counts

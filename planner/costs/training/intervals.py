@@ -1,4 +1,4 @@
-"""How far measured steps lie from predicted ones: 80 % intervals by class of run."""
+"""80 % prediction intervals of training step times, by class of run."""
 
 from math import exp
 

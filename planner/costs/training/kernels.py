@@ -1,4 +1,4 @@
-"""Kernels as rows of numbers, and their seconds under the rates of a machine.
+"""Kernels as rows of resource times, and their seconds under the calibrated rates of a machine.
 
 A row holds what a kernel would take at the data sheet's rates, by resource; a rate is the share that is reached:
 

@@ -1,4 +1,4 @@
-"""Seconds of layers and of the ends of the model on one rank, kept by what they hang on."""
+"""Seconds of each layer, embedding and loss on one rank, forward and backward; cached by what they depend on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

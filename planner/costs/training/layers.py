@@ -1,4 +1,4 @@
-"""The kernels of one layer on one rank: forward pass, gradient of its input, gradient of its weights.
+"""Training kernels of one layer on one rank: forward, input gradient and weight gradient.
 
 A product Y = X W has two gradients, dX = dY W^T and dW = X^T dY, each as many operations as Y (Qi et al.,
 arXiv:2401.10241, section 2, on why they are kept apart). Tensor parallelism gathers and scatters activations around

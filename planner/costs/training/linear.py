@@ -1,4 +1,4 @@
-"""One linear layer: its three products, the quantisation around them, and adapters."""
+"""Training kernels of one linear layer: its three GEMMs, quantisation around them, and LoRA adapters."""
 
 from collections.abc import Iterator
 

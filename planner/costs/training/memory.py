@@ -1,4 +1,4 @@
-"""Bytes of every pipeline rank: parameters, gradients and optimizer state, activations in flight, and buffers."""
+"""Training memory of each pipeline rank: weights, gradients, optimizer state, activations in flight, buffers."""
 
 from dataclasses import dataclass
 

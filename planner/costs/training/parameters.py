@@ -1,4 +1,4 @@
-"""Trained and frozen parameters of one rank, and the bytes of their weights, gradients and optimizer state."""
+"""Trained and frozen parameters of one rank, and the bytes of weights, gradients and optimizer state by ZeRO stage."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The named rates of training: shares of data-sheet rates that kernels reach, and what starts and exchanges take.
+"""Calibrated rates of training: shares of data-sheet rates that kernels reach, launch and exchange overheads.
 
 A rate is looked up by kind and generation, then by kind, then by what the kind is a part of: `flop.gemm.bf16.hopper`,
 `flop.gemm.bf16`, `flop.gemm.hopper`, `flop.gemm`. Values stand in

@@ -1,4 +1,4 @@
-"""Layers whose shape was measured: a factor on what the formulas say, which fades within half a doubling of any size.
+"""Correction of layer times by measured runs: a Gaussian process over shapes, which fades with distance.
 
 Formulas err by shape: kernels are chosen by size, and hosts differ from code to code. Where runs with the same shard
 were measured, a Gaussian process on the logarithm of measured over predicted steps carries their mean over (Kennedy and

@@ -1,4 +1,4 @@
-"""Kernels from their sizes: products, attention, passes over memory, and exchanges between ranks.
+"""Kernel times from sizes: GEMM, attention, memory-bound passes, and collectives between ranks.
 
 Every function gives a `Kernel` in seconds at the data sheet's rates of one machine.
 """

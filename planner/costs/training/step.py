@@ -1,4 +1,4 @@
-"""Seconds of one optimizer step: stages of the pipeline, the data-parallel exchange, and the optimizer.
+"""Seconds of one optimizer step: pipeline stages and bubble, data-parallel communication, and the optimizer.
 
 The pipeline is closed formulas of its schedule over the slowest rank and the sum of all ranks (arXiv:2104.04473,
 section 2.2; arXiv:2401.10241, table 2; the DualPipe README), exact where ranks are equal. Shapes: N configurations,

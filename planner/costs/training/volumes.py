@@ -1,4 +1,4 @@
-"""What data-parallel ranks and pipeline stages exchange in a step, in seconds at the data sheet's rates."""
+"""Communication volumes of a training step, as seconds at data-sheet rates: data-parallel and between stages."""
 
 from dataclasses import dataclass
 

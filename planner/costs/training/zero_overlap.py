@@ -1,4 +1,4 @@
-"""What gathers of weights and reductions of gradients take beside the passes of a rank (ZeRO, arXiv:1910.02054).
+"""ZeRO overlap: time of weight gathers and gradient reductions that computing does not hide (arXiv:1910.02054).
 
 Exchanged every micro-batch (ZeRO-3, and ZeRO-2 with several micro-batches), gathers run beside the forward pass, and
 gathers and reductions beside the backward pass: the shorter of both is hidden, but for the share of it that is lost as

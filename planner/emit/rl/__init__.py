@@ -1,1 +1,1 @@
-"""Launch files of RL frameworks."""
+"""Emits RL plans for RL frameworks: verl, slime, OpenRLHF, NeMo-RL, AReaL."""

@@ -1,4 +1,4 @@
-"""RL plans for AReaL 1.0: a YAML to put over one of its examples, with `backend` strings of its allocation grammar."""
+"""Emits RL plans for AReaL 1.0: YAML over one of its examples, with `backend` strings of its allocation grammar."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""An RL plan as launchers see it: who generates and who trains, in whole nodes, with the job's batch and lengths."""
+"""An RL plan as launchers see it: rollout and training nodes, batch sizes and sequence lengths."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

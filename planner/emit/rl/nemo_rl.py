@@ -1,4 +1,4 @@
-"""RL plans for NeMo-RL 0.6: a YAML on top of `examples/configs/grpo_math_1B.yaml`, Megatron backend."""
+"""Emits RL plans for NeMo-RL 0.6: YAML on top of `examples/configs/grpo_math_1B.yaml`, Megatron backend."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""RL plans for OpenRLHF 0.11: dotted flags of `openrlhf.cli.train_ppo_ray`, which trains with DeepSpeed."""
+"""Emits RL plans for OpenRLHF 0.11: dotted flags of `openrlhf.cli.train_ppo_ray`, which trains with DeepSpeed."""
 
 from collections.abc import Iterator
 

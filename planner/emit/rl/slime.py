@@ -1,4 +1,4 @@
-"""RL plans for slime: flags of its `train.py` and `train_async.py`, Megatron-LM and SGLang."""
+"""Emits RL plans for slime: flags of its `train.py` and `train_async.py`, Megatron-LM and SGLang."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""RL plans for verl 0.9: overrides of its Hydra configurations with the Megatron engine.
+"""Emits RL plans for verl 0.9: overrides of its Hydra configurations with the Megatron engine.
 
 Colocated plans start `verl.trainer.main_ppo`; disaggregated ones that run one iteration ahead the one-step-off recipe;
 all others the fully asynchronous one, whose staleness threshold is the plan's staleness (0: streaming, or synchronous

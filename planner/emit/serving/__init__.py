@@ -1,1 +1,1 @@
-"""Launch scripts of serving engines."""
+"""Emits serving plans as launch scripts of vLLM and SGLang."""

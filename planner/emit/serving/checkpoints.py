@@ -1,4 +1,4 @@
-"""What an engine must be told to load a model as planned: the published name, and quantisation where needed."""
+"""Checkpoint flags of a serving engine: the published model name, and quantisation where needed."""
 
 from typing import TYPE_CHECKING
 

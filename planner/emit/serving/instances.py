@@ -1,4 +1,4 @@
-"""A serving decision as running instances: which ranks stand on which GPUs of which node, in an engine's rank order."""
+"""A serving plan as running instances: GPUs and nodes of every rank, in the engine's rank order."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

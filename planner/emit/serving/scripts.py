@@ -1,4 +1,4 @@
-"""What launch scripts of all serving engines share: one script a node, one for the routers, ports that never meet."""
+"""Shared parts of serving launch scripts: one script a node, router commands, ports that never collide."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

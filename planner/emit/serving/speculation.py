@@ -1,4 +1,4 @@
-"""Speculative decoding: what an instance drafts with, and which drafts serving engines take.
+"""Speculative-decoding flags of serving engines: the draft model or heads, and which drafts each engine takes.
 
 vLLM 0.33 (vllm/config/speculative.py): one object with the method, the tokens a step, and for methods with weights of
 their own the model, which is split as the target is or not at all; drafts have no pipeline. SGLang 0.5.23

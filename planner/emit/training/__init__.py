@@ -1,1 +1,1 @@
-"""Launch files of training frameworks."""
+"""Emits training plans for Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan, torchrun and Slurm."""

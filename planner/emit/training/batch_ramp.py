@@ -1,4 +1,4 @@
-"""A global batch that grows during the run, as launchers take it: equal increments, each for equally many samples."""
+"""Batch-size ramp-up as launchers take it: equal increments, each for equally many samples."""
 
 from itertools import pairwise
 from math import ceil

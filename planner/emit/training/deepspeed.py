@@ -1,4 +1,4 @@
-"""Training with DeepSpeed: its JSON configuration, and the script that starts the user's program with it.
+"""Emits training plans for DeepSpeed: its JSON configuration, and a script that starts the user's program with it.
 
 DeepSpeed 0.19 (deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py). DeepSpeed gets its pipeline and its
 experts from the program's own classes, so plans with them are refused.

@@ -1,4 +1,4 @@
-"""A training plan as launchers see it: its model, its ranks node by node, and the order in which they count."""
+"""A training plan as launchers see it: its model, ranks node by node, and the rank order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

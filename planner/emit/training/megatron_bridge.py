@@ -1,4 +1,4 @@
-"""Training with Megatron-Bridge: overrides of the sections of its `ConfigContainer`, and a program that applies them.
+"""Emits training plans for Megatron-Bridge: `ConfigContainer` overrides, and a program that applies them.
 
 Megatron-Bridge 0.3 (megatron/bridge/training/config.py). The model comes from its Hugging Face name; the overrides
 carry what the plan decided.

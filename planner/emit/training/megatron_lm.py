@@ -1,4 +1,4 @@
-"""Training with Megatron-LM: `pretrain_gpt.py` under `torchrun`, with the flags of megatron/training/arguments.py.
+"""Emits training plans for Megatron-LM: `pretrain_gpt.py` under `torchrun`, flags of megatron/training/arguments.py.
 
 Flags are named after the fields of the configuration classes but for those below (Megatron-LM, August 2026).
 """

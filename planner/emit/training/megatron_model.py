@@ -1,4 +1,4 @@
-"""A model in the words of Megatron-Core: fields of its `TransformerConfig`, and the few that its launcher adds.
+"""A model in Megatron-Core's terms: fields of its `TransformerConfig`, and the few that its launcher adds.
 
 Megatron-Core 0.16 (megatron/core/transformer/transformer_config.py).
 """

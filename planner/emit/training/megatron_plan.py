@@ -1,4 +1,4 @@
-"""A training plan in the words of Megatron-Core: fields of its `ModelParallelConfig` and `TransformerConfig`."""
+"""A training plan in Megatron-Core's terms: fields of its `ModelParallelConfig` and `TransformerConfig`."""
 
 from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse

@@ -1,4 +1,4 @@
-"""Training under Slurm: a batch file that starts the Megatron-LM script of the plan on every node, in rank order."""
+"""Emits a Slurm batch file that starts a plan's Megatron-LM script on every node, in rank order."""
 
 from planner.emit.shell import comment, required
 from planner.emit.training.job import LaunchJob, refuse, training_target

@@ -1,4 +1,4 @@
-"""The script that every node of a training job runs: `torchrun` with the same program and flags everywhere."""
+"""The script that each node of a training job runs: `torchrun` with the same program and flags everywhere."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Training with any program under `torchrun`: the ranks in the order of the plan, and the mesh that they form."""
+"""Emits training for any program under `torchrun`: ranks in the order of the plan, and the device mesh they form."""
 
 import json
 

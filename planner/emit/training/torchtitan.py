@@ -1,4 +1,4 @@
-"""Training with torchtitan: a configuration module for its `--module` and `--config`, and the script that runs it.
+"""Emits training plans for torchtitan: a module for its `--module` and `--config`, and the script that runs it.
 
 torchtitan 0.3 (torchtitan/config/configs.py, torchtitan/config/manager.py). The model comes from torchtitan's own
 registry; what the plan decided replaces training, parallelism and recomputation of its configuration.

@@ -1,4 +1,4 @@
-"""The inner loops of `planner.estimate.closed_loop`, which says what happens; times in seconds, heaps in two arrays."""
+"""numba loops of `planner.estimate.closed_loop`, which describes the model; times in seconds, heaps in two arrays."""
 
 import numpy as np
 from numba import njit

@@ -1,1 +1,1 @@
-"""What a shard should take, and whether the executed one did."""
+"""Predicted cost of a shard, and its comparison with the executed one."""

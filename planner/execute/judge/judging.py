@@ -1,4 +1,4 @@
-"""A measured step against its prediction."""
+"""Compares one measured step of a rank with its prediction by the cost model."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace

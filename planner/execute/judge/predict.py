@@ -1,4 +1,4 @@
-"""What the cost model says of one step of one rank: seconds by operator, and bytes."""
+"""Prediction for one step of one rank by the cost model: seconds by operator, and bytes."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace

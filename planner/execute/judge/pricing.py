@@ -1,4 +1,4 @@
-"""The source of kernel times for a role of a plan, from the plan alone and without pydantic."""
+"""The kernel-time source for a role of a plan, from the plan alone and without pydantic."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Predicted against measured: by operator, by step and by role, and whether that is within the tolerance.
+"""Verdict on an execution: errors of predicted against measured by operator, step and role, within tolerance or not.
 
 Operators that were not executed, such as collectives with ranks that are absent, are left out of both sides of every
 error. A step of which less than `LEAST_SHARE` of the predicted time was executed makes no claim.

@@ -1,4 +1,4 @@
-"""Attention layers of one shard: heads over tp ranks, context over cp ranks, the cache of what came before.
+"""Attention layers of one shard in PyTorch: heads split over tp ranks, context over cp ranks, with KV cache.
 
 With context parallelism every rank gathers the keys and values of all parts (as in arXiv:2407.21783, section 3.3.2) and
 attends with its own queries; ring and Ulysses orders of the same sums move the same bytes and are not built.

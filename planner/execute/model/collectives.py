@@ -1,4 +1,4 @@
-"""Collectives of a group with their adjoints, for autograd.
+"""Collectives with autograd: all-reduce, all-gather, all-to-all and their backward passes.
 
 The convention is Megatron's (arXiv:1909.08053, section 3): an activation that every rank of a group holds whole has a
 whole gradient on every rank. So what enters per-rank work passes `spread` (forward identity, backward sum) and what

@@ -1,4 +1,4 @@
-"""A mixture of experts on one shard: routing, the way of the tokens to the experts and back, grouped products.
+"""A mixture-of-experts layer on one shard: routing, dispatch and combine by all-to-all, grouped GEMM.
 
 Where all ranks of an expert group hold the same tokens (it lies within a tp group) each computes the copies that go to
 its own experts, and one all-reduce sums the parts. Otherwise the tp ranks share a data-parallel rank's tokens out among

@@ -1,4 +1,4 @@
-"""Communicators of a role: groups of ranks on torch.distributed, or the same groups as one rank alone sees them.
+"""Communicators of a role (process groups of torch.distributed), or stand-ins where one rank runs alone.
 
 A rank alone keeps the sizes of its groups; what the absent ranks would send is made up in the right shape
 (`planner.execute.model.collectives`), and each such collective is counted in `Communicators.skipped`.

@@ -1,4 +1,4 @@
-"""Softmax attention of one segment, on what torch provides: masks are built only where a kernel needs one."""
+"""Softmax attention of one segment through PyTorch's SDPA; masks are built only where a kernel needs one."""
 
 from functools import partial
 from typing import Any, cast

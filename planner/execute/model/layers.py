@@ -1,4 +1,4 @@
-"""The parts that all layers share: matrices, norms, dense feed-forward, embedding and logits of one shard."""
+"""Layers of one shard in PyTorch: linear, norms, dense feed-forward, embedding and logits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

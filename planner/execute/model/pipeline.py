@@ -1,4 +1,4 @@
-"""Micro-batches forwards through the stages of a role, each rank doing its own, activations handed from rank to rank.
+"""Forward passes of micro-batches through pipeline stages, activations sent from rank to rank.
 
 With several chunks a rank (vpp) a micro-batch passes the pipeline ranks more than once.
 """

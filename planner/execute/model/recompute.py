@@ -1,4 +1,4 @@
-"""Parts of a shard that keep only what enters them, and are computed again when the backward pass needs the rest."""
+"""Activation checkpointing: parts of a shard that keep only their inputs and are computed again for the backward."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext

@@ -1,4 +1,4 @@
-"""One pipeline stage of one rank: embedding, layers, final norm and logits, as far as it holds them."""
+"""One pipeline stage of one rank in PyTorch: embedding, layers, final norm and logits, as far as it holds them."""
 
 from collections.abc import Sequence
 

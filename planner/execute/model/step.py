@@ -1,4 +1,4 @@
-"""One step of a shard: which sequences bring how many tokens, where these stand, and the KV cache they meet."""
+"""One step's batch on a shard: tokens of each sequence, their positions, and the KV cache they attend to."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

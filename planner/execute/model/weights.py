@@ -1,4 +1,4 @@
-"""Random weights of a shard, and which parts of the model's tensors they stand for.
+"""Random weights of a shard, cut as the plan cuts the model's tensors.
 
 A parameter of a shard is a list of pieces joined along its output side (query, key and value in one matrix, say); a
 piece says which part of which tensor of `planner.models.parameters` it is. Tensors are [outputs, inputs], vectors [1,

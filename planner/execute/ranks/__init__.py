@@ -1,1 +1,1 @@
-"""The processes that execute a shard: launched, timed, recorded."""
+"""The processes (ranks) that execute shards: launch, communication, timing, records."""

@@ -1,4 +1,4 @@
-"""Starts the ranks of one job, watches them, and leaves none of them behind.
+"""Launches the ranks of one job as processes, watches them, and kills what is left of them.
 
 Local ranks are processes of this one; across nodes torchrun starts them and this watches torchrun and the records of
 the ranks on this node. A rank that fails, or makes no progress, ends the whole job: the others get a moment to say what

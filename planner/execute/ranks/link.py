@@ -1,4 +1,4 @@
-"""Whether two neighbouring ranks of a role are joined like the roles between which KV caches travel."""
+"""Whether two neighbouring ranks are joined by the same link that prefill-to-decode KV transfers take."""
 
 from itertools import islice
 

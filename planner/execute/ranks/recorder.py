@@ -1,4 +1,4 @@
-"""The time of each operator inside a step, and the record of which one a rank is in.
+"""Times each operator inside a step, and records which one a rank is in (for hangs and crashes).
 
 A pass over the step is timed operator by operator, and the median over passes is taken. Time belongs to the innermost
 operator that is running, so that what the backward pass computes again is not counted twice. On a CUDA device the first

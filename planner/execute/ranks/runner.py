@@ -1,4 +1,4 @@
-"""One rank of a role at work: builds its stages, runs the steps of its role, and writes down what it measures.
+"""Runs one rank of a role: builds its pipeline stages, runs the steps, writes its measurements.
 
 `run_rank` is the entry of the job that `planner.execute.execution` starts; this module runs in the ranks alone.
 """

@@ -1,4 +1,4 @@
-"""How long something takes on a device: warm-up, cold caches, many runs, and what lies between.
+"""Times a function on a device: warm-up, cold caches, repeated runs; median and spread.
 
 CUDA: device events around each run, the L2 cache overwritten before it. Runs under 100 us, whose launches would cost
 more than their work, and steps that engines replay as CUDA graphs are captured and replayed. CPU: one thread and the

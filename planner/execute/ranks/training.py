@@ -1,4 +1,4 @@
-"""The steps of a training role: micro-batches forwards and backwards, through the pipeline where it is there; AdamW."""
+"""Training steps of a role: forward and backward of micro-batches, through a pipeline schedule if any; AdamW."""
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias

@@ -1,4 +1,4 @@
-"""One rank with its shard: how its steps are measured, and where what it finds is kept."""
+"""One rank with its shard: how its steps are measured, and where the measurements are stored."""
 
 import json
 import time

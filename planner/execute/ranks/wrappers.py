@@ -1,4 +1,4 @@
-"""`planner execute` on every node of a job, as a script for SLURM and as one for Ray."""
+"""Scripts that start `planner execute` on every node of a job, for Slurm and for Ray."""
 
 import json
 import shlex

@@ -1,1 +1,1 @@
-"""What is executed: the shard of a role, its cases and schedules, and what can go wrong."""
+"""What the executor runs: the shard of each rank, its steps and pipeline schedules, and possible faults."""

@@ -1,4 +1,4 @@
-"""The steps of a role that are run, with batch and context from the plan's limits and workloads, or cut smaller."""
+"""Steps of a role to run: batch and context from the plan's limits and workloads, or cut smaller."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

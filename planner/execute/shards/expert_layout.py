@@ -1,4 +1,4 @@
-"""Layouts of experts as plans of the kind `experts` decide them: which expert each slot of a layer holds.
+"""Expert placements read off a plan of the kind `experts`: which expert each slot of a layer holds.
 
 Slots are counted rank by rank over the expert-parallel ranks. A copy of an expert serves its quota of the expert's
 tokens; where the plan gives none, copies share evenly. Plans say nothing of how often each expert is chosen, so loads

@@ -1,4 +1,4 @@
-"""What can go wrong in a rank, how it is told apart, and the small record that says what each rank is doing.
+"""Faults of a rank (out of memory, hang, broken collective, ...), how they are told apart, and a status record a rank.
 
 A rank keeps one fixed record in a file that is mapped into memory: writing it costs about a microsecond, and it is
 still there when the rank has been killed, hangs in a collective, or runs out of memory.

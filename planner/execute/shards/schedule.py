@@ -1,4 +1,4 @@
-"""Orders of a pipeline's forward and backward passes, and how long they take with what the ranks wait for.
+"""Pipeline schedules of forward and backward passes (1F1B, interleaved), and their makespan with waits.
 
 The orders are those of `planner.solvers.pass_orders`. Where there are fewer micro-batches than ranks all
 forward passes come before all backward passes, as torch runs them then (GPipe, Huang et al., arXiv:1811.06965).

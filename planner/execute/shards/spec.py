@@ -1,4 +1,4 @@
-"""What each rank of a role has to run, read off a plan: its coordinates, its layers, and who shares work with it.
+"""The shard of every rank of a role, read off a plan: coordinates, layers, and process groups.
 
 Ranks count as `planner.plan.placement` counts them: the first axis of a block is the outermost.
 """

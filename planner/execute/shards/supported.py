@@ -1,4 +1,4 @@
-"""Which models have an executor."""
+"""Which architectures the executor can run, and why others are refused."""
 
 from collections.abc import Iterator
 
