@@ -76,7 +76,7 @@ def _case(row: dict[str, str], base: dict[str, str]) -> Case:
 
 
 def fit(cases: Sequence[Case], start: Response) -> Response:
-    """The constants that bring all predictions closest, in squares of logarithms, held near `start` by a weak prior."""
+    """The constants that bring all predictions closest, in squares of logarithms, drawn to `start` by a weak prior."""
     from scipy.optimize import minimize
 
     centre = np.log(np.array(astuple(start)))

@@ -98,7 +98,7 @@ def _lines(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Errors of step times and of memory over all steps with a claim, beside the limits they are held to."""
+    """Errors of step times and of memory over all steps with a claim, beside their limits."""
     steps = [step for run in runs for step in run["steps"]]
     times = [abs(step["error"]) for step in steps if step["error"] is not None]
     memory = [abs(step["memory_error"]) for step in steps if step["memory_error"] is not None]

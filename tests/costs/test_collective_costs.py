@@ -1,4 +1,4 @@
-"""Collectives against an explicit play of their steps on listed devices, and against bounds of bandwidth."""
+"""Collectives against an explicit simulation of their steps on listed devices, and against bounds of bandwidth."""
 
 import numpy as np
 import pytest

@@ -74,12 +74,12 @@ def test_two_batches_where_an_engine_cuts_none_are_refused() -> None:
 def test_every_measured_deployment_is_predicted_and_none_is_out_of_memory() -> None:
     with MEASURED.open(newline="") as file:
         ids = [row["id"] for row in csv.DictReader(file)]
-    answers = [json.loads(line) for line in estimate_measured(str(MEASURED))]
-    assert [answer["id"] for answer in answers] == ids
-    refused = [answer["error"] for answer in answers if "error" in answer]
+    results = [json.loads(line) for line in estimate_measured(str(MEASURED))]
+    assert [answer["id"] for answer in results] == ids
+    refused = [answer["error"] for answer in results if "error" in answer]
     assert sum("memory" in reason for reason in refused) <= 0.01 * len(ids)
     assert not refused
-    for answer in answers:
+    for answer in results:
         prediction = answer["prediction"]
         assert tuple(prediction) == COLUMNS
         assert all(prediction[name] > 0 for name in ("ttft_s", "tpot_s", "output_tokens_per_s_per_gpu", "memory_bytes"))

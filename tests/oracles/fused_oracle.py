@@ -40,14 +40,14 @@ def _orders(lines: Sequence[Line], machine: int, room: float) -> Iterator[tuple[
               for way in (0, 1)]  # fmt: skip
     count = sum(lines[i].jobs for i, _, _ in passes)
 
-    def extend(order: tuple[Task, ...], held: float) -> Iterator[tuple[Task, ...]]:
+    def extend(order: tuple[Task, ...], resident: float) -> Iterator[tuple[Task, ...]]:
         if len(order) == count:
             yield order
         for i, way, stage in passes:
             job = sum((i, way) == task[:2] for task in order)
             more = -lines[i].resident_bytes if way else lines[i].resident_bytes
-            if job < lines[i].jobs and held + more <= room + 1e-9 and (way == 0 or (i, 0, stage, job) in order):
-                yield from extend((*order, (i, way, stage, job)), held + more)
+            if job < lines[i].jobs and resident + more <= room + 1e-9 and (way == 0 or (i, 0, stage, job) in order):
+                yield from extend((*order, (i, way, stage, job)), resident + more)
 
     return extend((), 0.0)
 

@@ -22,7 +22,7 @@ def cuts(items: int, stages: int) -> Iterator[tuple[int, ...]]:
 
 def least_slowest(
     time: Sequence[Sequence[float]],
-    held: Sequence[Sequence[float]],
+    resident: Sequence[Sequence[float]],
     fixed: Sequence[float],
     stages: Sequence[Stage],
 ) -> float | None:
@@ -39,7 +39,7 @@ def least_slowest(
             fastest = [
                 sum(time[option][item] for option, item in zip(chosen, span, strict=True))
                 for chosen in product(range(len(time)), repeat=count)
-                if depth * sum(held[option][item] for option, item in zip(chosen, span, strict=True)) <= room
+                if depth * sum(resident[option][item] for option, item in zip(chosen, span, strict=True)) <= room
             ]
             slowest = max(slowest, more_time + min(fastest)) if fastest else float("inf")
         if slowest < float("inf") and (best is None or slowest < best):
@@ -48,7 +48,7 @@ def least_slowest(
 
 
 def stage_bytes(
-    held: Sequence[Sequence[float]],
+    resident: Sequence[Sequence[float]],
     fixed: Sequence[float],
     stages: Sequence[Stage],
     counts: Sequence[int],
@@ -59,20 +59,20 @@ def stage_bytes(
     for count, (depth, _, more_bytes, _, _) in zip(counts, stages, strict=True):
         span = range(first, first + count)
         first += count
-        used.append(more_bytes + sum(fixed[item] + depth * held[options[item]][item] for item in span))
+        used.append(more_bytes + sum(fixed[item] + depth * resident[options[item]][item] for item in span))
     return used
 
 
 def partition_model(
     time: Sequence[Sequence[float]],
-    held: Sequence[Sequence[float]],
+    resident: Sequence[Sequence[float]],
     fixed: Sequence[float],
     stages: Sequence[Stage],
 ) -> LinearModel:
     """Contiguous partition minimising the slowest stage.
 
     Sets        l in L items, s in S stages, o in O options
-    Parameters  t_ol time, h_ol held bytes, g_l fixed bytes, d_s depth, e_s, E_s more time and bytes, M_s capacity
+    Parameters  t_ol time, h_ol resident bytes, g_l fixed bytes, d_s depth, e_s, E_s more time and bytes, M_s capacity
     Variables   x_los in {0,1} item l runs on stage s under option o;   T >= 0 slowest stage
     Minimise    T
     (C1) sum_os x_los = 1                                          for l      each item runs once
@@ -82,7 +82,7 @@ def partition_model(
     (C5) sum_lo x_los >= n_s                                       for s      least items
     """
     O, L, S = range(len(time)), range(len(fixed)), range(len(stages))
-    t, h, g = time, held, fixed
+    t, h, g = time, resident, fixed
     d, e, E, M, n = zip(*stages, strict=True)
     model = LinearModel()
     x = {(l, o, s): model.binary(f"x[{l},{o},{s}]") for l in L for o in O for s in S}

@@ -59,13 +59,13 @@ def _better(resolved: Resolved, value: float, best: float) -> bool:
 def _value(
     resolved: Resolved, target: Target, types: list[Type], counts: dict[int, int], devices: int, price: float
 ) -> float | None:
-    most, least_held = _throughput(types, counts, target)
+    most, most_closed = _throughput(types, counts, target)
     goal, total = resolved.problem.objective, sum(pool.num_gpus for pool in resolved.pools)
     if goal.minimize is not None:
         assert target.rate_per_s is not None
         enough = most >= target.rate_per_s * (1 - 1e-9)
         return (devices if goal.minimize == "gpus" else price) if enough else None
-    served = min(most, least_held, target.rate_per_s or most)
+    served = min(most, most_closed, target.rate_per_s or most)
     tokens = target.osl if goal.maximize == "tokens_per_s_per_gpu" else 1.0
     return served * tokens / min(total, resolved.problem.limits.gpus or total) if served > 0 else None
 

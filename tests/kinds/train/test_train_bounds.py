@@ -91,7 +91,7 @@ def test_every_set_of_modules_is_as_bad_as_one_that_is_tried_and_none_of_these_i
     tried = [figures(mode) for mode in table.modes]
     every = [figures(mode) for mode, whole in recomputations(table, 1) if not whole]
     close = 1 + 1e-8
-    assert all(any(s <= extra * close and b <= held * close for s, b in tried) for extra, held in every)
+    assert all(any(s <= extra * close and b <= resident * close for s, b in tried) for extra, resident in every)
     assert all(a[0] < b[0] and a[1] > b[1] for a, b in pairwise(tried))
     assert set(tried) <= set(every)
 
