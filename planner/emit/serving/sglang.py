@@ -28,7 +28,7 @@ from planner.emit.serving.scripts import (
     require_equal_parts,
     two_batches,
 )
-from planner.emit.serving.speculation import check_handover, draft_quantisation, drafter_of, verified_tokens
+from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.shell import Command, Flag, Word, argument, word
 
 _QUANTISATION = {"fp8": "fp8"}
@@ -169,30 +169,30 @@ def _transfer(instance: EngineInstance) -> Iterator[Flag]:
 
 def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     """`--speculative-algorithm` and what belongs to it."""
-    drafter = drafter_of(scene, instance)
-    if drafter is None:
+    drafts = drafts_of(scene, instance)
+    if drafts is None:
         return
-    algorithm = {"mtp": "NEXTN", "model": "STANDALONE"}.get(drafter.spec.method, str(drafter.spec.algorithm).upper())
+    algorithm = {"mtp": "NEXTN", "model": "STANDALONE"}.get(drafts.spec.method, str(drafts.spec.algorithm).upper())
     yield "--speculative-algorithm", word(algorithm)
     if algorithm == "NGRAM":
-        yield "--speculative-num-draft-tokens", word(drafter.tokens + 1)
+        yield "--speculative-num-draft-tokens", word(drafts.tokens + 1)
         yield "--speculative-ngram-max-bfs-breadth", word(1)
         return
     if algorithm == "STANDALONE" and instance.role.parallelism.dp > 1:
         raise instance.refuse(
             "SGLang drafts with a model of its own only without data-parallel ranks", "plan with dp 1"
         )
-    if drafter.model is not None:
-        path = published_name(drafter.model)
-        quantised = draft_quantisation(drafter, "SGLang") or "unquant"
+    if drafts.model is not None:
+        path = published_name(drafts.model)
+        quantised = draft_quantisation(drafts, "SGLang") or "unquant"
         yield "--speculative-draft-model-path", argument(path, what="draft model name")
         yield "--speculative-draft-model-quantization", word(quantised)
     else:
-        path = drafter.spec.checkpoint or scene.model_name(instance)
+        path = drafts.spec.checkpoint or scene.model_name(instance)
         yield "--speculative-draft-model-path", argument(path, what="drafter")
-    yield "--speculative-num-steps", word(drafter.tokens)
+    yield "--speculative-num-steps", word(drafts.tokens)
     yield "--speculative-eagle-topk", word(1)
-    yield "--speculative-num-draft-tokens", word(drafter.tokens + 1)
+    yield "--speculative-num-draft-tokens", word(drafts.tokens + 1)
 
 
 def _with_bootstrap(scene: Scene, instance: EngineInstance) -> Word:

@@ -27,7 +27,7 @@ class InstanceDrafts:
     model: ModelSpec | None  # of method `model`
 
 
-def drafter_of(scene: Scene, instance: EngineInstance) -> InstanceDrafts | None:
+def drafts_of(scene: Scene, instance: EngineInstance) -> InstanceDrafts | None:
     """The drafts of an instance; prefill runs with as many as the instances that it hands over to.
 
     Raises PlannerError where launch scripts cannot name the drafter, and for pipelines.
@@ -58,8 +58,8 @@ def drafter_of(scene: Scene, instance: EngineInstance) -> InstanceDrafts | None:
 
 def check_handover(scene: Scene, sender: EngineInstance, receiver: EngineInstance) -> None:
     """Raises PlannerError where one side keeps the cache of a drafter and the other does not."""
-    drafters = [drafter_of(scene, instance) for instance in (sender, receiver)]
-    keeps = [drafter is not None and drafter.spec.method != "stated" for drafter in drafters]
+    of_sides = [drafts_of(scene, instance) for instance in (sender, receiver)]
+    keeps = [drafts is not None and drafts.spec.method != "stated" for drafts in of_sides]
     if keeps[0] != keeps[1]:
         raise receiver.refuse(
             f"routers send its requests from role `{sender.role.name}` too, and only one of the two drafts",
@@ -72,8 +72,8 @@ def verified_tokens(instance: EngineInstance) -> int:
     return 1 + (limit(instance, "draft_tokens") or 0) * (instance.role.function != "prefill")
 
 
-def draft_quantisation(drafter: InstanceDrafts, engine: str) -> str | None:
+def draft_quantisation(drafts: InstanceDrafts, engine: str) -> str | None:
     """The engine's name for quantising a draft model while loading it."""
-    assert drafter.model is not None
-    where = f"inputs.models.{drafter.spec.model}.weights"
-    return load_quantisation(drafter.model, _FP8, engine, where)
+    assert drafts.model is not None
+    where = f"inputs.models.{drafts.spec.model}.weights"
+    return load_quantisation(drafts.model, _FP8, engine, where)

@@ -26,7 +26,7 @@ from planner.emit.serving.scripts import (
     require_equal_parts,
     two_batches,
 )
-from planner.emit.serving.speculation import check_handover, draft_quantisation, drafter_of, verified_tokens
+from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.shell import Command, Flag, Word, argument, word
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
@@ -180,20 +180,20 @@ def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterato
 
 def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     """`--speculative-config`."""
-    drafter = drafter_of(scene, instance)
-    if drafter is None:
+    drafts = drafts_of(scene, instance)
+    if drafts is None:
         return
-    data: dict[str, str | int] = {"num_speculative_tokens": drafter.tokens}
-    if drafter.spec.method == "mtp":
+    data: dict[str, str | int] = {"num_speculative_tokens": drafts.tokens}
+    if drafts.spec.method == "mtp":
         data["method"] = "mtp"
-    elif drafter.model is not None:
-        data |= {"method": "draft_model", "model": published_name(drafter.model)}
+    elif drafts.model is not None:
+        data |= {"method": "draft_model", "model": published_name(drafts.model)}
         data["draft_tensor_parallel_size"] = instance.role.parallelism.tp
-        quantisation = draft_quantisation(drafter, "vLLM")
+        quantisation = draft_quantisation(drafts, "vLLM")
         data |= {"quantization": quantisation} if quantisation is not None else {}
     else:
-        data["method"] = str(drafter.spec.algorithm)
-        data |= {"model": drafter.spec.checkpoint} if drafter.spec.checkpoint is not None else {}
+        data["method"] = str(drafts.spec.algorithm)
+        data |= {"model": drafts.spec.checkpoint} if drafts.spec.checkpoint is not None else {}
     yield "--speculative-config", argument(json.dumps(data, sort_keys=True), what="drafter")
 
 
