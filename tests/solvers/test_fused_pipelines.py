@@ -23,9 +23,11 @@ INSTANCES = Path(__file__).parents[3] / "shared" / "data" / "rl" / "flexfusion_i
 SMALL = pytest.mark.skipif(not INSTANCES.exists(), reason=f"no published instances at {INSTANCES}")
 
 
-def pipeline(machines: tuple[int, ...], jobs: int, forward: float, backward: float, held: float = 1.0) -> Pipeline:
+def pipeline(
+    machines: tuple[int, ...], jobs: int, forward: float, backward: float, resident_bytes: float = 1.0
+) -> Pipeline:
     stages = len(machines)
-    return Pipeline(machines, jobs, (forward,) * stages, (backward,) * stages, held)
+    return Pipeline(machines, jobs, (forward,) * stages, (backward,) * stages, resident_bytes)
 
 
 @st.composite
@@ -95,7 +97,7 @@ def test_published_results_are_met_within_the_published_memory(number: int) -> N
 
 
 def test_pipelines_that_fit_nowhere_have_no_schedule() -> None:
-    problem = FusedProblem((pipeline((0, 1), 2, 1.0, 2.0, held=3.0),), (4.0, 2.0))
+    problem = FusedProblem((pipeline((0, 1), 2, 1.0, 2.0, resident_bytes=3.0),), (4.0, 2.0))
     assert solve_fused(problem).status is Status.INFEASIBLE
 
 
