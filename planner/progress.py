@@ -1,4 +1,4 @@
-"""Limits of a solve, and who is told how it goes."""
+"""Limits of a solve (time, gap, seed, threads), and the callback that is told its progress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,1 +1,1 @@
-"""Mathematics without GPUs: one module a problem, each with its data, exact method, heuristic and bound."""
+"""Operations research without GPUs: one module a problem, each with its data, exact method, heuristic and bound."""

@@ -1,4 +1,4 @@
-"""A mix problem and a solution of it as JSON-serialisable data: what a certificate stores to be rebuilt from."""
+"""JSON form of an instance-mix problem and its solution: what a certificate stores to be rebuilt from."""
 
 import dataclasses
 import math

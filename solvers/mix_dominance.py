@@ -1,4 +1,4 @@
-"""Which shapes of a mix problem can be dropped without losing any optimum, vectorised.
+"""Dominance between shapes of an instance-mix problem: those dropped without losing any optimum, vectorised.
 
 Shape a dominates shape c of the same role and pool, with the same slots aside, when k whole instances of a replace one
 of c: they carry at least its load of every demand and its traffic, on no more devices in groups that divide c's, at no

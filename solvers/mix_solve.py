@@ -1,4 +1,4 @@
-"""Solving a mix: dominance, the exact model, a deterministic second criterion, and a bound that can be re-derived."""
+"""Solves an instance mix: dominance, exact MILP, a deterministic second criterion, and a re-derivable bound."""
 
 import dataclasses
 import math

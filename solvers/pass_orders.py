@@ -1,4 +1,4 @@
-"""The order in which each rank of a pipeline does its passes, for every schedule: rows of (kind, stage, micro-batch).
+"""Pipeline schedules (1F1B, interleaved, ZB-H1/H2/V, DualPipe): order of passes as rows (kind, stage, micro-batch).
 
 Rank r of R holds stages r, r + R, ... where passes go round and round; stages r and 2R - 1 - r where they go there and
 back (`zb_v`, `dualpipev`); and stages r and R - 1 - r where micro-batches enter at both ends (`dualpipe`, whose first

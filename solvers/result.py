@@ -1,4 +1,4 @@
-"""What every solver returns: what was proven, why it stopped, the solution, and a bound on the optimum."""
+"""What every solver returns: status, stop reason, solution, objective, and a proven bound on the optimum."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,1 +1,1 @@
-"""Where the copies of the experts of a mixture-of-experts model live: for files, launchers and training loops."""
+"""Expert placement and replication for mixture-of-experts models (what EPLB does), for engines and training loops."""

@@ -1,4 +1,4 @@
-"""Layouts for the load that comes next: planned on the windows seen so far, hedged against how loads move.
+"""Expert placements for the next window of load, hedged against how loads drift.
 
 The next window is taken to be the last one, give or take: noise of each expert by itself; experts of one routing group
 rising and falling together, since a router that picks groups first moves them together; and the changes seen between

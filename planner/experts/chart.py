@@ -1,4 +1,4 @@
-"""Imbalance, traffic and step time by window as a drawing: one line a policy, in plain SVG."""
+"""Draws imbalance, traffic and step time by window, one line a rebalancing policy, as plain SVG."""
 
 from collections.abc import Sequence
 from xml.sax.saxutils import escape

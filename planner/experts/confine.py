@@ -1,4 +1,4 @@
-"""Which nodes may hold the experts of each routing group, when tokens are to visit few nodes.
+"""Group-limited routing: which nodes may hold the experts of each routing group, so that tokens visit few nodes.
 
 A router that picks groups before experts sends a token to the nodes of its groups alone. With one node a group, nodes
 are as uneven as the groups; every further node that a group may use lets copies even them out. Shape suffixes: E

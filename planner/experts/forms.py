@@ -1,4 +1,4 @@
-"""The one way from a layout to the files that an engine starts from, for plans and for layouts without a plan."""
+"""Writes an expert placement as the files that an engine loads, with or without a plan around it."""
 
 import json
 from collections.abc import Callable, Mapping

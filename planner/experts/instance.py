@@ -1,4 +1,4 @@
-"""Instances of expert layout in one `.npz` file, and their solutions: the interchange format of benchmarks.
+"""Problem instances of expert placement in one `.npz` file, and their solutions: the benchmarks' exchange format.
 
 `meta` (JSON) holds experts, ranks, nodes, node_of_rank, slots_per_rank (by rank; of static instances also [L, R], where
 layers differ: slots of a layout are then as many as the widest layer has), speed_of_rank, groups, expert_bytes and

@@ -1,4 +1,4 @@
-"""Layouts where routing is known before a batch runs, as in RL training that replays the routing of its rollouts.
+"""Expert placements for known routing, as in RL training that replays the routing of its rollouts (ReLibra).
 
 Between batches, experts change nodes so that the nodes are balanced in every micro-batch of the batch to come; inside a
 batch, each micro-batch copies experts between the ranks of a node alone, around homes that stay. The split is that of

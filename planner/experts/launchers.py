@@ -1,4 +1,4 @@
-"""Layouts as the files that engines start from: SGLang, vLLM, vLLM-Ascend, TensorRT-LLM.
+"""Expert placements in the file formats of SGLang, vLLM, vLLM-Ascend and TensorRT-LLM.
 
 All of them count slots rank by rank, want as many on every rank, and let copies share equally. Shape suffixes: L layer,
 P slot.

@@ -1,4 +1,4 @@
-"""Loads by layer and expert to a layout: which expert is in which slot of which rank, how balanced, how near the bound.
+"""Expert placement: loads by layer and expert in, the expert of every slot of every rank out, with balance and bound.
 
 No files and no globals: safe to call from a training loop. Shape suffixes: L layer, E expert, R rank, P slot.
 """

@@ -1,4 +1,4 @@
-"""Which layers of a model have experts, by their numbers in it: what recorded loads and launchers' files name."""
+"""Layer numbers of a model's MoE layers, as recorded loads and engines' files count them."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The ranks that share the experts of a layer: slots, speeds, nodes."""
+"""The expert-parallel (EP) ranks of a layer: slots, relative speeds, and nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

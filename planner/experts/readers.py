@@ -1,4 +1,4 @@
-"""Recorded expert loads from files of several engines, as tokens by window, layer and expert.
+"""Reads recorded expert loads of several engines, as tokens by window, layer and expert.
 
 Dense layers, which record no load at all, are left out, and the others keep their number in the model. With a model,
 its layers say which those are; without one, only layers in front of all loads are taken to be dense, since a layer

@@ -1,4 +1,4 @@
-"""A trace of loads replayed under policies: how balanced, how many bytes moved, how fast the steps, net of both.
+"""Replays a load trace under rebalancing policies: imbalance, bytes moved, step times, and the net gain.
 
 Policies: `linear` never moves anything; `static` keeps a layout planned on the first window; `periodic` plans on the
 window just served; `ahead` does so hedged; `worthwhile` moves as much as pays by the next window; `hindsight` chooses

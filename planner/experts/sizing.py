@@ -1,4 +1,4 @@
-"""How many redundant slots pay, and whether rebalancing pays at all."""
+"""How many redundant experts (slots) pay, and whether rebalancing pays at all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

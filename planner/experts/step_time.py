@@ -1,4 +1,4 @@
-"""What imbalance and moves cost in seconds, through the cost model of a mixture-of-experts step.
+"""Seconds lost to expert imbalance, and seconds that moving experts takes, by the MoE step's cost model.
 
 The busiest rank sets the pace of dispatch, experts and combine; everything else does not depend on the layout.
 """

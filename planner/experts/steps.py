@@ -1,4 +1,4 @@
-"""Layouts for every micro-batch: experts keep their homes, free slots take copies, and shares follow the exact load.
+"""Expert placement in every micro-batch: fixed home slots, copies in free slots, token shares by the exact load.
 
 One call plans one layer in some ten microseconds, from loads known before the experts run. Shape suffixes: N layer or
 micro-batch, S source rank, E expert, R rank, P slot.

@@ -1,4 +1,4 @@
-"""Layouts from the experts that tokens choose together: few nodes for a token, and ranks in balance on tokens to come.
+"""Co-activation-aware expert placement: experts chosen by the same tokens close together, and ranks in balance.
 
 Shape suffixes: N token, L layer, K choice, P slot.
 """

@@ -1,4 +1,4 @@
-"""What a layout costs on every count at once: the choices of which none is worse than another on all.
+"""Pareto frontier of expert placements: imbalance, traffic between nodes, copies moved, redundant slots.
 
 Counts are the mean imbalance, the share of tokens that leave their node, the copies moved from the resident layout and
 the redundant slots. Shape suffixes: L layer, E expert, K choice, N token, P slot.

@@ -1,4 +1,4 @@
-"""Tokens that must leave their node, or their rank, to meet their experts; and layouts that keep more of them.
+"""All-to-all traffic of an expert placement: tokens that leave their node or rank, and placements with less of it.
 
 Shape suffixes: L layer, E expert, R rank, P slot.
 """

@@ -1,4 +1,4 @@
-"""Why a plan is what it is: what binds it, what each limit is worth, and what would change it."""
+"""Explains a plan: binding limits, what each limit is worth (shadow prices), and what would change the plan."""
 
 from planner.explain.explanation import Explanation, explain_plan
 from planner.explain.facts import Fact

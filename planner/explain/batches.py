@@ -1,4 +1,4 @@
-"""What a smaller and a larger batch of a role would mean for its time and its memory."""
+"""Time and memory of a role at a smaller and a larger batch than the plan's."""
 
 from collections.abc import Iterator
 

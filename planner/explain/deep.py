@@ -1,4 +1,4 @@
-"""What would change the plan, by solving its recorded problem again with one limit moved at a time."""
+"""What would change the plan: its recorded problem solved again with one limit moved at a time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""An explanation of a plan or of one of its fields, put together from what the plan carries."""
+"""Puts together the explanation of a plan, or of one of its fields."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an explanation is made of."""
+"""The record of an explanation's sentence: its topic, the parts of the plan it is about, and its figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The fields that an explanation can be asked for, by dotted name."""
+"""Fields of a plan that `planner explain` can be asked for, by dotted name."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

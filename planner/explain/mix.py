@@ -1,4 +1,4 @@
-"""The instance mix that a plan carries in its proof, rebuilt, with the plan as a point of it."""
+"""Rebuilds the instance-mix problem from the proof in a plan, with the plan as a solution of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What would change the plan: its mix solved again with whole instances as one thing moves at a time."""
+"""What would change the plan: its integer instance mix solved again as one input moves at a time."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which lines of the formulation of `planner.solvers.mix.build` are used up at the plan, in words."""
+"""Binding constraints of the instance mix (`planner.solvers.mix.build`) at the plan, in words."""
 
 import re
 from collections.abc import Callable, Iterator

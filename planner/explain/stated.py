@@ -1,4 +1,4 @@
-"""Facts that stand in any plan: limits and memory nearly used up, time by operator, the next best plan, evidence."""
+"""Facts that any plan states: limits and memory nearly used up, time by operator, the next best plan, evidence."""
 
 from collections.abc import Iterator
 

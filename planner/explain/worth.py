@@ -1,4 +1,4 @@
-"""What a little more of each limit is worth: duals of the linear relaxation of a plan's mix.
+"""Shadow prices: what a little more of each limit is worth, from LP duals of the plan's instance mix.
 
 A dual says how the best objective moves per unit of a limit when instances could be divided. It bounds what whole
 instances can gain from below or above by rounding alone; `planner.explain.moves` solves with whole ones.

@@ -1,1 +1,1 @@
-"""One package per plan kind; `registry` finds them, and no kind knows another."""
+"""One package per plan kind (serve, train, rl, experts, place); `registry` finds them, and no kind knows another."""

@@ -1,1 +1,1 @@
-"""From files to problems and plans: read, override, validate, look every name up."""
+"""Loads problems and plans from files: parse, override, validate, resolve names in the catalogs."""

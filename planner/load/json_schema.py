@@ -1,4 +1,4 @@
-"""JSON Schema of what users write and what plans hold, for editors and other programs."""
+"""JSON Schema of problems, plans and other documents, for editors and other programs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Problem files to resolved problems: read, override, validate, look every name up."""
+"""Loads problem files: parse, override, validate, and resolve models and hardware by name."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Commented documents to start from: `starter.yaml` in the package of each kind, and of sweeps."""
+"""Commented starter documents for `planner init`: `starter.yaml` of each plan kind, and of sweeps."""
 
 from importlib.resources import files
 from importlib.util import find_spec

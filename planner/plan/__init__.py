@@ -1,1 +1,1 @@
-"""The plan that a solve returns: one envelope for every kind, readable without pydantic."""
+"""The plan document that a solve returns: one envelope for every kind, readable without pydantic."""

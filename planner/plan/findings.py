@@ -1,4 +1,4 @@
-"""What a check found: one line a rule."""
+"""Findings of a check: one pass or failure by rule, with place and fix."""
 
 from dataclasses import dataclass
 

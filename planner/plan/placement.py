@@ -1,4 +1,4 @@
-"""Which device each rank stands on: blocks expanded, in plain Python, without building what is not asked for.
+"""Device of each rank by a plan's placement: blocks with strides expanded lazily, in plain Python.
 
 Ranks of a block count with its first axis outermost; ranks of a role count on from block to block.
 """

@@ -1,4 +1,4 @@
-"""A reader of plans in plain Python: the executor and launchers use it where neither pydantic nor numpy is installed.
+"""Reads and validates plans in plain Python, for executors and launchers without pydantic or numpy.
 
 It checks the schema id, every key and every type against the classes of `records`, which `planner.plan.schema` makes
 pydantic models of. Whether the plan is any good is for `planner check`.

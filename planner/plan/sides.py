@@ -1,4 +1,4 @@
-"""Roles whose attention and feed-forward layers stand on devices of their own: which belong together."""
+"""Roles of attention-FFN disaggregation in a plan: which attention and feed-forward roles belong together."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""The text of a plan, its digest, and the checks file beside it."""
+"""Plan files: canonical JSON text, SHA-256 digest, and the file of check results beside a plan."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,1 +1,1 @@
-"""The problem that users write: schema, units, names resolved against the catalogs."""
+"""The problem that users write: schema, units, and names resolved in the catalogs."""

@@ -1,4 +1,4 @@
-"""The problem recorded inside a plan, and what the catalogs say of its names today."""
+"""Reads what is recorded in a plan: its problem, the options of its kind, and its models from the catalog."""
 
 from collections.abc import Mapping
 from pathlib import Path

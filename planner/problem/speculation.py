@@ -1,4 +1,4 @@
-"""How a serving problem lets its engines speculate: who drafts, how many tokens, and how often they are right."""
+"""Schema of speculative decoding in a serving problem: drafter, number of draft tokens, acceptance rate."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -1,1 +1,1 @@
-"""Which benchmark runs settle a serving decision, and what they settled."""
+"""Experiment design: which benchmark runs would settle a serving decision, and what their results settle."""

@@ -1,4 +1,4 @@
-"""One deployment at one load that a decision may fall on, and what is predicted of it."""
+"""One alternative of a serving decision: a deployment at a load, with its predicted times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A serving decision under uncertainty: alternatives and results as a choice with beliefs."""
+"""A serving decision under uncertainty: alternatives with Gaussian beliefs, updated by measured results."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The deployments and loads that a serving problem may end in: what the search ranks first, and what lies near it.
+"""Alternatives to measure: the deployments that the search ranks first and their neighbours, at several loads.
 
 Limits are loosened for the search, as predictions that break them by a little may be wrong; each deployment comes at
 loads from a quarter to twice that of its predicted optimum.

@@ -1,4 +1,4 @@
-"""How alike the errors of two predictions are: covariances of log errors among the alternatives of one decision.
+"""Covariance of prediction errors among alternatives (a Gaussian process over load and layout).
 
 Covariance of alternatives i and j whose loads are d_ij doublings apart and whose layouts (GPUs; tp, dp and ep of
 decoding; colocated or disaggregated) are h_ij doublings apart, all added up:

@@ -1,4 +1,4 @@
-"""What to decide now and what to run next, as lines for people and as one document."""
+"""The proposal: what to decide now and what to run next, as text and as one document."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Results of proposed runs, from reports of load generators and tables of measured deployments."""
+"""Reads results of proposed runs, from load generators' reports and tables of measured deployments."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A proposed run as a plan of its own and as commands: launch, load, and what to do with the report."""
+"""A proposed benchmark run as a plan of its own and as commands: launch, load, and use of the report."""
 
 import shlex
 from dataclasses import replace

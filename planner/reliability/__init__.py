@@ -1,1 +1,1 @@
-"""Long training runs on machines that fail: effective time, checkpoints, spares, and what is left after a loss."""
+"""Training on failing machines: effective time (goodput), checkpoints, spares, elastic and shrunken plans."""

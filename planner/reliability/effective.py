@@ -1,4 +1,4 @@
-"""What a long run gets out of its machines: the checkpoint tier, its interval and the spares that waste least.
+"""Effective training time ratio: the checkpoint tier, interval and spare nodes that waste least.
 
 The effective share is that of wall-clock time whose steps count. Node-hours of spares count as well: plans are compared
 by effective share x nodes / (nodes + spares), the yield of all machines that the job holds.

@@ -1,4 +1,4 @@
-"""Elastic training: logical workers on whatever GPUs there are, at a constant global batch.
+"""Elastic training (EasyScale): logical workers on whatever GPUs there are, at a constant global batch.
 
 Source: EasyScale (SC 2023): a job has as many logical workers as it was designed for, each with its share of the batch
 and its own random state, and GPUs run several of them one after the other; so results do not depend on the GPUs.

@@ -1,4 +1,4 @@
-"""Classes of faults, how often each comes, and what it takes.
+"""Fault classes: rate, scope (process, node, rack), detection and repair times; defaults from Llama 3.
 
 Source of the default rates: Grattafiori et al., "The Llama 3 Herd of Models", arXiv:2407.21783, table 5: 419 unexpected
 interruptions in 54 days on 16,384 GPUs. By what a restart must replace: 63 took processes only (software 54, watchdog

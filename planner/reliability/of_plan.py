@@ -1,4 +1,4 @@
-"""A training plan on machines that fail: what this package asks, read off the plan as plain data."""
+"""A training plan on failing machines: step time, checkpoint bytes, nodes and replicas read off the plan."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A training plan after nodes are lost: what it becomes on those that are left, and what that costs.
+"""Replans training after node loss: replicas rebuilt from what is left, and what that costs.
 
 A plan is replicas of a pipeline; each replica has one cell for every pipeline stage, the tp x cp ranks that hold the
 stage together. A lost node takes its cells. With spare nodes only their shards are loaded again. Without, as many

@@ -1,4 +1,4 @@
-"""A training run simulated on a trace of faults, event by event: the reference that closed formulas are compared with.
+"""Simulates a training run on a fault trace, event by event, to compare closed formulas with.
 
 Between two faults a run is deterministic, so whole intervals there are counted at once; nothing is averaged.
 """

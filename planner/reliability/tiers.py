@@ -1,4 +1,4 @@
-"""Checkpoint tiers: what each costs while nothing fails, and what each brings back after a fault.
+"""Checkpoint tiers (blocking, asynchronous, on failure): overhead of each, and the work each saves after a fault.
 
 - `synchronous`: the job stops until the state lies in remote storage; every fault rolls back to the last save.
 - `asynchronous`: the job stops until the state lies in the memory of its hosts, from where it goes to remote storage

@@ -1,4 +1,4 @@
-"""Traces of faults: made from classes and a seed, written and read as CSV.
+"""Fault traces: sampled from fault classes by a seed, read and written as CSV.
 
 Columns of a file: time_s, name of the class, what it takes (process, node, rack), nodes taken, copied (1 where every
 shard had a copy left), detect_s, repair_s.

@@ -1,4 +1,4 @@
-"""RL post-training: who generates, who trains, when each starts; exact evaluation, exact search, rollouts simulated.
+"""RL post-training on GPUs: rollout and training split or colocated; simulated rollouts, exact search.
 
 Costs enter as curves (`problem.py`), so that any cost model can state a problem.
 """

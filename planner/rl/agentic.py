@@ -1,4 +1,4 @@
-"""RL post-training of agents: trajectories with tool calls on unequal workers, training some steps behind.
+"""Agentic RL: multi-turn rollouts with tool calls on unequal workers, and training with bounded staleness.
 
 Array suffixes: N trajectories, B batches, K minibatches, T training choices.
 """

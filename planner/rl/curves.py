@@ -1,4 +1,4 @@
-"""What replicas of an RL job cost as curves: decoding, training, scoring, a critic beside the actor.
+"""Cost curves of RL replicas as functions of batch and tokens: decoding, training, scoring, a critic beside the actor.
 
 Any cost model, or a measurement, can state them; nothing else of `planner.rl` knows a GPU or a model.
 """

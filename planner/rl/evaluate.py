@@ -1,4 +1,4 @@
-"""The exact evaluator: rules that a plan breaks, its iteration time and its cost."""
+"""Evaluates an RL plan exactly: rules that it breaks, iteration time and cost."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Generation of one iteration: which samples go to which group of replicas, and when each of them finishes.
+"""The generation phase of one iteration: samples assigned to replica groups, and when each finishes.
 
 Array suffixes: N samples of the batch, Q samples in queue order.
 """

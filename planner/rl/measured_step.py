@@ -1,4 +1,4 @@
-"""From one measured colocated step with phase times: the step of the same hardware with generation and training apart.
+"""Predicts disaggregated and asynchronous RL steps from one measured colocated step with phase times.
 
 Both pools are parts of the GPUs measured: x_g and x_t of them. Half as many GPUs do not need twice as long: the longest
 sample decodes as fast on one replica as beside hundreds, and a training step has parts that every rank repeats

@@ -1,4 +1,4 @@
-"""An actor and a critic that train at the same time: two pipelines through the same GPUs, in opposite directions.
+"""Actor and critic trained at once (RLHFuse): two pipelines fused on the same GPUs in opposite directions.
 
 Source: RLHFuse (arXiv:2409.13221), section 5. A machine of `planner.solvers.schedules.fused_pipelines` is a stage of
 the actor's

@@ -1,4 +1,4 @@
-"""Successive rollouts that start more samples than an iteration trains on: over-sampling and partial rollouts.
+"""Over-sampling and partial rollouts: successive rollouts that start more samples than an iteration trains on.
 
 An iteration ends when `samples` are done. Over-sampling throws the others away; a partial rollout keeps what they made
 and goes on with it in the next iteration, under new weights, so that their context is prefilled again.

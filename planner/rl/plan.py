@@ -1,4 +1,4 @@
-"""What an RL plan decides, and what its evaluation says."""
+"""An RL plan (what is decided), and its evaluation (times, cost, broken rules)."""
 
 from dataclasses import dataclass
 from typing import Literal

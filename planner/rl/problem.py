@@ -1,4 +1,4 @@
-"""An RL post-training problem as curves: pools, what a replica costs, the lengths of successive iterations, the modes.
+"""An RL post-training problem: pools, cost curves of replicas, lengths of successive iterations, modes allowed.
 
 Array suffixes: N samples of one iteration.
 """

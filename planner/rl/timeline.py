@@ -1,4 +1,4 @@
-"""The timeline of an RL plan as text and as a drawing: who works when, over two iterations.
+"""Gantt chart of an RL plan over two iterations, as text and as SVG.
 
 Roles that take turns on the same devices share a row; a row is named by the devices' pool and the roles on them.
 """

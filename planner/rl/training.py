@@ -1,4 +1,4 @@
-"""Training of one iteration for many parallelisms at once, and the iteration that comes of it in each mode.
+"""Training time of one iteration for many parallelisms at once, and the iteration time in each mode.
 
 Array suffixes: N samples, B batches, K minibatches, T training choices.
 """

@@ -1,4 +1,4 @@
-"""The samples of an iteration: plain lengths, or trajectories of turns with tool calls between them.
+"""Samples of an iteration: single-turn lengths, or multi-turn trajectories with tool calls.
 
 Array suffixes: N samples or trajectories, T turns of all trajectories.
 """

@@ -1,1 +1,1 @@
-"""The base of everything that users write: strict models, their errors in our own words, the keys they know."""
+"""The pydantic base of all documents that users write: strict models, clear errors, known keys."""

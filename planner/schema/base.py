@@ -1,4 +1,4 @@
-"""The pydantic base of everything users write: strict, frozen, quantities with units.
+"""The pydantic base class of everything users write: strict, frozen, quantities with units.
 
 A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with its unit) and by programs as
 `ttft_s: 0.2` (an SI number). A bare number under the short name is refused, since its unit would be a guess.

@@ -1,4 +1,4 @@
-"""Validation errors in our own words: which of several to tell, what is wrong, and how to fix it."""
+"""Turns pydantic's validation errors into our own: the one that matters, what is wrong, and how to fix it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

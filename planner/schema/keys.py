@@ -1,4 +1,4 @@
-"""Data checked against a schema, and which keys the schema knows at every place, for hints about unknown keys."""
+"""Validates data by a schema, and lists its keys at every place for hints about unknown ones."""
 
 import types
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Simulates a serving fleet on requests, step by step: TTFT, TPOT and latency of each request, and where time went."""
+"""Discrete-event simulator of LLM serving with continuous batching: requests in, TTFT, TPOT and latency out."""

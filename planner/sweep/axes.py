@@ -1,4 +1,4 @@
-"""Axes as lists of values, each with its cell in the results and the fields that it sets; points from axes."""
+"""Axes of a sweep: values, the problem fields that each sets, its cell in the results; points as their product."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The problem of every point: the base problem, the scenario's values, the point's values, through `--set`."""
+"""The problem of each point of a sweep: base problem, scenario and point values, applied through `--set`."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Names of the columns of a sweep's results."""
+"""Column names of a sweep's results table."""
 
 ALIASES = {"cost_per_mtok": "usd_per_mtok", "cost": "usd_per_hour"}
 USUAL_METRICS = (

@@ -1,4 +1,4 @@
-"""The decision in every condition of a sweep: the plan, or the best value of the axes that are choices."""
+"""The decision at every condition of a sweep: the plan, or the best value of the axes that are choices."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

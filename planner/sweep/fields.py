@@ -1,4 +1,4 @@
-"""Short names of the fields that sweeps vary most, as the overrides of the problem that they stand for."""
+"""Short names for problem fields that sweeps often vary, expanded to dotted overrides."""
 
 import json
 from collections.abc import Callable, Mapping

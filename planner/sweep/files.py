@@ -1,4 +1,4 @@
-"""Tables in files: Parquet, CSV and JSON, written whole, with settings that give the same bytes for the same rows."""
+"""Writes tables as Parquet, CSV and JSON, atomically and with identical bytes for identical rows."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""The gate: every point against its rules and against the same point of the baseline."""
+"""Regression gate: compares every point with its rules and with the same point of the baseline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a solved point depends on, as one digest: problem, models, hardware, tables, calibration, software, limits."""
+"""Cache key of a solved point: digest of problem, models, hardware, tables, calibration, software, limits."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

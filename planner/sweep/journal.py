@@ -1,4 +1,4 @@
-"""Solved points kept on disk: an append-only journal with a checksum a line, safe against a kill at any moment."""
+"""Append-only journal of solved points with a checksum a line, safe against a kill at any moment."""
 
 import fcntl
 import hashlib

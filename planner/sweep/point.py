@@ -1,4 +1,4 @@
-"""One point solved: a resolved problem to the record that the results are made of."""
+"""Solves one point of a sweep: a resolved problem in, one record of results out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Points solved by Ray: on a running cluster, or on one started here for the while."""
+"""Solves points with Ray, on a running cluster or on one started here."""
 
 import logging
 import socket

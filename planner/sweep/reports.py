@@ -1,4 +1,4 @@
-"""A gate's verdict for machines and reviewers: JUnit XML, a Markdown summary, GitHub annotations."""
+"""Gate reports for CI: JUnit XML, a Markdown summary, GitHub annotations."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The table of a sweep: one row a point in axis order, with the same columns and the same bytes every time."""
+"""The results table of a sweep: one row a point in axis order, byte-identical every time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

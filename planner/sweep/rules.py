@@ -1,4 +1,4 @@
-"""Rules of a gate as text: `cost_per_mtok > +3%`, `busy: ttft_s > 200ms`, `goodput_per_gpu < -0.5`."""
+"""Parses gate rules such as `cost_per_mtok > +3%`, `busy: ttft_s > 200ms`, `goodput_per_gpu < -0.5`."""
 
 import math
 import operator

@@ -1,4 +1,4 @@
-"""A sweep from its file to solved points: what is kept is taken, what is missing is solved and kept."""
+"""Runs a sweep: takes cached points from the journal, and solves and stores those that are missing."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""The schema of a sweep file: which problem, which of its fields take which values, and what to report."""
+"""Schema of a sweep file: the base problem, axes over its fields, and what to report."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal

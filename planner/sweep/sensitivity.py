@@ -1,4 +1,4 @@
-"""Which input moves the decision, and the objective by how much."""
+"""Sensitivity: which inputs change the decision, and the objective by how much."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Where points are solved: in this process, in worker processes of this machine, or on Ray."""
+"""Solves points in this process, in worker processes, or on Ray."""
 
 import os
 import signal

@@ -1,1 +1,1 @@
-"""The only importers of solver packages."""
+"""Adapters to solver packages (OR-Tools, PuLP), which are imported nowhere else."""

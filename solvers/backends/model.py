@@ -1,4 +1,4 @@
-"""Our own small linear model: what a formulation builds, what every backend reads, and what checks a solution."""
+"""A small linear-model class: formulations build it, backends read it, and solutions are checked with it."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

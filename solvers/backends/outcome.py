@@ -1,4 +1,4 @@
-"""What a backend hands back before our own checks, and the limits it runs under."""
+"""Raw outcome of a backend before our own checks, and the limits that it runs under."""
 
 from dataclasses import dataclass
 

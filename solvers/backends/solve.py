@@ -1,4 +1,4 @@
-"""One way to solve a linear model, whichever backend does it: rounding, checking and honest statuses are ours."""
+"""Solves a linear model (LP or MILP) with any backend; rounding, feasibility checks and statuses are ours."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Items drawn in sets: which groups of bins hold them so that a set touches few groups and groups are balanced.
+"""Hypergraph partitioning with replication (numba): items drawn in sets, so that a set touches few groups of bins.
 
 Shape suffixes: N drawn set, K item of a set, E item, G group of bins.
 """

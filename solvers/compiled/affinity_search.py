@@ -1,4 +1,4 @@
-"""Annealing of items drawn in sets: swaps and changes of copies, by groups touched and by the slowest bin to expect.
+"""Simulated annealing of items drawn in sets: swaps and changes of copies, by groups touched and slowest bin.
 
 A bin's relative time is taken to be normal; the sum over bins of exp(L x mean + L^2 x variance / 2) bounds the slowest
 one that is to be expected from above: E[max] <= log(sum) / L for every L > 0 (Chernoff). Groups touched are counted

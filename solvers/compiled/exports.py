@@ -1,4 +1,4 @@
-"""Shares of items handed from their home bins to free slots of other bins, at once: the inner loop run per step.
+"""Transportation with relays (numba): shares of items sent from home bins to free slots of others, at every step.
 
 Every item has a home bin that always holds it. A bin slower than T hands its excess to bins with slack, each piece
 being (part of) one item in one free slot. T is found by bisection; for each T a greedy transport decides.

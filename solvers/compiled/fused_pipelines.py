@@ -1,4 +1,4 @@
-"""Flow lines of equal jobs that share machines: dispatching, replay of sequences, annealing along the critical path.
+"""Flow-shop heuristics (numba): dispatching, replay of sequences, annealing along the critical path.
 
 A task type is one pass (forward or backward) of one stage; its k-th task is the k-th job of its pipeline, since equal
 jobs may be taken in order. Shape suffixes: T task type, M machine, P position in a machine's sequence, O task (types

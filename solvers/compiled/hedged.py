@@ -1,4 +1,4 @@
-"""Copies of items on bins when weights are uncertain and every change of place has a price: local search from a start.
+"""Robust rescheduling (numba): copies on bins under uncertain weights and a price a move, by local search.
 
 The weights of items are random: independent with variance `variance_E`, plus common factors `factor_FE` (the change of
 every weight when the factor moves by one standard deviation). A bin's time is the mean of its load plus `z` standard

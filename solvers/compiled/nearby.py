@@ -1,4 +1,4 @@
-"""Copies moved between groups of bins so that more weight is carried in the group that it comes from.
+"""Generalised assignment by local search (numba): copies moved so that more weight stays in its own group.
 
 Weight comes from all bins alike, and copies share equally. Shape suffixes: E item, G group, R bin, P slot.
 """

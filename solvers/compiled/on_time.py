@@ -1,4 +1,4 @@
-"""Jobs of one machine, in the order of release and of deadline alike: how many can be on time. J job."""
+"""Throughput scheduling on one machine (numba), release and deadline in one order: jobs that can be on time. J job."""
 
 import numpy as np
 from numba import njit

@@ -1,4 +1,4 @@
-"""Items in a row cut into stages: the recurrences of `planner.solvers.partition`."""
+"""Linear partitioning (numba): the dynamic programs of `planner.solvers.partition`."""
 
 import numpy as np
 from numba import njit

@@ -1,4 +1,4 @@
-"""Passes of a pipeline in order and in time: every rank does the next of its passes when what it needs is there."""
+"""Pipeline schedules in order and in time (numba): each rank does its next pass when its inputs are there."""
 
 import numpy as np
 from numba import njit

@@ -1,4 +1,4 @@
-"""Items in groups of fixed size, balanced under many vectors of weights at once: local search by swaps.
+"""Robust balanced grouping (numba): items in groups of fixed size under many weight vectors, by swaps.
 
 Shape suffixes: M scenario, E item, G group.
 """

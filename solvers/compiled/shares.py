@@ -1,4 +1,4 @@
-"""Shares of copies that already have their places: every item poured over its bins like water, until nothing moves."""
+"""Divisible loads on given places (numba): water-filling of every item over its bins, until nothing moves."""
 
 import numpy as np
 from numba import njit

@@ -1,4 +1,4 @@
-"""Copies of items spread over bins, every copy with an equal share of its item's weight: construction and local search.
+"""Makespan scheduling with item splitting (numba): copies with equal shares, construction and local search.
 
 Shape suffixes: E item, R bin, P slot (bin-major). A bin's time is its load divided by its speed.
 """

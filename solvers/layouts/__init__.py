@@ -1,1 +1,1 @@
-"""Items with copies in the slots of bins: where the copies stand, and what part of the weight each carries."""
+"""Placement of items with copies in the slots of bins: assignment, splitting, rescheduling, transportation."""

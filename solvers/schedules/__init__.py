@@ -1,1 +1,1 @@
-"""Who does what when: pipelines, flow lines, equal tasks on unequal machines, batches, periods."""
+"""Scheduling problems: pipelines, flow shops, uniform machines, batching, multi-period choice."""

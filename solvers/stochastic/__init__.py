@@ -1,1 +1,1 @@
-"""Chance: queues, failures and repairs, checkpoints, measurements under uncertainty."""
+"""Stochastic models: queues, machine repair, checkpoint intervals, ranking and selection."""

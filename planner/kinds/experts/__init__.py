@@ -1,4 +1,4 @@
-"""Expert layouts: where the copies of each expert live, and what share of its tokens each copy serves."""
+"""Plan kind `experts`: expert placement and replication, and the share of tokens that each copy serves."""
 
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions
 from planner.kinds.registry import Kind

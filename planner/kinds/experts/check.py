@@ -1,4 +1,4 @@
-"""Rules of expert layouts: slots, coverage, quotas."""
+"""Checks of expert-placement plans: slots of every rank, every expert present, token shares sum to one."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a problem of expert layout states beyond model and cluster, and what such a plan decides."""
+"""Schema of expert-placement problems (options) and plans (decision)."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""A problem of expert layout to a plan: loads read, layers laid out, each with its proven bound."""
+"""Solves an expert-placement problem: reads loads, places the experts of each layer, with a proven bound each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Placement of many models on groups of devices that they share."""
+"""Plan kind `place`: many models on groups of GPUs that they share (multiplexing)."""
 
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.registry import Kind

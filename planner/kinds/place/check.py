@@ -1,4 +1,4 @@
-"""Rules of placements of many models: every model lives somewhere, its traffic goes there, and groups have the room."""
+"""Checks of multi-model placements: every model has a group, its traffic is routed there, and memory suffices."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a problem of placing many models states beyond models and cluster, and what such a plan decides."""
+"""Schema of multi-model placement problems (options) and plans (decision)."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Reinforcement-learning post-training: who generates, who trains, on what, and how they overlap."""
+"""Plan kind `rl`: RL post-training (PPO, GRPO ...): which GPUs generate, which train, and how both overlap."""
 
 from planner.kinds.registry import Kind
 from planner.kinds.rl.decision import RlDecision, RlOptions

@@ -1,4 +1,4 @@
-"""What was proven of an RL plan, over which space, and what the best plans of other kinds lose."""
+"""The certificate of an RL plan: space searched, bound, and what the best plans of other kinds lose."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Rules of RL plans: the roles an algorithm needs, synchrony, who shares devices with whom, and the batch."""
+"""Checks of RL plans: the roles an algorithm needs, synchrony, roles that share devices, and the batch."""
 
 from collections.abc import Iterator
 

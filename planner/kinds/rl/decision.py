@@ -1,4 +1,4 @@
-"""What an RL post-training problem states beyond models and cluster, and what such a plan decides."""
+"""Schema of RL post-training problems (options) and plans (decision)."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""The decision of an RL plan: roles with their memory, where they stand, and the timeline of one iteration."""
+"""Turns a solution of the RL search into a plan's decision: roles with memory, placement, timeline of an iteration."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

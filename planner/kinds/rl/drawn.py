@@ -1,4 +1,4 @@
-"""Lengths of the samples of successive iterations, drawn once by the problem's seed.
+"""Response lengths of successive iterations, sampled by the problem's seed.
 
 Array suffixes: N samples of one iteration, T turns.
 """

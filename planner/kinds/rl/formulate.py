@@ -1,4 +1,4 @@
-"""A setting as the curves that `planner.rl` searches: pools, replicas, trainers, lengths, modes, weight transfer."""
+"""Formulates an RL problem as the cost curves that `planner.rl` searches: pools, replicas, trainers, lengths, modes."""
 
 from dataclasses import dataclass
 

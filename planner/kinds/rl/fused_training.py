@@ -1,4 +1,4 @@
-"""Actor and critic trained at the same time: schedules solved for the trainings that the search comes to.
+"""Actor and critic trained at the same time (RLHFuse): fused pipeline schedules solved where the search needs them.
 
 The search first takes every pair's bubble at the bound of its schedules: no plan is better than what it finds. Where
 training in turn is no worse, that is it. Else the schedule of the best plan's training is solved, its bubble takes the

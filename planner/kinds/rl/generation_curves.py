@@ -1,4 +1,4 @@
-"""Generating replicas as curves: the decode step over batch and context, prefill, and the KV cache that fits.
+"""Cost curves of generation replicas: decode step by batch and context, prefill, and the KV cache that fits.
 
 A curve is step_s + sequence_s b + token_s S for b sequences holding S tokens, fitted to the decode step of the cost
 model, which is nearly so: weights are read once a step, every sequence adds its part, every token of context its bytes.

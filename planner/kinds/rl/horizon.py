@@ -1,4 +1,4 @@
-"""Plans over training time: every period's lengths, every change charged, starting from what runs now."""
+"""RL plans over training time: lengths of every period, each change of the split charged, from what runs now."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Parts of RL plans in words; two parts of a problem with the same words are the same."""
+"""Names of the parts of RL plans in words; two parts of a problem with the same name are the same."""
 
 from math import isfinite
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Whether the proof of an RL plan holds: its objective priced again, and its bound derived again, without the search.
+"""Verifies an RL plan: objective priced again and bound derived again, without the search.
 
 What the problem states is read from the problem in the plan, lengths are drawn again by its seed; the curves in the
 proof are taken on trust: they rest on the costs.

@@ -1,4 +1,4 @@
-"""A resolved RL problem with its parts named: who plays which part, on which pools."""
+"""A resolved RL problem with its roles named: actor, critic, reference and reward models, and their pools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an RL plan states of its rollouts beyond the timeline: each is simulated once more for its times and counts.
+"""Rollout figures that an RL plan states beyond its timeline, each simulated once more.
 
 Scoring fused with generation (RLHFuse), other replicas late in a rollout, samples carried over by partial rollouts.
 """

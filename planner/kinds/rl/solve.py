@@ -1,4 +1,4 @@
-"""An RL problem to a plan: curves made, searched exactly, decoded, with what was proven and what it rests on."""
+"""Solves an RL problem: cost curves, exact search, decoding, certificate."""
 
 from collections.abc import Iterator
 from dataclasses import replace

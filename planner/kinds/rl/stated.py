@@ -1,4 +1,4 @@
-"""An RL problem on given curves: everything of it that the problem states itself, and no cost model knows."""
+"""Rebuilds an RL problem for its check: given cost curves, and all else as the problem states it."""
 
 from collections.abc import Sequence
 from math import inf

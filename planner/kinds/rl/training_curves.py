@@ -1,4 +1,4 @@
-"""Training replicas as curves: tokens a second, the memory that decides how many must share the optimizer, and turns.
+"""Cost curves of training replicas: tokens per second, memory (ranks that share optimizer state), and turns.
 
 A replica is tp x cp x pp GPUs, or as many as its experts are spread over. A micro-batch is the longest sample, or as
 many shorter ones packed to its length; attention is priced at the length that the mean token lives in. Training of the

@@ -1,4 +1,4 @@
-"""Serving: which instances, how many for prefill and decode, with which parallelism, on which nodes."""
+"""Plan kind `serve`: instances, prefill-decode disaggregation or not, parallelism, and placement on nodes."""
 
 from planner.kinds.registry import Kind
 from planner.kinds.serve.options import ServeDecision, ServeOptions

@@ -1,4 +1,4 @@
-"""Rules of serving plans: roles by mode, where each request goes, limits, and experts that tile their ranks."""
+"""Checks of serving plans: roles by mode, routing of requests, SLO limits, and expert-parallel ranks."""
 
 from collections.abc import Iterator
 

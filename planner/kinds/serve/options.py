@@ -1,4 +1,4 @@
-"""What a serving problem may restrict, and what a serving plan decides."""
+"""Schema of serving problems (options) and serving plans (decision)."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal

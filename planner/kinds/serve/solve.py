@@ -1,4 +1,4 @@
-"""A serving problem to a certified plan: candidates, mix, proof, placement, envelope."""
+"""Solves a serving problem: candidates, instance mix (MILP), proof, placement, plan."""
 
 from dataclasses import replace
 

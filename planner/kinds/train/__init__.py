@@ -1,4 +1,4 @@
-"""Training: parallelism, pipeline layout, recomputation and schedule of one training job."""
+"""Plan kind `train`: parallelism, pipeline layout, recomputation and schedule of one training job."""
 
 from planner.kinds.registry import Kind
 from planner.kinds.train.decision import TrainDecision, TrainOptions

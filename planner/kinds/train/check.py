@@ -1,4 +1,4 @@
-"""Rules of training plans: those that launchers enforce late, and those that some do not enforce at all."""
+"""Checks of training plans: rules that launchers enforce late, or not at all."""
 
 from collections.abc import Iterator
 

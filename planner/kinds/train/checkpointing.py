@@ -1,4 +1,4 @@
-"""What a training problem says of the place where the job runs, and what a plan decides of its checkpoints."""
+"""Schema of checkpointing: failure rates and storage in a training problem, interval and tier in its plan."""
 
 from typing import Annotated, ClassVar, Literal
 

@@ -1,4 +1,4 @@
-"""What a training problem states beyond model and cluster, and what a training plan decides."""
+"""Schema of training problems (options) and training plans (decision)."""
 
 from itertools import pairwise
 from math import gcd

@@ -1,4 +1,4 @@
-"""Figures that a training plan states: read, scaled, and compared with those derived again from its decision."""
+"""Numbers that a training plan states: read, scaled, and compared with those derived again from its decision."""
 
 from planner.plan.schema import Envelope, Prediction
 

@@ -1,4 +1,4 @@
-"""A resolved training problem as the search reads it: model, machine, job, and what may not be decided."""
+"""A resolved training problem as input of the search: model, machine, batch, and fixed decisions."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

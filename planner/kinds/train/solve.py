@@ -1,4 +1,4 @@
-"""A training problem to a certified plan."""
+"""Solves a training problem: search, then a plan with a certificate."""
 
 from collections.abc import Sequence
 from dataclasses import replace

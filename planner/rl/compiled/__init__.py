@@ -1,1 +1,1 @@
-"""Loops of rollouts, compiled by numba on first use and kept on disk."""
+"""Inner loops of rollout simulation, compiled by numba on first use and cached on disk."""

@@ -1,4 +1,4 @@
-"""Single-turn samples from one shared queue onto equal replicas, event by event.
+"""Simulates single-turn samples from a shared queue on equal replicas with continuous batching (numba).
 
 Suffixes: Q samples in queue order, R replicas. A replica is advanced from completion to completion: k steps with b
 sequences holding S tokens take k (step + sequence b) + token (k S + b k (k - 1) / 2).

@@ -1,4 +1,4 @@
-"""Trajectories of several turns on unequal workers, event by event: tool gaps, priorities, moves between workers.
+"""Simulates multi-turn trajectories on unequal workers (numba): tool calls, priorities, migration.
 
 `planner.rl.rollouts.rollout` states what is simulated. The state is a tuple of arrays whose columns are named here;
 suffixes: W workers, N trajectories, T turns of all trajectories, Q entries of queues, E pending events.

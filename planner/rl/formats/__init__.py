@@ -1,1 +1,1 @@
-"""RL problems and plans as documents."""
+"""File formats of RL problems and plans."""

@@ -1,4 +1,4 @@
-"""Agentic problems and plans as documents (docs/rl-problems.md), read and written."""
+"""File format of agentic RL problems and plans (docs/rl-problems.md), read and written."""
 
 from dataclasses import replace
 from math import inf

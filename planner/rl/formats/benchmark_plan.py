@@ -1,4 +1,4 @@
-"""Plans in the form of the benchmark (docs/rl-problems.md), written and read."""
+"""File format of RL plans in the benchmark (docs/rl-problems.md), read and written."""
 
 from planner.documents.read import Document
 from planner.rl.formats.document_part import DocumentPart

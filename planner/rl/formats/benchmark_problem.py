@@ -1,4 +1,4 @@
-"""Benchmark problems of RL resource planning (docs/rl-problems.md) read as `RlProblem`.
+"""Reads benchmark problems of RL resource planning (docs/rl-problems.md) as `RlProblem`.
 
 What the file holds beyond the format is ignored, so that problems may carry notes and statistics.
 """

@@ -1,4 +1,4 @@
-"""A part of a document read field by field, every refusal with its line and path."""
+"""Reads a part of a document field by field; every error has its line and path."""
 
 from collections.abc import Iterator, Sequence
 from math import isfinite

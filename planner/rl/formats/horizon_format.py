@@ -1,4 +1,4 @@
-"""Problems and plans over training time as documents (docs/rl-problems.md), read and written."""
+"""File format of RL problems and plans over training time (docs/rl-problems.md), read and written."""
 
 from planner.documents.read import Document
 from planner.rl.formats.benchmark_plan import PlanDocument, plan_document, plan_of

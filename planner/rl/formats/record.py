@@ -1,4 +1,4 @@
-"""Curves as JSON data, written into the proof of a plan and read from it: what bounds are derived from again."""
+"""Cost curves as JSON inside the proof of a plan, from which bounds are derived again."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

@@ -1,1 +1,1 @@
-"""Rollouts: samples dispatched to workers, decoded, moved, cut off and resumed."""
+"""Rollouts (generation of samples): dispatch to workers, decoding, migration, truncation and resumption."""

@@ -1,4 +1,4 @@
-"""Which trajectories start on which workers, so that the rollout of a batch ends first.
+"""Optimal assignment of trajectories to workers, so that the rollout of a batch ends first.
 
 Without moves, workers that have queues of their own do not meet: how long a set of trajectories takes on a kind of
 worker is simulated once for every set, and the best partition is a dynamic program over sets, O(3^N) a worker. With

@@ -1,4 +1,4 @@
-"""Dispatch policies: which trajectories start on which workers, in which order, from predicted lengths alone.
+"""Dispatch policies of a rollout: trajectories to workers, and their order, by predicted lengths alone.
 
 Array suffixes: N trajectories.
 """

@@ -1,4 +1,4 @@
-"""Generation fused with the inference that follows it, and rollouts that change their workers on the way.
+"""Inter-stage fusion (RLHFuse): late samples move together, and freed GPUs start reference and reward inference.
 
 Source: RLHFuse (arXiv 2409.13221), inter-stage fusion: when fewer than `threshold` samples remain, those of all but the
 `kept` busiest workers move there, and the workers set free begin the inference of references and rewards.

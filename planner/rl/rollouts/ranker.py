@@ -1,4 +1,4 @@
-"""Length rankers that err: keys that put a stated share of the longest samples among the first.
+"""Imperfect length predictors: rankings that place a stated share (recall) of the longest samples first.
 
 Source: StreamRL (arXiv 2504.15930) reports a ranker by its recall of the longest 20 %.
 """

@@ -1,4 +1,4 @@
-"""A rollout cut at a moment and gone on with elsewhere: fewer workers, others, or the next iteration.
+"""Interrupts a rollout and resumes it elsewhere: on fewer or other workers, or in the next iteration.
 
 Array suffixes: N trajectories, W workers.
 """

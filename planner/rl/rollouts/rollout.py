@@ -1,4 +1,4 @@
-"""The rollout of trajectories, exactly: continuous batching on unequal workers, tool calls, priorities, moves.
+"""Exact simulation of a rollout: continuous batching on unequal workers, tool calls, priorities, migration.
 
 Every worker decodes as `planner.rl.curves.DecodeCurve` says. A trajectory is turns of output tokens, each but the last
 followed by a tool call and by observation tokens that are prefilled on return. On admission the KV of its final context

@@ -1,1 +1,1 @@
-"""The best RL plan: bounds, best-first search, horizons, agents."""
+"""Exact search for the best RL plan: lower bounds, best-first search, plans over time, agentic plans."""

@@ -1,4 +1,4 @@
-"""Exact search for agentic plans: mixes of workers x dispatch x priority x moves x training x staleness.
+"""Exact search of agentic RL plans: workers x dispatch x priority x migration x training x staleness.
 
 Array suffixes: N trajectories, T turns, B batches, C configurations, P pools.
 """

@@ -1,4 +1,4 @@
-"""Best-first search over configurations of generation, each priced with all its trainings and modes at once.
+"""Best-first branch and bound over generation configurations, each priced with all trainings and modes.
 
 Array suffixes: C configurations, M modes, T training choices.
 """

@@ -1,4 +1,4 @@
-"""Lower bounds on generation and training that need no simulation: what no order of events can undercut.
+"""Lower bounds on generation and training time that need no simulation.
 
 Array suffixes: Q samples of a queue, G counts of replicas, T training choices.
 """

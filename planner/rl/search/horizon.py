@@ -1,4 +1,4 @@
-"""Plans over training time: lengths drift, so the best split drifts, and every change of it takes time.
+"""Plans over training time: as response lengths grow, when to change the split, at what switching cost.
 
 Source: OrchestrRL (arXiv 2601.01209): T_k + C_sw; StreamRL (arXiv 2504.15930): a unit moves when it saves more than the
 move costs. Here the whole horizon is solved exactly: `solvers.horizon`.

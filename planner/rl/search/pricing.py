@@ -1,4 +1,4 @@
-"""All plans of one configuration of generation priced at once: lower bounds before its rollout, exactly after it.
+"""Prices all plans of one generation configuration at once: lower bounds before its rollout, exact values after.
 
 Array suffixes: B batches, C configurations, M modes, T training choices. A price row [M, T] holds the objective, and
 infinity where a plan is not feasible.

@@ -1,4 +1,4 @@
-"""Exact search: configurations of generation in the order of a lower bound, each simulated once for all trainings.
+"""Exact search of RL plans: generation configurations by lower bound, each simulated once for all trainings.
 
 Array suffixes: N samples, B batches, C configurations, T training choices, M modes.
 """

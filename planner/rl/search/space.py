@@ -1,4 +1,4 @@
-"""Every plan of a problem as columns: configurations of generation, training choices, and which of them go together.
+"""The RL search space as columns: generation configurations, training choices, and combinations allowed.
 
 Array suffixes: G groups (a replica kind and a count), C configurations (one group or two), P pools, B batches, T
 training choices, Q queues.

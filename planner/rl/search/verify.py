@@ -1,4 +1,4 @@
-"""A bound derived again: every configuration of generation is closed by its own bound, or priced exactly."""
+"""Verifies an RL bound: every generation configuration is pruned by its own bound, or priced exactly."""
 
 from dataclasses import dataclass
 

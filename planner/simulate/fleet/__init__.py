@@ -1,1 +1,1 @@
-"""What serves: instances with their step times and rules, and how they are operated."""
+"""The simulated fleet: instances with step times and scheduler rules, and how they are operated."""

@@ -1,4 +1,4 @@
-"""What the limit of an engine on prompt and answer together does to a request: its answer ends there, or it is refused.
+"""Context-length limit (`--max-model-len`): answers cut at it, or requests refused, as each engine does.
 
 vLLM ends an answer when prompt and output reach `--max-model-len` (`check_stop`, vllm/v1/core/sched/utils.py) and
 refuses a prompt that leaves no room for a token (`_validate_model_input`, vllm/v1/engine/processor.py). TensorRT-LLM

@@ -1,4 +1,4 @@
-"""What is simulated: instances, their engines' rules, and how requests are spread over them."""
+"""Instances of a simulated fleet: step times, KV memory, scheduler rules, routing policy."""
 
 import math
 from dataclasses import dataclass

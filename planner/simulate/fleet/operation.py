@@ -1,4 +1,4 @@
-"""How a fleet is operated: changes of instances, autoscaling and role flips, links between pools."""
+"""Operation of a fleet: scaling events, failures, autoscaling, prefill-decode role flips, links between pools."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The file that says how a plan is operated while it is simulated: `planner simulate PLAN --operation FILE`."""
+"""Schema of the operation file of `planner simulate PLAN --operation FILE`: scaling, failures, autoscaler."""
 
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, Literal

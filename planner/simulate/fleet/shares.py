@@ -1,4 +1,4 @@
-"""Requests shared out over the paths of a fleet; the routing policy chooses among instances of one number."""
+"""Splits requests over the paths of a fleet by the plan's shares; routing then chooses among equal instances."""
 
 import math
 from collections.abc import Sequence

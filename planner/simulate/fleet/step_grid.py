@@ -1,4 +1,4 @@
-"""Step times of one kind of instance as the loop reads them.
+"""Step-time table of one kind of instance: seconds by decode batch, context and prefill tokens.
 
 Shapes: N decode batches 0..largest, C decode contexts, T prefill tokens of a step, M tokens that each of those attends
 to on average (a prompt of n tokens behind c cached ones: c + (n + 1) / 2); N' batches of steps that prefill.

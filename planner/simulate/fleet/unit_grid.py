@@ -1,4 +1,4 @@
-"""Steps of attention ranks whose feed-forward layers stand on devices of their own, as the loop reads them.
+"""Step times of attention-FFN disaggregation: attention ranks that share feed-forward devices.
 
 An engine is one micro-batch of one rank; those of all ranks of a micro-batch make their steps together, as long as the
 slowest takes. The other micro-batches of the unit are taken to be as large.

@@ -1,1 +1,1 @@
-"""The highest rate that keeps every limit: fleets compared by simulation, under bounds by work alone."""
+"""Goodput: the highest request rate within the SLO, by simulation, with upper bounds that prune."""

@@ -1,4 +1,4 @@
-"""The best partition of a fleet into cells: each serves some of the workloads with engines that no other cell uses.
+"""The partition of a fleet into cells of highest goodput: each serves some workloads with engines of its own.
 
 Cells do not touch each other, so that a partition keeps the limits at a rate exactly where each of its cells does on
 the draws of its own workloads, and its goodput is the lowest of theirs. A run of a cell counts for every partition with

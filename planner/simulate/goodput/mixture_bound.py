@@ -1,4 +1,4 @@
-"""A rate of several workloads that no simulation of a fleet exceeds while each of them keeps its limits.
+"""Upper bound on the goodput of a mix of workloads, whatever the scheduling.
 
 (B5) Each workload is served no better than if it had the fleet to itself: the bounds of `rate_bound` on its own draws.
 (B6) The cheapest requests of all workloads that must be on time, together, cost no more than the engines can do from

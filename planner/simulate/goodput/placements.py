@@ -1,4 +1,4 @@
-"""The placement of highest goodput: simulated where it matters, left out where no simulation could be better.
+"""The placement of highest goodput: simulates where it matters, prunes by upper bounds elsewhere.
 
 Placements are taken in the order of their bounds by work alone, what a steady-state model prefers first.
 One that is not allowed more than the best found is left out; one that a single run shows not to keep its limits at a

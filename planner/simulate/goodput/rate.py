@@ -1,4 +1,4 @@
-"""Goodput: the highest rate at which a fleet keeps all limits of its requests, found by bisection on the same draws."""
+"""Goodput of a fleet: bisection for the highest rate that keeps the SLO, on the same draws at every rate."""
 
 import math
 from collections.abc import Callable, Sequence

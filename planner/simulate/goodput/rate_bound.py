@@ -1,4 +1,4 @@
-"""A rate that no simulation of a fleet exceeds while its requests keep their limits, by work alone.
+"""Upper bound on goodput from work conservation: a rate that no schedule of a fleet exceeds within the SLO.
 
 Whatever the policies, a request that is on time has its prompt prefilled and its answer decoded inside a window that
 its limits fix, by engines that work one second a second; `step_prices` says what that costs them at least. So

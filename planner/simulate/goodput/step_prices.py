@@ -1,4 +1,4 @@
-"""Prices of tokens that no step of an instance undercuts: what a request costs an engine at least, in seconds.
+"""Dual prices of tokens: the least engine seconds that a request costs, under any batching.
 
 A step of n sequences that attend to c tokens each, and of t prefill tokens that attend to m each, takes f(n, c, t, m)
 seconds, multilinear between the corners of a table. Prices hold

@@ -1,1 +1,1 @@
-"""The event loop: compiled by numba as one program, which `planner.simulate.run.engine` runs."""
+"""The event loop of the simulator, compiled by numba; `planner.simulate.run.engine` runs it."""

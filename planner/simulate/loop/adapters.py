@@ -1,4 +1,4 @@
-"""Adapters of a model on an instance: so many at once, loaded when a request needs one that is not there.
+"""LoRA adapters on an instance: a bounded number resident, loaded on demand, least recently used evicted.
 
 An adapter is in use as long as a request of it holds KV blocks on the instance; the one used longest ago gives way.
 """

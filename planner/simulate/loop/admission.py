@@ -1,4 +1,4 @@
-"""Who runs next: admission of waiting requests, preemption of running ones, and the step that they make together."""
+"""Scheduler of an engine: continuous batching, chunked prefill, admission of waiting requests, preemption."""
 
 import numpy as np
 

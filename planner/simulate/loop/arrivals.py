@@ -1,4 +1,4 @@
-"""Requests on their way to instances: sent by clients, routed, put into queues, kept back, rejected."""
+"""Arrivals: clients send requests, which are routed, queued, held back or rejected."""
 
 import numpy as np
 

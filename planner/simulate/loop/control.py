@@ -1,4 +1,4 @@
-"""When instances change: at times that are known beforehand, and as an autoscaler decides at each of its looks.
+"""Autoscaler and planned changes: instances added, drained, and flipped between prefill and decode.
 
 A group of instances that step together counts as one. More requests a group than `CROWDED_ABOVE` start one more on that
 side of its model, fewer than `IDLE_BELOW` drain the emptiest; where more than `FLIP_ABOVE` requests a group wait on one

@@ -1,4 +1,4 @@
-"""The loop itself: what ends, arrives and starts at each moment of time.
+"""The discrete-event loop: step ends, transfers, arrivals and step starts in order of time.
 
 At one moment, first stretches and transfers end, then requests arrive, then instances between steps start their next
 stretch, in the order of their numbers. A stretch of decode steps looks ahead; a request that comes meanwhile cuts it at

@@ -1,4 +1,4 @@
-"""Columns of the arrays that hold the state of a run, and the numbers that stand for roles, policies and states.
+"""Column numbers of the simulator's state arrays, and integer codes of roles, policies and states.
 
 A request is a row of `request` (whole numbers) and `request_s` (seconds, and the key of its queue); an instance is a
 row of `instance` and `instance_s`. Rows, not columns, are contiguous: an event touches one request and one instance.

@@ -1,4 +1,4 @@
-"""Instances that step together: the next step of all of them, as long as the slowest and what they share take."""
+"""Data-parallel ranks that step together (expert parallelism): the next step takes as long as the slowest rank."""
 
 import numpy as np
 

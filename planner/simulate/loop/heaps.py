@@ -1,4 +1,4 @@
-"""Queues of the loop: a pairing heap of requests, and binary heaps whose items know their place.
+"""Priority queues of the event loop: a pairing heap of requests, and indexed binary heaps.
 
 Binary heaps are the decoding batch, by the iteration that finishes a request, and the instances by their next event.
 """

@@ -1,4 +1,4 @@
-"""Instances that start, drain, fail and change role.
+"""Lifecycle of instances: start, drain, failure, and change of role.
 
 Instances that step together change together. What a failed instance had in its cache, was to have, or kept for a cache
 still to move is sent again and computed again; the step that ran is lost. An instance that drains takes no more

@@ -1,4 +1,4 @@
-"""Caches on their way from one instance to another: the links of both, and the one between their pools.
+"""KV-cache transfers between instances (prefill to decode): link queues of both sides, and of their pools.
 
 Links carry one cache at a time, in the order in which they were asked for. Each is busy for as long as its own rate
 takes: an instance that receives slowly sent caches takes others meanwhile. A cache has moved when the last of its links

@@ -1,4 +1,4 @@
-"""KV blocks of an instance: taken, given back, and kept as cached prefixes until their room is needed (LRU).
+"""Paged KV cache of an instance: blocks allocated and freed, prefix caching with LRU eviction.
 
 A prefix block is shared by all requests whose prompts agree up to its end. What a request generates is its own. A store
 that all instances share is a row of instances that never runs: blocks of prefilled prompts are kept there too.

@@ -1,4 +1,4 @@
-"""Parts of a compiled program that get no machine code of their own: only the program that calls them does.
+"""Compile-time saver: numba functions inlined into the program that calls them, with no machine code of their own.
 
 numba turns every function into optimised machine code with all that it calls, though nothing but the outermost is
 ever run: half of the time of a compilation. A part is lowered, checked and handed on; one that calls no part but leaves

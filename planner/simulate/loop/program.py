@@ -1,4 +1,4 @@
-"""How the loop is compiled: the state that all parts share, a decorator, and a cache that sees edits in every file.
+"""Compilation of the loop by numba: shared state, a decorator, and a disk cache keyed by all sources.
 
 numba's own cache looks at one file; the folder used here is named by the sources of all modules of the loop.
 """

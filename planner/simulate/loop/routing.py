@@ -1,4 +1,4 @@
-"""Which instance a request goes to, at its arrival and from prefill to decode."""
+"""Routing policies: the instance that a request goes to, at arrival and from prefill to decode."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The state of a run: the arrays that Python makes and reads, and that compiled code works on.
+"""State of a simulation run: the numpy arrays that Python makes and reads, and compiled code works on.
 
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,

@@ -1,4 +1,4 @@
-"""Seconds of steps, read from tables; every product and sum is in one order, so that others give the same bits."""
+"""Step times by multilinear table lookup, with a fixed order of operations, so that results are bit-identical."""
 
 import numpy as np
 

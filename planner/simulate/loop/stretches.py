@@ -1,4 +1,4 @@
-"""Instances that have news: marked to be scheduled, their decode steps cut at the next end of one."""
+"""Stretches of equal decode steps: cut at the next step end when something changes on their instance."""
 
 from planner.simulate.loop.fields import DIRTY, END, LEADER, NUM_DIRTY, STEPS
 from planner.simulate.loop.heaps import set_end

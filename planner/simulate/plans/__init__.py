@@ -1,1 +1,1 @@
-"""Serving plans as fleets, simulated on their own workload or on a trace."""
+"""Simulates serving plans: a plan as a fleet, on its own workload or on a trace."""

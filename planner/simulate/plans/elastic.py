@@ -1,4 +1,4 @@
-"""A plan of equal engines simulated as instances that share one cache, join for a prefill and part for decoding."""
+"""Simulates a plan of equal engines under elastic sequence parallelism (LoongServe)."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The fleet that a serving plan describes: an engine for every attention rank of every replica.
+"""Builds the fleet of a serving plan: one engine for every attention (data-parallel) rank of every replica.
 
 A rank with pp pipeline stages is simulated as pp engines that each step through the whole pipeline with their share of
 the sequences, of the KV cache and of the links: its micro-batches. Ranks that share experts make their steps together.

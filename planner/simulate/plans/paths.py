@@ -1,4 +1,4 @@
-"""The paths of requests through a plan, as its routes say: a role that does both, or one and another it hands on to."""
+"""Paths of requests by a plan's routes: a colocated role, or prefill and then decode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

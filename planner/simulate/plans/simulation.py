@@ -1,4 +1,4 @@
-"""A serving plan simulated: on its own workload, or on a trace; and whether it keeps what it promises."""
+"""Simulates a serving plan, and checks its limits and predictions against the run."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The requests that a serving plan is made for: its own workload drawn, or a trace at some rate."""
+"""Requests for the simulation of a plan: sampled from its workload, or a trace at some rate."""
 
 import math
 from dataclasses import replace

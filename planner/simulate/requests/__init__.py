@@ -1,1 +1,1 @@
-"""What arrives: request streams as arrays, arrival processes, traces and their statistics."""
+"""Request streams as arrays: arrival processes, length distributions, traces and their statistics."""

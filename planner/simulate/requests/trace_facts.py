@@ -1,4 +1,4 @@
-"""What a trace is like, in numbers; and draws from it."""
+"""Statistics of a request trace (rates, burstiness, lengths), and samples drawn from it."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Request traces as arrays, and the files that they come in. R requests.
+"""Reads request traces (Azure, Mooncake, BurstGPT ... files) as arrays. R requests.
 
 Read are Azure's LLM inference traces (TIMESTAMP, ContextTokens, GeneratedTokens), BurstGPT (Timestamp, Request tokens,
 Response tokens), Mooncake's JSON lines (timestamp in ms, input_length, output_length, hash_ids), and plain CSV or JSON

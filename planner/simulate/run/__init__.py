@@ -1,1 +1,1 @@
-"""One simulation from fleet and requests to results, statistics and files."""
+"""One simulation run: fleet and requests in; results, statistics and files out."""

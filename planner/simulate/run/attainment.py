@@ -1,4 +1,4 @@
-"""Draws that are the same at every rate, what requests must keep, and whether a run kept it. R requests."""
+"""SLO attainment: limits of requests, whether a run kept them, and common random draws. R requests."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""From a fleet and its requests to the arrays of a run, and from those to results.
+"""`simulate(fleet, requests)`: builds the state arrays, runs the event loop, and makes the results.
 
 result = simulate(fleet, requests)
 result.ttft_s, result.tpot_s, result.summary()

@@ -1,4 +1,4 @@
-"""Draws of several workloads in a fixed mix, the same for every fleet and every rate. W workloads.
+"""Request streams of several workloads in a fixed mix, the same for every fleet and rate. W workloads.
 
 A rate is that of all workloads together; each has its share of it, and its own limits.
 """

@@ -1,4 +1,4 @@
-"""What a run leaves in files: a table of its requests (Parquet, CSV), and a trace for Chrome's viewer."""
+"""Output files of a run: a table of requests (Parquet, CSV), and a Chrome trace of instances."""
 
 import io
 import json

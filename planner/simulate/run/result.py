@@ -1,4 +1,4 @@
-"""What a run gives: times of every request, what every instance did, and a summary. R requests, I instances."""
+"""Result of a run: TTFT, TPOT and latency of every request, use of every instance. R requests, I instances."""
 
 from dataclasses import dataclass, replace
 from typing import Any

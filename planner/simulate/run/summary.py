@@ -1,4 +1,4 @@
-"""A run in numbers: statistics with intervals, attainment of limits, throughput, use, and where time went."""
+"""Summary statistics of a run: means and percentiles with intervals, SLO attainment, throughput, utilisation."""
 
 import math
 from collections.abc import Sequence

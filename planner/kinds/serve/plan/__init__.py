@@ -1,1 +1,1 @@
-"""A chosen mix as a plan: roles, placement, predictions, certificate."""
+"""Turns a chosen instance mix into a plan: roles, placement, predictions, certificate."""

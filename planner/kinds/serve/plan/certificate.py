@@ -1,4 +1,4 @@
-"""What a serving plan proves: the space searched, what was pruned by which rule, the bound and its derivation."""
+"""The certificate of a serving plan: space searched, rules that pruned it, the bound and its derivation."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""A solved mix as a plan: roles, placement, routing, predictions, certificate, evidence."""
+"""Decodes a solved instance mix into a plan: roles, placement, routing, predictions, certificate, evidence."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Chosen instances onto devices: packing, and blocks with regular strides."""
+"""Places chosen instances on GPUs: bin packing on nodes, and blocks of ranks with regular strides."""
 
 from collections.abc import Sequence
 

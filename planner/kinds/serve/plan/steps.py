@@ -1,4 +1,4 @@
-"""The step that dominates each role of a plan, by operator: what a plan keeps of its costs for people to read."""
+"""Time by operator of the step that dominates each role, kept in the plan for people to read."""
 
 import numpy as np
 

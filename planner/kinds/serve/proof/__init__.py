@@ -1,1 +1,1 @@
-"""Whether the proof of a serving plan holds: its model rebuilt and its figures priced again."""
+"""Verifies the proof of a serving plan: its optimisation model rebuilt, its rates and memory priced again."""

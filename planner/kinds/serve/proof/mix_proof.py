@@ -1,4 +1,4 @@
-"""Whether the proof of a serving plan is about this plan: its model, its cluster, its instances and its objective.
+"""Verifies that a serving plan's proof is about this plan: its model, cluster, instances and objective.
 
 A proof that only holds together could be one for an easier problem. So the model is built again from the mix that the
 proof states, the mix is compared with the problem in the plan, and the plan's own instances must be a feasible point of

@@ -1,4 +1,4 @@
-"""Roles with drafts or steps in halves priced again: shape and limits as stated, with the costs that the plan names.
+"""Prices roles with speculative decoding or two-batch overlap again, with the costs that the plan names.
 
 The search is run on the one instance type of each role: what it finds must have the memory that the role states, the
 rates that the proof counts on, and the tokens a step that the decision claims. A type that breaks limits is not found.

@@ -1,4 +1,4 @@
-"""Decode units of a plan priced again: sides, batch and micro-batches as stated, with the costs that the plan names."""
+"""Prices attention-FFN-disaggregated decode units of a plan again, with the costs that the plan names."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a plan states of its instance types, in the terms of the search: shapes and names of roles, types of a proof.
+"""Instance types that a plan states, in the terms of the search: shapes and names of roles, types of a proof.
 
 A check that prices roles again starts here: `setting_of_plan` solves nothing, it only prices the recorded problem.
 """

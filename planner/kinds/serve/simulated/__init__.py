@@ -1,1 +1,1 @@
-"""Serving plans judged by simulation: placements compared on the same draws."""
+"""Serving plans chosen by discrete-event simulation: goodput of placements on common random draws."""

@@ -1,4 +1,4 @@
-"""Cells of a serving problem: placements for some of its workloads, on a part of the GPUs.
+"""Cells of a serving problem: placements for some of its workloads on a part of the GPUs.
 
 Workloads of one model may share the engines of a cell, those of different models never do. Of each such set and each
 number of GPUs the placements that steady state ranks highest are cells, and so are those parts of the mix that it

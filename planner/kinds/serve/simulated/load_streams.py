@@ -1,4 +1,4 @@
-"""What all placements of a serving problem are simulated on: the same draws of its workloads, in a fixed mix.
+"""Request streams that all placements of a serving problem are simulated on (common random numbers), in a fixed mix.
 
 A rate is that of all workloads together: each has its fraction of it, by the shares of the problem, or by the rates
 that it asks for where those must be served.

@@ -1,4 +1,4 @@
-"""Serving plans of several workloads or models judged by simulation: the GPUs in cells, each with its own workloads.
+"""Serving plans by simulation for several workloads or models: GPUs partitioned into cells, each with its own.
 
 The mix of the rates is fixed by the problem, and a plan keeps the limits where every cell keeps those of its workloads.
 What is best over all partitions into cells is found by `planner.simulate.goodput.cells`.

@@ -1,4 +1,4 @@
-"""Placements of a serving problem: one instance type that does both, or one for prefill and one for decode.
+"""Placements of a serving problem to simulate: one colocated instance type, or one for prefill and one for decode.
 
 Of each shape the batch and the chunk are those that steady state finds best. Instances of one type fill the GPUs at
 hand; of two types every split is a placement, with as many of the second as the first leaves room for. A placement

@@ -1,4 +1,4 @@
-"""What a search by simulation found, as a plan: it claims figures of a run; the certificate says how it was judged."""
+"""Turns the result of a simulation search into a plan with simulated predictions and a certificate."""
 
 import math
 from collections.abc import Iterator

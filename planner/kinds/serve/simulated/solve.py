@@ -1,4 +1,4 @@
-"""Serving plans judged by simulation: the placement of highest goodput, or the cheapest that keeps limits at a rate.
+"""Solves a serving problem by simulation: the placement of highest goodput, or the cheapest that keeps the SLO.
 
 The steady-state mix is the incumbent; every other placement is excluded by a rate bound, dominated in a run, or
 simulated to its goodput (`planner.simulate.goodput.placements`). A plan claims no more than the lower end of the

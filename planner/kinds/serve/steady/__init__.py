@@ -1,1 +1,1 @@
-"""Serving in steady state: candidates priced by mean-field formulas, the mix that is chosen from them."""
+"""Serving in steady state: candidates priced by mean-field formulas of continuous batching; the best mix of them."""

@@ -1,4 +1,4 @@
-"""Whether decoding pays with attention and feed-forward layers apart: the best unit, and what it is weighed against.
+"""Whether attention-FFN disaggregation pays for decoding: the best unit, compared with the best usual instance.
 
 A plan is weighed as a whole by the solver. Here only decoding counts, tokens a second and device while a step takes no
 longer than the limit: the best unit of the search against the best decode instance of the search, and against what no

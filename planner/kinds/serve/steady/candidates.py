@@ -1,4 +1,4 @@
-"""Every instance that could serve: points of every role, priced for every workload of a model and pruned by rule.
+"""Candidate instances of every role: priced for every workload of a model, pruned by limits and by dominance.
 
 For each shape the points survive that no other point of it dominates: in the rate of every workload and, where clients
 wait for answers, in how long a request stays. A dominated point does less on the same devices, so nothing is lost.

@@ -1,4 +1,4 @@
-"""A workload as the numbers that decide: lengths, limits, what moves between prefill and decode."""
+"""A workload's demand in numbers: lengths, limits (SLO), and KV bytes moved between prefill and decode."""
 
 import itertools
 import math

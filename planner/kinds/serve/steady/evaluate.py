@@ -1,4 +1,4 @@
-"""Points priced for one workload and judged by its limits: rates, times, and what each rule drops; arrays [N]."""
+"""Evaluates points for one workload: rates, TTFT, TPOT, and the rule that drops each point; arrays [N]."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Candidates, pools, targets and the objective as an instance-mix problem (`planner.solvers.mix`)."""
+"""Formulates serving as an instance-mix MILP (`planner.solvers.mix`) from candidates, pools, targets and objective."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The trade-off between tokens per second and GPU, and tokens per second and user: one exact solve per speed."""
+"""Pareto frontier of throughput per GPU against speed per user: one exact solve for each speed."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Why a serving problem has no plan: the smallest set of its limits in conflict, and how far each must move."""
+"""Why a serving problem is infeasible: an irreducible set of limits in conflict, and how far each must move."""
 
 import dataclasses
 import math

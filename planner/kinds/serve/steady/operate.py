@@ -1,4 +1,4 @@
-"""How a chosen instance runs at the load it gets, which is at most what its limits allow."""
+"""Operating point of a chosen instance at the load it gets, which is at most what its limits allow."""
 
 from dataclasses import dataclass
 

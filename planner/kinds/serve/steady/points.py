@@ -1,4 +1,4 @@
-"""The points of the search: shapes x decode batches x chunk sizes of one role, with the memory they need.
+"""Points of the search: shapes x decode batches x chunked-prefill sizes of one role, with their memory.
 
 Arrays are over points [N]; what depends on the workload is a tuple of arrays by target.
 """

@@ -1,4 +1,4 @@
-"""What a chosen mix does for each workload: times at its load, and the share of requests that keep every limit.
+"""Predictions of a chosen mix for each workload: TTFT and TPOT at its load, and SLO attainment.
 
 A request takes a path: one colocated role, or a prefill role and a decode role of its channel. Times are those of the
 slowest path.

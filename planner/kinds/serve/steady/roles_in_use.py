@@ -1,4 +1,4 @@
-"""The instance types of a solved mix that are in use, with the load that each carries."""
+"""Instance types that a solved mix uses, with the load that each carries."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The steady-state search of a serving problem: costs and candidates of every pool, and the best mix of them.
+"""The steady-state search of serving: prices candidates of every pool, and solves for the best mix of them.
 
 `prepare` prices a resolved problem, `list_candidates` lists the instance types that keep its limits, and `search`
 solves the mix of them (`planner.solvers.mix`) for given targets.

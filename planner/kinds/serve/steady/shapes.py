@@ -1,4 +1,4 @@
-"""The parallel shapes of one instance: which degrees a model, a node and an engine allow.
+"""Parallel shapes (tp, pp, dp, ep ...) of one instance that model, node and engine allow.
 
 The full product of powers of two is the space; what cannot run is counted by the rule that forbids it.
 """

@@ -1,4 +1,4 @@
-"""Instances whose attention and feed-forward layers stand on devices of their own: what could be built, priced.
+"""Candidate units of attention-FFN disaggregation (AFD), priced: attention and feed-forward on separate GPUs.
 
 A unit has so many attention ranks and so many groups of feed-forward devices, and micro-batches that take turns
 between them (`planner.costs.serving.attention_ffn`). Both sides together fill a power of two of devices inside one

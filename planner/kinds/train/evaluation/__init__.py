@@ -1,1 +1,1 @@
-"""One training plan priced: layers on stages, the pipeline simulated, memory of each rank."""
+"""Evaluates one training plan: layers on stages, pipeline simulated, memory of each rank."""

@@ -1,4 +1,4 @@
-"""One plan priced: its layers laid out, its pipeline simulated pass by pass, and the memory of each rank.
+"""Evaluates one training plan: lays layers on stages, simulates the pipeline pass by pass, adds memory up.
 
 Shape suffixes: S stage, R rank of the pipeline, K kind of layer, L layer.
 """

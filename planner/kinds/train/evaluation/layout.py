@@ -1,4 +1,4 @@
-"""Layers onto the stages of a pipeline: as even as ends, memory, the speed of each rank and whole layers allow.
+"""Pipeline layout: assigns layers to stages so that the slowest rank is fastest within memory.
 
 Ranks that hold one stage each are cut by the partition of `planner.solvers.partition`. Where ranks hold several, and
 all layers cost alike, layers are dealt one by one to the rank that then ends first, which is optimal for the slowest

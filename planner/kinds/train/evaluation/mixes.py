@@ -1,4 +1,4 @@
-"""Plans whose layers have strategies of their own, priced: tp and dp, ZeRO stage and recomputation layer by layer.
+"""Evaluates plans with layer-wise strategies (Galvatron): tp, dp, ZeRO stage and recomputation layer by layer.
 
 Every layer splits the ranks of its stage anew, tp x cp x dp of them with one cp for all. What data-parallel ranks
 exchange for a layer runs beside the passes of that layer, where a plan with one strategy has those of the whole stage:

@@ -1,4 +1,4 @@
-"""What a layout needs to know of a pipeline: which stages are loaded together, and how much is in flight there."""
+"""What the layout needs of a pipeline schedule: stages loaded together, and micro-batches in flight on each."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,1 +1,1 @@
-"""An evaluated choice as a plan: roles, placement, predictions, certificate."""
+"""Turns the best training configuration into a plan: roles, placement, predictions, certificate."""

@@ -1,4 +1,4 @@
-"""What a training plan proves: the space searched, what was left out by which rule or bound, and the next best plan."""
+"""The certificate of a training plan: space searched, rules and bounds that pruned it, the next best plan."""
 
 from pydantic import JsonValue
 

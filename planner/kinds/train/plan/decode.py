@@ -1,4 +1,4 @@
-"""The plan of an evaluated choice: stages, placement, groups of ranks, predictions and evidence."""
+"""Decodes an evaluated training configuration into a plan: stages, placement, process groups, predictions."""
 
 from collections.abc import Iterator
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""Roles, placement and groups of ranks of an evaluated plan: one role on one pool, or one for each pool."""
+"""Roles, placement and process groups of a training plan: one role on one pool, or one for each pool."""
 
 from collections.abc import Iterator
 from dataclasses import replace

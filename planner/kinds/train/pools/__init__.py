@@ -1,1 +1,1 @@
-"""One training job across several pools: stages of a pipeline on each of them, or whole replicas."""
+"""Heterogeneous training: one job across several pools, as pipeline stages on each or as whole replicas."""

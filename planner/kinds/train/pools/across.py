@@ -1,4 +1,4 @@
-"""Jobs across several pools, priced: one pipeline with stages on each pool, or data-parallel replicas in each.
+"""Evaluates training across pools: one pipeline with stages on each pool, or data-parallel replicas in each.
 
 Every part is a choice as it would be on its pool alone, so that all costs are those of that pool's GPUs and links; a
 layout is priced on each pool, and every rank takes its figures from its own. Shape suffixes: P pool, R rank, S stage,

@@ -1,4 +1,4 @@
-"""What passes between pools: hand-overs of a pipeline, and the exchange between replicas.
+"""Traffic between pools: pipeline activations, and gradient exchange between replicas.
 
 Traffic between two pools goes at the rate of the slower of their fabrics; a link that the problem states between them
 carries all of it together.

@@ -1,4 +1,4 @@
-"""The search of jobs across several pools: what each pool takes is one axis more of its nodes.
+"""Branch and bound over training plans across several pools: the share of each pool is one more axis.
 
 Levels are those of `planner.kinds.train.search.search`. Shape suffixes: N node, P pool.
 """

@@ -1,4 +1,4 @@
-"""Bounds across pools: what no layout of a pipeline's layers and no share of a batch can beat.
+"""Lower bounds on step time across pools: what no pipeline layout and no split of the batch can beat.
 
 Pipelines. Let W be the work of a micro-batch in the whole model on the first pool, and r_p the least ratio, over all
 parts of the model, of seconds on pool p to those on the first. The slowest rank takes at least T where n_p ranks of

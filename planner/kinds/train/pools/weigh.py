@@ -1,4 +1,4 @@
-"""The best use of several pools: one of them alone, one pipeline across some, or replicas in some."""
+"""The best use of several pools: one alone, one pipeline across some, or data-parallel replicas in some."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

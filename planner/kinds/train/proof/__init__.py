@@ -1,1 +1,1 @@
-"""Whether the proof of a training plan holds: its space derived again, its decision priced again."""
+"""Verifies the proof of a training plan: space derived again, decision priced again."""

@@ -1,4 +1,4 @@
-"""Whether the proof of a training plan holds: its space derived again, and its bound, by searching for what beats it.
+"""Verifies a training plan's bound: derives the space again, and searches it for a better plan.
 
 The search runs again with the stated bound as the value to beat. It opens whatever may hold a better plan, by bounds
 that it derives from the problem and the costs alone, so that it ends without one exactly where the bound holds.

@@ -1,4 +1,4 @@
-"""A plan's own decision priced again: what its step time and memory must be under the costs of this version."""
+"""Prices a training plan's own decision again: step time and memory under the current cost model."""
 
 from dataclasses import replace
 

@@ -1,1 +1,1 @@
-"""The best training plan: best-first branch and bound, layer-wise strategies, limits in conflict."""
+"""Search for the best training plan: branch and bound, layer-wise strategies, limits in conflict."""

@@ -1,4 +1,4 @@
-"""Times that no layout of a choice's layers can beat: what lets the search leave choices out unseen.
+"""Lower bounds on the step time of a choice over all layouts of its layers: what lets the search prune.
 
 Let W be the work of one micro-batch in the whole model, t the least of a layer's, L the layers, p ranks, m
 micro-batches. The slowest rank takes at least tau = max(W / p, t ceil(L / p)), and with L = k p at least the lesser of

@@ -1,4 +1,4 @@
-"""Why no plan is legal or fits: the smallest set of limits in conflict, each with its nearest value that works."""
+"""Why no training plan is feasible: an irreducible set of limits in conflict, and the nearest value that works."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The best strategy of every layer, where layers need not run alike: tp and dp, ZeRO stage and recomputation.
+"""Layer-wise strategies (Galvatron): the best tp, dp, ZeRO stage and recomputation of every layer.
 
 For each size of micro-batch, cp, number of stages and cut of the layers into them, a stage is a chain of choices under
 a budget of bytes (`planner.solvers.chain`), solved exactly: what Galvatron searches (Miao et al., VLDB 2023,

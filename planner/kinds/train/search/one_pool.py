@@ -1,5 +1,4 @@
-"""The search of a job on one pool: its nodes are the legal combinations of a space, each with one candidate a choice of
-schedule, sharding and offload."""
+"""Branch and bound over training plans on one pool: nodes are legal parallelisms, leaves schedule, ZeRO, offload."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

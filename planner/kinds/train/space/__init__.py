@@ -1,1 +1,1 @@
-"""What a training plan may decide: the discrete space, and what a micro-batch costs in it."""
+"""Search space of training: parallelism, schedule, ZeRO, recomputation, and micro-batch costs over it."""

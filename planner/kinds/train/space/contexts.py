@@ -1,4 +1,4 @@
-"""Methods of context parallelism beside each other: which of them can be part of a fastest plan."""
+"""Methods of context parallelism compared: which of them can be part of a fastest plan."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""The discrete decisions of a training plan: every value of every axis, and the combinations that are legal."""
+"""The discrete search space of training: values of tp, pp, dp, cp, ep, ... and the legal combinations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

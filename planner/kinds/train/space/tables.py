@@ -1,4 +1,4 @@
-"""What one micro-batch costs in each kind of layer and at the ends of the model, by shape; kept by shape.
+"""Cost tables: seconds and bytes of one micro-batch by kind of layer and parallel shape, cached.
 
 Shape suffixes: K kind of layer.
 """

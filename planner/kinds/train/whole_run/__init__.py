@@ -1,1 +1,1 @@
-"""What a run needs beyond one step: input lengths, batch ramps, checkpoints."""
+"""Decisions over a whole training run: variable sequence lengths, batch ramp-up, checkpoints."""

@@ -1,4 +1,4 @@
-"""Checkpoints of training plans: decided where the problem says what may fail, and derived again by the check."""
+"""Checkpoint intervals of training plans where the problem states failure rates; derived again by the check."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Plans for inputs of several lengths: what to recompute at each, and the mean step; derived again by the check."""
+"""Training plans for inputs of several lengths: recomputation by length, and the mean step."""
 
 from collections.abc import Iterator
 

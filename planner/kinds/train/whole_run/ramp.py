@@ -1,4 +1,4 @@
-"""A global batch that grows during the run: one layout for all of its stages, the schedule of each, and their days.
+"""Batch-size ramp-up: one layout for all of its stages, the schedule of each, and their days.
 
 Layers, degrees and recomputation stay as they are made for the last batch. A smaller one has fewer micro-batches, which
 hold no more at once; it runs under the fastest schedule of the same stages that suits their number.

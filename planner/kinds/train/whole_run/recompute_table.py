@@ -1,4 +1,4 @@
-"""What to recompute at each input size: a table, where lengths vary, in place of one set sized for the longest input.
+"""Recomputation by input size: a table where lengths vary, instead of one policy sized for the longest input.
 
 Source: "Exploiting Input Tensor Dynamics in Activation Checkpointing", IPDPS 2023. For every size the layers of a rank
 choose what they recompute, at least time within the memory that is left (`planner.solvers.choices`, exact). A rank may

@@ -1,1 +1,1 @@
-"""Instances that share one cache, join for a prefill and part for decoding: a program apart from the other loop."""
+"""Elastic sequence parallelism (LoongServe) in the simulator: a program apart from the main event loop."""

@@ -1,4 +1,4 @@
-"""The program of a fleet whose instances share one cache.
+"""Event loop of elastic sequence parallelism: steps end, requests arrive, prefills and decode steps start.
 
 At one moment steps end, then requests arrive, then prefills start, then groups that are between steps decode.
 """

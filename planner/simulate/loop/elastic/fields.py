@@ -1,4 +1,4 @@
-"""Columns of the arrays that instances with a common cache have beside those of every run."""
+"""State columns of elastic sequence parallelism, beside those of every run."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Decoding requests that share instances, and the steps that they make together."""
+"""Decode groups of elastic sequence parallelism: requests that share instances, and their common steps."""
 
 from planner.simulate.loop.elastic.fields import (
     CONTEXT_TOKENS,

@@ -1,4 +1,4 @@
-"""Requests that wait, and the instances that prefill them: idle ones, and those that decode and are worth borrowing."""
+"""Prefill scheduling of elastic sequence parallelism: waiting requests, idle instances, and borrowed ones."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""`Common` as compiled code passes it on, and the sources of the program that works on it."""
+"""Compilation of the elastic loop: the `Common` state as compiled code passes it on, and its sources."""
 
 from pathlib import Path
 from typing import Any

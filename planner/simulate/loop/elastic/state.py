@@ -1,4 +1,4 @@
-"""What instances with a common cache have beside the state of every run."""
+"""State of elastic sequence parallelism: instances that share one KV cache, beside the state of every run."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Seconds of steps that several instances make, and sets of instances as the bits of a number."""
+"""Step times of elastic sequence parallelism over several instances, and instance sets as bit masks."""
 
 from planner.simulate.loop.elastic.fields import EXCHANGE, FIXED_S, RING_RATE, SQUARE_S, TOKEN_S
 from planner.simulate.loop.elastic.state import Common
