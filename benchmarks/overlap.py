@@ -5,7 +5,7 @@ Where product and exchange were published apart, the formula of `planner.costs.r
 their
 sum was, it is divided as the planner's own costs divide it. Nothing is fitted to these rows. Beside it stand a constant
 share of the exchange hidden, the best there is for the judged rows in hindsight; the same, clipped to what the product
-lasts; the published maximum, clipped; and nothing hidden. Judged are tuned kernels whose exchange is the one that ran
+lasts; the published maximum, clipped; and nothing hidden. Compared are tuned kernels whose exchange is the one that ran
 alone: some fuse another one, so that product and exchange together take less than the exchange did.
 
 Sources: [1] github.com/bytedance/flux, its performance.md and performance_report.md; [2] its issues 36, 50, 79 and

@@ -1,4 +1,4 @@
-"""Errors as text: `error: where: what`, the line of the file with a caret, and an indented hint."""
+"""Prints errors as text: `error: where: what`, the line of the file with a caret, and an indented hint."""
 
 import re
 

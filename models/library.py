@@ -1,4 +1,4 @@
-"""Models by name from the catalog and the user's own files, or by path from a config.json."""
+"""Looks models up by name in the catalog and the user's files, or by path of a config.json."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

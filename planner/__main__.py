@@ -1,4 +1,4 @@
-"""`python -m planner` is `planner`."""
+"""Entry point of `python -m planner`, the same as the command `planner`."""
 
 import sys
 

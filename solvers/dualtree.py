@@ -1,4 +1,4 @@
-"""A certificate of a mixed-integer bound that plain arithmetic re-derives, without any solver.
+"""A branch-and-bound certificate: proves a mixed-integer bound by LP duals, which plain arithmetic re-derives.
 
 The tree splits the box of the variables at integer values; each leaf carries multipliers y of the rows. For a
 maximisation, any y bounds the objective over a leaf's box by weak duality:

@@ -1,4 +1,4 @@
-"""A flow shop of equal jobs that go forward over machines and back: its task types, and a schedule read off an order.
+"""Flow-shop problem of equal jobs that go forward over machines and back: task types, and a schedule from an order.
 
 A task type is one pass (forward or backward) of one stage; its k-th task is the k-th job of its pipeline. A job holds
 something on each of its machines from the start of its forward pass to the end of its backward pass. A schedule is the

@@ -1,4 +1,4 @@
-"""The integer instance mix, a program with flows: how many instances of each shape, in which pools, under which load.
+"""Integer program (MILP) of the instance mix: how many instances of each shape, in which pools, under which load.
 
 Shapes are instance types that take whole groups of slots on nodes. A demand is served end to end by `whole` shapes,
 or in two stages, by `first` shapes whose output moves over links between pools to `second` shapes of their channel.

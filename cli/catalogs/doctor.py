@@ -1,4 +1,4 @@
-"""`planner doctor`: can this installation work?"""
+"""`planner doctor`: diagnoses this installation (solvers, extras, GPUs, profiles, folders)."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated

@@ -1,4 +1,4 @@
-"""`planner hardware`: what is known of accelerators, nodes, fabrics and cloud instances, and files of one's own."""
+"""`planner hardware`: lists accelerators, nodes, fabrics and cloud instances, and imports hardware files."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""`planner models`: what is known of models, what a `config.json` says, and entries of one's own."""
+"""`planner models`: lists models of the catalogs, reads a `config.json`, and imports entries."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`planner estimate`: predictions for given decisions, without a search."""
+"""`planner estimate`: predicted TTFT, TPOT, throughput or step time of given deployments, without a search."""
 
 from typing import Annotated
 

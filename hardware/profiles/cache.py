@@ -1,4 +1,4 @@
-"""Tables converted on demand and kept in a cache folder, so that parquet is read once for all processes."""
+"""Cache folder of converted kernel tables, so that each parquet file is read once for all processes."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""All kernel tables the user gave, from imported stores, raw directories and wheels, and the choice among versions."""
+"""All kernel tables of the user (imported stores, raw directories, wheels), and the choice among versions."""
 
 import hashlib
 import json

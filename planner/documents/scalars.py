@@ -1,4 +1,4 @@
-"""What a YAML scalar means: the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/, section 10.3.2).
+"""Parses YAML scalars by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/, section 10.3.2).
 
 PyYAML follows YAML 1.1, where `on` is true, `1:30` is ninety, `2024-01-01` is a date and `1e3` is text; here the first
 three are text and the last is a float. One thing is kept from 1.1: `12_000` is the integer 12000.

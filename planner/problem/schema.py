@@ -1,4 +1,4 @@
-"""The schema of `problem.yaml`: what is to run, on what, for whom, and what counts as better.
+"""The schema of `problem.yaml`: models, cluster, workloads with SLOs, objective, and options of the kind.
 
 Fields common to all kinds stand here; what only one kind needs stands in that kind's own `options`.
 """

@@ -1,4 +1,4 @@
-"""Assignment problem: what must move when some of many holders are gone, for cells and for shards cut anew.
+"""Assignment problem: what must move when some of many holders of cells or of shards are gone.
 
 Cells: every replica is one cell of each of K kinds; a cell that changes its kind loads all it holds.
 

@@ -1,4 +1,4 @@
-"""Makespan rescheduling with a price for every move, and robust makespan: layouts that change little, or may be wrong.
+"""Makespan rescheduling with a price for every move, and robust makespan: layouts that change little or hedge.
 
 Weights are their means plus independent noise and common factors; a bin's time is then the mean of its load plus `z`
 standard deviations. With neither, the time is the plain one. Shape suffixes: E item, R bin, P slot, F factor.

@@ -1,4 +1,4 @@
-"""Steady-state waits of M/M/c, M/G/1 and G/G/c queues, vectorised; arguments broadcast like numpy arrays.
+"""Queueing theory: steady-state waits of M/M/c, M/G/1 and G/G/c queues, vectorised with numpy broadcasting.
 
 `rho` is the utilisation of each server, `service_s` the mean service time, `cv2_*` squared coefficients of variation
 (variance / mean^2: 1 exponential, 0 deterministic). A queue with rho >= 1 is unstable and its wait is `inf`.

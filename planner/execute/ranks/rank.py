@@ -1,5 +1,4 @@
-"""One rank as a process: `python -m planner.execute.ranks.rank JOB.json`, its place among the others from the
-environment.
+"""Entry point of one rank's process: `python -m planner.execute.ranks.rank JOB.json`, its rank from the environment.
 
 The job names the function to run, `module:name`; it is called with the job and a record of progress and returns
 nothing: what it measures it writes to its result file after every step.

@@ -1,4 +1,4 @@
-"""Elastic sequence parallelism: instances that keep one KV cache, join for a prefill and part again for decoding.
+"""Elastic sequence parallelism (LoongServe): instances that join for a prefill, part for decoding, share one KV cache.
 
 Source: Wu et al., LoongServe, SOSP 2024 (arXiv:2404.09526), section 5. Whenever an instance is between steps:
  (1) requests that wait are taken in order, as long as the instances that are idle or borrowed have room for their whole
