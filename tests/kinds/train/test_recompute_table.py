@@ -71,7 +71,7 @@ def _bytes(plan: Evaluation, row: SizeRow, longest: SizeRow) -> float:
     return fixed + depth * sum(options(table, kind)[names][1] * layers for kind, names, layers in row.sets)
 
 
-@pytest.mark.parametrize("found", PLANS)
+@pytest.mark.parametrize("plan", PLANS)
 def test_no_row_exceeds_memory_and_each_counts_every_layer(plan: Evaluation) -> None:
     table = recompute_table(plan, SIZES)
     assert len(table.rows) == len(SIZES) * plan.choice.pp
@@ -109,7 +109,7 @@ def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
     assert rows[tokens].recompute_s == pytest.approx(best(tokens, table.again_bytes * whole, whole), rel=1e-9)
 
 
-@pytest.mark.parametrize("found", PLANS)
+@pytest.mark.parametrize("plan", PLANS)
 def test_the_table_is_never_slower_than_the_set_of_the_longest_input(plan: Evaluation) -> None:
     table = recompute_table(plan, SIZES)
     assert (table.table_NR <= table.static_NR * (1 + 1e-9)).all()
