@@ -187,3 +187,16 @@ def test_an_optimal_claim_without_a_whole_proof_fails(edited_plan: Edited, proof
     plan["certificate"]["proof"] = proof
     findings = list(certificate_findings(Envelope.model_validate(plan)))
     assert [finding.rule for finding in findings if not finding.ok] == ["certificate.proof"]
+
+
+def test_a_proof_that_no_plan_exists_contradicts_the_plan_that_carries_it(edited_plan: Edited) -> None:
+    model = LinearModel()
+    x = model.integer_variable("x", 5.0, 100.0)
+    model.add(2.0 * x <= 8.0, "C1")
+    model.maximise(x)
+    plan = edited_plan("serve", {"certificate": proven_plan(edited_plan, 4.0, 0.5).certificate.model_dump()})
+    tree = DualTree((DualLeaf(((0, 1.0),), empty=True),))
+    plan["certificate"]["proof"] = {"method": "dual_tree", "model": model.to_dict(), "tree": tree.to_dict()}
+    (failed,) = (f for f in certificate_findings(Envelope.model_validate(plan)) if not f.ok)
+    assert failed.rule == "certificate.proof"
+    assert "no plan exists" in failed.what

@@ -18,6 +18,7 @@ from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import Points, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale, paths_of, resting_scale, times
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.models.library import find_model
 
 NO_LIMIT = TimeLimit("p95", 0.95, math.inf)
 TARGET = Target(
@@ -142,7 +143,7 @@ def test_a_colocated_instance_is_dropped_by_the_first_limit_that_it_breaks(
 class LinearCosts:
     """A step takes 10 ms and 10 us a token; `work` is what was priced last."""
 
-    arch = SimpleNamespace(layers=())  # no experts: every attention rank steps by itself
+    arch: Any = SimpleNamespace(layers=())  # no experts: every attention rank steps by itself
     work: Work
 
     def step(self, shards: Shards, work: Work) -> Any:  # noqa: ANN401 - as much of a step as is read
@@ -196,6 +197,16 @@ def test_short_outputs_put_several_prompts_into_a_step() -> None:
         cast(Costs, costs), Shards.of(1, 1, 1, 1, 1), isl, osl, np.array([348.0]), decoding, context, np.array([0.0101])
     )
     assert crowded.steps == pytest.approx(1 / 3)  # of 300 tokens of room
+
+
+def test_experts_get_the_prompts_of_the_ranks_that_prefill_in_the_same_step() -> None:
+    costs = LinearCosts()
+    costs.arch = find_model("Qwen/Qwen3-30B-A3B")
+    isl, osl, chunk, decoding, context = row(1000.0, 100.0, 2048.0, 20.0, 1000.0)
+    prefill_mixed(cast(Costs, costs), Shards.of(1, 1, 4, 4, 1), isl, osl, chunk, decoding, context, np.array([0.0102]))
+    busy = 1 + 3 * 20 / 100  # of four ranks: this one, and each other with a request that arrives in one step of five
+    assert costs.work.rank_tokens == pytest.approx(20 + 1000 * busy / 4)
+    assert costs.work.prefill_tokens == pytest.approx(1000.0)
 
 
 def test_a_step_keeps_a_tenth_of_its_chunk_for_prefill() -> None:
