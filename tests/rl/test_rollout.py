@@ -58,9 +58,12 @@ def test_512_trajectories_of_20k_tokens_on_64_replicas_take_less_than_50_ms() ->
     workers = (RolloutWorker(CURVE),) * 64
     simulate(workers, ragged, [np.arange(512)])
     for trajectories in (samples, ragged):
-        started = time.process_time()
-        simulate(workers, trajectories, [np.arange(512)])
-        assert time.process_time() - started < 0.05
+        spent_s = []
+        for _ in range(5):
+            started = time.process_time()
+            simulate(workers, trajectories, [np.arange(512)])
+            spent_s.append(time.process_time() - started)
+        assert min(spent_s) < 0.05  # some 0.4 ms on a machine with nothing else to do
 
 
 @given(st.integers(0, 2**32))

@@ -55,11 +55,14 @@ def test_of_equal_points_the_first_stays() -> None:
     assert non_dominated([(1.0, 1.0), (2.0, 0.0), (1.0, 1.0)], maximise=[True, True]).tolist() == [0, 1]
 
 
-def test_a_hundred_thousand_points_take_under_a_second() -> None:
+def test_a_hundred_thousand_points_take_far_less_than_quadratic_time() -> None:
     points = np.random.default_rng(1).random((100_000, 3))
-    started_s = time.process_time()
-    kept = non_dominated(points, maximise=[True, True, True])
-    assert time.process_time() - started_s < 3.0
+    spent_s = []
+    for part in (points[:10_000], points):
+        started_s = time.process_time()
+        kept = non_dominated(part, maximise=[True, True, True])
+        spent_s.append(time.process_time() - started_s)
+    assert spent_s[1] < 40 * spent_s[0]  # 100 where each point meets each
     assert 10 < len(kept) < 1000
 
 

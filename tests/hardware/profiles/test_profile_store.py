@@ -148,7 +148,7 @@ print(grid.latency_s.ravel().tolist(), [name for name in ("pyarrow", "scipy") if
 def test_processes_that_convert_the_same_table_at_once_all_read_it_whole(raw: Path, cache: Path) -> None:
     command = [sys.executable, "-c", READ, str(raw), str(cache)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
-    answers = [json.loads(process.communicate(timeout=50)[0].split("] [")[0] + "]") for process in processes]
+    answers = [json.loads(process.communicate(timeout=300)[0].split("] [")[0] + "]") for process in processes]
     assert answers == [latencies(ProfileStore.open([raw], cache))] * 4
     assert not list(cache.rglob(".*"))
     assert len(list(cache.rglob(HEADER))) == 1
