@@ -18,6 +18,7 @@ from planner.solvers.dualtree import DualLeaf, DualTree
 Failing = Callable[..., set[str]]
 Edited = Callable[..., dict[str, Any]]
 OTHER = "sha256:" + "0" * 64
+DEVICE_BYTES = 143771 * 2.0**20  # of an H200, the pool of the plan
 PREFILL, DECODE = "decision.placement.0", "decision.placement.1"
 
 BROKEN: list[tuple[str, str, dict[str, Any]]] = [
@@ -77,6 +78,19 @@ def test_a_plan_broken_in_one_way_fails_that_rule_alone(
     failed = [finding for finding in findings if not finding.ok]
     assert {finding.rule for finding in failed} == {rule}
     assert all(finding.what and finding.where and finding.hint for finding in failed)
+
+
+@pytest.mark.parametrize(("relative", "fails"), [(5e-10, False), (2e-9, True)])
+def test_memory_may_exceed_its_capacity_by_rounding_alone(
+    relative: float, fails: bool, edited_plan: Edited, failing_rules: Failing
+) -> None:
+    role = "decision.roles.1"
+    memory = edited_plan("serve", {})["decision"]["roles"][1]["memory"]
+    used = sum(value for part, value in memory.items() if part != "capacity_bytes")
+    over = {f"{role}.memory.capacity_bytes": used / (1.0 + relative)}
+    assert failing_rules("serve", over) == ({"memory.parts"} if fails else set())
+    whole = {f"{role}.memory.capacity_bytes": DEVICE_BYTES * (1.0 + relative)}
+    assert failing_rules("serve", whole) == ({"memory.capacity"} if fails else set())
 
 
 def test_a_problem_of_another_kind_is_named(failing_rules: Failing) -> None:

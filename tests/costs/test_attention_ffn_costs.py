@@ -24,6 +24,7 @@ from planner.costs.serving.attention_ffn import (
 from planner.costs.serving.memory import weight_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
+from planner.hardware.topology import Level, Topology
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
 
@@ -194,3 +195,17 @@ def test_ranks_that_bring_less_make_feed_forward_shorter_and_attention_no_shorte
     )
     assert uneven.stages[0][0] == even.stages[0][0]
     assert all(uneven.stages[stage][0] < even.stages[stage][0] for stage in (1, 2, 3))
+
+
+def test_in_a_mesh_an_activation_travels_over_the_one_link_of_two_devices() -> None:
+    """Of eight devices that share 700 GB/s each among seven links, two reach each other at 100 GB/s."""
+    fabric = Level("fabric", 64, 10e9, 0.0)
+    inside = (Level("nvlink", 8, 700e9, 0.0, mesh=True), Level("nvlink", 8, 100e9, 0.0))
+    mesh, switch = (
+        unit_step(
+            STEP3, replace(SHIPPED, topology=Topology((level, fabric))), ENGINE, Units.of(1, 4, 1, 4, 2, 1),
+            Work.decode(np.array([64.0]), 4096.0),
+        )
+        for level in inside
+    )  # fmt: skip
+    assert [mesh.stages[way][0] for way in (1, 3)] == [switch.stages[way][0] for way in (1, 3)]

@@ -11,6 +11,7 @@ import pytest
 from serve_problems import broken_rules, objective_of, small
 
 from planner.api import solve
+from planner.check import check_plan
 from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.attention_ffn import Port
@@ -194,6 +195,19 @@ def test_check_prices_units_again(apart: tuple[Envelope, ServeDecision]) -> None
         shape["rate_per_s"] = [1.5 * rate for rate in shape["rate_per_s"]]
     other = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"proof": proof})})
     assert "serve.unit_rate" in {finding.rule for finding in broken_rules(other)}
+
+
+def test_a_unit_has_its_rate_from_the_channel_that_serves_the_workload(apart: tuple[Envelope, ServeDecision]) -> None:
+    """A type of the same name that cannot serve it, listed before, says nothing of the rate."""
+    plan, _ = apart
+    proof: dict[str, Any] = copy.deepcopy(plan.certificate.proof)
+    shapes = proof["mix"]["shapes"]
+    proof["mix"]["shapes"] = [{**shape, "rate_per_s": [0.0]} for shape in shapes] + shapes
+    other = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"proof": proof})})
+    findings = check_plan(other, ServeDecision.model_validate(other.decision))
+    (rate,) = (finding for finding in findings if finding.rule == "serve.unit_rate")
+    assert rate.ok
+    assert not rate.skipped
 
 
 @pytest.mark.parametrize("target", ["vllm", "sglang"])

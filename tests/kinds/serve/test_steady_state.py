@@ -209,6 +209,14 @@ def test_experts_get_the_prompts_of_the_ranks_that_prefill_in_the_same_step() ->
     assert costs.work.prefill_tokens == pytest.approx(1000.0)
 
 
+def test_no_more_ranks_prefill_in_a_step_than_there_are() -> None:
+    costs = LinearCosts()
+    costs.arch = find_model("Qwen/Qwen3-30B-A3B")
+    isl, osl, chunk, decoding, context = row(6000.0, 50.0, 1020.0, 20.0, 1000.0)
+    prefill_mixed(cast(Costs, costs), Shards.of(1, 1, 4, 4, 1), isl, osl, chunk, decoding, context, np.array([0.0102]))
+    assert costs.work.rank_tokens == pytest.approx(20 + 1000)  # 20 / 50 x 6 steps a prompt: all ranks, all the time
+
+
 def test_a_step_keeps_a_tenth_of_its_chunk_for_prefill() -> None:
     costs = LinearCosts()
     isl, osl, chunk, decoding, context = row(1000.0, 1000.0, 1000.0, 950.0, 10.0)

@@ -58,6 +58,17 @@ def _every_mix(small: TrainJob, counts: tuple[int, ...]) -> Iterator[Evaluation]
                 yield mix
 
 
+def test_activations_change_between_two_tp_by_an_all_to_all_of_the_wider() -> None:
+    small = _small(2, 0.75, pp=1)
+    space = LayerwiseSpace(small, 1, 1, "ring", 8, 16)
+    rates, machine = small.rates, small.machine
+    sent_bytes = 16 * small.options.sequence_tokens / 8 * 3584 * 2  # of a GPU, hidden size 3584 in bf16
+    wide_s = 3 / 4 * sent_bytes / machine.link_bytes_per_s / rates.get("link.ep", machine.generation)
+    assert space.change_s(2, 4) == pytest.approx(wide_s + rates.get("start.ep"))
+    assert space.change_s(4, 2) == space.change_s(2, 4)
+    assert space.change_s(4, 4) == 0.0
+
+
 @pytest.mark.parametrize("memory_utilisation", [0.75, 0.3, 0.22])
 def test_the_mix_of_one_stage_is_the_best_of_all_mixes(memory_utilisation: float) -> None:
     small = _small(2, memory_utilisation, pp=1)

@@ -107,6 +107,15 @@ def test_replicas_across_pools_are_the_best_of_all(case: str) -> None:
     assert best is None or bound == pytest.approx(best, rel=1e-6)
 
 
+def test_replicas_across_pools_share_states_only_where_ranks_exchange_once_a_step() -> None:
+    """ZeRO 2 and 3 exchange every micro-batch, of which the pools do different numbers."""
+    search = {"cp": 1, "tp": 4, "pp": 1, "vpp": 1, "micro_batch": 1, "recompute": "none"}
+    across = ReplicasSearch(jobs(problem(global_batch=8, cluster=TWO, search=search)), Limits())
+    across.plant()
+    candidates = list(across.candidates(0))
+    assert {part.zero_stage for candidate in candidates for part in candidate.parts} == {0, 1}
+
+
 def _same_gpus(schedule: Any, pp: int, vpp: int) -> tuple[list[PlanChoice], PlanChoice]:  # noqa: ANN401
     """A choice on each of two equal pools, and on one pool of all their nodes."""
     equal = {"pools": [{"gpu": "h100_sxm", "nodes": 1, "name": name} for name in ("a", "b")]}
