@@ -124,6 +124,10 @@ ELSEWHERE: dict[str, Any] = {
     "decision.placement.0.first_device": 0,
     "digests.hardware.far": json.loads(RL_PLAN.read_text(encoding="utf-8"))["digests"]["hardware"]["h800"],
 }
+HALF_SHARED: dict[str, Any] = {"inputs.cluster.pools.0.nodes": 8, "decision.placement.0.first_device": 16}
+LINK: dict[str, Any] = {"pools": ["far", "h800"], "bandwidth_bytes_per_s": 50e9, "latency_s": 1e-5}
+FITTING_TOKENS = int(44e9 / (28 * 2 * 2 * 128 * 2))
+"""In 44 GB: 28 layers, keys and values of 2 of the 4 KV heads of 128 numbers, 2 bytes each."""
 RL: list[tuple[str, dict[str, Any]]] = [
     ("rl.roles", {"decision.roles.2.function": "judge"}),
     ("rl.critic", {"decision.roles.2.function": "critic"}),
@@ -148,6 +152,18 @@ RL: list[tuple[str, dict[str, Any]]] = [
         {"inputs.cluster.pools.0.usd_per_gpu_hour": 2.0, "predictions": [ITERATION, {**DOLLARS, "value": 5.0}]},
     ),
     ("rl.context", {"decision.roles.0.limits.max_context_tokens": 4_000_000}),
+    ("rl.context", {"decision.roles.0.limits.max_context_tokens": FITTING_TOKENS + 1}),
+    ("rl.roles", {"decision.roles.2.function": "actor"}),
+    ("rl.critic", {"decision.algorithm": "ppo", "inputs.options.algorithm": "ppo"}),
+    ("rl.staleness", {**APART, "decision.staleness": 0}),
+    ("rl.shares", {"decision.shares": {"rollout": 0.5, "actor": 0.5}}),
+    ("rl.arrangement", HALF_SHARED),
+    ("rl.residency", {"decision.resident_bytes.reference": 10.4e9}),
+    ("rl.dp", {"inputs.options.prompts": 7, "inputs.options.samples_per_prompt": 4}),
+    ("rl.timeline", {"decision.phases.2.duration_s": 71.9}),
+    ("rl.timeline", {"decision.phases.2.duration_s": 73.9}),
+    ("rl.timeline", {**APART, "decision.phases.0.duration_s": 224.9}),
+    ("schema.inputs", {"inputs.options.prompts": "many"}),
 ]
 CASES = [
     (kind, rule, edits)
@@ -167,6 +183,16 @@ def test_a_plan_broken_in_one_way_fails_that_rule_alone(
     ("kind", "edits"),
     [
         ("rl", APART),
+        ("rl", {**APART, "decision.phases.0.duration_s": 224.8}),
+        ("rl", {"decision.phases.2.duration_s": 73.8}),
+        ("rl", {**HALF_SHARED, "decision.arrangement": "hybrid"}),
+        ("rl", {**ELSEWHERE, "inputs.cluster.links": [LINK]}),
+        ("rl", {"decision.shares": {"rollout": 1.0}}),
+        ("rl", {"decision.resident_bytes.reference": 10.3e9}),
+        ("rl", {"inputs.options.prompts": 2}),
+        ("rl", {"inputs.options.max_iteration_s": 224.8}),
+        ("rl", {"inputs.cluster.pools.0.usd_per_gpu_hour": 2.0, "predictions": [ITERATION, DOLLARS]}),
+        ("rl", {"decision.roles.0.limits.max_context_tokens": FITTING_TOKENS}),
         ("experts", ASIDE),
         ("train", {"decision.schedule": "1f1b", **PLAIN}),
         ("train", {"decision.schedule": "zb_v", **PLAIN, "decision.roles.0.parallelism.vpp": 2, **TWICE}),
