@@ -106,6 +106,14 @@ def test_once_all_are_measured_nothing_is_left_to_gain() -> None:
     assert sequential.best_known(choice) == pytest.approx(expected_rewards(choice).max(), rel=1e-3)
 
 
+def test_what_may_still_turn_out_best_is_measured_before_what_is_known_to_be_good() -> None:
+    x = Belief(np.zeros(2), np.zeros((2, 2)), 0.0)
+    y = Belief(np.zeros(2), np.diag([0.0, 1.0]), 0.0)
+    choice = BeliefState(x, y, np.array([1.0, 0.5]), np.full(2, 1e-9), 1.0)  # 1 surely; 0.5 exp(1/2) = 0.82 on average
+    assert expected_rewards(choice) == pytest.approx([1.0, 0.5 * math.exp(0.5)], rel=1e-6)
+    assert next_measurements(choice, 1, seed=0) == [1]
+
+
 def test_measurements_decided_on_together_start_with_the_best_single_one_and_repeat_with_the_seed() -> None:
     choice = _choice(11, 6)
     together = next_measurements(choice, 3, seed=5)
