@@ -1,6 +1,7 @@
 """RL problems solved: certified, equal to trying everything, checked without a fault, and refused with a hint."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.setting import read_setting
 from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
+from planner.rl.curves import Curves
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.search.space import training_choices
@@ -216,3 +218,55 @@ def test_samples_too_long_to_train_on_are_named_with_a_length_that_is_not(tmp_pa
     assert conflict["limit"] == "training on samples of 3000200 tokens"
     document["options"]["max_output_tokens"] = int(conflict["nearest"].removeprefix("max_output_tokens "))
     assert solve(written(tmp_path, document)).certificate.status == "optimal"
+
+
+WEIGHTS_BYTES = 2 * 7_615_616_512
+KV_TOKEN_BYTES = 28 * 2 * 4 * 128 * 2
+NIC, NVLINK = 50e9, 200e9
+"""Bytes a second of a GPU of an H800 node of 8: one adapter of 400 Gb/s, NVLink one way."""
+
+
+def curves_of(tmp_path: Path, **options: Any) -> Curves:  # noqa: ANN401
+    """Two nodes `a` and one node `b`, joined by 10 GB/s after 1 ms; all replicas are measured."""
+    pool = {"gpu": "h800_sxm", "usd_per_gpu_hour": 2.0}
+    link = {"pools": ["b", "a"], "bandwidth_bytes_per_s": 10e9, "latency_s": 1e-3}
+    cluster = {"pools": [{**pool, "name": "a", "nodes": 2}, {**pool, "name": "b", "nodes": 1}], "links": [link]}
+    costs = {
+        "generation": [*GENERATION, {**GENERATION[0], "pool": "b"}],
+        "training": [*TRAINING, {**TRAINING[0], "pool": "b"}],
+    }
+    document = problem(cluster=cluster, options={"costs": costs, **options})
+    return formulate(read_setting(load_problem(written(tmp_path, document)))).curves
+
+
+def test_weights_take_the_slowest_network_between_pools(tmp_path: Path) -> None:
+    curves = curves_of(tmp_path)
+    linked_s = 1.0 + 1e-3 + WEIGHTS_BYTES / 10e9
+    assert curves.weight_sync_s == pytest.approx(
+        {
+            ("a", "a"): 1.0 + WEIGHTS_BYTES / (8 * NIC),
+            ("b", "b"): 1.0 + WEIGHTS_BYTES / NVLINK,
+            ("a", "b"): linked_s,
+            ("b", "a"): linked_s,
+        }
+    )
+    assert curves.switch_s == pytest.approx(1.0 + WEIGHTS_BYTES / 8 / NIC)
+    assert (curves.move_s, curves.move_token_s) == pytest.approx((0.1, KV_TOKEN_BYTES / NIC))
+    assert set(curves_of(tmp_path, weight_sync_s=7.0).weight_sync_s.values()) == {7.0}
+
+
+def test_over_sampling_generates_more_than_it_trains_on(tmp_path: Path) -> None:
+    document = problem(options={"over_sampling": 1.25, "iterations": 3, "max_output_tokens": 900})
+    formulated = formulate(read_setting(load_problem(written(tmp_path, document)))).problem
+    assert [batch.size for batch in formulated.batches] == [40] * 3
+    assert formulated.samples == 32
+    assert all((batch.prompt_tokens_N == 200).all() for batch in formulated.batches)
+    assert max(int(np.max(batch.output_tokens_N)) for batch in formulated.batches) == 900
+    plain = formulate(read_setting(load_problem(written(tmp_path, problem())))).problem
+    assert (plain.samples, {batch.size for batch in plain.batches}) == (None, {32})
+    assert [(mode.placement, mode.sync, mode.staleness) for mode in plain.modes if mode.placement != "hybrid"] == [
+        ("colocated", "sync", 0),
+        ("disaggregated", "sync", 0),
+        ("disaggregated", "stream_sync", 0),
+        ("disaggregated", "k_step_async", 1),
+    ]
