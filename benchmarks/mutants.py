@@ -33,6 +33,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
+ANSWERS = ROOT / "tests" / "test_answers.py"  # of whole solves: whatever module is changed
 REASONS = ROOT / "benchmarks" / "data" / "mutants.yaml"
 GROUND_FLOOR = ("hardware", "models", "solvers", "cli")
 AREAS: dict[str, tuple[str, ...]] = {
@@ -382,7 +383,8 @@ def tests_of(mutant: Mutant) -> list[Path]:
     reaching = [(path, reach[mutant.module]) for path, reach in _test_files().items() if mutant.module in reach]
     parts = set(Path(mutant.path).parts)
     reaching.sort(key=lambda pair: (leaf not in pair[0].stem, -len(parts & set(pair[0].parts)), pair[1], str(pair[0])))
-    return [path for path, _ in reaching[:MOST_FILES]]
+    nearest = [path for path, _ in reaching[:MOST_FILES] if path != ANSWERS]
+    return [*nearest[:2], ANSWERS, *nearest[2:]]
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
