@@ -57,6 +57,8 @@ def test_an_update_moves_weights_moments_and_gradients_and_casts() -> None:
     assert adamw(million, "fp32").size_bytes == pytest.approx(28e6)
     assert adamw(million).size_bytes == pytest.approx(34e6)
     assert gradient_accumulation(million).size_bytes == pytest.approx(6e6)
+    assert (adamw(million).count, adamw(million).kernels) == (1.0, 2.0)
+    assert (gradient_accumulation(million).count, gradient_accumulation(million).kernels) == (1.0, 1.0)
 
 
 @given(chunks=st.integers(1, 64), cp=st.integers(1, 16))

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from train_problems import job, problem, recomputations
 
 from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
-from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, stage_costs
+from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, shown, stage_costs
 from planner.kinds.train.search.bounds import Floor, floor_s
-from planner.kinds.train.space.contexts import undominated_rows
-from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.contexts import undominated, undominated_rows
+from planner.kinds.train.space.space import ShardShape, space_of
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 
 JOB = job(problem(global_batch=32))
@@ -99,6 +101,51 @@ def test_every_set_of_modules_is_as_bad_as_one_that_is_tried_and_none_of_these_i
 def test_rows_that_another_beats_are_left_out_and_the_first_of_equal_ones_stays() -> None:
     rows = [(2.0, 2.0), (1.0, 3.0), (2.0, 1.0), (1.0, 3.0), (2.0, 2.0), (3.0, 3.0)]
     assert undominated_rows([np.array(row) for row in rows]) == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "kept"), [([(1.0, 2.0)], {"ring"}), ([(1.0, 2.0), (2.0, 1.0)], {"ring", "all_gather"})]
+)
+def test_a_method_is_left_out_that_another_beats_everywhere(seconds: list[tuple[float, float]], kept: set[str]) -> None:
+    search = {"tp": 1, "cp": 2, "pp": 1, "micro_batch": 1, "context_parallel": ["ring", "all_gather"]}
+    space = space_of(job(problem(global_batch=8, search=search)))
+
+    def tables(shape: ShardShape) -> list[Any]:
+        method = ("ring", "all_gather").index(shape.context)
+        return [
+            SimpleNamespace(layers=(), pass_K3=np.full((1, 3), pool[method]), gathered_kv_bytes=0.0) for pool in seconds
+        ]
+
+    assert {space.shape(node).context for node in np.flatnonzero(undominated(space, tables)).tolist()} == kept
+
+
+def test_a_joined_pass_hides_exchange_behind_products_on_fewer_multiprocessors() -> None:
+    """A forward pass beside a backward one saves all but the longer of the two; 20 of 132 multiprocessors exchange."""
+    own = job(problem("Qwen/Qwen3-30B-A3B", nodes=4))
+    table = CostTable(own, ShardShape(1, 1, 16, 1, 1))
+    sharing = sharing_of(table, 16, 1, frozenset())
+    choice = PlanChoice(table, sharing, 2, 16, "dualpipe", 1, 1, frozenset(), table.mode(RecomputeConfig()))
+    costs = stage_costs(choice, (24, 24))
+    exchange_s = 24 * table.layers[0].exchange_s["ep"]
+    for (forward_s, *backward_s), joined_s in zip(costs.pass_S3.tolist(), costs.joined_S.tolist(), strict=True):
+        both_s = forward_s + sum(backward_s)
+        assert joined_s == pytest.approx(min(both_s - max(exchange_s, (both_s - exchange_s) * 132 / 112), forward_s))
+        assert 0.0 < joined_s < forward_s
+    unjoined = replace(choice, schedule="zb_h1")
+    floor = Floor(table, 2, paired=True)
+    saved_s = floor_s(unjoined, floor) - floor_s(choice, floor)
+    assert saved_s == pytest.approx(4 * 2.0 * exchange_s)  # 4 micro-batches of a rank with twice the mean of experts
+
+
+def test_what_overlaps_no_pass_shows_whole_once_a_step_and_not_at_all_where_it_goes_with_micro_batches() -> None:
+    gather, reduce, passes = np.array([3.0]), np.array([5.0]), np.array([[1.0, 1.0, 1.0]])
+    own = job(problem(overlap=[]))
+    wanted = {(0, 4): 8.0, (1, 4): 8.0, (2, 1): 8.0, (2, 4): 3.0, (3, 4): 0.0}
+    assert {case: float(shown(own, *case, gather, reduce, passes)[0]) for case in wanted} == wanted
+    behind = job(problem(overlap=["grad_reduce"]))
+    tail, room = behind.rates.get("dp.tail"), behind.rates.get("dp.room")
+    left_s = 3.0 + tail * 5.0 + max((1.0 - tail) * 5.0 - room * 2.0, 0.0)
+    assert float(shown(behind, 1, 4, gather, reduce, passes)[0]) == pytest.approx(left_s)
 
 
 def test_passes_wait_for_the_longer_of_work_and_exchange_and_lose_a_share_of_the_shorter() -> None:
