@@ -21,13 +21,14 @@ from planner.costs.training.config import (
     machine_of,
     stage_layers,
 )
-from planner.costs.training.ends import padded_vocabulary
+from planner.costs.training.ends import embedding_kernels, loss_kernels, padded_vocabulary
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from planner.costs.training.layer_costs import layer_cost, together
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.memory import chunks_in_flight, memory, rank_memory
 from planner.costs.training.parameters import layer_parameters, rank_parameters, state_bytes, total_parameters
 from planner.costs.training.rates import default_rates
+from planner.costs.training.shapes import shape_of
 from planner.costs.training.sizes import spread_ranks, sweep, tile_waste
 from planner.costs.training.step import StepParts, step_time
 from planner.hardware.library import find_node
@@ -287,3 +288,33 @@ def test_whole_vocabularies_that_do_not_align_are_slow() -> None:
     assert padded_vocabulary(50257, 1) == (50257.0, "unaligned")
     assert padded_vocabulary(50257, 2) == (25216.0, "gemm")
     assert padded_vocabulary(51200, 1) == (51200.0, "gemm")
+
+
+def test_the_ends_look_rows_up_and_sum_over_the_split_vocabulary() -> None:
+    """Bytes by hand: bf16 hidden states of all tokens, logits of 51200 / 4 columns, three floats a token."""
+    node, of = machine(), replace(shard(), tp=4, sequence_parallel=False)
+    states, logits = LENGTH * HIDDEN * 2.0, LENGTH * 51200 / 4
+    wanted = {
+        "embedding": [(FORWARD, 3 * states, 2), (BACKWARD_WEIGHT, 4 * states, 2)],
+        "loss": [
+            (FORWARD, 2 * states, 1), (BACKWARD_INPUT, 3 * states, 1),
+            (FORWARD, 16 * logits, 4), (BACKWARD_INPUT, 8 * logits, 2),
+        ],
+    }  # fmt: skip
+    exchanged = {
+        "embedding": [(FORWARD, 2 * states, 2)],
+        "loss": [(FORWARD, states, 1), (FORWARD, 2 * 12 * LENGTH, 2), (BACKWARD_INPUT, 2 * states, 2)],
+    }
+    for module, kernels in (("embedding", [*embedding_kernels(node, of)]), ("loss", [*loss_kernels(node, of, 51200)])):
+        passes = [k for k in kernels if k.kind == "elementwise"]
+        moved = [(k.part, k.move_s * node.memory_bandwidth_bytes_per_s, k.launches) for k in passes]
+        assert np.array(moved) == pytest.approx(np.array(wanted[module]))
+        sums = [k for k in kernels if k.kind == "tp"]
+        sent = [(k.part, k.inside_s * node.link_bytes_per_s * 4 / 3, k.launches) for k in sums]
+        assert np.array(sent) == pytest.approx(np.array(exchanged[module]))
+    products = [k for k in loss_kernels(node, of, 51200) if k.kind.startswith("gemm")]
+    assert [k.part for k in products] == [FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT]
+
+
+def test_adapters_alone_make_a_shape_one_of_fine_tuning() -> None:
+    assert [shape_of(machine(), GPT, shard(lora_rank=rank)).kind[-1] for rank in (0, 16)] == [False, True]

@@ -1,6 +1,7 @@
 """Certificates of training plans are derived again by searching for what beats them: forgeries fail by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from train_problems import problem
 from planner.api import solve
 from planner.check import check_plan
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.proof import proof
+from planner.kinds.train.solve import best_plan
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -107,6 +110,17 @@ def test_a_weaker_bound_is_still_one(plan: Plan) -> None:
 
 def test_a_slower_plan_cannot_claim_to_be_the_best(slower: Plan) -> None:
     assert _failing(slower) == {"certificate.proof"}
+
+
+@pytest.mark.parametrize(("below", "holds"), [(0.5e-6, True), (2e-6, False)])
+def test_a_search_may_end_below_its_cutoff_by_rounding_alone(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, below: float, holds: bool
+) -> None:
+    def ended_below(jobs: Any, limits: Limits, cutoff: float) -> Any:  # noqa: ANN401
+        return replace(best_plan(jobs, limits, cutoff), best=None, bound=cutoff * (1.0 - below))
+
+    monkeypatch.setattr(proof, "best_plan", ended_below)
+    assert ("certificate.proof" not in _failing(plan)) is holds
 
 
 def test_a_search_that_stopped_early_proves_the_bound_that_it_states() -> None:
