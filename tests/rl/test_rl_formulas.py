@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from planner.errors import PlannerError
-from planner.rl.curves import NEVER_FITS, CurvePool, DecodeCurve, GenerationOption, TrainingOption
+from planner.rl.curves import NEVER_FITS, CurvePool, Curves, DecodeCurve, GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem, validate
 from planner.rl.search.bounds import generation_bound_s, work_bound_s
 from planner.rl.search.pricing import Pricing, pricing_of
 from planner.rl.search.space import build_space
+from planner.rl.search.verify import derive_bound
 from planner.rl.training import TrainingTable
 from planner.rl.trajectories import SampleBatch
 
@@ -126,6 +127,18 @@ def test_the_bound_on_training_takes_the_shortest_samples(
     assert bounds[1] == pytest.approx(part)
 
 
+@pytest.mark.parametrize(
+    ("share", "tolerance", "expected"),
+    [(0.9, 1e-9, (0.9, 2, 0)), (1.0, 1e-9, (1.0, 2, 0)), (1.1, 1e-9, (1.0, 1, 1)), (1.1, 0.2, (1.1, 2, 0))],
+)
+def test_only_what_no_formula_closes_is_simulated(
+    share: float, tolerance: float, expected: tuple[float, int, int]
+) -> None:
+    best = (BOTH_S + TURNS_S) * 2  # on one replica; the other configuration takes twice the GPUs
+    derived = derive_bound(one_sample(RlMode("colocated", "sync")), share * best, tolerance)
+    assert (derived.least / best, derived.closed, derived.simulated) == pytest.approx(expected)
+
+
 def test_training_that_fits_at_no_data_parallelism_is_named_before_its_samples() -> None:
     problem = one_sample(RlMode("colocated", "sync"))
     never = TrainingOption("a", 2, 20.0, 10.0, 100, 2, min_dp=NEVER_FITS)
@@ -133,3 +146,8 @@ def test_training_that_fits_at_no_data_parallelism_is_named_before_its_samples()
         validate(replace(problem, training=(never,)))
     plan = RlPlan(problem.modes[0], (GenerationGroup(problem.generation[0], 1),), TrainingChoice(never, 1))
     assert "tp 2 pp 1 fits in memory at no data parallelism" in evaluate(problem, plan).broken
+
+
+def test_what_no_cost_model_states_takes_no_time() -> None:
+    curves = Curves((), ())
+    assert (curves.switch_s, curves.move_s, curves.move_token_s) == (0.0, 0.0, 0.0)

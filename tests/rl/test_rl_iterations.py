@@ -51,6 +51,15 @@ def test_a_sample_carried_over_three_times_is_three_iterations_old() -> None:
     assert ages == [0, 0, 0, 3]  # the 9 has 2 tokens after one iteration, then 4, then 7
 
 
+def test_what_had_begun_goes_on_before_what_had_not() -> None:
+    # 20 runs alone on the second of two workers; 4 and 5 follow on the first, begun in the second iteration only
+    fresh = [SampleBatch(np.ones(5, np.int64), np.array(output)).trajectories for output in ([1, 20, 1, 4, 5], [1] * 5)]
+    single = RolloutWorker(DecodeCurve(1.0, 0.0, 0.0, 1e15, 1, 1000))
+    first, second = successive((single, single), fresh, 2, keep=True)
+    assert (first.generation_s, second.generation_s) == pytest.approx((2.0, 4.0 + 5.0))
+    assert (second.tokens, second.stale_tokens, second.oldest, second.carried) == (4 + 5, 0, 0, 3)
+
+
 def simulated_s(generation_s: list[int], train_s: list[int], delay_s: int, staleness: int) -> float:
     """The mean iteration of many, by the definition of running ahead."""
     generated, trained, batches = 0, [0] * (staleness + 1), len(generation_s)

@@ -256,11 +256,15 @@ def test_weights_take_the_slowest_network_between_pools(tmp_path: Path) -> None:
 
 
 def test_over_sampling_generates_more_than_it_trains_on(tmp_path: Path) -> None:
-    document = problem(options={"over_sampling": 1.25, "iterations": 3, "max_output_tokens": 900})
+    workloads = [{"input_tokens": {"low": 100, "high": 300}, "output_tokens": {"mean": 800, "cv": 1.0}}]
+    options = {"over_sampling": 1.15, "iterations": 3, "max_output_tokens": 900}
+    document = problem(workloads=workloads, options=options)
     formulated = formulate(read_setting(load_problem(written(tmp_path, document)))).problem
-    assert [batch.size for batch in formulated.batches] == [40] * 3
+    assert [batch.size for batch in formulated.batches] == [37] * 3
     assert formulated.samples == 32
-    assert all((batch.prompt_tokens_N == 200).all() for batch in formulated.batches)
+    first = formulated.batches[0].prompt_tokens_N.tolist()
+    assert first == [first[sample // 4 * 4] for sample in range(37)]
+    assert len(set(first[::4])) > 5
     assert max(int(np.max(batch.output_tokens_N)) for batch in formulated.batches) == 900
     plain = formulate(read_setting(load_problem(written(tmp_path, problem())))).problem
     assert (plain.samples, {batch.size for batch in plain.batches}) == (None, {32})
