@@ -22,15 +22,23 @@ from planner.costs.training.config import (
     stage_layers,
 )
 from planner.costs.training.ends import embedding_kernels, loss_kernels, padded_vocabulary
+from planner.costs.training.intervals import run_class, step_interval_s
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from planner.costs.training.layer_costs import layer_cost, together
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.memory import chunks_in_flight, memory, rank_memory
-from planner.costs.training.parameters import layer_parameters, rank_parameters, state_bytes, total_parameters
+from planner.costs.training.parameters import (
+    Parameters,
+    layer_parameters,
+    rank_parameters,
+    state_bytes,
+    total_parameters,
+)
 from planner.costs.training.rates import default_rates
 from planner.costs.training.shapes import shape_of
 from planner.costs.training.sizes import spread_ranks, sweep, tile_waste
-from planner.costs.training.step import StepParts, step_time
+from planner.costs.training.step import StepParts, message_seconds, step_time
+from planner.costs.training.volumes import data_parallel_volume
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
 
@@ -318,3 +326,40 @@ def test_the_ends_look_rows_up_and_sum_over_the_split_vocabulary() -> None:
 
 def test_adapters_alone_make_a_shape_one_of_fine_tuning() -> None:
     assert [shape_of(machine(), GPT, shard(lora_rank=rank)).kind[-1] for rank in (0, 16)] == [False, True]
+
+
+def test_a_step_lies_in_the_interval_of_its_class_or_of_all_runs() -> None:
+    rates, config = default_rates(), configuration(SPARSE)
+    assert run_class(config, rates).startswith("moe")
+    assert run_class(replace(config, arch=architecture(), task="lora"), rates).startswith("lora")
+    spread = {run_class(config, rates): (-0.5, 0.25), "all": (0.1, -0.1)}
+    known = replace(rates, spread=spread)
+    assert step_interval_s(config, 2.0, known) == pytest.approx((2 * np.exp(-0.5), 2 * np.exp(0.25)))
+    assert step_interval_s(replace(config, arch=architecture()), 2.0, known) == (2.0, 2.0)
+    assert step_interval_s(config, 2.0, replace(rates, spread={})) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize(("stage", "own", "gradients"), [(0, 1e9, 1e9), (1, 1e9 / 8, 1e9), (2, 1e9 / 8, 1e9 / 8)])
+def test_an_update_reads_and_writes_the_states_of_a_rank_and_its_gradients(
+    stage: int, own: float, gradients: float
+) -> None:
+    """Twelve bytes of fp32 states in and out, the gradient in, the bf16 weight out; gradients cleared, and normed."""
+    config = configuration(zero_stage=stage, offload=frozenset({"optimizer"}))
+    width, node = config.framework.gradient_bytes, config.machine
+    volume = data_parallel_volume(config, Parameters(1e9, 0.0))
+    moved = own * (2 * 12 + 2 + width) + gradients * 2 * width
+    assert volume.update_s * node.memory_bandwidth_bytes_per_s == pytest.approx(moved)
+    assert volume.offload_s * node.host_bytes_per_s == pytest.approx(2 * 12 * own)
+    swept = 7 / 8 * 1e9 / node.link_bytes_per_s
+    assert volume.reduce_inside_s == pytest.approx((2 if stage == 0 else 1) * swept * config.framework.reduce_bytes)
+    assert volume.gather_inside_s == pytest.approx(0.0 if stage == 0 else 2 * swept)
+
+
+def test_a_hand_over_goes_to_the_rank_one_stage_on() -> None:
+    rates, inside = default_rates(), configuration(tp=2, dp=1, pp=4)
+    sent, generation = LENGTH * HIDDEN * 2 / 2, inside.machine.generation
+    near_s = sent / inside.machine.link_bytes_per_s / rates.get("link.p2p", generation)
+    assert message_seconds(inside, rates) == pytest.approx(near_s + rates.get("start.p2p"))
+    far_s = sent / inside.machine.fabric_bytes_per_s / rates.get("fabric.p2p", generation)
+    assert message_seconds(replace(inside, dp=4), rates) == pytest.approx(far_s + rates.get("start.p2p"))
+    assert message_seconds(replace(inside, pp=1), rates) == 0.0

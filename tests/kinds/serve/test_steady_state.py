@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from planner.costs.operators.work import Shards, Work
-from planner.costs.rates.spread import ErrorSpread
+from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.demand import Channel, Margins, Target, TimeLimit, TransferPath, channels_of
 from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill
@@ -267,6 +267,21 @@ def test_margins_follow_the_interval_by_a_gaussian() -> None:
     assert Margins.of(None, {}) == Margins(1.0, 1.0)
     with pytest.raises(PlannerError, match="no intervals"):
         Margins.of(0.9, {"ttft": spreads["ttft"]})
+
+
+def test_intervals_widen_with_the_logarithm_of_the_queue_and_hold_the_estimate() -> None:
+    features = features_of(np.array([0.5, 1.0, np.e, 1000.0]), np.ones(4))
+    queue = [0.0, 0.0, 1.0, math.log(20.0)]  # of 20 times the idle time at most
+    assert features == pytest.approx(np.array([[1.0, q, q * q] for q in queue]))
+    low, high = ErrorSpread((-0.1, -0.2, 0.0), (0.1, 0.0, 0.3)).bounds(np.full(4, 2.0), features)
+    assert low == pytest.approx(np.array([2 * math.exp(-0.1 - 0.2 * q) for q in queue]))
+    assert high == pytest.approx(np.array([2 * math.exp(0.1 + 0.3 * q * q) for q in queue]))
+    wide, narrow = ErrorSpread((-9.0, 0.0, 0.0), (9.0, 0.0, 0.0)), ErrorSpread((9.0, 0.0, 0.0), (-9.0, 0.0, 0.0))
+    estimate = np.ones(1)
+    assert [float(bound[0]) for bound in wide.bounds(estimate, features[:1])] == pytest.approx(
+        [math.exp(-4), math.exp(4)]
+    )
+    assert [float(bound[0]) for bound in narrow.bounds(estimate, features[:1])] == [1.0, 1.0]
 
 
 class Role:
