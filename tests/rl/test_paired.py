@@ -69,6 +69,19 @@ def test_the_mean_minibatch_is_cut_into_micro_batches_of_both_models() -> None:
     assert busy == pytest.approx(example.work_s)
 
 
+def test_critics_side_by_side_share_the_minibatch_of_an_actor_of_two_gpus_a_stage() -> None:
+    trained = option(gpus=8)
+    choice = TrainingChoice(trained, 1)
+    example = pairs(problem(trained), [choice], {trained: CRITIC})[choice]
+    assert (example.actor_jobs, example.critic_jobs) == (16, 4)  # 16000 tokens; four critic replicas of 2 GPUs
+    actor, *critics = example.pipelines().pipelines
+    assert (actor.forward[0], actor.backward[0]) == pytest.approx((1000 * 0.002 / 8, 1000 * 0.004 / 8))
+    assert len(critics) == 2  # blocks of stages
+    assert [critic.forward[0] for critic in critics] == pytest.approx([1000 * 0.001 / 2] * 2)
+    assert [critic.backward[0] for critic in critics] == pytest.approx([1000 * 0.002 / 2] * 2)
+    assert [example.bubble(share * example.work_s) for share in (0.5, 1.0, 1.25)] == pytest.approx([0.0, 0.0, 4.0])
+
+
 def test_training_in_turn_takes_what_its_schedule_does() -> None:
     example = pair()
     serial = one_after_the_other(example.pipelines())
