@@ -13,6 +13,7 @@ from train_problems import job, problem, recomputations
 from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
 from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, shown, stage_costs
+from planner.kinds.train.pools.speeds import PoolFloor, pool_floor
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.space.contexts import undominated, undominated_rows
 from planner.kinds.train.space.space import ShardShape, space_of
@@ -177,3 +178,12 @@ def test_gradients_go_behind_every_micro_batch_where_they_are_sharded() -> None:
 )
 def test_exchanges_are_hidden_where_all_of_them_overlap(overlap: tuple[str, ...], zero: int, hidden: bool) -> None:
     assert lost_share(JOB.rates, overlap, zero) == (JOB.rates.get("contention.zero3") if hidden else 1.0)
+
+
+def test_the_pipelines_of_a_pool_fill_and_drain_beside_their_slowest_rank() -> None:
+    """Work of 12 s, 3 s on the slowest of four ranks and half a second of hand-overs, a third of it forward."""
+    floor: Any = SimpleNamespace(slowest_s=3.0, work_s=12.0, forward_share=1 / 3)
+    four, alone, other = _choice(4, 1), _choice(1, 1), _choice(4, 1, schedule="zb_h1")
+    assert pool_floor(four, floor, 0.5) == PoolFloor(3.5, 12.0 - 2.0 * 3.5, 2.0)
+    assert pool_floor(four, floor, 4.0) == PoolFloor(7.0, 0.0, 2.0)
+    assert pool_floor(alone, floor, 0.0) == pool_floor(other, floor, 0.0) == PoolFloor(3.0)
