@@ -382,7 +382,15 @@ def tests_of(mutant: Mutant) -> list[Path]:
     leaf = mutant.module.rpartition(".")[2]
     reaching = [(path, reach[mutant.module]) for path, reach in _test_files().items() if mutant.module in reach]
     parts = set(Path(mutant.path).parts)
-    reaching.sort(key=lambda pair: (leaf not in pair[0].stem, -len(parts & set(pair[0].parts)), pair[1], str(pair[0])))
+    reaching.sort(
+        key=lambda pair: (
+            leaf not in pair[0].stem,
+            -len(parts & set(pair[0].parts)),
+            len(pair[0].parts),  # of the folder above before those of its other folders
+            pair[1],
+            str(pair[0]),
+        )
+    )
     nearest = [path for path, _ in reaching[:MOST_FILES] if path != ANSWERS]
     return [*nearest[:2], ANSWERS, *nearest[2:]]
 
