@@ -227,14 +227,6 @@ def test_a_resident_layout_good_enough_stays() -> None:
     assert (result.solution.item_P == resident_P).all()
 
 
-def test_a_heavy_item_gets_a_second_copy_in_the_slot_of_a_light_one_where_no_swap_helps() -> None:
-    problem = problem_of([8.0, 1.0, 1.0], [2, 2])  # bins of 8 + 1/2 and 1/2 + 1; then of 4 + 1 each
-    result = respread(problem, np.array([0, 1, 1, 2]), 5.0, uncertainty=certain(3))
-    assert result.solution is not None
-    assert result.solution.item_P.tolist() == [0, 1, 0, 2]
-    assert result.objective == pytest.approx(5.0)
-
-
 def test_hedging_puts_items_that_rise_together_on_different_bins() -> None:
     weights = np.ones(12)
     factor_FE = np.zeros((1, 12))
