@@ -385,7 +385,7 @@ def tests_of(mutant: Mutant) -> list[Path]:
     reaching.sort(
         key=lambda pair: (
             leaf not in pair[0].stem,
-            -len(parts & set(pair[0].parts)),
+            -len(parts & set(pair[0].relative_to(ROOT).parts)),
             len(pair[0].parts),  # of the folder above before those of its other folders
             pair[1],
             str(pair[0]),
