@@ -73,11 +73,6 @@ class Mutant:
     index: int  # of the place among all places of the module, in the order of `_places`
     change: str
 
-    @property
-    def key(self) -> str:
-        """What names it in the file of reasons."""
-        return f"{self.path}:{self.function}: {self.change}"
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -78,8 +78,8 @@ def _case(line: str, number: int) -> Case | Refused:
     except ValidationError as error:
         from planner.schema.base import planner_error
 
-        mended = planner_error(error, Where({}, "request"))
-        return Refused(name, f"{mended.where}: {mended.what}")
+        refused = planner_error(error, Where({}, "request"))
+        return Refused(name, f"{refused.where}: {refused.what}")
     except (json.JSONDecodeError, RecursionError):
         return Refused(name, "is no JSON")
 

@@ -150,7 +150,7 @@ class OperationSpec(Spec):
 
 
 def load_operation(path: str) -> OperationSpec:
-    """The operation in a YAML or JSON file; raises PlannerError with file, line and mend."""
+    """The operation in a YAML or JSON file; raises PlannerError with file, line and fix."""
     document = load_document(path)
     where = Where(document.lines, document.source)
     if not isinstance(document.data, dict):
