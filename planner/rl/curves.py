@@ -3,10 +3,11 @@
 Any cost model, or a measurement, can state them; nothing else of `planner.rl` knows a GPU or a model.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-NEVER_FITS = 2**31
+NEVER_FITS = sys.maxsize
 """`min_dp` of training whose unsharded part alone exceeds memory."""
 
 

@@ -3,6 +3,7 @@
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fused_oracle import least_makespan
 from hypothesis import given, settings
@@ -129,3 +130,15 @@ def test_pipelines_without_sense_are_refused() -> None:
         pipeline((0, 1), 0, 1.0, 2.0)
     with pytest.raises(PlannerError, match="1 capacities for 2"):
         FusedProblem((pipeline((0, 1), 1, 1.0, 2.0),), (1.0,))
+
+
+def test_the_first_three_types_of_a_critical_block_move_to_its_ends() -> None:
+    from planner.solvers.compiled.fused_pipelines import _add_moves
+
+    sequence = np.array([7, 7, 1, 1, 2, 3, 4, 7, 5])
+    moves = np.zeros((16, 3), np.int64)
+    count = _add_moves(sequence, 0, 8, 6, moves, 0)
+    front = [(6, 2, 0), (6, 4, 0), (6, 5, 0)]  # the first 1, 2 and 3, in front of the 7s
+    end = [(6, 7, 8), (6, 6, 8), (6, 5, 8)]  # the last 7, 4 and 3, behind the 5
+    assert list(map(tuple, moves[:6].tolist())) == front + end
+    assert count in (6, 7)  # one swap of neighbours drawn at random, of different types

@@ -109,3 +109,15 @@ def test_groups_that_do_not_fit_are_refused() -> None:
     assert start is not None
     with pytest.raises(PlannerError, match="groups for"):
         solve_nearby(problem, np.array([0, 1]), start.item_P, 100.0)
+
+
+def test_nothing_is_left_to_gain_where_the_search_ends() -> None:
+    for seed in range(12):
+        problem = _problem(seed)
+        start = solve_spread(problem).solution
+        assert start is not None
+        goal = float(bin_times(problem, start.item_P).max()) * 1.2
+        ended = solve_nearby(problem, GROUP_R, start.item_P, goal)
+        assert ended.solution is not None
+        again = solve_nearby(problem, GROUP_R, ended.solution.item_P, goal)
+        assert again.objective == ended.objective

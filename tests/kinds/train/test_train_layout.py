@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.costs.training.flops import model_flop_per_token
-from planner.kinds.train.evaluation.layout import LayoutProblem, deal_layers, least_layers, spread_over_stages
+from planner.kinds.train.evaluation.layout import LayoutProblem, cut_layers, deal_layers, least_layers, spread_over_stages
 from planner.models.library import find_model
 from planner.solvers.schedules.pipeline import stages_of_ranks
 
@@ -69,3 +69,9 @@ def test_operations_of_gpt_3_are_those_of_the_published_formula() -> None:
     L, h, s, V = 96, 12288, 2048, 50257
     wanted = 72 * L * h * h * (1 + s / (6 * h) + V / (12 * h * L))
     assert model_flop_per_token(find_model("openai/gpt-3-175b"), s) == pytest.approx(wanted, rel=2e-3)
+
+
+def test_of_two_ranks_either_may_be_left_without_layers_where_ends_are_long() -> None:
+    load = LayoutProblem(np.ones((2, 3)), np.ones(3), np.ones(3), np.array([0.0, 9.0]), np.full(2, 99.0), np.ones(2))
+    assert cut_layers(load, first_may_be_empty=True) == (3, 0)
+    assert cut_layers(load) == (2, 1)

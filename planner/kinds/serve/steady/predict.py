@@ -46,7 +46,7 @@ def paths_of(
     ]
     slowest: dict[int, float] = {}
     for item, run in operations:
-        if item.candidate.decodes and item.candidate.channel is not None:
+        if item.candidate.channel is not None:  # prefill roles have no time per output token
             channel = item.candidate.channel.index
             slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
     return [
