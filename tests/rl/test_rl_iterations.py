@@ -51,6 +51,11 @@ def test_a_sample_carried_over_three_times_is_three_iterations_old() -> None:
     assert ages == [0, 0, 0, 3]  # the 9 has 2 tokens after one iteration, then 4, then 7
 
 
+def test_a_sample_of_which_one_token_was_made_is_an_iteration_old() -> None:
+    ages = [iteration.oldest for iteration in rollouts([2, 3, 2], [9, 9, 9], keep=True)]
+    assert ages == [0, 1]  # the last one took the place of the first for a step
+
+
 def test_what_had_begun_goes_on_before_what_had_not() -> None:
     # 20 runs alone on the second of two workers; 4 and 5 follow on the first, begun in the second iteration only
     fresh = [SampleBatch(np.ones(5, np.int64), np.array(output)).trajectories for output in ([1, 20, 1, 4, 5], [1] * 5)]

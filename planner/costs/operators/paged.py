@@ -16,5 +16,5 @@ def kv_gathers(arch: Architecture, shards: Shards, cached_tokens: float) -> Iter
     """The copies of `cached_tokens` tokens, all sequences together, out of their blocks: read, and written in order."""
     for layer, count in arch.layer_groups():
         width = np.asarray(layer_kv_bytes_per_token(layer, arch, shards.tp), dtype=np.float64)
-        if cached_tokens and np.any(width > 0):
+        if cached_tokens and width.any():
             yield MemoryPass(KV_GATHER, float(count), 2.0 * cached_tokens * width, 2.0)

@@ -54,6 +54,17 @@ def test_a_time_limit_alone_is_named_with_the_nearest_value_that_works(case: str
     assert not feasible({**edits, place: f"{value * 0.98}ms"})
 
 
+def test_an_attainment_is_named_with_the_nearest_share_that_works() -> None:
+    slo = {"ttft": "120ms", "tpot": "15ms"}
+    edits = {"workloads.0.load": {"rate": "6/s"}, "objective": LEAST, "cluster.pools.0.gpus": 2}
+    rows = dict(conflict_of({**edits, "workloads.0.slo": {**slo, "attainment": 0.99}}))
+    assert set(rows) == {"chat: p95 ttft <= 120 ms", "chat: attainment >= 0.99", "chat: rate 6.00/s", "gpus <= 2"}
+    share = number(rows["chat: attainment >= 0.99"])
+    assert 0.95 < share < 0.99
+    assert feasible({**edits, "workloads.0.slo": {**slo, "attainment": share}})
+    assert not feasible({**edits, "workloads.0.slo": {**slo, "attainment": share + 0.002}})
+
+
 def test_a_rate_and_the_gpus_are_named_together_with_their_nearest_values() -> None:
     edits = {"workloads.0.load": {"rate": "150/s"}, "objective": LEAST}
     rows = dict(conflict_of(edits))

@@ -18,7 +18,7 @@ from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, Strategy, evaluate, fits
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.search.layerwise import plan_layers
+from planner.kinds.train.search.layerwise import StrategyOptions, plan_layers
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -38,6 +38,17 @@ def _small(layers: int, memory_utilisation: float, **search: Any) -> TrainJob:  
     data = problem(QWEN, nodes=1, global_batch=32, memory_utilisation=memory_utilisation, search=FEW | search)
     whole = job(data)
     return replace(whole, arch=replace(whole.arch, layers=whole.arch.layers[:layers]))
+
+
+def test_items_hold_gathered_weights_with_zero_3_and_a_layer_again_with_full_recomputation_alone() -> None:
+    options = StrategyOptions(LayerwiseSpace(_small(3, 0.9), 1, 1, "ring", 8, 32))
+    costs = options.costs
+    for state, strategies in enumerate(options.strategies):
+        for option, (zero, mode) in enumerate(strategies):
+            assert (costs.gathered_GO[state, option] > 0.0) == (zero == 3)
+            assert (costs.again_GO[state, option] > 0.0) == (mode.recompute.granularity == "full")
+    forward, *backward = options.space.table(1).pass_K3[0]
+    assert costs.forward_share >= forward / (forward + sum(backward)) > 0.2
 
 
 def _every_mix(small: TrainJob, counts: tuple[int, ...]) -> Iterator[Evaluation]:

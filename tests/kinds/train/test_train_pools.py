@@ -166,6 +166,10 @@ def test_plans_across_pools_pass_their_check_and_lies_in_them_do_not(use: str) -
     lies: dict[str, dict[str, Any]] = {"stages": {"pools": "replicas"}, "replicas": {"role_micro_batches": (1, 1)}}
     wrong = decision.model_copy(update=lies[use])
     assert any(not finding.ok for finding in check_plan(envelope, wrong))
+    first, second = decision.roles
+    wider = second.parallelism.model_copy(update={"tp": 2 * second.parallelism.tp})
+    unlike = decision.model_copy(update={"roles": (first, second.model_copy(update={"parallelism": wider}))})
+    assert "train.role" in {finding.rule for finding in check_plan(envelope, unlike) if not finding.ok}
 
 
 def test_the_best_use_is_the_best_of_its_uses_and_bounds_every_one() -> None:
