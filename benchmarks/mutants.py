@@ -208,8 +208,8 @@ class _Planter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
-        if isinstance(node.left, ast.Constant) and _is_tolerance(node.right):
-            return node
+        if _is_tolerance(node.right) and (isinstance(node.left, ast.Constant) or ast.unparse(node.right) == "SLACK"):
+            return node  # SLACK: a factor that is one but for rounding
         other = OPERATIONS.get(type(node.op))
         text = any(
             isinstance(side, (ast.JoinedStr, ast.Constant)) and _is_text(side) for side in (node.left, node.right)
@@ -244,7 +244,7 @@ class _Planter(ast.NodeTransformer):
 
 
 def _is_tolerance(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id.endswith(("TOL", "TOLERANCE", "EPS", "DUST", "ROUNDING", "MARGIN"))
+    return isinstance(node, ast.Name) and node.id.endswith(("TOL", "TOLERANCE", "EPS", "DUST", "ROUNDING", "MARGIN", "SLACK"))
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -151,3 +151,11 @@ def test_training_that_fits_at_no_data_parallelism_is_named_before_its_samples()
 def test_what_no_cost_model_states_takes_no_time() -> None:
     curves = Curves((), ())
     assert (curves.switch_s, curves.move_s, curves.move_token_s) == (0.0, 0.0, 0.0)
+
+
+def test_an_iteration_trains_on_as_many_samples_as_the_smallest_batch_has_unless_told() -> None:
+    problem = one_sample(RlMode("colocated", "sync"))
+    larger = SampleBatch(np.full(3, 10), np.full(3, 4))
+    unequal = replace(problem, batches=(larger, *problem.batches))
+    assert unequal.trained_samples == 1
+    assert replace(unequal, batches=(larger,), samples=2).trained_samples == 2

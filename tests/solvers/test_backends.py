@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from planner.errors import PlannerError
 from planner.solvers.backends.cpsat import Progress
 from planner.solvers.backends.model import LinearModel, check_feasible, total
-from planner.solvers.backends.solve import BACKENDS, solve
+from planner.solvers.backends.outcome import BackendOutcome
+from planner.solvers.backends.solve import BACKENDS, _claimed_bound, solve
 from planner.solvers.result import Status
 
 MIXED = [backend for backend in BACKENDS if backend != "cpsat"]
@@ -108,6 +110,16 @@ def test_a_node_limit_stops_every_run_at_the_same_answer(backend: str) -> None:
     assert first.status is not Status.OPTIMAL
     assert first.stop_reason == "node_limit"
     assert (first.objective, first.bound) == (second.objective, second.bound)
+
+
+def test_a_backend_that_proves_a_gap_without_a_bound_implies_it() -> None:
+    outcome = BackendOutcome(Status.OPTIMAL, "finished", (8.0,), None, "any")
+    for maximising, bound in ((True, 10.0), (False, 6.0)):
+        model = LinearModel(maximising=maximising)
+        assert _claimed_bound(model, 8.0, outcome, 0.2) == pytest.approx(bound)  # a fifth of the bound, or of 8 + 2
+        assert _claimed_bound(model, None, outcome, 0.2) is None
+        assert _claimed_bound(model, 8.0, replace(outcome, bound=9.0), 0.2) == 9.0
+        assert _claimed_bound(model, 8.0, replace(outcome, status=Status.FEASIBLE), 0.2) is None
 
 
 def test_a_gap_is_kept_between_objective_and_bound() -> None:

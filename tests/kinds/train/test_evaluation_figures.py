@@ -22,6 +22,7 @@ from planner.progress import Limits
 EXPERTS, LATENT = "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-V2-Lite"
 OVERLAP = ["grad_reduce", "param_gather", "p2p", "tp_comm"]
 MIXED = {"pools": [{"name": "new", "gpu": "h100_sxm", "nodes": 2}, {"name": "old", "gpu": "a100_sxm", "nodes": 2}]}
+LINKED = {**MIXED, "links": [{"pools": ["new", "old"], "bandwidth": "4GB/s"}]}
 PROBLEMS: dict[str, dict[str, Any]] = {
     "schedules": problem(nodes=4, search={"schedule": ALL_SCHEDULES, "vpp": [1, 2], "pp": [2, 4], "tp": [1, 2]}),
     "zero": problem(nodes=2, search={"zero_stage": [0, 1, 2, 3], "zero_shards": [8, "all"]}, overlap=[]),
@@ -36,7 +37,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "reserved": problem(nodes=2, objective={"maximize": "tokens_per_s_per_gpu"}, gpu="a100_sxm"),
 }
 ACROSS = {"dense": problem(cluster=MIXED, search={"zero_stage": [0, 1, 2, 3], "schedule": ALL_SCHEDULES, "tp": [2, 4]}),
-          "experts": problem(EXPERTS, cluster=MIXED, search={"tp": [1, 2]})}  # fmt: skip
+          "experts": problem(EXPERTS, cluster=LINKED, search={"tp": [1, 2], "cp": [1, 2]})}  # fmt: skip
 NODES, CANDIDATES = 10, 3
 
 

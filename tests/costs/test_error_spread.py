@@ -1,0 +1,31 @@
+"""Intervals of estimates, and rates that no fit gave, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from planner.costs.rates.spread import MOST_QUEUE, WIDEST, ErrorSpread, features_of
+from planner.costs.training.rates import COLUMNS, Rates
+
+
+def test_bounds_are_logarithms_linear_in_features_and_hold_the_estimate() -> None:
+    spread = ErrorSpread(low=(-0.1, -0.2, 0.0), high=(0.1, 0.0, 0.3))
+    low, high = spread.bounds(np.array([2.0, 4.0, 1.0]), np.array([[1.0, 0.0, 0.0], [1.0, 2.0, 4.0], [1.0, -9.0, 99.0]]))
+    assert low == pytest.approx([2.0 * math.exp(-0.1), 4.0 * math.exp(-0.5), 1.0])
+    assert high == pytest.approx([2.0 * math.exp(0.1), 4.0 * math.exp(1.3), math.exp(WIDEST)])
+    unfitted = ErrorSpread().bounds(np.array([3.0]), np.array([[1.0, 2.0, 4.0]]))
+    assert [float(bound[0]) for bound in unfitted] == [3.0, 3.0]
+
+
+def test_features_are_one_the_logarithm_of_what_waiting_adds_and_its_square() -> None:
+    features = features_of(np.array([1.0, math.e, 0.5, 1e30]), np.array([1.0, 1.0, 1.0, 1.0]))
+    most = math.log(MOST_QUEUE)
+    assert features == pytest.approx(np.array([[1, 0, 0], [1, 1, 1], [1, 0, 0], [1, most, most**2]]))
+
+
+def test_what_no_fit_gave_neither_slows_nor_starts() -> None:
+    assert COLUMNS == ("flop", "move", "link", "fabric", "start", "exposed")
+    assert Rates({}).of(("gemm",), "hopper")[:, 0].tolist() == [1.0, 1.0, 1.0, 1.0, 0.0, 1.0]
+    known = Rates({"flop": 0.5, "flop.gemm.hopper": 0.8, "move.gemm": 0.7})
+    assert known.of(("gemm.wide", "norm"), "hopper")[:2].tolist() == [[0.8, 0.5], [0.7, 1.0]]
