@@ -244,7 +244,7 @@ class _Planter(ast.NodeTransformer):
 
 
 def _is_tolerance(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id.endswith(("TOL", "TOLERANCE", "EPS", "DUST", "ROUNDING", "MARGIN", "SLACK"))
+    return isinstance(node, ast.Name) and node.id.endswith(("TOL", "TOLERANCE", "EPS", "DUST", "ROUNDING", "MARGIN"))
 
 
 def _is_text(node: ast.expr) -> bool:

@@ -11,7 +11,8 @@ from planner.costs.training.rates import COLUMNS, Rates
 
 def test_bounds_are_logarithms_linear_in_features_and_hold_the_estimate() -> None:
     spread = ErrorSpread(low=(-0.1, -0.2, 0.0), high=(0.1, 0.0, 0.3))
-    low, high = spread.bounds(np.array([2.0, 4.0, 1.0]), np.array([[1.0, 0.0, 0.0], [1.0, 2.0, 4.0], [1.0, -9.0, 99.0]]))
+    features_NF = np.array([[1.0, 0.0, 0.0], [1.0, 2.0, 4.0], [1.0, -9.0, 99.0]])
+    low, high = spread.bounds(np.array([2.0, 4.0, 1.0]), features_NF)
     assert low == pytest.approx([2.0 * math.exp(-0.1), 4.0 * math.exp(-0.5), 1.0])
     assert high == pytest.approx([2.0 * math.exp(0.1), 4.0 * math.exp(1.3), math.exp(WIDEST)])
     unfitted = ErrorSpread().bounds(np.array([3.0]), np.array([[1.0, 2.0, 4.0]]))

@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.costs.training.flops import model_flop_per_token
-from planner.kinds.train.evaluation.layout import LayoutProblem, cut_layers, deal_layers, least_layers, spread_over_stages
+from planner.kinds.train.evaluation.layout import (
+    LayoutProblem,
+    cut_layers,
+    deal_layers,
+    least_layers,
+    spread_over_stages,
+)
 from planner.models.library import find_model
 from planner.solvers.schedules.pipeline import stages_of_ranks
 
