@@ -155,7 +155,7 @@ def _serving_lines() -> Iterator[str]:
                 yield _line(model, gpu, engine, name, text, *(float(column[index]) for column in (seconds, *columns)))
 
 
-def _layouts(arch: Architecture) -> list[tuple[int, ...]]:
+def _layouts(arch: Architecture) -> list[tuple[int, int, int, int, int, int]]:
     """tp, pp, dp, tensor and expert parallelism of experts, batches that a step is cut in."""
     dense = [(tp, pp, 1, tp, 1, 1) for tp, pp in ((1, 1), (2, 1), (8, 1), (4, 2))]
     sparse = [(8, 1, 1, 1, 8, 1), (1, 1, 8, 1, 8, 1), (2, 1, 4, 8, 1, 1), (1, 1, 16, 1, 16, 2), (4, 2, 2, 2, 4, 1)]
