@@ -6,7 +6,7 @@ What changes costs on purpose writes the tables anew with `pytest --update-golde
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from typing import get_args
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -82,7 +82,7 @@ def _training_config(seed: int) -> TrainingConfig:
     sparse = _has_experts(arch)
     etp = draw.choice((1, 1, tp)) if sparse else 1
     ep = draw.choice([degree for degree in (1, 2, 4, 8, 16) if tp * cp * dp % (degree * etp) == 0]) if sparse else 1
-    granularity = draw.choice(("none", "selective", "full"))
+    granularity: Literal["none", "selective", "full"] = draw.choice(("none", "selective", "full"))
     micro_batch, batches = draw.choice((1, 2, 4)), pp * draw.choice((2, 3, 8))
     return TrainingConfig(
         arch=arch,
