@@ -33,6 +33,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent
+FIGURES = "_figures.py"  # tables of prices and bounds: quick, and of many modules
 ANSWERS = ROOT / "tests" / "test_answers.py"  # of whole solves: whatever module is changed
 REASONS = ROOT / "benchmarks" / "data" / "mutants.yaml"
 GROUND_FLOOR = ("hardware", "models", "solvers", "cli")
@@ -195,8 +196,11 @@ class _Planter(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        edge = any(_is_tolerance(part) for part in ast.walk(node) if isinstance(part, ast.expr))
         for index, operator in enumerate(node.ops):
             other = COMPARISONS[type(operator)]
+            if edge and {type(operator), other} <= {ast.Lt, ast.LtE, ast.Gt, ast.GtE}:
+                continue
             if self._here(node, f"`{_text(node)}` with {other.__name__}"):
                 node.ops[index] = other()
         return self.generic_visit(node)
@@ -389,8 +393,9 @@ def tests_of(mutant: Mutant) -> list[Path]:
             str(pair[0]),
         )
     )
-    nearest = [path for path, _ in reaching[:MOST_FILES] if path != ANSWERS]
-    return [*nearest[:2], ANSWERS, *nearest[2:]]
+    figures = [path for path, _ in reaching if path.name.endswith(FIGURES)]
+    nearest = [path for path, _ in reaching[:MOST_FILES] if path != ANSWERS and path not in figures]
+    return [*nearest[:2], *figures, ANSWERS, *nearest[2:]]
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

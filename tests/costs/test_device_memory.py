@@ -1,5 +1,7 @@
 """Bytes on a device against the whole model's, and against what must fit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,6 +18,14 @@ from planner.models.library import find_model, with_precision
 DENSE = ("meta-llama/Meta-Llama-3.1-70B", "Qwen/Qwen3-32B")
 MOE = ("Qwen/Qwen3-235B-A22B", "deepseek-ai/DeepSeek-V3", "mistralai/Mixtral-8x7B-v0.1")
 HYBRID = ("Qwen/Qwen3.5-397B-A17B", "openai/gpt-oss-120b", "deepseek-ai/DeepSeek-V3.2")
+
+
+def test_the_widest_moment_of_narrow_feed_forward_layers_is_their_latent_attention() -> None:
+    arch = find_model("deepseek-ai/DeepSeek-V3")
+    attention = replace(arch, layers=tuple(replace(layer, ffn=None) for layer in arch.layers))
+    per_head = 2 * (128 + 64) + 2 * 128  # queries and keys, values and outputs
+    live = 1000.0 * (3.0 * 7168 + 128 * per_head / 4) * 2.0
+    assert activation_bytes(attention, Shards.of(4), 1000.0, 0.0)[0] == live
 
 
 def _loaded(arch: Architecture) -> float:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +111,27 @@ def test_a_node_limit_stops_every_run_at_the_same_answer(backend: str) -> None:
     assert first.status is not Status.OPTIMAL
     assert first.stop_reason == "node_limit"
     assert (first.objective, first.bound) == (second.objective, second.bound)
+
+
+@pytest.mark.parametrize("stopped_with_a_solution", [True, False])
+def test_what_cbc_has_when_it_is_stopped_is_feasible_or_nothing(
+    stopped_with_a_solution: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pulp = pytest.importorskip("pulp")
+
+    def stopped(problem: Any, command: object) -> None:  # noqa: ANN401 - a class without types
+        problem.status = pulp.LpStatusNotSolved
+        problem.sol_status = (
+            pulp.LpSolutionIntegerFeasible if stopped_with_a_solution else pulp.LpSolutionNoSolutionFound
+        )
+        for variable in problem.variables():
+            variable.varValue = 0.0
+
+    monkeypatch.setattr(pulp.LpProblem, "solve", stopped)
+    result = solve(knapsack(1), backend="pulp-cbc", time_limit_s=1.0)
+    assert result.status is (Status.FEASIBLE if stopped_with_a_solution else Status.UNKNOWN)
+    assert (result.solution is not None) == stopped_with_a_solution
+    assert result.stop_reason == "time_limit"
 
 
 def test_a_backend_that_proves_a_gap_without_a_bound_implies_it() -> None:

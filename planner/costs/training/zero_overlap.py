@@ -25,13 +25,16 @@ def lost_share(rates: Rates, overlap: Collection[str], zero_stage: int) -> float
     return rates.get("contention.zero3") if hidden else 1.0
 
 
+def overlapped(pass_X: Floats | float, exchange_X: Floats | float, lost: Floats | float) -> Floats:
+    """A pass and the exchange beside it: the longer of both, and what is lost of the shorter."""
+    return np.asarray(np.maximum(pass_X, exchange_X) + lost * np.minimum(pass_X, exchange_X))
+
+
 def beside(pass_X3: Floats, gather_X: Floats, reduce_X: Floats, lost: float | Floats) -> Floats:
     """Passes with gathers beside forward and backward, and reductions beside the backward pass [..., 3]."""
     forward, weight = pass_X3[..., 0], pass_X3[..., 2]
-    back, both_X = pass_X3[..., 1] + weight, gather_X + reduce_X
-    longer_f = np.maximum(forward, gather_X) + lost * np.minimum(forward, gather_X)
-    longer_b = np.maximum(back, both_X) + lost * np.minimum(back, both_X)
-    return np.stack([longer_f, longer_b - weight, weight], axis=-1)
+    backward = overlapped(pass_X3[..., 1] + weight, gather_X + reduce_X, lost)
+    return np.stack([overlapped(forward, gather_X, lost), backward - weight, weight], axis=-1)
 
 
 def exposed_s(moved_X: Floats, pass_X: Floats, rates: Rates) -> Floats:

@@ -150,16 +150,6 @@ def test_a_goal_without_prices_or_without_a_load_is_refused() -> None:
         solve(small({"objective": {"minimize": "gpus"}}))
 
 
-def test_a_current_plan_is_read_and_said_to_have_no_say(tmp_path: Path) -> None:
-    hand_written = Path(__file__).parents[2] / "plans"
-    plan = solve(small({"current": str(hand_written / "serve.json")}))
-    assert any("current plan" in assumption for assumption in plan.assumptions)
-    with pytest.raises(PlannerError, match="of kind `train`"):
-        solve(small({"current": str(hand_written / "train.json")}))
-    with pytest.raises(PlannerError):
-        solve(small({"current": str(tmp_path / "absent.json")}))
-
-
 def test_processes_with_other_hash_seeds_write_the_same_bytes(tmp_path: Path) -> None:
     problem = tmp_path / "problem.json"
     problem.write_text(json.dumps(small().problem.model_dump(mode="json", by_alias=True, exclude_none=True)))

@@ -124,7 +124,10 @@ class StagesSearch(PoolsSearch):
         tables, batches = self.tables(shape), self.job.options.global_batch // (dp * shape.micro_batch)
         for (stage, shards), offload in product(shardings(self.job, shape, dp), offloads(self.job)):
             sharing = [sharing_of(table, dp, stage, offload, shards) for table in tables]
-            for schedule, vpp in self._runs(pp, batches):
+            runs = list(self._runs(pp, batches))
+            if not self.holds_states(tables[0], sharing[0], pp, len(runs)):
+                continue
+            for schedule, vpp in runs:
                 yield StagesAcross(
                     tuple(
                         PlanChoice(table, own, pp, dp, schedule, vpp, stage, offload, table.modes[0], shards=shards)
@@ -183,9 +186,12 @@ class ReplicasSearch(PoolsSearch):
     def candidates(self, node: int) -> Iterator[JobCandidate]:
         shape, pp, dp, taken = self.nodes.node(node)
         tables, batches = self.tables(shape), self.job.options.global_batch // shape.micro_batch
+        runs = list(self._shareable(pp, batches, taken))
         for stage, offload in product(self._stages(), offloads(self.job)):
             sharing = joined_sharing(tables, pp, dp, stage, offload)
-            for schedule, vpp in self._shareable(pp, batches, taken):
+            if not self.holds_states(tables[0], sharing, pp, len(runs)):
+                continue
+            for schedule, vpp in runs:
                 yield ReplicasAcross(
                     tuple(
                         PlanChoice(

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.costs.training.zero_overlap import beside, each_micro_batch, lost_share
+from planner.costs.training.zero_overlap import each_micro_batch, lost_share, overlapped
 from planner.kinds.train.evaluation.evaluate import PlanChoice, handover
 from planner.kinds.train.space.tables import CostTable, RecomputeMode
 
@@ -104,9 +104,9 @@ def exchanging_s(choice: PlanChoice, floor: Floor, reduce_s: float, gather_s: fl
     job, table = choice.table.job, choice.table
     lost = lost_share(job.rates, job.options.overlap, choice.zero_stage)
     forward_s = (float(table.layers_3[0]) + table.first.pass_s[0] + table.last.pass_s[0]) / choice.pp
-    pass_3 = np.array([forward_s, floor.work_s / choice.pp - forward_s, 0.0])
-    gather = np.array(gather_s if choice.zero_stage == 3 else 0.0)
-    return float(beside(pass_3, gather, np.array(reduce_s), lost).sum())
+    back_s = floor.work_s / choice.pp - forward_s
+    gathered_s = gather_s if choice.zero_stage == 3 else 0.0
+    return float(overlapped(forward_s, gathered_s, lost) + overlapped(back_s, gathered_s + reduce_s, lost))
 
 
 def _saved(choice: PlanChoice) -> float:

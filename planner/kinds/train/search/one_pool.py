@@ -94,6 +94,8 @@ class OnePoolSearch(PlanSearch):
         for stage, shards in shardings(self.job, table.shape, dp):
             for offload in offloads(self.job):
                 sharing = self._sharing(table, dp, stage, shards, offload)
+                if not self.holds_states(table, sharing, pp, len(runs)):
+                    continue
                 for schedule, vpp in runs:
                     choice = PlanChoice(
                         table, sharing, pp, dp, schedule, vpp, stage, offload, table.modes[0], shards=shards

@@ -21,7 +21,7 @@ from planner.kinds.train.figures import MARGIN, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import Mixes
 from planner.kinds.train.space.space import ShardShape, Space, axis_values
-from planner.kinds.train.space.tables import CostTable, RecomputeMode, Ways, ways_of
+from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, Ways, ways_of
 from planner.progress import Limits
 from planner.solvers.best_first import BestFirst, search_all
 
@@ -126,6 +126,7 @@ class PlanSearch(BestFirst[Leaf]):
         super().__init__(value, MARGIN)
         self.jobs, self.job, self.limits = tuple(jobs), job, limits
         self.chunks = axis_values(job)["vpp"]
+        self.most_bytes = max(job.capacity_bytes for job in jobs)
         self.tally = CandidateTally()
         self.tables_of_shape: dict[ShardShape, tuple[CostTable, ...]] = {}
         self.ways: dict[tuple[ShardShape, int, int], Ways] = {}
@@ -171,15 +172,17 @@ class PlanSearch(BestFirst[Leaf]):
         return self.tables_of_shape[shape]
 
     def open(self, node: int) -> None:
-        most_bytes = max(job.capacity_bytes for job in self.jobs)
         for candidate in self.candidates(node):
-            whole = candidate.whole
-            least_bytes = float(whole.table.model_2 @ whole.sharing.state_2) / whole.pp
-            if least_bytes > most_bytes:
-                self.tally.unfit += 1
-                self._remember(least_bytes)
-            else:
-                self.push(self.weigh(candidate.floor_s(None, 0), whole.num_gpus), Leaf(candidate, -1))
+            self.push(self.weigh(candidate.floor_s(None, 0), candidate.whole.num_gpus), Leaf(candidate, -1))
+
+    def holds_states(self, table: CostTable, sharing: Sharing, pp: int, candidates: int) -> bool:
+        """Whether the mean rank has room for what it keeps between steps; else so many candidates are unfit."""
+        least_bytes = float(table.model_2 @ sharing.state_2) / pp
+        if least_bytes <= self.most_bytes:
+            return True
+        self.tally.unfit += candidates
+        self._remember(least_bytes)
+        return False
 
     def close(self, leaf: Leaf) -> None:
         """The plan of the leaf, laid out; where it does not fit, the fastest recomputation that may, bounded again."""
