@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+MAX_SEED = 2**31 - 1  # solvers take seeds of 32 bits, signed
+
 
 def silent(message: str) -> None:
     """The default listener: nobody listens."""

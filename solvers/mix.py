@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeAlias
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, total
 
+LEAST_RATE = 1e-5  # of what the fastest instance serves of a demand; solvers cannot tell much less from none
+
 
 class MixRole(StrEnum):
     """Which part of a request a shape serves."""
@@ -194,7 +196,9 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     a multiple of s, at most floor(a / s) s. Sufficient: place groups largest first on any node with room; when one of
     size s finds none, every node holds multiples of s with less than s left, so it holds floor(a / s) groups' worth,
     and (C4) for s was already tight without this group. Other sizes are refused.
-    Scaling, here alone: rates by the largest R_cw, value and price by their largest, rows C5 by their capacity.
+    Scaling, here alone: rates by the largest R_cw, value and price by their largest, rows C5 by their capacity. A rate
+    that must be met (DEVICES, PRICE) counts as LEAST_RATE of the fastest instance where it is less: at the integer
+    tolerance of solvers no instance at all would serve it.
     """
     _validate(problem)
     model, C, W = LinearModel(), problem.shapes, problem.demands
@@ -383,10 +387,27 @@ def most_instances(problem: MixProblem, shape: MixShape) -> int:
 
 def _most_served(problem: MixProblem, R: list[list[float]], U: list[int], w: int, unit: float) -> float:
     """What can be served of a demand in scaled units: its rate where given, else all last stages at full load."""
+    rate = planned_rate(problem, w)
+    most = math.fsum(R[c][w] * U[c] for c, shape in enumerate(problem.shapes) if shape.role is not MixRole.FIRST)
+    if rate is None:
+        return most
+    return min(
+        rate / unit, most if problem.maximising else 2.0 * most + 1.0
+    )  # far above all it could be, as infeasible
+
+
+def planned_rate(problem: MixProblem, w: int) -> float | None:
+    """The rate [1/s] of a demand as the model has it: its own, or the least that can be told from none."""
     rate = problem.demands[w].rate_per_s
-    if rate is not None:
-        return rate / unit
-    return math.fsum(R[c][w] * U[c] for c, shape in enumerate(problem.shapes) if shape.role is not MixRole.FIRST)
+    if rate is None or problem.maximising:
+        return rate
+    return max(rate, LEAST_RATE * max((shape.rate_per_s[w] for shape in problem.shapes), default=0.0))
+
+
+def part_of_planned(problem: MixProblem, w: int) -> float:
+    """The rate of a demand over that of the model: 1, but where the model raises it."""
+    rate, planned = problem.demands[w].rate_per_s, planned_rate(problem, w)
+    return 1.0 if rate is None or not planned else rate / planned
 
 
 def _pools_of(problem: MixProblem, role: MixRole) -> list[int]:

@@ -18,6 +18,7 @@ from planner.solvers.mix import (
     MixSolution,
     Slots,
     Vars,
+    part_of_planned,
 )
 
 
@@ -63,18 +64,19 @@ def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
 def point_of(problem: MixProblem, kept: Sequence[int], variables: Vars, solution: MixSolution) -> tuple[float, ...]:
     """The values of the model's columns at `solution`; shape i of `problem` is shape `kept[i]` of the solution's."""
     unit = variables.rate_unit_per_s
+    part = [part_of_planned(problem, w) for w in range(len(problem.demands))]
     values: dict[int, float] = {}
     for i, c in enumerate(kept):
         values[variables.n[i].column] = float(solution.counts[c])
     for (i, w), busy in variables.u.items():
-        values[busy.column] = solution.load_per_s[kept[i]][w] / problem.shapes[i].rate_per_s[w]
+        values[busy.column] = solution.load_per_s[kept[i]][w] / part[w] / problem.shapes[i].rate_per_s[w]
     for key, column in variables.f.items():
         values[column.column] = 0.0
         for flow in solution.flows:
             if (flow.source, flow.target, flow.demand, flow.channel) == key:
-                values[column.column] = flow.rate_per_s / unit
+                values[column.column] = flow.rate_per_s / part[flow.demand] / unit
     for w, served in enumerate(variables.d):
-        values[served.column] = solution.served_per_s[w] / unit
+        values[served.column] = solution.served_per_s[w] / part[w] / unit
     if problem.objective is MixObjective.SCALE:
         shares = [(w, demand.share) for w, demand in enumerate(problem.demands) if demand.share > 0.0]
         values[variables.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (

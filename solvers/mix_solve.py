@@ -10,7 +10,7 @@ from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
 from planner.solvers.backends.solve import solve, vertex
 from planner.solvers.dualtree import DualTree, build_certificate, verify
-from planner.solvers.mix import Flow, MixObjective, MixProblem, MixRole, MixSolution, Vars, build
+from planner.solvers.mix import Flow, MixObjective, MixProblem, MixRole, MixSolution, Vars, build, part_of_planned
 from planner.solvers.mix_dominance import canonical_order, dominators
 from planner.solvers.result import SolveResult, Status
 
@@ -203,22 +203,23 @@ def _balanced(problem: MixProblem, model: LinearModel, variables: Vars, values: 
 def _decode(
     problem: MixProblem, kept: Sequence[int], reduced: MixProblem, variables: Vars, solution: Solution
 ) -> MixSolution:
-    """The mix in the problem's own order of shapes and units."""
+    """The mix in the problem's own order of shapes and units, each demand served at its own rate and no more."""
     unit, demands = variables.rate_unit_per_s, range(len(problem.demands))
+    part = [part_of_planned(reduced, w) for w in demands]
     counts = [0] * len(problem.shapes)
     load = [[0.0] * len(demands) for _ in problem.shapes]
     for index, c in enumerate(kept):
         counts[c] = round(solution.value(variables.n[index]))
         for w in demands:
             if (index, w) in variables.u:
-                load[c][w] = solution.value(variables.u[index, w]) * reduced.shapes[index].rate_per_s[w]
-    moved = ((key, solution.value(flow) * unit) for key, flow in variables.f.items())
+                load[c][w] = solution.value(variables.u[index, w]) * reduced.shapes[index].rate_per_s[w] * part[w]
+    moved = ((key, solution.value(flow) * unit * part[key[2]]) for key, flow in variables.f.items())
     pairs = list(zip(problem.shapes, counts, strict=True))
     return MixSolution(
         tuple(counts),
         tuple(map(tuple, load)),
         tuple(Flow(*key, rate) for key, rate in moved if rate > 0.0),
-        tuple(solution.value(served) * unit for served in variables.d),
+        tuple(solution.value(served) * unit * part[w] for w, served in enumerate(variables.d)),
         sum(shape.devices * count for shape, count in pairs),
         math.fsum(shape.price_per_hour * count for shape, count in pairs),
     )

@@ -7,6 +7,7 @@ import typer
 
 from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Output
 from planner.cli.output import say, write_data, write_json
+from planner.progress import MAX_SEED
 
 HELP = "Expert layouts: solve instances and recorded loads, size redundancy, replay traces."
 
@@ -102,7 +103,9 @@ def solve(
         int | None,
         typer.Option("--peak-tokens", min=1, help="Most that a rank may get in one layer.", rich_help_panel=SOLVER),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, rich_help_panel=SOLVER, help="Of the search.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=MAX_SEED, rich_help_panel=SOLVER, help="Of the search.")
+    ] = 0,
     as_json: Json = False,
 ) -> int:
     """Lay out experts for recorded loads, each layer with its proven bound.

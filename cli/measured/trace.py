@@ -10,6 +10,7 @@ from planner.cli.output import write_data, write_json, write_result
 from planner.cli.render.plan import table
 from planner.documents.units import PER_S, parse_quantity
 from planner.errors import PlannerError
+from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.simulate.requests.traces import Trace
@@ -89,7 +90,9 @@ def sample(
         str, typer.Option(metavar="NAME", help="poisson, gamma or weibull.", rich_help_panel=INPUT)
     ] = "poisson",
     cv: Annotated[float, typer.Option(metavar="CV", help="Of the gaps.", rich_help_panel=INPUT)] = 1.0,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the draws.", rich_help_panel=INPUT)] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)
+    ] = 0,
     to: Annotated[str, typer.Option("--to", metavar="FORM", help="csv, or jsonl, which keeps prompt blocks.")] = "csv",
     drop_empty: DropEmpty = False,
     as_json: Json = False,

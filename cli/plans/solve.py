@@ -19,6 +19,7 @@ from planner.cli.output import (
 from planner.cli.progress import progress
 from planner.cli.render.plan import render_plan, table
 from planner.errors import Infeasible, Stopped, require_known
+from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
@@ -53,7 +54,10 @@ def solve(
         typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
     ] = "0%",
     seed: Annotated[
-        int | None, typer.Option(envvar="PLANNER_SEED", min=0, help="In place of the file's.", rich_help_panel=SOLVER)
+        int | None,
+        typer.Option(
+            envvar="PLANNER_SEED", min=0, max=MAX_SEED, help="In place of the file's.", rich_help_panel=SOLVER
+        ),
     ] = None,
     threads: Annotated[
         int, typer.Option(envvar="PLANNER_THREADS", min=1, max=1024, help="Of the solver.", rich_help_panel=SOLVER)

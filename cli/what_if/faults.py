@@ -11,6 +11,7 @@ from planner.cli.render.plan import table
 from planner.cli.what_if.faults_report import effective_table, play_tiers, replanned_rows, simulated_table
 from planner.documents.units import BYTES_PER_S, parse_quantity
 from planner.errors import PlannerError
+from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.reliability.effective import Job
@@ -44,7 +45,7 @@ Speed = Annotated[
 ]
 Spares = Annotated[int | None, typer.Option("--spares", min=0, help="Spare nodes; the best number if absent.")]
 Tier = Annotated[str | None, typer.Option("--tier", metavar="NAME", help="synchronous, asynchronous or on_failure.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Of the draws.")]
 
 
 def effective(

@@ -9,6 +9,7 @@ from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, se
 from planner.cli.output import say, write_result
 from planner.cli.progress import announce_compilation
 from planner.documents.units import PER_S, parse_quantity
+from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
     from planner.simulate.plans.simulation import PlanSimulation
@@ -45,7 +46,9 @@ def simulate(
     limit: Annotated[
         str | None, typer.Option(metavar="TIME", help="Stop at this simulated time.", rich_help_panel=INPUT)
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the draws.", rich_help_panel=INPUT)] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)
+    ] = 0,
     routing: Annotated[
         str,
         typer.Option(

@@ -10,6 +10,7 @@ from planner.errors import PlannerError
 
 _LARGEST = sys.float_info.max  # a whole number beyond it has no float
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-zµ%$/ ]*?)\s*")
+_BARE = re.compile(r"\d{1,15}(?:\.\d{1,9})?")
 _PREFIX = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
 
@@ -63,8 +64,17 @@ def parse_quantity(text: object, units: dict[str, float], *, where: str = "", ke
     raise PlannerError(
         f'must be {kind} such as "{example}", found {text!r}',
         where=where,
-        hint=f"write `{f'{key}: ' if key else ''}{example}`",
+        hint=f"write `{f'{key}: ' if key else ''}{_with_unit(text, units, example)}`",
     )
+
+
+def _with_unit(text: object, units: dict[str, float], example: str) -> str:
+    """A bare number with the unit of `example`, a time below 1 in seconds; the example for all else."""
+    bare = str(text).strip()
+    if isinstance(text, bool) or not isinstance(text, (int, float, str)) or not _BARE.fullmatch(bare):
+        return example
+    unit = example.lstrip("0123456789.")
+    return f"{bare}{'s' if units is TIME_S and float(bare) < 1 else unit}"
 
 
 def _scaled(value: float, factor: float) -> float:

@@ -12,6 +12,7 @@ from pydantic_core import CoreSchema
 
 from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError
+from planner.progress import MAX_SEED
 from planner.schema.base import Spec, refuse
 
 SCHEMA: Final = "planner.problem/1"
@@ -289,7 +290,7 @@ class Problem(Spec):
     objective: ObjectiveSpec = ObjectiveSpec(maximize="goodput_per_gpu")
     limits: LimitsSpec = LimitsSpec()
     current: Name | None = Field(default=None, description="path of the plan that runs now")
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     options: dict[str, JsonValue] = Field(default_factory=dict, description="what only this kind of plan knows")
 
     @model_validator(mode="after")

@@ -71,7 +71,8 @@ def describe(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         return f"must be {words}{shown}", f"write {words}"
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]
-        return f"must be {words} {context[key]:g}{shown}", f"write a value {words} {context[key]:g}"
+        bound = str(context[key]) if isinstance(context[key], int) else f"{context[key]:g}"
+        return f"must be {words} {bound}{shown}", f"write a value {words} {bound}"
     if kind in _SIZES:
         words, key = _SIZES[kind]
         size = f"{words} {context[key]} {'entry' if context[key] == 1 else 'entries'}"

@@ -22,9 +22,9 @@ from planner.solvers.mix import (
     Slots,
     build,
 )
-from planner.solvers.mix_data import problem_from_dict, problem_to_dict
+from planner.solvers.mix_data import point_of, problem_from_dict, problem_to_dict
 from planner.solvers.mix_dominance import dominators
-from planner.solvers.mix_solve import MixCertificate, certify, next_best, solve_mix
+from planner.solvers.mix_solve import MixCertificate, certify, next_best, reduce, solve_mix
 from planner.solvers.result import SolveResult, Status
 
 BACKENDS = ["mathopt-highs", "mathopt-gscip", "pulp-cbc"]
@@ -324,6 +324,21 @@ def test_equal_throughput_takes_fewest_devices() -> None:
     problem = MixProblem(shapes, (MixPool("pool", ((8, 2),)),), (MixDemand("d", rate_per_s=1.8),))
     solution = _solution(solve_mix(problem))
     assert (solution.counts, solution.devices) == ((0, 2), 2)
+
+
+@pytest.mark.parametrize("rate_per_s", [1e-6, 1e-40])
+def test_a_rate_below_what_solvers_tell_from_none_still_takes_an_instance_of_each_stage(rate_per_s: float) -> None:
+    roles = (MixRole.FIRST, MixRole.SECOND)
+    shapes = tuple(MixShape(role, role, 0, 1, 1, (2.0,), 1.0, 3e9, 3e9) for role in roles)
+    demand = MixDemand("d", rate_per_s=rate_per_s, transfer_bytes=1e9)
+    problem = MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (demand,), MixObjective.DEVICES)
+    result = solve_mix(problem)
+    solution = _solution(result)
+    assert (solution.counts, result.objective, result.bound) == ((1, 1), 2.0, 2.0)
+    assert solution.served_per_s == (pytest.approx(rate_per_s),)
+    reduced, kept, _ = reduce(problem)
+    model, columns = build(reduced)
+    assert not check_feasible(model, point_of(reduced, kept, columns, solution), 1e-9)
 
 
 def test_the_solution_obeys_every_row_of_the_model_and_adds_up() -> None:

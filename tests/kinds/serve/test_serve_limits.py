@@ -7,7 +7,9 @@ import pytest
 from serve_problems import small
 
 from planner.api import solve
-from planner.errors import Infeasible
+from planner.check import check_plan
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.serve.options import ServeDecision
 
 LEAST = {"minimize": "gpus"}
 NO_LIMITS = {"workloads.0.slo": ...}
@@ -123,6 +125,32 @@ def test_two_limits_that_only_conflict_together_are_both_named() -> None:
         "objective": LEAST,
     }
     assert [limit for limit, _ in conflict_of(edits)] == ["chat: rate 30.0/s", "gpus <= 4"]
+
+
+@pytest.mark.parametrize("rate", ["1e18/s", "1e300/s"])
+def test_a_rate_beyond_all_measure_is_named_as_what_cannot_be(rate: str) -> None:
+    ((limit, _),) = conflict_of({"workloads.0.load": {"rate": rate}, "objective": LEAST})
+    assert limit.startswith("chat: rate 1e+")
+
+
+@pytest.mark.parametrize("rate_per_s", [1e-4, 1e-30])
+def test_a_rate_of_almost_nothing_is_served_by_the_least_that_serves(rate_per_s: float) -> None:
+    envelope = solve(small({"workloads.0.load": {"rate": f"{rate_per_s}/s"}, "objective": LEAST}))
+    assert envelope.certificate.objective.value == envelope.certificate.bound == 1.0
+    (served,) = (row.value for row in envelope.predictions if row.metric == "requests_per_s")
+    assert served == pytest.approx(rate_per_s, rel=1e-6)
+    broken = [
+        finding.rule
+        for finding in check_plan(envelope, ServeDecision.model_validate(envelope.decision))
+        if not finding.ok
+    ]
+    assert broken == []
+
+
+def test_a_rate_that_the_solver_takes_for_none_is_refused_where_the_most_is_sought() -> None:
+    with pytest.raises(PlannerError, match="1e-12 requests/s cannot be told from none") as refused:
+        solve(small({"workloads.0.load": {"rate": "1e-12/s"}}))
+    assert "write at least `rate: 0.0" in refused.value.hint
 
 
 def test_a_model_that_fits_nowhere_is_said_to_fit_nowhere() -> None:

@@ -19,7 +19,8 @@ from planner.solvers.conflicts import nearest_candidate, nearest_value, smallest
 
 ROOM = 16  # times the nodes of a pool stand for "as many GPUs as it takes"
 FURTHEST = 100.0  # a limit that would have to move further than this factor has no near value
-LEAST_LOAD = 1e-3  # of the load asked for stands for "none at all"
+LEAST_LOAD = 1e-3  # of the load asked for stands for "none at all", and never more than these
+LEAST_RATE_PER_S, LEAST_CLIENTS = 1e-9, 1.0
 TOLERANCE = 0.01
 
 
@@ -37,8 +38,9 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """The answer for a problem without a plan.
 
     Limits considered: each time limit and the load of each workload, the GPUs at hand, and the price. A limit is taken
-    away by making it infinite (for GPUs: sixteen times the nodes). The nearest value of one is found while all other
-    limits of the problem stay. Where a limit of the solve comes first, all limits are named, without nearest values.
+    away by making it infinite (for GPUs: sixteen times the nodes), a load by making it almost nothing. The nearest
+    value of one is found while all other limits of the problem stay. Where a limit of the solve comes first, all limits
+    are named, without nearest values.
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
@@ -104,6 +106,7 @@ def _scaled(
     said: str,
     show: Callable[[float], str],
     *,
+    least: float = math.inf,
     rising: bool = True,
 ) -> _Limit:
     """A limit that `move(setting, value)` sets; the nearest value is rounded away from the limit to three digits."""
@@ -118,7 +121,7 @@ def _scaled(
         assert factor is not None
         return said.format(show(_rounded(value * factor if rising else value / factor, up=rising)))
 
-    furthest = math.inf if rising else value * LEAST_LOAD
+    furthest = math.inf if rising else min(value * LEAST_LOAD, least)
     return _Limit(name, text, lambda setting: move(setting, furthest), nearest)
 
 
@@ -188,11 +191,16 @@ def _load_limit(index: int, target: Target) -> _Limit:
     if target.clients is not None:
         move = partial(_with_field, index, "clients")
         text = f"{target.name}: concurrency {target.clients}"
-        return _scaled(f"{index}.load", text, move, target.clients, "concurrency {}", significant, rising=False)
+        return _scaled(
+            f"{index}.load", text, move, target.clients, "concurrency {}", significant,
+            least=LEAST_CLIENTS, rising=False,
+        )  # fmt: skip
     assert target.rate_per_s is not None
     move = partial(_with_field, index, "rate_per_s")
     text = f"{target.name}: rate {significant(target.rate_per_s)}/s"
-    return _scaled(f"{index}.load", text, move, target.rate_per_s, "rate {}/s", significant, rising=False)
+    return _scaled(
+        f"{index}.load", text, move, target.rate_per_s, "rate {}/s", significant, least=LEAST_RATE_PER_S, rising=False
+    )
 
 
 def _with_field(index: int, field: str, setting: ServeSetting, value: object) -> ServeSetting:

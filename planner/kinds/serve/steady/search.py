@@ -26,7 +26,7 @@ from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
 from planner.plan.reader import read_plan
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
-from planner.solvers.mix import MixProblem, MixSolution
+from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
 from planner.solvers.mix_solve import solve_mix
 from planner.solvers.result import SolveResult, Status
 
@@ -190,7 +190,22 @@ def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, 
         )
         problem = replace(problem, demands=demands)
         result = solve_problem(problem, setting, limits, tie_break=tie_break)
+    _require_told_apart(targets, problem, result)
     return Outcome(formulated, problem, result, tally)
+
+
+def _require_told_apart(targets: Sequence[Target], problem: MixProblem, result: SolveResult[MixSolution]) -> None:
+    """Refuses a rate so far below what an instance serves that the solver took it for none."""
+    served = result.solution.served_per_s if result.solution is not None else (1.0,) * len(targets)
+    for target, rate in zip(targets, served, strict=True):
+        if rate <= 0.0 and target.rate_per_s is not None and target.share > 0.0:
+            fastest = max(shape.rate_per_s[target.index] for shape in problem.shapes)
+            raise PlannerError(
+                f"workload `{target.name}`: {target.rate_per_s:g} requests/s cannot be told from none, where one"
+                f" instance serves up to {fastest:.3g}",
+                where=f"workloads.{target.index}.load.rate",
+                hint=f"write at least `rate: {LEAST_RATE * fastest:.1g}/s`, or minimize gpus or cost",
+            )
 
 
 def solve_problem(
