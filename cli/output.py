@@ -64,6 +64,19 @@ def refuse_unwritable(output: str | None) -> None:
         )
 
 
+def refuse_overwriting(written: Mapping[str, str | None], read: Mapping[str, str | None]) -> None:
+    """Raises PlannerError where a file to write, by its flag, is one that the same command reads or writes."""
+    known = {name: Path(path).resolve() for name, path in read.items() if path not in (None, "-")}
+    for flag, path in written.items():
+        if path in (None, "-"):
+            continue
+        place = Path(path).resolve()
+        same = next((name for name, other in known.items() if other == place), None)
+        if same is not None:
+            raise PlannerError(f"is the file of {same} too", where=f"{flag} {path}", hint="name another file")
+        known[flag] = place
+
+
 def say(message: str) -> None:
     """One line for the person at the terminal."""
 

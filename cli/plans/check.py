@@ -21,6 +21,7 @@ from planner.cli.plans.execute_options import (
 )
 from planner.cli.progress import announce_compilation
 from planner.cli.render.plan import render_findings
+from planner.cli.render.simulation import render_beside
 from planner.errors import require_known
 
 if TYPE_CHECKING:
@@ -88,10 +89,10 @@ def check(
 
     Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
     certificate re-derived without a solver. Level simulate simulates it on its workload, or on a trace, and holds the
-    times of the requests against the limits. Level execute builds the shards of its roles with random weights, runs
-    their steps on the devices at hand, and holds measured against predicted time. Level engine starts the plan's
-    engine (or takes a URL), drives it with the plan's workload through a load generator, and holds TTFT and TPOT
-    against prediction and SLO.
+    times of the requests against the limits, beside those that the plan states. Level execute builds the shards of its
+    roles with random weights, runs their steps on the devices at hand, and holds measured against predicted time. Level
+    engine starts the plan's engine (or takes a URL), drives it with the plan's workload through a load generator, and
+    holds TTFT and TPOT against prediction and SLO.
 
     The result is also kept beside the plan, in `PLAN.checks.json`. Exits 1 when a rule fails.
 
@@ -125,7 +126,7 @@ def check(
     def simulated() -> Judged:
         from planner.load.problems import load_plan
         from planner.simulate.plans.fleet import Policies
-        from planner.simulate.plans.simulation import Traffic, simulate_plan
+        from planner.simulate.plans.simulation import Traffic, beside_stated, simulate_plan
         from planner.simulate.plans.simulation import findings as judge
 
         envelope, decision = load_plan(plan)
@@ -133,7 +134,12 @@ def check(
         simulation = simulate_plan(
             envelope, decision, Traffic(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
-        return list(judge(simulation)), {"schema": "planner.simulation/1", **simulation.summary}
+        beside = list(beside_stated(simulation, envelope.predictions))
+        return list(judge(simulation)), {
+            "schema": "planner.simulation/1",
+            **simulation.summary,
+            "beside_stated": beside,
+        }
 
     if level == "execute":
         options = make_options(
@@ -155,7 +161,9 @@ def _print(
 ) -> None:
 
     if not as_json:
-        write_data(render_findings(list(findings)), output)
+        beside = result.get("beside_stated") if result is not None else None
+        parts = [render_beside(beside), ""] if beside else []
+        write_data("\n".join([*parts, render_findings(list(findings))]), output)
         return
     document: dict[str, Any] = {"schema": "planner.checks/1", "ok": all(finding.ok for finding in findings)}
     document |= {"findings": [asdict(finding) for finding in findings]}

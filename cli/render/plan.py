@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")  # after the last column, perhaps before the end of a colour
 _WIDEST = 60  # of a cell whose value is a list
+_MOST_ROWS = 4  # of a table of lists that do not fit into its cells
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 2) -> str:
@@ -106,10 +107,18 @@ def _own_parts(decision: "Decision") -> list[str]:
     for name, value in decision.model_dump(mode="json", include=said).items():
         if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             header = [key for key in value[0] if any(entry[key] not in (None, [], {}) for entry in value)]
+            if len(value) > _MOST_ROWS and any(_is_long(value[0][key]) for key in header):
+                values.append(f"{name}: {len(value)} of {', '.join(header)}; `planner show --json` has them")
+                continue
             tables.append(table(header, [[_cell(key, entry[key]) for key in header] for entry in value]))
         else:
             values.append(f"{name}: {_cell(name, value)}")
     return [*(["  " + "   ".join(values)] if values else []), *tables]
+
+
+def _is_long(value: object) -> bool:
+    """Whether a cell would be cut."""
+    return isinstance(value, list) and len(", ".join(map(str, value))) > _WIDEST
 
 
 def _cell(name: str, value: object) -> str:

@@ -14,6 +14,18 @@ def render_simulation(summary: Mapping[str, Any], notes: Sequence[str]) -> str:
     return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
 
 
+def render_beside(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Simulated times beside those stated, with how far apart they are, and their limits."""
+    cells = []
+    for row in rows:
+        stated, simulated = row["stated_s"], row["simulated_s"]
+        apart = f"{simulated / stated - 1.0:+.1%}" if stated and simulated is not None else "-"
+        times = (_time(value) if value is not None else "-" for value in (stated, simulated))
+        limit = f"<= {_time(row['limit_s'])}" if row["limit_s"] is not None else "-"
+        cells.append((row["workload"], row["time"], row["statistic"], *times, apart, limit))
+    return table(("workload", "time", "statistic", "stated", "simulated", "apart", "limit"), cells)
+
+
 def _verdict(summary: Mapping[str, Any]) -> list[str]:
     lines = [
         f"simulated  {summary['complete']} of {summary['requests']} requests in {summary['span_s']:.4g} s, "

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, seconds
-from planner.cli.output import say, write_result
+from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_result
 from planner.cli.progress import announce_compilation
 from planner.documents.units import PER_S, parse_quantity
 from planner.progress import MAX_SEED
@@ -105,7 +105,7 @@ def simulate(
     """Simulate a serving plan on requests: TTFT, TPOT and latency of each, and where time went.
 
     Every step of every engine is simulated, with the step times that the plan was costed with. Exits 1 when
-    requests are left unanswered.
+    requests are left unanswered, or all are rejected.
 
     Examples:
 
@@ -118,6 +118,12 @@ def simulate(
     from planner.simulate.plans.fleet import Policies
     from planner.simulate.plans.simulation import Traffic, simulate_plan
 
+    written = {"--requests": requests, "--chrome": chrome, "--output": output}
+    refuse_overwriting(
+        written, {"PLAN": plan, "--trace": trace, "--operation": operation, "--calibration": calibration}
+    )
+    for path in written.values():
+        refuse_unwritable(path)
     rate_per_s = None if rate is None else parse_quantity(rate, PER_S)
     load = Traffic(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
     period_s = seconds(migrate, "--migrate") or float("inf")
@@ -137,7 +143,7 @@ def simulate(
         calibration=calibration,
     )
     _write(simulation, requests, chrome, as_json, output)
-    return 0 if simulation.result.drained else 1
+    return 0 if simulation.result.drained and simulation.result.complete.any() else 1
 
 
 def _write(

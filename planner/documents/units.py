@@ -116,6 +116,8 @@ def figure(metric: str, value: float | None) -> str:
         return "-"
     if metric == "gpus" and float(value).is_integer():
         return str(int(value))
+    if metric == "imbalance":  # what is above 1 is what matters of it
+        return f"{value:.4f}"
     if metric in _UNITS:
         return f"{significant(value)} {_UNITS[metric]}"
     for suffix, unit in _SUFFIXES:

@@ -66,11 +66,29 @@ def test_a_map_with_many_kinds_of_rows_leaves_out_the_middle(edited_plan: Callab
     assert any("rows more" in line for line in drawn)
 
 
-def test_there_is_something_to_start_from_for_every_kind() -> None:
-    assert set(kind_names()) <= set(starter_names())
+def test_a_layout_of_many_layers_is_counted_and_its_imbalance_shown_to_four_digits(
+    run: "Run", edited_plan: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    layouts = [{"first_layer": layer, "num_layers": 1, "expert_of_slot": list(range(36))} for layer in range(58)]
+    plan = edited_plan("experts", {"decision.layouts": layouts, "predictions.0.value": 1.0003})
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    shown = run("show", "plan.json").out
+    assert "layouts: 58 of first_layer, num_layers, expert_of_slot" in shown
+    assert "34, 35" not in shown
+    assert next(line for line in shown.splitlines() if line.startswith("  imbalance")).split()[-1] == "1.0003"
 
 
-@pytest.mark.parametrize("kind", kind_names())
+SOLVABLE = [kind for kind in kind_names() if find_kind(kind).solvable]
+
+
+def test_there_is_something_to_start_from_for_every_kind_that_is_solved_and_no_other(run: "Run") -> None:
+    assert set(starter_names()) == {*SOLVABLE, "sweep"}
+    refused = run("init", "place")
+    assert (refused.code, refused.out) == (2, "")
+    assert "plans of kind `place` can be checked but not solved" in refused.err
+
+
+@pytest.mark.parametrize("kind", SOLVABLE)
 def test_a_starting_problem_loads_and_is_commented(run: "Run", tmp_path: Path, kind: str) -> None:
     assert run("init", kind, "-o", "problem.yaml").code == 0
     assert (tmp_path / "problem.yaml").read_text() == run("init", kind).out == starter(kind)

@@ -111,6 +111,47 @@ def test_a_run_that_is_cut_exits_1_and_says_so(plan: Path, tmp_path: Path, capsy
     assert "did not drain" in capsys.readouterr().out
 
 
+def test_a_run_whose_every_request_is_rejected_exits_1(plan: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,900000,5\n1,900000,5\n")
+    assert main(["simulate", str(plan), "--trace", str(trace)]) == 1
+
+
+@pytest.mark.parametrize("flag", ["--requests", "--chrome", "--output"])
+def test_no_output_of_a_run_replaces_what_it_reads(
+    plan: Path, tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = trace_file(tmp_path, count=5)
+    before = trace.read_bytes()
+    (tmp_path / "link.csv").symlink_to(trace)
+    assert main(["simulate", str(plan), "--trace", str(trace), flag, str(tmp_path / "link.csv")]) == 2
+    assert "is the file of --trace too" in capsys.readouterr().err
+    assert trace.read_bytes() == before
+    assert (
+        main(["simulate", str(plan), "--requests", str(tmp_path / "a.csv"), "--chrome", str(tmp_path / "a.csv")]) == 2
+    )
+    assert "is the file of --requests too" in capsys.readouterr().err
+
+
+def test_level_simulate_prints_simulated_times_beside_those_stated(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["check", str(plan), "--level", "simulate", "--trace", str(trace_file(tmp_path, rate_per_s=4.0)), "--json"])
+    rows = json.loads(capsys.readouterr().out)["result"]["beside_stated"]
+    envelope, _ = load_plan(plan)
+    stated = {(row.metric, row.statistic): row.value for row in envelope.predictions}
+    assert {(row["time"], row["statistic"]) for row in rows} >= {("ttft", "p95"), ("tpot", "mean"), ("latency", "mean")}
+    assert all(row["stated_s"] == stated[f"{row['time']}_s", row["statistic"]] for row in rows)
+    assert all(row["simulated_s"] > 0 for row in rows)
+    main(["check", str(plan), "--level", "simulate", "--trace", str(trace_file(tmp_path, rate_per_s=4.0))])
+    shown = capsys.readouterr().out
+    ttft = next(row for row in rows if row["time"] == "ttft")
+    line = next(line for line in shown.splitlines() if " ttft " in line)
+    assert f"{1e3 * ttft['stated_s']:.3g} ms" in line
+    assert f"{1e3 * ttft['simulated_s']:.3g} ms" in line
+    assert "<= 500 ms" in line
+
+
 def test_level_simulate_is_kept_beside_the_plan(plan: Path, tmp_path: Path) -> None:
     copy = tmp_path / "plan.json"
     copy.write_bytes(plan.read_bytes())

@@ -20,6 +20,10 @@ SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "traces"
 AZURE = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,109\n"
 )
+AZURE_2024 = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n"
+    "2024-05-10 00:00:03+00:00,2399,6\n2024-05-10 02:00:04.5+02:00,76,15\n2024-05-10T00:00:05Z,76,15\n"
+)
 BURST = (
     "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     "5,ChatGPT,472,18,490,x\n45,GPT-4,1087,230,1317,x\n"
@@ -47,6 +51,7 @@ def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
     ("text", "form", "arrival_s", "inputs", "outputs"),
     [
         (AZURE, "azure", [0.0, 4.314579], [374, 396], [44, 109]),
+        (AZURE_2024, "azure", [0.0, 2.99007, 4.49007, 4.99007], [2162, 2399, 76, 76], [5, 6, 15, 15]),
         (BURST, "burstgpt", [0.0, 40.0], [472, 1087], [18, 230]),
         (PLAIN, "plain", [0.0, 1.5], [10, 20], [5, 6]),
         (MOONCAKE, "mooncake", [0.0, 3.0], [700, 600], [5, 7]),
@@ -82,6 +87,7 @@ def test_gzipped_traces_read_like_plain_ones(tmp_path: Path) -> None:
         ("arrival_s,input_tokens,output_tokens\nsoon,4,4\n", 2, "`arrival_s` is 'soon'"),
         ("arrival_s,input_tokens,output_tokens\ninf,4,4\n", 2, "`arrival_s` is inf"),
         (AZURE + "yesterday,4,4\n", 4, "`TIMESTAMP` is 'yesterday'"),
+        (AZURE + "2023-11-16 18:15:61,4,4\n", 4, "`TIMESTAMP` is '2023-11-16 18:15:61'"),
         (MOONCAKE + "[1]\n", 3, "is no JSON object"),
         (MOONCAKE + '{"timestamp": 4000, "input_length": 1}\n', 3, "`output_length` is None"),
     ],

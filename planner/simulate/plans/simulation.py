@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
-from planner.plan.schema import Decision, Envelope
+from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import SloSpec
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
@@ -100,6 +100,33 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
             )
         scale = load.rate_per_s * span_s / max(len(trace) - 1, 1)
     return trace.at_rate(scale).requests()
+
+
+def beside_stated(simulation: PlanSimulation, predictions: Sequence[Prediction]) -> Iterator[dict[str, object]]:
+    """Simulated times [s] of every workload beside those that the plan states and its limits, None where there is none.
+
+    Statistics are those that the plan or a limit names, else the mean.
+    """
+    result = simulation.result
+    for index, workload in enumerate(simulation.planned.problem.workloads):
+        if index and result.requests.workload is None:
+            return
+        own = result if result.requests.workload is None else result.of_workload(index)
+        for name, times_s in own.times_s.items():
+            stated = {
+                row.statistic: row.value for row in predictions if (row.metric, row.of) == (f"{name}_s", workload.name)
+            }
+            limits = {of: bound_s for time, of, bound_s in workload.slo.limits() if time == name}
+            for of in dict.fromkeys([*stated, *limits]) or ("mean",):
+                simulated_s = statistic(times_s, of)
+                yield {
+                    "workload": workload.name,
+                    "time": name,
+                    "statistic": of,
+                    "stated_s": stated.get(of),
+                    "simulated_s": None if math.isnan(simulated_s) else simulated_s,
+                    "limit_s": limits.get(of),
+                }
 
 
 def findings(simulation: PlanSimulation) -> Iterator[Finding]:

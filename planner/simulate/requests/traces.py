@@ -10,10 +10,11 @@ import gzip
 import io
 import json
 import math
+import re
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from planner.simulate.requests.stream import Requests
 
 MOONCAKE_BLOCK_TOKENS = 512
 LENGTHS_ONLY = "lengths"
+_STAMP = re.compile(r"(?P<moment>[^.]*?\d:\d\d)(?P<fraction>\.\d+)?\s*(?P<zone>Z|[+-]\d\d:?\d\d)?")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,13 +104,16 @@ class _TraceColumns:
 
 
 def _clock(text: object) -> float:
-    """Seconds of a time stamp such as `2023-11-16 18:15:46.6805900`, with more digits than Python reads."""
-    moment, _, fraction = str(text).strip().partition(".")
-    digits = "".join(c for c in fraction if c.isdigit())
-    zone = fraction[len(digits) :]
-    parsed = datetime.fromisoformat(moment + zone)
-    start = datetime(2000, 1, 1, tzinfo=parsed.tzinfo)
-    return (parsed - start).total_seconds() + (float(f"0.{digits}") if digits else 0.0)
+    """Seconds of a time stamp: `2023-11-16 18:15:46.6805900` (Azure 2023) or `2024-05-10 00:00:00.009930+00:00` (2024).
+
+    The fraction, which may have more digits than Python reads, and the zone may each be absent.
+    """
+    stamp = _STAMP.fullmatch(str(text).strip())
+    if stamp is None:
+        raise ValueError(text)
+    parsed = datetime.fromisoformat(stamp["moment"] + (stamp["zone"] or ""))
+    start = datetime(2000, 1, 1, tzinfo=None if parsed.tzinfo is None else UTC)
+    return (parsed - start).total_seconds() + float(f"0{stamp['fraction'] or ''}")
 
 
 FORMATS = (
