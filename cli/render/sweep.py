@@ -98,7 +98,6 @@ def render_gate(gate: "Gate") -> str:
         lines += [f"FAIL  {verdict.name}: {breach.why}   ({breach.rule})" for breach in verdict.breaches]
     if len(failed) > _LISTED:
         lines.append(f"  ... and {len(failed) - _LISTED:,} more points")
-    lines += [f"note  {note}" for note in gate.notes]
-    passed = len(gate.verdicts) - len(failed)
-    lines.append(f"{'ok' if gate.ok else 'FAIL'}    gate: {passed:,} of {len(gate.verdicts):,} points pass")
+    lines += [f"note  {note}" for note in (*gate.notes, *gate.remarks)]
+    lines.append(f"{'ok' if gate.ok else 'FAIL'}    gate: {gate.counted}")
     return "\n".join(lines)

@@ -199,8 +199,14 @@ def _hand_over(
         if output != "-":
             say(f"wrote {output}")
     if as_json and output != "-":
-        verdict = {} if gate is None else {"gate": {"ok": gate.ok, "failed": _failed(gate), "notes": list(gate.notes)}}
+        verdict = {} if gate is None else {"gate": _verdict(gate)}
         write_json(json_document(table, {**findings, **verdict}))
+
+
+def _verdict(gate: "Gate") -> dict[str, Any]:
+    uncompared = [verdict.row["point"] for verdict in gate.uncompared]
+    notes = [*gate.notes, *gate.remarks]
+    return {"ok": gate.ok, "failed": _failed(gate), "not_compared": uncompared, "notes": notes}
 
 
 def _failed(gate: "Gate") -> list[dict[str, Any]]:

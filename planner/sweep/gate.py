@@ -1,6 +1,6 @@
 """Regression gate: compares every point with its rules and with the same point of the baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from planner.documents.tree import leaves
@@ -9,6 +9,8 @@ from planner.sweep.results import ResultTable, TableCell
 from planner.sweep.rules import GateRule, require_judgeable, require_metric
 
 Row = dict[str, TableCell]
+FIXED_BY_LOAD = ("goodput_per_gpu", "output_tokens_per_s_per_gpu", "requests_per_s", "output_tokens_per_s")
+"""Figures that follow from the load of a problem that minimises something: whatever the plan is, it serves that."""
 _DIGITS = 9  # of an excess: equal ones keep the order of the points, whatever the last bit says
 
 
@@ -29,21 +31,28 @@ class PointVerdict:
     name: str  # scenario and axes
     before: Row | None  # the same point of the baseline
     breaches: tuple[Breach, ...]
+    uncompared: tuple[str, ...] = ()  # rules that had no figure of the baseline to compare with
 
     @property
     def ok(self) -> bool:
         return not self.breaches
 
+    @property
+    def passed(self) -> bool:
+        """Whether every rule was judged, and none is broken."""
+        return self.ok and not self.uncompared
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The verdict on a sweep; `notes` say what could not be compared."""
+    """The verdict on a sweep; `notes` say what could not be compared, `remarks` which rules may have nothing to see."""
 
     verdicts: tuple[PointVerdict, ...]
     rules: tuple[GateRule, ...]
     baseline: ResultTable | None
     table: ResultTable
     notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[PointVerdict, ...]:
@@ -55,12 +64,24 @@ class Gate:
     def ok(self) -> bool:
         return not self.failed
 
+    @property
+    def uncompared(self) -> tuple[PointVerdict, ...]:
+        """The points that do not fail, but that some rule had nothing to compare with."""
+        return tuple(verdict for verdict in self.verdicts if verdict.ok and not verdict.passed)
+
+    @property
+    def counted(self) -> str:
+        """How many points pass, in words; those that were not compared are none of them."""
+        total, uncompared = len(self.verdicts), len(self.uncompared)
+        passed = total - len(self.failed) - uncompared
+        return f"{passed:,} of {total:,} points pass{f', {uncompared:,} not compared' if uncompared else ''}"
+
 
 def judge(table: ResultTable, baseline: ResultTable | None, rules: Sequence[GateRule]) -> Gate:
     """The verdict on every point.
 
-    Raises PlannerError for a rule that cannot be judged at all: on no metric or scenario of the sweep, against no
-    baseline, or against one that shares no point with it.
+    Raises PlannerError for a rule that cannot be judged at all: on no metric or scenario of the sweep, on one that no
+    plan can change, against no baseline, or against one that shares no point with it.
     """
     metrics = {name for name, kind in table.columns.items() if kind != "text"} - {"point", *table.axes}
     for rule in rules:
@@ -68,6 +89,7 @@ def judge(table: ResultTable, baseline: ResultTable | None, rules: Sequence[Gate
         require_judgeable(rule, scenarios, baseline=baseline is not None)
         require_metric(rule, metrics)
         _require_figures(rule, table, baseline)
+        _require_free(rule, table)
     known = {_identity(row, table.axes): row for row in baseline.rows} if baseline is not None else {}
     if baseline is not None and not any(_identity(row, table.axes) in known for row in table.rows):
         raise PlannerError(
@@ -81,8 +103,10 @@ def judge(table: ResultTable, baseline: ResultTable | None, rules: Sequence[Gate
     for row in table.rows:
         before = known.get(_identity(row, table.axes))
         breaches = _breaches(row, before, rules, compared=baseline is not None)
-        verdicts.append(PointVerdict(row, point_name(row, table), before, breaches))
-    return Gate(tuple(verdicts), tuple(rules), baseline, table, tuple(_notes(verdicts, baseline)))
+        uncompared = _uncompared(row, before, rules) if baseline is not None else ()
+        verdicts.append(PointVerdict(row, point_name(row, table), before, breaches, uncompared))
+    notes, remarks = tuple(_notes(verdicts, baseline)), tuple(_constant(rules, verdicts))
+    return Gate(tuple(verdicts), tuple(rules), baseline, table, notes, remarks)
 
 
 def point_name(row: Row, table: ResultTable) -> str:
@@ -121,6 +145,42 @@ def _require_figures(rule: GateRule, table: ResultTable, baseline: ResultTable |
             where=baseline.source,
             hint="make the baseline again with this metric",
         )
+
+
+def _require_free(rule: GateRule, table: ResultTable) -> None:
+    """Refuses a change of what the load alone decides."""
+    if not rule.needs_baseline or rule.metric not in FIXED_BY_LOAD or any("objective" in axis for axis in table.axes):
+        return
+    judged = [problem for name, problem in table.inputs.items() if rule.scenario in (None, name)]
+    goals = [problem.get("objective") if isinstance(problem, dict) else None for problem in judged]
+    goal = next((goal["minimize"] for goal in goals if isinstance(goal, dict) and goal.get("minimize")), None)
+    if goal is not None and all(isinstance(other, dict) and other.get("minimize") for other in goals):
+        raise PlannerError(
+            f"`{rule.text}` can never fail: where `{goal}` is minimised, `{rule.metric}` follows from the load",
+            where="--fail-on",
+            hint="judge what the plan decides, such as `gpus > +0` or `cost_per_mtok > +3%`",
+        )
+
+
+def _uncompared(row: Row, before: Row | None, rules: Sequence[GateRule]) -> tuple[str, ...]:
+    """The rules that compare this point with the baseline, which has no figure for it."""
+    if before is None and not rules:
+        return ("feasible",)
+    if row["status"] != "ok" and before is not None:
+        return ()
+    needing = [rule for rule in rules if rule.needs_baseline and _applies(rule, row)]
+    old = before if before is not None else {}
+    return tuple(rule.text for rule in needing if not isinstance(old.get(rule.metric), int | float))
+
+
+def _constant(rules: Sequence[GateRule], verdicts: Sequence[PointVerdict]) -> Iterator[str]:
+    """Remarks on rules whose figure is one number at every point, then as now, so that nothing tells if it can move."""
+    for rule in rules:
+        rows = [verdict for verdict in verdicts if _applies(rule, verdict.row) and verdict.before is not None]
+        figures = {row.get(rule.metric) for verdict in rows for row in (verdict.row, verdict.before or {})} - {None}
+        if rule.needs_baseline and len(rows) > 1 and len(figures) == 1:
+            everywhere = f"is {_figure(figures.pop())} at every point, in the baseline and now"
+            yield f"`{rule.metric}` {everywhere}: `{rule.text}` saw nothing that moves"
 
 
 def _breaches(row: Row, before: Row | None, rules: Sequence[GateRule], *, compared: bool) -> tuple[Breach, ...]:

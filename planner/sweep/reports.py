@@ -21,6 +21,9 @@ def junit_xml(gate: Gate, name: str) -> str:
             case = ElementTree.SubElement(
                 suite, "testcase", {"classname": _xml(f"{name}.{scenario}"), "name": _xml(verdict.name)}
             )
+            if verdict.ok and verdict.uncompared:
+                why = f"not compared: {', '.join(verdict.uncompared)}"
+                ElementTree.SubElement(case, "skipped", {"message": _xml(why)})
             if verdict.breaches:
                 tag = "error" if _unsolved(verdict) else "failure"
                 first = verdict.breaches[0]
@@ -33,7 +36,9 @@ def junit_xml(gate: Gate, name: str) -> str:
 def _counts(verdicts: Sequence[PointVerdict], name: str) -> dict[str, str]:
     errors = sum(_unsolved(verdict) for verdict in verdicts)
     failures = sum(not verdict.ok for verdict in verdicts) - errors
-    return {"name": name, "tests": str(len(verdicts)), "failures": str(failures), "errors": str(errors)}
+    counts = {"name": name, "tests": str(len(verdicts)), "failures": str(failures), "errors": str(errors)}
+    skipped = sum(verdict.ok and not verdict.passed for verdict in verdicts)
+    return counts | ({"skipped": str(skipped)} if skipped else {})
 
 
 def _unsolved(verdict: PointVerdict) -> bool:
@@ -72,12 +77,13 @@ def markdown_summary(gate: Gate, name: str, break_evens: Sequence[Mapping[str, A
     """The verdict for a pull request: the answer first, then why, then what changed."""
     failed = gate.failed
     total = len(gate.verdicts)
-    head = f"{len(failed):,} of {total:,} points fail" if failed else f"all {total:,} points pass"
+    passed = gate.counted if gate.uncompared else f"all {total:,} points pass"
+    head = f"{len(failed):,} of {total:,} points fail" if failed else passed
     lines = [f"## {'❌' if failed else '✅'} {_cell(name)}: {head}", ""]
     if gate.rules:
         lines += ["Fails on " + ", ".join(f"`{rule.text}`" for rule in gate.rules) + ".", ""]
     lines += _why(gate) + _failures(gate) + _figures(gate) + _plans(gate) + _break_even_table(break_evens)
-    lines += [f"- {_cell(note)}" for note in gate.notes]
+    lines += [f"- {_cell(note)}" for note in (*gate.notes, *gate.remarks)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.cli.render.sweep import render_gate
 from planner.errors import PlannerError
 from planner.sweep.gate import Gate, judge
 from planner.sweep.reports import annotations, junit_xml, markdown_summary
@@ -74,6 +75,41 @@ def test_new_and_lost_points_are_noted() -> None:
     verdict = gate(table(row(1, 1.0), row(9, 1.0)), table(row(1, 1.0), row(2, 1.0)), "cost_per_mtok > +3%")
     assert verdict.ok
     assert len(verdict.notes) == 2
+
+
+def test_points_that_are_not_compared_are_counted_apart_from_those_that_pass() -> None:
+    points = [row(rate, 1.0 + rate) for rate in range(9)]
+    verdict = gate(table(*points), table(*points[:6], row(9, 1.0)), "cost_per_mtok > +3%")
+    assert verdict.ok
+    assert render_gate(verdict).splitlines()[-1] == "ok    gate: 6 of 9 points pass, 3 not compared"
+    assert "6 of 9 points pass, 3 not compared" in markdown_summary(verdict, "nightly")
+    root = ElementTree.fromstring(junit_xml(verdict, "nightly"))
+    assert root.attrib["skipped"] == "3"
+    assert len(root.findall("testsuite/testcase/skipped")) == 3
+    new_alone = gate(table(*points), table(*points[:6]))
+    assert new_alone.counted == "6 of 9 points pass, 3 not compared"
+    levels = gate(table(*points), table(*points[:6]), "ttft_s > 300ms")
+    assert levels.counted == "9 of 9 points pass"
+    freed = gate(table(row(1, 1.0), row(2, 1.0)), table(row(1, None), row(2, 1.0)), "cost_per_mtok > +3%")
+    assert freed.counted == "1 of 2 points pass, 1 not compared"
+
+
+def test_a_rule_on_what_the_load_alone_decides_is_refused() -> None:
+    points = [row(rate, 1.0, goodput_per_gpu=rate / 8) for rate in (1, 2)]
+    columns: dict[str, Type] = {**COLUMNS, "goodput_per_gpu": "number"}
+    least = ResultTable(columns, points, ("rate_per_s",), {"base": {"objective": {"minimize": "cost"}}}, "main.csv")
+    most = replace(least, inputs={"base": {"objective": {"maximize": "goodput_per_gpu"}}})
+    with pytest.raises(PlannerError, match="can never fail: where `cost` is minimised"):
+        gate(least, least, "goodput_per_gpu < -2%")
+    assert gate(most, most, "goodput_per_gpu < -2%").ok
+    assert gate(least, least, "goodput_per_gpu < 0.01").ok
+
+
+def test_a_figure_that_is_one_number_everywhere_is_noted() -> None:
+    now = table(row(1, 1.0), row(2, 1.0))
+    assert any("saw nothing that moves" in note for note in gate(now, now, "cost_per_mtok > +3%").remarks)
+    moving = table(row(1, 1.0), row(2, 2.0))
+    assert not gate(moving, moving, "cost_per_mtok > +3%").remarks
 
 
 @pytest.mark.parametrize(
