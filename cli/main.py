@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -71,6 +72,26 @@ class _Verbs(TyperGroup):
             )
         return super().resolve_command(ctx, args)
 
+    def parse_args(self, ctx: Any, args: Any) -> Any:  # noqa: ANN401 - parser types differ between versions of typer
+        with _past_the_parser():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - parser types differ between versions of typer
+        with _past_the_parser():
+            return super().invoke(ctx)
+
+
+class _Interrupted(BaseException):
+    """Ctrl-C, past the parser, which would end the command by itself and say nothing."""
+
+
+@contextmanager
+def _past_the_parser() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise _Interrupted from None
+
 
 def _group(help_text: str) -> typer.Typer:
     settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -132,7 +153,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlannerError as error:
         _print_error(render_error(error))
         return EXIT_USAGE
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, _Interrupted, typer.Abort):
         _print_error("interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:

@@ -1,8 +1,6 @@
 """Planning and placement optimizer for LLM training, serving and RL on GPU clusters."""
 
-import importlib
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in `planner.__main__`
 if TYPE_CHECKING:
     from planner.api import solve
     from planner.check import check_plan
@@ -67,6 +65,8 @@ _HOME = {
 
 def __getattr__(name: str) -> object:
     """The public names, imported when first used, so that `import planner` costs nothing (PEP 562)."""
+    import importlib
+
     if name not in _HOME:
         raise AttributeError(f"module `planner` has no attribute `{name}`")
     return getattr(importlib.import_module(_HOME[name]), name)
