@@ -335,7 +335,7 @@ def test_a_rate_below_what_solvers_tell_from_none_still_takes_an_instance_of_eac
     result = solve_mix(problem)
     solution = _solution(result)
     assert (solution.counts, result.objective, result.bound) == ((1, 1), 2.0, 2.0)
-    assert solution.served_per_s == (pytest.approx(rate_per_s),)
+    assert solution.served_per_s == pytest.approx((rate_per_s,))
     reduced, kept, _ = reduce(problem)
     model, columns = build(reduced)
     assert not check_feasible(model, point_of(reduced, kept, columns, solution), 1e-9)
