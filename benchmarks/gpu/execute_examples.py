@@ -27,6 +27,7 @@ from planner.execute.shards.spec import distinct_ranks, role_spec
 from planner.plan.reader import read_plan
 
 SCHEMA = "planner.gpu-executed/1"
+EACH_S = 60.0  # for one role of a plan
 LEAST_S = 20.0  # left of the budget, to start another role
 STEP_BUDGET_S = 1.0  # of repeats of one step
 STATE_OVER_WEIGHTS = 8.0  # of training: 16 bytes a parameter of master weights, moments and gradients, over bf16's two
@@ -57,14 +58,6 @@ class Examples:
         return sorted(pairs, key=lambda pair: built_bytes(self.folder / f"{pair[0]}.json", pair[1]))
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Seconds for all roles together, and for each of them."""
-
-    total_s: float
-    each_s: float
-
-
 def built_bytes(path: Path, role_name: str) -> float:
     """Bytes of weights, of training also its state, on a rank of the role times the ranks that run alone in turn."""
     try:
@@ -79,15 +72,15 @@ def built_bytes(path: Path, role_name: str) -> float:
 
 
 def execute_examples(
-    examples: Examples, profile: Path, done: Path, *, device: str, accelerator: str, budget: Budget, cut: Cut,
-    tell: Tell, execute: Execute = execute_plan,
+    examples: Examples, profile: Path, done: Path, *, device: str, accelerator: str, budget_s: float, cut: Cut,
+    tell: Tell, each_s: float = EACH_S, execute: Execute | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Runs every role that `done` does not hold whole, until the budget is spent, and returns what `done` holds.
+    """Runs every role that `done` does not hold whole, until `budget_s` are spent, and returns what `done` holds.
 
     Plans are priced as for the hardware `accelerator`, from the tables in `profile`. A role that cannot run, or ran
     past its limit, is noted under `unexecuted` with the reason, and under `unfinished` where more time would help.
     """
-    deadline_s = time.monotonic() + budget.total_s
+    deadline_s = time.monotonic() + budget_s
     runs: list[dict[str, Any]] = json.loads(done.read_text(encoding="utf-8"))["runs"] if done.is_file() else []
     runs = [run for run in runs if run["whole"]]
     known = {(run["plan"], run["role"]) for run in runs}
@@ -101,14 +94,14 @@ def execute_examples(
             missing[f"{name}.{role}"] = "the time for executing was spent"
             unfinished.append(f"{name}.{role}")
             continue
-        limit_s = min(left_s, budget.each_s)
+        limit_s = min(left_s, each_s)
         plan = _for_hardware(examples.folder / f"{name}.json", accelerator, done.parent)
         options = ExecutionOptions(
             roles=(role,), device=device, num_processes=1, cut=cut, profiles=(str(profile),),
             limits=TimeLimits(total_s=limit_s), step_budget_s=STEP_BUDGET_S,
         )  # fmt: skip
         try:
-            result = execute(plan, options).as_json()
+            result = (execute or execute_plan)(plan, options).as_json()
         except PlannerError as error:
             missing[f"{name}.{role}"] = error.what
             tell(f"{name} {role}: not executed: {error.what}")

@@ -19,7 +19,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))  # the checkout need not be installed
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # nor for ranks
 
-from execute_examples import Budget, Examples, execute_examples, executed_all  # noqa: E402 - found through the line above
+from execute_examples import EACH_S, Examples, execute_examples, executed_all  # noqa: E402 - found through the line above
 from families import families_from_json  # noqa: E402
 
 from planner.documents.files import write_text_atomic  # noqa: E402
@@ -40,14 +40,15 @@ VERIFY_SHARE = 0.15  # of the budget
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to do, as the command line says it; seconds of measuring and of executing."""
+    """What to do, as the command line says it; seconds of measuring, of executing, and for each role."""
 
     out: Path
     inputs: Path
     device: str
     accelerator: str | None
     budget_s: float
-    execute: Budget
+    execute_s: float
+    each_s: float
     cut: Cut
 
 
@@ -57,7 +58,9 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", required=True, metavar="DIR", help="where the result is to lie")
     parser.add_argument("--budget", type=float, default=300.0, metavar="SECONDS", help="for measuring, all in all")
     parser.add_argument("--execute", type=float, default=240.0, metavar="SECONDS", help="for executing plans; 0: none")
-    parser.add_argument("--each", type=float, default=60.0, metavar="SECONDS", help="for executing one role of a plan")
+    parser.add_argument(
+        "--each", type=float, default=EACH_S, metavar="SECONDS", help="for executing one role of a plan"
+    )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--accelerator", metavar="NAME", help="its name in the catalog, where its driver's is unknown")
     parser.add_argument("--cut", metavar="BOUNDS", help="smaller steps of the plans, such as layers=1,batch=2")
@@ -66,8 +69,8 @@ def main(argv: list[str]) -> int:
     try:
         out, inputs = Path(given.out), Path(given.inputs)
         cut = parse_cut(given.cut)
-        budget = Budget(given.execute, given.each)
-        whole = run(Request(out, inputs, given.device, given.accelerator, given.budget, budget, cut))
+        seconds = (given.budget, given.execute, given.each)
+        whole = run(Request(out, inputs, given.device, given.accelerator, *seconds, cut))
     except PlannerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -89,7 +92,7 @@ def run(request: Request) -> bool:
     executed = _execute(request, shapes, name, folder)
     shutil.copyfile(folder / VERIFIED, request.out / VERIFIED)
     write_text_atomic(request.out / EXECUTED, json.dumps(executed) + "\n")
-    finished = request.execute.total_s <= 0 or executed_all(executed)
+    finished = request.execute_s <= 0 or executed_all(executed)
     facts_of_run = {
         "finished": finished,
         "accelerator": name,
@@ -134,7 +137,7 @@ def _execute(request: Request, shapes: dict[str, Any], name: str, folder: Path) 
     examples = Examples(request.inputs / "plans", shapes.get("executed", {}))
     return execute_examples(
         examples, folder, folder / EXECUTED, device=request.device, accelerator=name,
-        budget=request.execute, cut=request.cut, tell=_tell,
+        budget_s=request.execute_s, each_s=request.each_s, cut=request.cut, tell=_tell,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from planner.hardware.profiling.writer import CARD
 sys.path.append(str(Path(__file__).parent.parent.parent / "benchmarks" / "gpu"))
 
 import run as gpu_run
-from execute_examples import Budget, Examples, Executed, execute_examples, executed_all, summary
+from execute_examples import Examples, Executed, execute_examples, executed_all, summary
 
 GPU = Path(__file__).parent.parent.parent / "benchmarks" / "gpu"
 STEP = {"step": "decode", "error": 0.01, "memory_error": None, "predicted_s": 1.0, "measured_s": 1.0}
@@ -63,7 +63,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[s
         monkeypatch.setattr("time.monotonic", lambda: machine.now_s)
         return execute_examples(
             Examples(GPU / "plans", ROLES), tmp_path, tmp_path / "executed.json", device="cpu", accelerator="h200_sxm",
-            budget=Budget(total_s, each_s), cut=Cut(), tell=lambda line: None, execute=machine.execute,
+            budget_s=total_s, each_s=each_s, cut=Cut(), tell=lambda line: None, execute=machine.execute,
         )  # fmt: skip
 
     return execute
