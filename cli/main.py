@@ -40,7 +40,16 @@ Exit codes: 0 yes, 1 the answer is no, 2 bad flag or bad file, 3 stopped at a li
 
 
 class _Verb(TyperCommand):
-    """A command whose help lists its options under the headings Input, Solver and Output."""
+    """A command whose help has headings (Input, Solver ...), and whose errors name the variable that gave a flag."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - parser types differ between versions of typer
+        try:
+            return super().invoke(ctx)
+        except PlannerError as error:
+            variable = _variable_of(ctx, error.where)
+            if variable is None:
+                raise
+            raise error.at(variable) from None
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - parser types differ between versions of typer
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
@@ -54,6 +63,13 @@ class _Verb(TyperCommand):
             if sections[heading]:
                 with formatter.section(heading):
                     formatter.write_dl(sections[heading])
+
+
+def _variable_of(ctx: Any, flag: str) -> str | None:  # noqa: ANN401 - parser types differ between versions of typer
+    """The environment variable that gave the value of `flag`, where one did."""
+    given = (parameter for parameter in ctx.command.params if flag in parameter.opts)
+    names = (p.envvar for p in given if getattr(ctx.get_parameter_source(p.name), "name", "") == "ENVIRONMENT")
+    return next(names, None)
 
 
 def _place_of_section(heading: str) -> int:

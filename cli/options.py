@@ -1,6 +1,7 @@
 """Command-line options that several verbs share, and their texts parsed to numbers."""
 
 import os
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -42,6 +43,13 @@ def profile_paths(flags: list[str] | None) -> tuple[str, ...]:
     return tuple(path for path in os.environ.get("PLANNER_PROFILES", "").split(os.pathsep) if path)
 
 
+def refuse_variables(verb: str, instead: Mapping[str, str]) -> None:
+    """Raises PlannerError for an environment variable that is set and that `verb` does not read; what to give there."""
+    for name, flag in instead.items():
+        if os.environ.get(name):
+            raise PlannerError(f"`planner {verb}` does not read it", where=name, hint=f"unset it, and give `{flag}`")
+
+
 def seconds(text: str | None, flag: str) -> float | None:
     """`30s` as 30.0; a time limit is positive."""
 
@@ -57,9 +65,10 @@ def seconds(text: str | None, flag: str) -> float | None:
     return value
 
 
-def fraction(text: str, flag: str) -> float:
-    """`1%` or `0.01` as 0.01; at least 0 and below 1."""
-
+def fraction(text: str | None, flag: str) -> float:
+    """`1%` or `0.01` as 0.01; at least 0 and below 1; none where there is no text."""
+    if text is None:
+        return 0.0
     value = parse_quantity(text if text.strip().endswith("%") else _number(text, flag), FRACTION, where=flag)
     if not 0 <= value < 1:
         raise PlannerError(f"must be at least 0 and below 100%, found `{text}`", where=flag, hint=f"write `{flag} 1%`")

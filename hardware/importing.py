@@ -25,7 +25,7 @@ def import_hardware(path: str | Path, *, force: bool = False) -> ImportedHardwar
     document = load_document(path)
     target = catalog_file(HARDWARE, Path(path).stem)
     library = builtin_library()
-    for other, _, _ in catalog_stamps(HARDWARE):
+    for other, _, _ in catalog_stamps(HARDWARE, new=True):
         if Path(other) != target:
             library = load_user_hardware(load_document(other), library)
     load_user_hardware(document, library)

@@ -246,6 +246,11 @@ class Architecture:
         """Every reason why this model cannot be priced; empty when it can."""
         return list(self.unsupported) + sorted(set(_unsupported(self.layers)))
 
+    def parts_beside(self, *, sized: bool) -> list[str]:
+        """Towers and modules beside the decoder, in words: all where `sized`, else those of unknown size."""
+        towers = [f"{tower.kind} tower" for tower in self.encoders if sized or tower.parameters == 0]
+        return towers + [module.kind.replace("_", " ") for module in self.modules if sized]
+
 
 def holds(layer: Layer, part: str) -> bool:
     """Whether `layer` has tensors of `part`: "attention", "ffn", "experts" or "shared_experts"."""

@@ -42,7 +42,7 @@ def import_models(path: str | Path, *, name: str | None = None, force: bool = Fa
 
 def _checked(document: Document, target: Path) -> list[str]:
     """The names in `document`, each of whose models loads beside the user's other files."""
-    others = [load_document(path) for path, _, _ in catalog_stamps(MODELS) if Path(path) != target]
+    others = [load_document(path) for path, _, _ in catalog_stamps(MODELS, new=True) if Path(path) != target]
     user = read_user_models([*others, document])
     for name in document.data:
         load_user_model(name, user)

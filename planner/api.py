@@ -1,14 +1,16 @@
 """`solve` for every plan kind: a problem from a file, as data or already resolved goes in, a plan comes out."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, require_known
 from planner.progress import Limits
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
+    from planner.problem.reads import Reads
     from planner.problem.resolve import Resolved
 
 
@@ -39,7 +41,20 @@ def solve(
             where=resolved.where(("kind",)),
             hint=f"the kinds that can be solved are {solved}",
         )
-    return kind.solve(resolved, limits if limits is not None else Limits(seed=resolved.problem.seed))
+    return kind.solve(*_limited(resolved, limits if limits is not None else Limits(), kind.reads))
+
+
+def _limited(resolved: "Resolved", limits: Limits, reads: "Reads") -> "tuple[Resolved, Limits]":
+    """The problem with the seed of the limits, and the limits; raises PlannerError for those without effect."""
+    from planner.problem.reads import FLAGS, refuse_unread_limits
+    from planner.solvers.backends.solve import BACKENDS
+
+    if limits.backend is not None:
+        require_known("backend", limits.backend, BACKENDS, listing="the backends are", where=FLAGS["backend"])
+    refuse_unread_limits(reads, resolved.problem, limits)
+    if limits.seed is None:
+        return resolved, replace(limits, seed=resolved.problem.seed)
+    return replace(resolved, problem=resolved.problem.model_copy(update={"seed": limits.seed})), limits
 
 
 def _resolved(

@@ -1,4 +1,4 @@
-"""Limits of a solve (time, gap, seed, threads), and the callback that is told its progress."""
+"""Limits of a solve (time, gap, seed, threads, backend), and the callback that is told its progress."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ def silent(message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long and how exactly to solve."""
+    """How long and how exactly to solve; None leaves a choice to the kind of plan."""
 
     time_limit_s: float | None = None
     gap: float = 0.0
-    seed: int = 0
-    threads: int = 1
-    backend: str = "mathopt-gscip"
+    seed: int | None = None  # in place of the problem's
+    threads: int | None = None
+    backend: str | None = None  # of `planner.solvers.backends.solve.BACKENDS`
     tell: Callable[[str], None] = silent  # one line of progress

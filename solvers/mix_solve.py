@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypedDict
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
@@ -20,6 +21,14 @@ NEXT_BEST_GAP = 1e-4  # relative
 TIE_NODE_LIMIT = 500  # of the second solve: deterministic, and the first solution stands when it is reached
 
 
+class _Effort(TypedDict):
+    """How every model of a mix is solved."""
+
+    backend: str
+    seed: int
+    threads: int
+
+
 def solve_mix(
     problem: MixProblem,
     *,
@@ -28,6 +37,7 @@ def solve_mix(
     node_limit: int | None = None,
     gap: float = 0.0,
     seed: int = 0,
+    threads: int = 1,
     tie_break: bool = True,
 ) -> SolveResult[MixSolution]:
     """The best mix, with fewest devices (for DEVICES: lowest price) among equals; the order of shapes is immaterial.
@@ -39,13 +49,14 @@ def solve_mix(
     started_s = time.perf_counter()
     reduced, kept, _ = reduce(problem)
     model, variables = build(reduced)
-    first = solve(model, backend=backend, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap, seed=seed)
+    effort: _Effort = {"backend": backend, "seed": seed, "threads": threads}
+    first = solve(model, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap, **effort)
     bound = None if first.bound is None else first.bound * variables.objective_unit
     solution = objective = None
     if first.solution is not None and first.objective is not None:
         values: Sequence[float] = first.solution.values_by_column
         if tie_break and (time_limit_s is None or first.status is Status.OPTIMAL):
-            values = _second_criterion(reduced, model, variables, first.objective, values, backend, seed)
+            values = _second_criterion(reduced, model, variables, first.objective, values, effort)
         values = _balanced(reduced, model, variables, values)
         objective = model.objective_at(values) * variables.objective_unit
         solution = _decode(problem, kept, reduced, variables, Solution(model.names, values))
@@ -154,8 +165,7 @@ def _second_criterion(
     variables: Vars,
     best: float,
     values: Sequence[float],
-    backend: str,
-    seed: int,
+    effort: _Effort,
 ) -> Sequence[float]:
     """A solution as good as `best` in the objective with the least of the second criterion."""
     slack = TIE_TOLERANCE * max(1.0, abs(best))
@@ -167,7 +177,7 @@ def _second_criterion(
     ]
     scale = max(second, default=0.0) or 1.0
     tied.minimise(total(weight / scale * count for weight, count in zip(second, variables.n, strict=True)))
-    result = solve(tied, backend=backend, node_limit=TIE_NODE_LIMIT, seed=seed)
+    result = solve(tied, node_limit=TIE_NODE_LIMIT, **effort)
     if result.solution is None:
         return values
     counts = {n.column: result.solution.values_by_column[n.column] for n in variables.n}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ settings.load_profile("planner")
 
 def pytest_configure() -> None:
     """No test reads the catalog entries of the user who runs it."""
-    os.environ["PLANNER_CATALOG"] = str(PLANS / "no-catalog")
+    os.environ["PLANNER_CATALOG"] = tempfile.mkdtemp(prefix="planner-no-catalog-")
 
 
 @pytest.fixture

@@ -106,11 +106,11 @@ def test_overrides_reach_the_problem() -> None:
 
 def test_paths_in_a_file_are_relative_to_it_and_flags_replace_them(tmp_path: Path) -> None:
     path = tmp_path / "problem.yaml"
-    path.write_text(f"{EXAMPLE.read_text()}costs: {{profiles: [tables]}}\ncurrent: now.json\n")
-    problem = load_problem(path).problem
-    assert problem.costs.profiles == (str(tmp_path / "tables"),)
-    assert problem.current == str(tmp_path / "now.json")
+    path.write_text(f"{EXAMPLE.read_text()}costs: {{profiles: [tables]}}\n")
+    assert load_problem(path).problem.costs.profiles == (str(tmp_path / "tables"),)
     assert load_problem(path, profiles=["mine"]).problem.costs.profiles == ("mine",)
+    path.write_text(f"{EXAMPLE.with_name('rl-horizon-7b.yaml').read_text()}current: now.json\n")
+    assert load_problem(path).problem.current == str(tmp_path / "now.json")
 
 
 def test_the_merged_problem_names_the_origin_of_every_value() -> None:

@@ -33,7 +33,7 @@ def propose_runs(
     resolved = _resolved(given[0], profiles)
     try:
         with progress() as tell:
-            question = question_of(resolved, Limits(seed=resolved.problem.seed, tell=tell))
+            question = question_of(resolved, Limits(tell=tell))
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
     known, left_out = read_results(results, question)
@@ -51,12 +51,12 @@ def _resolved(path: str, profiles: tuple[str, ...]) -> "Resolved":
     """The problem in a file, or the one that a plan carries."""
 
     from planner.documents.read import given_document, load_document
-    from planner.load.problems import resolve_document
+    from planner.load.problems import resolve_document, resolve_recorded
 
     document = load_document(path)
     data = document.data
     if isinstance(data, dict) and str(data.get("schema")).startswith("planner.plan/"):
-        return resolve_document(given_document(data.get("inputs"), f"{path}: inputs"), Path(), profiles=profiles)
+        return resolve_recorded(given_document(data.get("inputs"), f"{path}: inputs"), profiles=profiles)
     return resolve_document(document, Path() if path == "-" else Path(path).parent, profiles=profiles)
 
 

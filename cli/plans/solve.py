@@ -2,7 +2,8 @@
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -50,9 +51,9 @@ def solve(
         typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Such as 30s.", rich_help_panel=SOLVER),
     ] = None,
     gap: Annotated[
-        str,
+        str | None,
         typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="Stop this near the bound.", rich_help_panel=SOLVER),
-    ] = "0%",
+    ] = None,
     seed: Annotated[
         int | None,
         typer.Option(
@@ -60,8 +61,9 @@ def solve(
         ),
     ] = None,
     threads: Annotated[
-        int, typer.Option(envvar="PLANNER_THREADS", min=1, max=1024, help="Of the solver.", rich_help_panel=SOLVER)
-    ] = 1,
+        int | None,
+        typer.Option(envvar="PLANNER_THREADS", min=1, max=1024, help="Of the solver.", rich_help_panel=SOLVER),
+    ] = None,
     backend: Annotated[
         str | None,
         typer.Option(envvar="PLANNER_BACKEND", metavar="NAME", help="Solver to use.", rich_help_panel=SOLVER),
@@ -85,8 +87,9 @@ def solve(
     from planner.progress import Limits
 
     started = time.perf_counter()
-    limits: dict[str, Any] = {"time_limit_s": seconds(time_limit, "--time-limit"), "gap": fraction(gap, "--gap")}
-    limits |= {"backend": backend} if backend else {}
+    given = Limits(
+        time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), threads=threads, backend=backend
+    )
     paths = profile_paths(profiles)
     changes = [*(overrides or ()), *_of_level(level)]
     if show_config:
@@ -95,8 +98,7 @@ def solve(
     refuse_unwritable(output)
     try:
         with progress() as tell:
-            given = Limits(seed=resolved.problem.seed, threads=threads, tell=tell, **limits)
-            envelope = solve_problem(resolved, given)
+            envelope = solve_problem(resolved, replace(given, tell=tell))
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
     except Stopped as answer:

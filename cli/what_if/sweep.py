@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Profiles, fraction, profile_paths, seconds
+from planner.cli.options import (
+    INPUT,
+    OUTPUT,
+    SOLVER,
+    Json,
+    Profiles,
+    fraction,
+    profile_paths,
+    refuse_variables,
+    seconds,
+)
 from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
 from planner.cli.progress import progress
 from planner.errors import PlannerError
@@ -58,8 +68,8 @@ def sweep(
         bool, typer.Option("--no-cache", help="Keep nothing, start afresh.", rich_help_panel=SOLVER)
     ] = False,
     gap: Annotated[
-        str, typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="As of solve.", rich_help_panel=SOLVER)
-    ] = "0%",
+        str | None, typer.Option(envvar="PLANNER_GAP", metavar="PERCENT", help="As of solve.", rich_help_panel=SOLVER)
+    ] = None,
     time_limit: Annotated[
         str | None,
         typer.Option(envvar="PLANNER_TIME_LIMIT", metavar="TIME", help="Of each point.", rich_help_panel=SOLVER),
@@ -109,8 +119,8 @@ def sweep(
     given = load_sweep(file)
     for rule in rules:
         require_judgeable(rule, given.scenarios, baseline=before is not None)
-    named: dict[str, Any] = {"backend": backend} if backend is not None else {}
-    limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), **named)
+    refuse_variables("sweep", {"PLANNER_SEED": "--set seed=...", "PLANNER_THREADS": "--workers"})
+    limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), backend=backend)
     options = _options(workers, engine, ray_address, cache, keep=not no_cache)
     swept, table, findings = _run(given, options, limits, tuple(overrides or ()), profile_paths(profiles))
     gate = judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None

@@ -14,20 +14,28 @@ Stamp = tuple[str, int, int]
 """A file by path, time of change in nanoseconds, and size in bytes: equal stamps mean equal content."""
 
 
+VARIABLE: Final = "PLANNER_CATALOG"
+
+
 def catalog_folder(section: str) -> Path:
     """The folder of `section` ("hardware" or "models"), which need not exist.
 
     `$PLANNER_CATALOG`, else `planner/catalog` in `$XDG_CONFIG_HOME`, else in `~/.config`.
     """
-    stated = os.environ.get("PLANNER_CATALOG")
+    stated = os.environ.get(VARIABLE)
     if stated:
         return Path(stated) / section
     config = os.environ.get("XDG_CONFIG_HOME")
     return (Path(config) if config else Path.home() / ".config") / "planner" / "catalog" / section
 
 
-def catalog_stamps(section: str) -> tuple[Stamp, ...]:
-    """The YAML files of `section`, by name; empty when there is no such folder or it cannot be read."""
+def catalog_stamps(section: str, *, new: bool = False) -> tuple[Stamp, ...]:
+    """The YAML files of `section`, by name; empty when there is no such folder or it cannot be read.
+
+    Raises PlannerError where `$PLANNER_CATALOG` names no catalog, unless it may be a `new` one.
+    """
+    if not new:
+        require_catalog()
     folder = catalog_folder(section)
     try:
         with os.scandir(folder) as entries:
@@ -36,6 +44,28 @@ def catalog_stamps(section: str) -> tuple[Stamp, ...]:
     except OSError:
         return ()
     return tuple((path, state.st_mtime_ns, state.st_size) for path, state in sorted(states, key=lambda item: item[0]))
+
+
+def require_catalog() -> None:
+    """Raises PlannerError where `$PLANNER_CATALOG` is no folder, or one with entries but without those of a catalog."""
+    stated = os.environ.get(VARIABLE)
+    if not stated:
+        return
+    folder = Path(stated)
+    try:
+        names = set(os.listdir(folder))
+    except OSError as error:
+        raise PlannerError(
+            f"`{folder}` is no folder of hardware and models: {error.strerror}",
+            where=VARIABLE,
+            hint="correct it or unset it; `planner hardware import` and `planner models import` make a new one",
+        ) from None
+    if names and not names & {HARDWARE, MODELS}:
+        raise PlannerError(
+            f"`{folder}` has neither a folder `{HARDWARE}` nor `{MODELS}`",
+            where=VARIABLE,
+            hint="name the folder above them, or unset it",
+        )
 
 
 def add_to_catalog(section: str, stem: str, text: str, *, force: bool = False) -> Path:

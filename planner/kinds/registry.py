@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import unknown_name
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
+from planner.problem.reads import Reads
 from planner.schema.base import Spec
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Kind:
     purpose: str  # one line
     options: type[Spec]  # schema of the problem's `options`
     decision: type[Decision]  # schema of the plan's `decision`
+    reads: Reads  # of the problem and of the limits of a solve; the rest is refused
     proofs: tuple[str, ...] = ()  # methods of proof that `check` derives again by itself
     solvable: bool = True  # plans of other kinds are read, not yet made
 

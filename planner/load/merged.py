@@ -7,7 +7,7 @@ from typing import Any
 from planner.documents.read import load_document
 from planner.documents.tree import leaves
 from planner.load.overrides import OverriddenWhere
-from planner.load.problems import override_problem, resolve_document
+from planner.load.problems import flag_origins, override_problem, resolve_document
 from planner.problem.schema import Problem
 from planner.schema.base import Path as Keys
 from planner.schema.keys import short_names
@@ -24,10 +24,9 @@ def merged_config(
     base = Path() if str(path) == "-" else Path(path).parent
     resolved = resolve_document(document, base, overrides=overrides, profiles=profiles, seed=seed)
     overridden = override_problem(document, overrides)
-    where = OverriddenWhere(document, overridden.origins)
     shorts = short_names(Problem)
-    flags: dict[Keys, str] = {("costs", "profiles"): "--profiles or PLANNER_PROFILES"} if profiles else {}
-    flags |= {("seed",): "--seed or PLANNER_SEED"} if seed is not None else {}
+    where = OverriddenWhere(document, overridden, shorts)
+    flags = flag_origins(profiles, seed)
     rows = []
     for keys, value in leaves(resolved.problem.model_dump(mode="json", by_alias=True)):
         written = _written_as(keys, overridden.data, shorts)

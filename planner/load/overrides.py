@@ -23,22 +23,44 @@ class Overridden:
 
 
 class OverriddenWhere(Where):
-    """Locates overridden paths in the command line, and all others in the file."""
+    """Locates overridden paths in the command line, all others in the file; SI names under the short one written."""
 
-    def __init__(self, document: Document, origins: Mapping[Path, str]) -> None:
+    def __init__(self, document: Document, overridden: Overridden, short_names: Mapping[str, Collection[str]]) -> None:
         super().__init__(document.lines, document.source)
-        self._origins = origins
+        self._data, self._origins, self._short_names = overridden.data, overridden.origins, short_names
 
     def __call__(self, path: Path) -> str:
+        path = self.written(path)
         for length in range(len(path), 0, -1):
             if path[:length] in self._origins:
                 return self._at_flag(self._origins[path[:length]], path)
         below = next((flag for known, flag in self._origins.items() if path and known[: len(path)] == path), None)
         return super().__call__(path) if below is None else self._at_flag(below, path)
 
+    def written(self, path: Path) -> Path:
+        """The path under the names that the document gives its keys, as far as it goes."""
+        here, names = self._data, list[str | int]()
+        for position, key in enumerate(path):
+            if not isinstance(here, (dict, list)):
+                return (*names, *(rest for rest in path[position:] if rest != "p95_s"))  # `ttft: 200ms` is its p95
+            name = key
+            if isinstance(here, dict) and key not in here:
+                name = next((s for s, fields in self._short_names.items() if key in fields and s in here), key)
+            names.append(name)
+            here = _part(here, name)
+        return tuple(names)
+
     @staticmethod
     def _at_flag(flag: str, path: Path) -> str:
         return f"{flag}: {'.'.join(str(part) for part in path)}"
+
+
+def _part(here: Any, key: str | int) -> Any:  # noqa: ANN401 - a document holds whatever was written
+    """What stands under `key`; None where nothing does."""
+    try:
+        return here[key]
+    except (KeyError, IndexError, TypeError):
+        return None
 
 
 def apply_overrides(

@@ -1,13 +1,15 @@
 """Loads problem files: parse, override, validate, and resolve models and hardware by name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from planner.documents.read import Document, load_document
+from planner.documents.user_catalog import require_catalog
 from planner.errors import PlannerError
 from planner.load.overrides import Overridden, OverriddenWhere, apply_overrides
 from planner.problem.schema import Problem, WorkloadSpec
+from planner.schema.base import Path as Keys
 from planner.schema.base import Spec, Where
 from planner.schema.keys import short_names, validated, written_names
 
@@ -41,11 +43,53 @@ def resolve_document(
     seed: int | None = None,
 ) -> "Resolved":
     """`load_problem` of a document already read, whose paths are relative to `base`."""
+    return _blaming_overrides(
+        lambda texts: _resolved(document, base, texts, profiles=profiles, seed=seed, recorded=False), overrides
+    )
+
+
+def resolve_recorded(document: Document, *, profiles: Sequence[str] = ()) -> "Resolved":
+    """The problem that a plan carries: defaults are filled in, so that all fields are set, those too that nobody reads.
+
+    Raises PlannerError as `load_problem` does.
+    """
+    return _resolved(document, Path(), (), profiles=profiles, seed=None, recorded=True)
+
+
+def _blaming_overrides(load: "Callable[[Sequence[str]], Resolved]", overrides: Sequence[str]) -> "Resolved":
+    """What `load` makes of the overrides; an error that goes away without one of them names it, whatever its place."""
+    try:
+        return load(overrides)
+    except PlannerError as error:
+        if error.where.startswith("--set"):
+            raise
+        for index, text in enumerate(overrides):
+            try:
+                load([*overrides[:index], *overrides[index + 1 :]])
+            except PlannerError:
+                continue
+            place = f"--set {text.partition('=')[0].strip()}"
+            raise type(error)(error.what, where=f"{place}: {error.where}".removesuffix(": "), hint=error.hint) from None
+        raise
+
+
+def _resolved(
+    document: Document,
+    base: Path,
+    overrides: Sequence[str],
+    *,
+    profiles: Sequence[str],
+    seed: int | None,
+    recorded: bool,
+) -> "Resolved":
     from planner.kinds.registry import find_kind
+    from planner.problem.reads import refuse_unread
     from planner.problem.resolve import resolve
 
+    require_catalog()
     overridden = override_problem(document, overrides)
-    where = OverriddenWhere(document, overridden.origins)
+    origins = {**overridden.origins, **flag_origins(profiles, seed)}
+    where = OverriddenWhere(document, Overridden(overridden.data, origins), short_names(Problem))
     if not isinstance(overridden.data, dict):
         raise PlannerError(
             "a problem is a mapping of keys to values",
@@ -55,6 +99,8 @@ def resolve_document(
     problem = validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
+    if kind.solvable and not recorded:
+        refuse_unread(kind.reads, _flagged(problem, profiles, seed), where)
     return resolve(_rooted(problem, kind.options, base, profiles, seed), where, base=base)
 
 
@@ -67,6 +113,7 @@ def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
     from planner.plan.reader import load_plan_document
     from planner.plan.schema import Envelope
 
+    require_catalog()
     document = load_plan_document(path)
     place = Where(document.lines, document.source)
     envelope = validated(Envelope, document.data, place)
@@ -78,6 +125,19 @@ def override_problem(document: Document, overrides: Sequence[str]) -> Overridden
     """The document with `overrides` applied; fields of a workload may be named without `workloads.0`."""
     only_workload = set(written_names(WorkloadSpec)) - set(written_names(Problem))
     return apply_overrides(document, overrides, each_workload=only_workload, short_names=short_names(Problem))
+
+
+def flag_origins(profiles: Sequence[str], seed: int | None) -> dict[Keys, str]:
+    """The flags with a field of the problem of their own that are given, by its path."""
+    flags: dict[Keys, str] = {("costs", "profiles"): "--profiles or PLANNER_PROFILES"} if profiles else {}
+    return flags | ({("seed",): "--seed or PLANNER_SEED"} if seed is not None else {})
+
+
+def _flagged(problem: Problem, profiles: Sequence[str], seed: int | None) -> Problem:
+    """The problem with flags in place of its own values."""
+    costs = problem.costs.model_copy(update={"profiles": tuple(profiles)}) if profiles else problem.costs
+    flagged: dict[str, object] = {"costs": costs} if profiles else {}
+    return problem.model_copy(update=flagged | ({"seed": seed} if seed is not None else {}))
 
 
 def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequence[str], seed: int | None) -> Problem:

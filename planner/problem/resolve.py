@@ -71,14 +71,24 @@ class Resolved:
             if instance is not None and instance.usd_per_hour is not None
         )
 
-    def require_priceable(self, key: str) -> None:
-        """Raises PlannerError for a model with parts that have no cost."""
-        reasons = self.models[key].unsupported_parts()
+    def require_priceable(self, key: str, *, trained: bool = False) -> None:
+        """Raises PlannerError for a model with parts that have no cost, where it runs or where it is `trained`."""
+        model, place = self.models[key], self.where(("models", key))
+        reasons = model.unsupported_parts()
         if reasons:
             raise PlannerError(
-                f"{self.models[key].name} has parts without a cost: unsupported {'; '.join(reasons)}",
-                where=self.where(("models", key)),
+                f"{model.name} has parts without a cost: unsupported {'; '.join(reasons)}",
+                where=place,
                 hint="choose a model whose layers all have costs; `planner models show` tells which do",
+            )
+        beside = model.parts_beside(sized=trained)
+        if beside:
+            text_alone = "to plan its text part alone, save the `text_config` of its config.json as a config.json"
+            of_use = "training" if trained else "running"
+            raise PlannerError(
+                f"{model.name} has parts beside its decoder that {of_use} it has no cost for: {', '.join(beside)}",
+                where=place,
+                hint=f"name a model without them; {text_alone} of its own, and name that: `config: ...`",
             )
 
     def digests(self) -> dict[str, dict[str, str]]:

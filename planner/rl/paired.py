@@ -16,7 +16,7 @@ from planner.rl.plan import TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.solvers.flow_shop import ShopSchedule, read_off
 from planner.solvers.result import SolveResult
-from planner.solvers.schedules.fused_pipelines import FusedProblem, Pipeline, lower_bound, solve_fused
+from planner.solvers.schedules.fused_pipelines import THREADS, FusedProblem, Pipeline, lower_bound, solve_fused
 
 Order = tuple[tuple[int, ...], ...]
 
@@ -102,10 +102,16 @@ def least_bubble(pair: Pair) -> float:
     return min(pair.option.update_bubble, pair.bubble(lower_bound(pair.pipelines()) * (1 - 1e-9)))
 
 
-def solve_pair(pair: Pair, *, time_limit_s: float, seed: int) -> SolveResult[ShopSchedule]:
+def solve_pair(pair: Pair, *, time_limit_s: float, seed: int, threads: int | None = None) -> SolveResult[ShopSchedule]:
     """A schedule of the pair; INFEASIBLE where one micro-batch does not fit."""
-
-    return solve_fused(pair.pipelines(), time_limit_s=time_limit_s, seed=seed, restarts=RESTARTS, replayed=REPLAYED)
+    return solve_fused(
+        pair.pipelines(),
+        time_limit_s=time_limit_s,
+        seed=seed,
+        threads=threads or THREADS,
+        restarts=RESTARTS,
+        replayed=REPLAYED,
+    )
 
 
 RESTARTS = 1  # of annealing: what the first leaves open, more rarely close, and each may take seconds

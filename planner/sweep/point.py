@@ -1,7 +1,7 @@
 """Solves one point of a sweep: a resolved problem in, one record of results out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import Infeasible, PlannerError, Stopped
@@ -30,7 +30,7 @@ def solve_task(job: SolveTask) -> PointRecord:
     from planner.api import solve
 
     try:
-        return _solved(solve(job.resolved, replace(job.limits, seed=job.resolved.problem.seed)))
+        return _solved(solve(job.resolved, job.limits))
     except Infeasible as answer:
         conflict = [dict(limit) for limit in answer.conflict]
         return {"status": "infeasible", "conflict": conflict, "proved": answer.proved}

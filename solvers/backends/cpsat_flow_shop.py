@@ -27,7 +27,9 @@ class Improved:
     solver: str
 
 
-def improve(shop: FlowShop, hint: ShopSchedule, bound: float, time_limit_s: float, seed: int) -> Improved:
+def improve(
+    shop: FlowShop, hint: ShopSchedule, bound: float, *, time_limit_s: float, seed: int, threads: int
+) -> Improved:
     """The best order from the schedule given as a hint, which comes back where CP-SAT does not apply.
 
     That is with no time left, or where durations have no common unit.
@@ -43,7 +45,7 @@ def improve(shop: FlowShop, hint: ShopSchedule, bound: float, time_limit_s: floa
     _hint(model, shop, hint, start, unit)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
-    solver.parameters.num_workers = 2
+    solver.parameters.num_workers = threads
     solver.parameters.random_seed = seed
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):

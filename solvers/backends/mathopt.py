@@ -1,6 +1,7 @@
 """OR-Tools MathOpt: HiGHS and GSCIP for mixed-integer models, GLOP for linear relaxations with duals.
 
-MathOpt 9.15 has no interrupter in Python and its HiGHS refuses `threads`: limits are time and nodes.
+MathOpt 9.15 has no interrupter in Python, and neither its HiGHS nor its GSCIP takes a second thread: limits are time
+and nodes.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ def run(model: LinearModel, backend: str, limits: BackendLimits) -> BackendOutco
     solver_type = mathopt.SolverType[SOLVERS[backend]]
     native, variables, _ = _translate(model, relaxed=False)
     with _silent_stdout():
-        result = mathopt.solve(native, solver_type, params=_parameters(limits, threads=backend == "mathopt-gscip"))
+        result = mathopt.solve(native, solver_type, params=_parameters(limits))
     reason = result.termination.reason
     solver = f"ortools-{SOLVERS[backend].lower()} {version()}"
     if reason is mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED:
@@ -91,7 +92,7 @@ def _stop_reason(termination: "mathopt.Termination") -> str:
     return names.get(termination.limit, "numerical") if termination.limit is not None else "numerical"
 
 
-def _parameters(limits: BackendLimits, *, threads: bool) -> "mathopt.SolveParameters":
+def _parameters(limits: BackendLimits) -> "mathopt.SolveParameters":
     from ortools.math_opt.python import mathopt
 
     time_limit = None if limits.time_limit_s is None else datetime.timedelta(seconds=limits.time_limit_s)
@@ -101,7 +102,6 @@ def _parameters(limits: BackendLimits, *, threads: bool) -> "mathopt.SolveParame
         relative_gap_tolerance=limits.gap,
         absolute_gap_tolerance=0.0,
         random_seed=limits.seed,
-        threads=limits.threads if threads else None,
     )
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from planner.solvers.backends.cpsat import Progress
 
 BACKENDS = ("mathopt-highs", "mathopt-gscip", "cpsat", "pulp-cbc")
+THREADED = ("cpsat", "pulp-cbc")  # MathOpt 9.15 stops with an internal error when it gives HiGHS or GSCIP a second one
 EXACT_TOLERANCE = 1e-10  # below this a solution is as exact as its floats; above it the continuous part is recomputed
 FEASIBLE_TOLERANCE = 1e-6  # what the MIP solvers promise
 PROOF_TOLERANCE = 1e-6  # the solvers' own absolute and relative optimality tolerances at gap 0
@@ -51,6 +52,11 @@ def solve(
 def _run(
     model: LinearModel, backend: str, limits: BackendLimits, on_progress: "Callable[[Progress], None] | None"
 ) -> BackendOutcome:
+    if backend not in BACKENDS:
+        raise PlannerError(f"unknown backend `{backend}`", where="solver", hint=f"use one of {', '.join(BACKENDS)}")
+    if limits.threads > 1 and backend not in THREADED:
+        hint = f"leave the threads out, or use {' or '.join(THREADED)}"
+        raise PlannerError(f"`{backend}` runs on one thread", where="--threads", hint=hint)
     if backend == "cpsat":
         from planner.solvers.backends import cpsat
 
@@ -59,8 +65,6 @@ def _run(
         from planner.solvers.backends import pulp_cbc
 
         return pulp_cbc.run(model, limits)
-    if backend not in BACKENDS:
-        raise PlannerError(f"unknown backend `{backend}`", where="solver", hint=f"use one of {', '.join(BACKENDS)}")
     from planner.solvers.backends import mathopt
 
     return mathopt.run(model, backend, limits)

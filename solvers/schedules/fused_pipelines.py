@@ -35,6 +35,7 @@ STARTS = 200  # dispatched schedules from which the smallest instance of a serie
 RESTARTS = 6
 ITERATIONS = 150_000
 REPLAYED = 6e8  # tasks replayed by one annealing at most
+THREADS = 2  # of the exact method
 EXACT_TASKS = 400  # more are not given to the exact method
 CUTS = (0.3, 0.4, 0.5, 0.6, 0.7)  # of the makespan, where a schedule is opened to take in more jobs
 
@@ -174,6 +175,7 @@ def solve_fused(
     *,
     time_limit_s: float = 10.0,
     seed: int = 0,
+    threads: int = THREADS,
     restarts: int = RESTARTS,
     replayed: float = REPLAYED,
 ) -> SolveResult[ShopSchedule]:
@@ -200,7 +202,8 @@ def solve_fused(
     if best.makespan > bound * (1 + TOLERANCE) and problem.shop.num_tasks <= EXACT_TASKS:
         from planner.solvers.backends.cpsat_flow_shop import improve
 
-        exact = improve(problem.shop, best, bound, time_limit_s - (time.perf_counter() - started), seed)
+        left_s = time_limit_s - (time.perf_counter() - started)
+        exact = improve(problem.shop, best, bound, time_limit_s=left_s, seed=seed, threads=threads)
         best, stop, solver = read_off(problem.shop, exact.order), exact.stop_reason, exact.solver
         bound = max(bound, exact.bound)
     proven = best.makespan <= bound * (1 + TOLERANCE)

@@ -320,8 +320,8 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly() -> None:
 
 
 def test_emitted_folder_holds_the_files_of_the_json_document(run: "Run", plan: Path) -> None:
-    files: dict[str, str] = json.loads(run("emit", str(plan), "--target", "sglang", "--json").out)["files"]
-    assert run("emit", str(plan), "--target", "sglang", "-o", "launch").code == 0
+    files: dict[str, str] = json.loads(run("emit", str(plan), "--target", "vllm", "--json").out)["files"]
+    assert run("emit", str(plan), "--target", "vllm", "-o", "launch").code == 0
     assert {path.name: path.read_text() for path in Path("launch").iterdir()} == files
     assert all(os.access(Path("launch") / name, os.X_OK) for name, text in files.items() if text.startswith("#!"))
 

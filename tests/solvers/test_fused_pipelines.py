@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.solvers.flow_shop import read_off
+from planner.solvers.flow_shop import FlowShop, ShopSchedule, read_off
 from planner.solvers.result import Status
 from planner.solvers.schedules.fused_pipelines import (
     FusedProblem,
@@ -56,6 +56,21 @@ def test_the_solution_equals_trying_every_order(problem: FusedProblem) -> None:
 @given(tiny_problems())
 def test_no_order_is_below_the_bound(problem: FusedProblem) -> None:
     assert lower_bound(problem) <= least_makespan(problem.pipelines, problem.capacity) + 1e-9
+
+
+def test_threads_reach_the_exact_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    from planner.solvers.backends import cpsat_flow_shop
+
+    seen = []
+
+    def listen(shop: FlowShop, hint: ShopSchedule, bound: float, **limits: float) -> cpsat_flow_shop.Improved:
+        seen.append(limits["threads"])
+        return cpsat_flow_shop.Improved(hint.order, bound, "time_limit", "none")
+
+    monkeypatch.setattr(cpsat_flow_shop, "improve", listen)
+    shop = FusedProblem((pipeline((0, 1), 2, 1.0, 2.0), pipeline((1, 0), 2, 1.0, 2.0)))
+    solve_fused(shop, threads=3, restarts=0)
+    assert seen == [3]
 
 
 def published(number: int, *, capped: bool) -> tuple[FusedProblem, dict[str, str]]:

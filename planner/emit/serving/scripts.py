@@ -104,6 +104,7 @@ class ServingEngine:
 def emit_serving(envelope: Envelope, decision: Decision, engine: ServingEngine) -> dict[str, str]:
     """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load."""
     cluster = read_cluster(envelope)
+    _refuse_other_engine(decision, engine)
     _refuse_foreign_functions(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
     scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
@@ -199,6 +200,17 @@ def require_equal_parts(instance: EngineInstance, engine: str) -> None:
             f"{engine} spreads an instance evenly over its nodes, this one takes {sizes[0]} and {sizes[-1]} GPUs",
             "place the same number of ranks on every node",
         )
+
+
+def _refuse_other_engine(decision: Decision, engine: ServingEngine) -> None:
+    """Raises PlannerError for a role whose steps were priced for another engine; a plan by hand may name none."""
+    for role in decision.roles:
+        if role.engine is not None and role.engine.name != engine.name.lower():
+            raise PlannerError(
+                f"role `{role.name}` was planned for {role.engine.name}, and these are scripts of {engine.name}",
+                where=f"decision.roles.{role.name}.engine",
+                hint=f"solve again with `engine: {{name: {engine.name.lower()}}}`",
+            )
 
 
 def _refuse_foreign_functions(decision: Decision, engine: ServingEngine) -> None:

@@ -1,6 +1,7 @@
 """Plan kind `experts`: expert placement and replication, and the share of tokens that each copy serves."""
 
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions
+from planner.kinds.experts.reads import READS
 from planner.kinds.registry import Kind
 
 KIND = Kind(
@@ -8,4 +9,5 @@ KIND = Kind(
     purpose="copies, placement and token shares of the experts of a mixture-of-experts model",
     options=ExpertsOptions,
     decision=ExpertsDecision,
+    reads=READS,
 )

@@ -106,6 +106,7 @@ def _setting(resolved: Resolved) -> ExpertsSetting:
             hint="give `interval` with `policy: periodic`, and with no other",
         )
     ((key, model),) = resolved.models.items()
+    resolved.require_priceable(key)
     pool = resolved.pools[0]
     loads = _loads(options, model, where)
     _require_devices(options, pool, where(("options", "ep")))
@@ -194,7 +195,7 @@ def _layout(setting: ExpertsSetting, limits: Limits) -> Layout:
     if options.policy == "periodic":
         return plan_ahead(loads.load_WLE, ranks, groups=options.groups, resident_LP=resident)
     tolerance = {} if limits.gap == 0.0 else {"tolerance": limits.gap}
-    return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=limits.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
+    return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=setting.resolved.problem.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
 
 
 def _require_room(setting: ExpertsSetting, layout: Layout) -> None:

@@ -1,6 +1,7 @@
 """Plan kind `place`: many models on groups of GPUs that they share (multiplexing)."""
 
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
+from planner.kinds.place.reads import READS
 from planner.kinds.registry import Kind
 
 KIND = Kind(
@@ -8,5 +9,6 @@ KIND = Kind(
     purpose="which models live on which groups of devices, and with what parallelism",
     options=PlaceOptions,
     decision=PlaceDecision,
+    reads=READS,
     solvable=False,
 )

@@ -2,11 +2,13 @@
 
 from planner.kinds.registry import Kind
 from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.reads import READS
 
 KIND = Kind(
     name="rl",
     purpose="placement and schedule of generation and training in RL post-training",
     options=RlOptions,
     decision=RlDecision,
+    reads=READS,
     proofs=("best_first", "horizon"),
 )

@@ -52,7 +52,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
             bubbles = {choice: bubbles[choice] for choice in solved}  # the others train in turn
         else:
             share_s = min(SCHEDULE_S, _left_s(limits, started))
-            schedule = solve_pair(pair_of[choice], time_limit_s=share_s, seed=seed).solution
+            schedule = solve_pair(pair_of[choice], time_limit_s=share_s, seed=seed, threads=limits.threads).solution
             if schedule is None or pair_of[choice].bubble(schedule.makespan) >= choice.option.update_bubble:
                 del pair_of[choice], bubbles[choice]
             else:

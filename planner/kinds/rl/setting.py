@@ -63,11 +63,23 @@ def read_setting(resolved: Resolved) -> RlSetting:
         if applies:
             raise PlannerError(what, where=resolved.where(path), hint=hint)
     keys = _keys(resolved, options)
+    _require_actor(resolved, keys["actor"])
     for key in sorted(set(keys.values())):
-        resolved.require_priceable(key)
+        resolved.require_priceable(key, trained=True)
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
     return RlSetting(resolved, options, keys, resolved.workloads[0], calibration, store)
+
+
+def _require_actor(resolved: Resolved, actor: str) -> None:
+    """Refuses a workload of another model than the one that generates."""
+    named = resolved.workloads[0].spec.model
+    if named not in (None, actor):
+        raise PlannerError(
+            f"the workload is of `{named}`, and `{actor}` generates",
+            where=resolved.where(("workloads", 0, "model")),
+            hint=f"write `model: {actor}`, or `actor: {named}` in `options`",
+        )
 
 
 Refusal = tuple[bool, tuple[str | int, ...], str, str]

@@ -2,10 +2,12 @@
 
 from planner.kinds.registry import Kind
 from planner.kinds.serve.options import ServeDecision, ServeOptions
+from planner.kinds.serve.reads import READS
 
 KIND = Kind(
     name="serve",
     purpose="instances, roles, parallelism and placement for serving under SLOs",
     options=ServeOptions,
     decision=ServeDecision,
+    reads=READS,
 )

@@ -2,11 +2,13 @@
 
 from planner.kinds.registry import Kind
 from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.reads import READS
 
 KIND = Kind(
     name="train",
     purpose="parallelism, pipeline layout, recomputation and schedule of a training job",
     options=TrainOptions,
     decision=TrainDecision,
+    reads=READS,
     proofs=("branch_and_bound",),
 )

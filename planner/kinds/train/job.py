@@ -87,7 +87,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
             hint="write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`",
         )
     (key,) = resolved.models
-    resolved.require_priceable(key)
+    resolved.require_priceable(key, trained=True)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
     if not able:
         raise _no_precision(options, resolved.pools, where(("options", "precision")))

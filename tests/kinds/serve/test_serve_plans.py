@@ -150,9 +150,14 @@ def test_a_goal_without_prices_or_without_a_load_is_refused() -> None:
         solve(small({"objective": {"minimize": "gpus"}}))
 
 
+def test_a_current_plan_is_refused_since_it_has_no_say() -> None:
+    with pytest.raises(PlannerError, match="serving plans do not read `current`"):
+        solve(small({"current": "plan.json"}))
+
+
 def test_processes_with_other_hash_seeds_write_the_same_bytes(tmp_path: Path) -> None:
     problem = tmp_path / "problem.json"
-    problem.write_text(json.dumps(small().problem.model_dump(mode="json", by_alias=True, exclude_none=True)))
+    problem.write_text(json.dumps(small().problem.model_dump(mode="json", by_alias=True, exclude_unset=True)))
     written = []
     for seed in ("0", "1"):
         plan = tmp_path / f"plan-{seed}.json"

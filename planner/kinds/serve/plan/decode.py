@@ -127,8 +127,6 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
     if any(item.candidate.ffn is not None for item in used):
         yield SIDES_APART
-    if setting.resolved.problem.current is not None:
-        yield "the current plan was read and found valid, and has no say in this one"
 
 
 def _decision(

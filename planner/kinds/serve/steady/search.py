@@ -23,11 +23,10 @@ from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
-from planner.plan.reader import read_plan
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
-from planner.solvers.mix_solve import solve_mix
+from planner.solvers.mix_solve import DEFAULT_BACKEND, solve_mix
 from planner.solvers.result import SolveResult, Status
 
 MOST_TIGHTENINGS = 12
@@ -97,7 +96,6 @@ def prepare(resolved: Resolved) -> ServeSetting:
     """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced."""
     problem = resolved.problem
     options = ServeOptions.model_validate(problem.options)
-    _require_serving_plan(resolved)
     if not resolved.workloads:
         raise PlannerError("a serving problem needs a workload", where=resolved.where(()), hint="add `workloads:`")
     calibration = load_calibration(problem.costs.calibration)
@@ -143,19 +141,6 @@ def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter |
     resolved.require_priceable(model)
     where = resolved.where(("options", "speculation"))
     return drafter_of(options.speculation, resolved.models[model], resolved.models, where)
-
-
-def _require_serving_plan(resolved: Resolved) -> None:
-    """Refuses a current plan, where the problem names one, that is no serving plan."""
-    if resolved.problem.current is None:
-        return
-    kind = read_plan(resolved.problem.current).kind
-    if kind != "serve":
-        raise PlannerError(
-            f"the current plan is of kind `{kind}`, not `serve`",
-            where=resolved.where(("current",)),
-            hint="name a serving plan",
-        )
 
 
 def _pool_costs(
@@ -214,10 +199,11 @@ def solve_problem(
     """The best mix, solved as `limits` ask for."""
     return solve_mix(
         problem,
-        backend=limits.backend,
+        backend=limits.backend or DEFAULT_BACKEND,
         time_limit_s=limits.time_limit_s,
         gap=limits.gap,
         seed=setting.resolved.problem.seed,
+        threads=limits.threads or 1,
         tie_break=tie_break,
     )
 

@@ -1,0 +1,33 @@
+"""What expert layouts depend on."""
+
+from collections.abc import Iterator
+
+from planner.problem.reads import NODES, WHOLE, Reads, Unread
+from planner.problem.schema import Problem
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    """Only the local search of static layouts draws, and stops early."""
+    policy = problem.options.get("policy", "static")
+    if policy != "static":
+        for name in ("seed", "gap"):
+            yield Unread(name, f"with `policy: {policy}`, which draws nothing and has no bound to near", "leave it out")
+
+
+READS = Reads(
+    plans="expert layouts",
+    fields=WHOLE | NODES | {"models.*.weights", "engine", "objective.minimize", "seed"},
+    limits=frozenset({"gap", "seed"}),
+    instead={
+        "models.*.kv_cache": "remove it: a layout moves experts alone",
+        "workloads": "remove it, and record loads: `options.loads`",
+        "costs": "remove it: a layout is judged by its loads alone",
+        "objective": "write `minimize: imbalance`",
+        "limits": "remove it, and write `options.ep`, the GPUs of the layout",
+        "current": "remove it, and name the layout that runs now in `options.resident`",
+        "time_limit_s": "leave it out, and stop near the bound: `--gap 1%`",
+        "threads": "leave it out: the search runs on one thread",
+        "backend": "leave it out: layouts are searched without a solver",
+    },
+    unread=_unread,
+)

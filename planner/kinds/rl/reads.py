@@ -1,0 +1,45 @@
+"""What plans of RL post-training depend on."""
+
+from collections.abc import Iterator
+
+from planner.problem.reads import NODES, WHOLE, Reads, Unread
+from planner.problem.schema import Problem
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    """A horizon is planned by a dynamic program that runs to its end; only fused schedules go to a solver."""
+    if problem.options.get("horizon") is not None:
+        for name in ("time_limit_s", "gap", "threads"):
+            yield Unread(name, "on a horizon, whose dynamic program runs to its end", "leave it out")
+    elif not problem.options.get("fused_training"):
+        yield Unread("threads", "without `fused_training`: the search runs on one thread", "leave it out")
+
+
+READS = Reads(
+    plans="RL plans",
+    fields=WHOLE
+    | NODES
+    | {f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s", "usd_per_gpu_hour")}
+    | {f"models.*.{name}" for name in ("weights", "kv_cache")}
+    | {f"workloads.*.{name}" for name in ("model", "input_tokens", "output_tokens")}
+    | {
+        "cluster.links",
+        "engine",
+        "costs",
+        "objective.maximize",
+        "objective.minimize",
+        "limits.gpus",
+        "current",
+        "seed",
+    },
+    limits=frozenset({"time_limit_s", "gap", "seed", "threads"}),
+    instead={
+        "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
+        "workloads.*.load": "remove it, and write `options.prompts`",
+        "workloads.*.slo": "remove it, and write `options.max_iteration`",
+        "objective": "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`",
+        "limits.usd_per_hour": "remove it, and write `minimize: cost`",
+        "backend": "leave it out: RL plans are searched without a solver",
+    },
+    unread=_unread,
+)

@@ -1,0 +1,25 @@
+"""What training plans depend on."""
+
+from planner.problem.reads import NETWORK, NODES, WHOLE, Reads
+
+READS = Reads(
+    plans="training plans",
+    fields=WHOLE
+    | NODES
+    | NETWORK
+    | {"cluster.links", "costs", "objective.maximize", "objective.minimize", "limits.gpus"},
+    limits=frozenset({"time_limit_s", "gap"}),
+    instead={
+        "models.*.weights": "remove it, and write `options.precision`, in which the model is trained",
+        "models.*.kv_cache": "remove it: training keeps no KV cache",
+        "workloads": "remove it, and write `options.global_batch` and `options.sequence_tokens`",
+        "engine.memory_utilisation": "remove it, and write `options.memory_utilisation`",
+        "engine": "remove it: `planner emit --target` names the framework",
+        "objective": "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`",
+        "current": "remove it, and compare the two plans with `planner diff`",
+        "seed": "remove it: the search draws nothing, and the same problem has the same plan",
+        "--seed": "leave it out: the search draws nothing",
+        "threads": "leave it out: the search runs on one thread",
+        "backend": "leave it out: training plans are searched without a solver",
+    },
+)

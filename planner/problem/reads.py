@@ -1,0 +1,123 @@
+"""What a kind of plan reads of a problem and of the limits of a solve; everything else that a user set is refused."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from planner.errors import PlannerError
+from planner.problem.schema import Problem
+from planner.progress import Limits
+from planner.schema.base import Path, Spec
+
+FLAGS = {
+    "time_limit_s": "--time-limit",
+    "gap": "--gap",
+    "seed": "--seed",
+    "threads": "--threads",
+    "backend": "--backend",
+}
+"""Limits of a solve and their flags; `seed` is that of the problem."""
+
+WHOLE = frozenset({"schema", "kind", "name", "models.*.name", "models.*.config", "options"})
+"""Fields that all kinds read."""
+
+NODES = frozenset(
+    f"cluster.pools.*.{name}"
+    for name in ("gpu", "name", "nodes", "gpus", "gpus_per_node", "node_names", "out_of_service")
+)
+"""Which devices there are; what joins them and what they cost is read by some kinds."""
+
+NETWORK = frozenset(f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s", "oversubscription"))
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A field of the problem as a dotted path, or a limit of `FLAGS`, that has no effect here, and what to do."""
+
+    name: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """`fields` are dotted paths with `*` for any key or index; what stands below one of them is read too."""
+
+    plans: str  # such as `training plans`
+    fields: frozenset[str]
+    limits: frozenset[str]  # of `FLAGS`
+    instead: dict[str, str] = field(default_factory=dict)  # what to do, by a field or limit that is not read
+    unread: Callable[[Problem], Iterable[Unread]] = lambda problem: ()  # what other fields leave without effect
+
+    def reads(self, name: str) -> bool:
+        """Whether plans depend on a field of the problem, by its dotted path, or on a limit of `FLAGS`."""
+        return name in self.limits or any(above in self.fields for above in _prefixes(name))
+
+    def remedy(self, name: str) -> str:
+        """What to do about a field or limit that is not read."""
+        return next((self.instead[above] for above in _prefixes(name) if above in self.instead), "")
+
+
+def refuse_unread(reads: Reads, problem: Problem, where: Callable[[Path], str]) -> None:
+    """Raises PlannerError for the first field of the problem that is set, and that its plan does not depend on."""
+    for error in unread_fields(reads, problem, where):
+        raise error
+
+
+def unread_fields(reads: Reads, problem: Problem, where: Callable[[Path], str]) -> Iterator[PlannerError]:
+    """An error for every field of the problem that is set, and that its plan does not depend on."""
+    idle = {unread.name: unread for unread in reads.unread(problem)}
+    for path in stated(problem):
+        name = pattern(path)
+        place = where(path)
+        written = place.rpartition(": ")[2]
+        if not reads.reads(name):
+            hint = reads.remedy(name) or f"remove `{written}`"
+            yield PlannerError(f"{reads.plans} do not read `{written}`", where=place, hint=hint)
+        elif name in idle:
+            yield PlannerError(f"`{written}` has no effect {idle[name].why}", where=place, hint=idle[name].remedy)
+
+
+def refuse_unread_limits(reads: Reads, problem: Problem, limits: Limits) -> None:
+    """Raises PlannerError for the first limit of the solve that is given, and that solving `problem` does not read."""
+    idle = {unread.name: unread for unread in reads.unread(problem)}
+    usual = Limits(seed=problem.seed if limits.seed == problem.seed else None)
+    for name, flag in FLAGS.items():
+        if getattr(limits, name) == getattr(usual, name):
+            continue
+        if not reads.reads(name):
+            hint = reads.remedy(name) or f"leave `{flag}` out"
+            raise PlannerError(f"{reads.plans} do not read `{flag}`", where=flag, hint=hint)
+        if name in idle:
+            raise PlannerError(f"`{flag}` has no effect {idle[name].why}", where=flag, hint=idle[name].remedy)
+
+
+def stated(spec: Spec, path: Path = ()) -> Iterator[Path]:
+    """Paths of the fields that were given a value, in the order of the schema, by SI names; `options` as a whole."""
+    for name, about in type(spec).model_fields.items():
+        if name in spec.model_fields_set:
+            yield from _below(getattr(spec, name), (*path, about.alias or name))
+
+
+def _below(value: object, path: Path) -> Iterator[Path]:
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple) else ()
+    inner = [(key, part) for key, part in parts if isinstance(part, Spec)]
+    if isinstance(value, Spec):
+        yield from stated(value, path)
+    elif inner:
+        for key, part in inner:
+            yield from stated(part, (*path, key))
+    elif value is not None:
+        yield path
+
+
+def pattern(path: Path) -> str:
+    """The dotted path with `*` for indices and for the keys of `models`."""
+    any_key = {1} if path[:1] == ("models",) else set()
+    keys = ("*" if isinstance(key, int) or index in any_key else key for index, key in enumerate(path))
+    return ".".join(map(str, keys))
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """`name` and the dotted paths above it, the longest first."""
+    keys = name.split(".")
+    return (".".join(keys[:length]) for length in range(len(keys), 0, -1))
