@@ -52,7 +52,16 @@ AREAS: dict[str, tuple[str, ...]] = {
     "rl": ("planner/rl/*.py", "planner/rl/search/*.py", "planner/kinds/rl/formulate.py", "planner/kinds/rl/proof.py"),
 }
 MUTANTS, PROCESSES = 200, 2
-EFFORT = ("STARTS", "RESTARTS", "ITERATIONS", "REPLAYED", "BISECTIONS", "PROOF_NODES", "PROOF_NODES_WAITING")
+EFFORT = (
+    "SPEEDS_TOKENS_PER_S",
+    "STARTS",
+    "RESTARTS",
+    "ITERATIONS",
+    "REPLAYED",
+    "BISECTIONS",
+    "PROOF_NODES",
+    "PROOF_NODES_WAITING",
+)
 BUDGET_S = 60.0  # CPU seconds of tests for one mutant
 TEST_S = 25.0  # CPU seconds; a test that takes longer hangs: the fault is seen
 HANGS_S = 900.0  # by the clock: a process that takes longer hangs in compiled code
@@ -459,7 +468,7 @@ def _run_child(mutant: Mutant, report: Path) -> None:
     for stream in (0, 1, 2):
         os.dup2(silent, stream)
     os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(folder)
-    if "compiled" in mutant.module:  # callers in other files have compiled it in: everything anew
+    if _is_compiled_in(mutant.module):  # callers in other files have it in their machine code: everything anew
         from numba.core import config
 
         setattr(config, "CACHE_DIR", str(folder / "numba"))  # noqa: B010 - its stubs leave it out
@@ -474,6 +483,11 @@ def _run_child(mutant: Mutant, report: Path) -> None:
         ended_well = code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         failed = watch.failed or ("" if ended_well else f"pytest ended with {code}")
     report.write_text(json.dumps(failed))
+
+
+def _is_compiled_in(module: str) -> bool:
+    compiled = [path for name, path in _product().items() if ".compiled." in name]
+    return ".compiled" in module or any(module in _imports_of(path) for path in compiled)
 
 
 def _fork(mutant: Mutant, report: Path) -> int:

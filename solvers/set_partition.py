@@ -31,7 +31,7 @@ def cheapest_partition(
         mask = sum(1 << item for item in items_of_set)
         if mask and (mask not in best or _before(index, best[mask], costs, ties)):
             best[mask] = index
-    least, taken = {0: 0.0}, {0: -1}
+    least, taken = {0: 0.0}, dict[int, int]()
     for covered in range(1, 1 << items):
         first = covered & -covered
         ways = [

@@ -159,3 +159,14 @@ def test_an_iteration_trains_on_as_many_samples_as_the_smallest_batch_has_unless
     unequal = replace(problem, batches=(larger, *problem.batches))
     assert unequal.trained_samples == 1
     assert replace(unequal, batches=(larger,), samples=2).trained_samples == 2
+
+
+def test_training_that_fits_nowhere_is_told_the_fewest_gpus_that_it_needs() -> None:
+    base = one_sample(RlMode("disaggregated", "stream_sync"))
+    many = SampleBatch(np.full(8, 10), np.full(8, 4))
+    trainers = tuple(replace(TRAINER, min_dp=least) for least in (4, 3))
+    pools = tuple(replace(pool, gpus=4) for pool in base.pools)
+    problem = replace(base, pools=pools, batches=(many,), training=trainers)
+    with pytest.raises(PlannerError, match="from 6 GPUs on") as raised:
+        validate(problem)
+    assert raised.value.hint == "give `a` 2 more GPUs"

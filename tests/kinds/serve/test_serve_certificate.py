@@ -148,3 +148,17 @@ def test_the_frontier_holds_only_points_that_no_other_beats_and_the_plan_is_its_
             assert point is other or not (faster and other.tokens_per_s_per_gpu >= point.tokens_per_s_per_gpu)
     assert objective_of(plan) == pytest.approx(max(point.tokens_per_s_per_gpu for point in points), rel=1e-9)
     assert not broken_rules(plan)
+
+
+def test_the_frontier_of_two_models_is_as_fast_as_the_slower_of_their_instances(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("planner.kinds.serve.steady.frontier.SPEEDS_TOKENS_PER_S", (20,))
+    other = {"name": "code", "model": "other", "input_tokens": 500, "output_tokens": 100, "slo": {"tpot": "40ms"}}
+    first = {"workloads.0.model": "llama", "workloads.0.slo": {"ttft": "2s", "tpot": "40ms"}}
+    models = {"models.other": {"name": "Qwen/Qwen3-14B"}, "workloads.1": other}
+    plan = solve(small({**copy.deepcopy(PARETO), **first, **models, "options.modes": ["colocated"]}))
+    (point,) = ServeDecision.model_validate(plan.decision).frontier
+    assert len(point.roles) == 2
+    slowest_s = max(value.value for value in plan.predictions if value.metric == "tpot_s")
+    assert 20 <= point.tokens_per_s_per_user <= 1.0 / slowest_s * (1 + 1e-9)
