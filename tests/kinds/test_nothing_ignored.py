@@ -5,15 +5,14 @@ others are refused. The names come from the schemas, so that a new field stands 
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from schema_leaves import FIELDS
 
 from planner.api import solve
 from planner.cli.main import built_command, main
@@ -25,9 +24,8 @@ from planner.plan.schema import Envelope
 from planner.problem.reads import FLAGS, unread_fields
 from planner.problem.schema import Problem
 from planner.progress import Limits
-from planner.schema.base import Spec, Where
+from planner.schema.base import Where
 
-HELD = {"schema", "kind", "options"}  # what makes a problem one of its kind; options are the kind's own
 NOT_THE_PLAN = ("inputs", "digests", "seed", "software")  # these repeat the problem
 
 BASES: dict[str, str] = {
@@ -412,41 +410,6 @@ def outcome(folder: Path, kind: str, changes: str, limits: Limits | None = None)
         return str(answer)
     told = envelope.model_dump(mode="json", exclude=set(NOT_THE_PLAN))
     return {**told, "solver": envelope.software.solver}
-
-
-def forms(annotation: object) -> list[Any]:
-    """The members of a union, with `Annotated` taken off."""
-    if get_origin(annotation) is Annotated:
-        return forms(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [form for member in get_args(annotation) for form in forms(member)]
-    return [annotation]
-
-
-def leaves(spec: type[Spec], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Dotted paths of all that may be written below a schema, `*` for keys and indices."""
-    for name, about in spec.model_fields.items():
-        yield from _below(about.annotation, (*above, about.alias or name))
-
-
-def _below(annotation: object, path: tuple[str, ...]) -> Iterator[str]:
-    bare = False
-    for form in forms(annotation):
-        parts = get_args(form)
-        inner = parts[-1] if get_origin(form) is dict else parts[0] if parts else None
-        if isinstance(form, type) and issubclass(form, Spec):
-            yield from leaves(form, path)
-        elif get_origin(form) in (dict, tuple) and any(
-            isinstance(f, type) and issubclass(f, Spec) for f in forms(inner)
-        ):
-            yield from _below(inner, (*path, "*"))
-        else:
-            bare = bare or form is not type(None)
-    if bare:
-        yield ".".join(path)
-
-
-FIELDS = tuple(name for name in leaves(Problem) if name not in HELD)
 
 
 @pytest.mark.parametrize("kind", KINDS)

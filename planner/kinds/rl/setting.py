@@ -95,15 +95,6 @@ def _foreign(resolved: Resolved) -> Iterator[Refusal]:
     known = goal.minimize in ("iteration_time", "cost") or goal.maximize == "tokens_per_usd"
     hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"
     yield not known, ("objective",), "no objective of RL plans", hint
-    workload = workloads[0].spec
-    slo = workload.slo
-    foreign = (
-        (problem.limits.usd_per_hour is not None, ("limits", "price"), "a cap on dollars an hour", "`minimize: cost`"),
-        (workload.load is not None, ("workloads", 0, "load"), "a load", "`prompts` of the options"),
-        (bool(slo.ttft or slo.tpot or slo.latency), ("workloads", 0, "slo"), "limits on requests", "`max_iteration`"),
-    )
-    for stated, path, what, instead in foreign:
-        yield stated, path, f"RL plans know nothing of {what}", f"use {instead}"
 
 
 def _lengths(resolved: Resolved) -> Iterator[Refusal]:

@@ -158,10 +158,10 @@ BAD = {
     ),
     "a limit on requests": (
         {"workloads": [{"input_tokens": 200, "output_tokens": 800, "slo": {"ttft": "1s"}}]},
-        "nothing of limits on requests",
+        "do not read `workloads.0.slo.ttft`",
         "max_iteration",
     ),
-    "a cap on dollars an hour": ({"limits": {"usd_per_hour": 9.0}}, "dollars an hour", "minimize: cost"),
+    "a cap on dollars an hour": ({"limits": {"usd_per_hour": 9.0}}, "`limits.usd_per_hour`", "minimize: cost"),
     "PPO without a critic": ({"options": {"algorithm": "ppo"}}, "no model is called `critic`", "add `critic:`"),
     "two curves of the same replica": (
         {"options": {"costs": {"generation": [*GENERATION, GENERATION[0]], "training": TRAINING}}},
