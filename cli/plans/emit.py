@@ -4,31 +4,48 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Json, Output
+from planner.cli.options import INPUT, Json, Output
 from planner.cli.output import write_data, write_folder, write_json
 
 
 def emit(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
     target: Annotated[str, typer.Option("--target", metavar="NAME", help="Such as vllm or sglang.")],
+    experts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--experts",
+            metavar="[ROLE=]PLAN",
+            help="A layout to start the experts from; repeatable.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
     output: Output = None,
     as_json: Json = False,
 ) -> int:
     """Write the launch scripts of a plan.
 
-    `--output` names a folder; without it the files go to stdout.
+    `--output` names a folder; without it the files go to stdout. With `--experts`, plans of expert layouts, serving
+    plans start with every expert where its layout says.
 
     Examples:
 
       planner emit plan.json --target vllm -o launch/
 
-      planner emit plan.json --target sglang
+      planner emit plan.json --target sglang --experts layout.json -o launch/
     """
+    from planner.emit.registry import LayoutPlan
     from planner.emit.registry import emit as emit_files
     from planner.load.problems import load_plan
 
     envelope, decision = load_plan(plan)
-    files = emit_files(envelope, decision, target)
+    layouts = []
+    for text in experts or ():
+        role, _, path = text.partition("=")
+        named = bool(path) and role in {role.name for role in decision.roles}
+        path = path if named else text
+        layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
+    files = emit_files(envelope, decision, target, layouts)
     if output not in (None, "-"):
         write_folder(files, str(output))
     if as_json:

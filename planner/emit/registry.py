@@ -5,12 +5,22 @@ Adding a target adds a module and edits nothing here.
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.schema import Decision, Envelope
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutPlan:
+    """A plan of expert layouts to launch with a serving plan, and the role that it is named for."""
+
+    source: str
+    role: str | None
+    envelope: Envelope
+    decision: Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,7 @@ class EmitTarget:
     purpose: str  # one line
     kinds: tuple[str, ...]  # plan kinds that it can express
     emit: Callable[[Envelope, Decision], dict[str, str]]
+    emit_with: Callable[[Envelope, Decision, Sequence[LayoutPlan]], dict[str, str]] | None = None  # expert layouts
 
 
 @cache
@@ -34,11 +45,11 @@ def targets() -> dict[str, EmitTarget]:
     return {target.name: target for target in sorted(known, key=lambda target: target.name)}
 
 
-def emit(envelope: Envelope, decision: Decision, target: str) -> dict[str, str]:
-    """File name -> text of `decision`, the validated decision of `envelope`, for `target`.
+def emit(envelope: Envelope, decision: Decision, target: str, layouts: Sequence[LayoutPlan] = ()) -> dict[str, str]:
+    """File name -> text of `decision`, the validated decision of `envelope`, for `target`, with `layouts` in force.
 
-    Raises PlannerError for an unknown target, a plan kind that the target cannot express, and a decision that the
-    target's own rules refuse.
+    Raises PlannerError for an unknown target, a plan kind that the target cannot express, layouts for a target that
+    takes none, and a decision that the target's own rules refuse.
     """
     known = targets()
     if target not in known:
@@ -55,4 +66,11 @@ def emit(envelope: Envelope, decision: Decision, target: str) -> dict[str, str]:
             where="kind",
             hint=f"use {' or '.join(able)}" if able else f"`{target}` takes plans of kind {kinds}",
         )
-    return chosen.emit(envelope, decision)
+    if not layouts:
+        return chosen.emit(envelope, decision)
+    if chosen.emit_with is None:
+        able = [f"`{other.name}`" for other in known.values() if other.emit_with is not None]
+        raise PlannerError(
+            f"target `{target}` takes no expert layouts", where="--experts", hint=f"those that do are {', '.join(able)}"
+        )
+    return chosen.emit_with(envelope, decision, layouts)

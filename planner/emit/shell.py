@@ -120,12 +120,19 @@ _ADDRESS = (
 )
 
 
-def script(header: Sequence[str], addresses: Sequence[tuple[str, Word]], commands: Sequence[Command]) -> str:
+def script(
+    header: Sequence[str],
+    addresses: Sequence[tuple[str, Word]],
+    commands: Sequence[Command],
+    *,
+    beside: bool = False,
+) -> str:
     """A bash script that starts `commands` side by side, waits for all, and stops them when it is stopped.
 
-    `addresses` are (variable, default): each keeps the value it has in the environment.
+    `addresses` are (variable, default): each keeps the value it has in the environment. `beside`: commands name files
+    that lie where the script does.
     """
-    lines = [*preamble(header), ""]
+    lines = [*preamble(header), *(['cd -- "$(dirname -- "${BASH_SOURCE[0]:-.}")"'] if beside else []), ""]
     if addresses:
         lines += _ADDRESS
         for variable, default in addresses:

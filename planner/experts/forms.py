@@ -77,11 +77,17 @@ def _sglang(rows: LaunchRows) -> dict[str, str]:
 
 
 def _vllm(rows: LaunchRows) -> dict[str, str]:
+    """`flags.txt` starts from the layout, which versions without vLLM #41141 refuse; `flags-online.txt` starts those.
+
+    They begin with the experts in order and move them by themselves.
+    """
+    flags = "--enable-expert-parallel --enable-eplb --eplb-config"
     return {
         VLLM_MAP: vllm_mapping(rows.expert_LP, rows.layers.num_experts),
         "eplb-config.json": vllm_config(rows.num_redundant),
         "eplb-config-static.json": vllm_config(rows.num_redundant, VLLM_MAP),
-        "flags.txt": '--enable-expert-parallel --enable-eplb --eplb-config "$(cat eplb-config.json)"\n',
+        "flags.txt": f'{flags} "$(cat eplb-config-static.json)"\n',
+        "flags-online.txt": f'{flags} "$(cat eplb-config.json)"\n',
     }
 
 

@@ -1,12 +1,14 @@
 """Shared parts of serving launch scripts: one script a node, router commands, ports that never collide."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, Node, NodeId, read_cluster
+from planner.emit.registry import LayoutPlan
 from planner.emit.serving.checkpoints import load_quantisation, published_name
 from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
+from planner.emit.serving.placed_experts import PlacedExperts, place_experts
 from planner.emit.shell import Command, Flag, Word, reference, script, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope
@@ -31,6 +33,7 @@ class Scene:
     cluster: Cluster
     instances: list[EngineInstance]
     nodes: dict[NodeId, Node]
+    experts: Mapping[str, PlacedExperts]  # by role that starts from a layout of its experts
 
     def node(self, part: NodeRanks) -> Node:
         return self.nodes[part.place]
@@ -99,15 +102,24 @@ class ServingEngine:
     disaggregated: str  # the router's flag for prefill and decode apart
     prefill_address: Callable[[Scene, EngineInstance], Word]  # for the router
     check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where prefill cannot hand over
+    expert_form: str  # in which it reads layouts of experts
+    expert_note: str  # what whoever starts from such a layout must know
 
 
-def emit_serving(envelope: Envelope, decision: Decision, engine: ServingEngine) -> dict[str, str]:
-    """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load."""
+def emit_serving(
+    envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan] = (), *, engine: ServingEngine
+) -> dict[str, str]:
+    """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load.
+
+    With `layouts` also the files of the experts' places, which lie beside the scripts on every node.
+    """
     cluster = read_cluster(envelope)
     _refuse_other_engine(decision, engine)
     _refuse_foreign_functions(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
-    scene = Scene(cluster, instances, cluster.nodes({part.place for instance in instances for part in instance.parts}))
+    nodes = cluster.nodes({part.place for instance in instances for part in instance.parts})
+    placed = place_experts(engine.expert_form, cluster.problem, instances, layouts)
+    scene = Scene(cluster, instances, nodes, placed)
     _refuse_inexpressible(instances, engine)
     groups = _groups(scene)
     _check_transfers(scene, engine, groups)
@@ -117,7 +129,9 @@ def emit_serving(envelope: Envelope, decision: Decision, engine: ServingEngine) 
     )
     files = {
         f"launch-node-{node.number}.sh": script(
-            (*header, *_node_header(scene, node, groups)), *_node_parts(scene, engine, place)
+            (*header, *_node_header(scene, node, groups), *_expert_header(scene, engine)),
+            *_node_parts(scene, engine, place),
+            beside=bool(placed),
         )
         for place, node in scene.nodes.items()
     }
@@ -126,7 +140,14 @@ def emit_serving(envelope: Envelope, decision: Decision, engine: ServingEngine) 
         files["launch-router.sh"] = script(
             (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed)
         )
-    return files
+    return files | {experts.file: experts.text for experts in placed.values()}
+
+
+def _expert_header(scene: Scene, engine: ServingEngine) -> Iterator[str]:
+    for role, experts in scene.experts.items():
+        yield f'Experts of role "{role}" lie as in {experts.says}, beside this script, from the start to the end.'
+    if scene.experts and engine.expert_note:
+        yield engine.expert_note
 
 
 def limit(instance: EngineInstance, name: str) -> int | None:

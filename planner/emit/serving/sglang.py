@@ -69,6 +69,11 @@ def _parallelism(scene: Scene, instance: EngineInstance, index: int) -> Iterator
     elif parallelism.dp > 1:
         yield "--attn-dp-size", word(parallelism.dp)
     yield from _experts(instance)
+    placed = scene.experts.get(instance.role.name)
+    if placed is not None:
+        yield "--ep-num-redundant-experts", word(placed.rows.num_redundant)
+        yield "--init-expert-location", word(placed.file)
+        yield "--ep-dispatch-algorithm", word("dynamic")  # copies share tokens equally, as layouts are planned
     require_equal_parts(instance, "SGLang")
     if len(instance.parts) > 1:
         yield "--nnodes", word(len(instance.parts))
@@ -219,12 +224,15 @@ _ENGINE = ServingEngine(
     disaggregated="--pd-disaggregation",
     prefill_address=_with_bootstrap,
     check_transfer=_check_transfer,
+    expert_form="sglang",
+    expert_note="",
 )
 TARGETS = (
     EmitTarget(
         "sglang",
         "bash scripts that run `sglang.launch_server` on each node, and routers",
         ("serve",),
+        partial(emit_serving, engine=_ENGINE),
         partial(emit_serving, engine=_ENGINE),
     ),
 )

@@ -28,6 +28,7 @@ from planner.emit.serving.scripts import (
 )
 from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.shell import Command, Flag, Word, argument, word
+from planner.experts.launchers import vllm_config
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
@@ -81,6 +82,10 @@ def _parallelism(scene: Scene, instance: EngineInstance, index: int) -> Iterator
     if len(instance.parts) > 1:
         yield from _across_nodes(scene, instance, index)
     yield from _experts(instance)
+    placed = scene.experts.get(instance.role.name)
+    if placed is not None:
+        yield "--enable-eplb", None
+        yield "--eplb-config", word(vllm_config(placed.rows.num_redundant, placed.file).strip())
 
 
 def _across_nodes(scene: Scene, instance: EngineInstance, index: int) -> Iterator[Flag]:
@@ -223,12 +228,18 @@ _ENGINE = ServingEngine(
     disaggregated="--vllm-pd-disaggregation",
     prefill_address=Scene.url,
     check_transfer=_check_transfer,
+    expert_form="vllm",
+    expert_note=(
+        "vLLM reads that file from pull request #41141 on. Version 0.33 is without it: it refuses initial_mapping_path "
+        "and does not start, so that nothing runs with the experts elsewhere."
+    ),
 )
 TARGETS = (
     EmitTarget(
         "vllm",
         "bash scripts that run `vllm serve` on every node, and the router",
         ("serve",),
+        partial(emit_serving, engine=_ENGINE),
         partial(emit_serving, engine=_ENGINE),
     ),
 )

@@ -1,6 +1,7 @@
 """Problems of expert layout solved, checked and emitted."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,11 @@ def test_plans_leave_for_every_launcher() -> None:
     assert len(rows["physical_to_logical_map"]) == 61
     assert rows["physical_to_logical_map"][3] == list(decision.layouts[0].expert_of_slot)
     assert "--ep-num-redundant-experts 32" in sglang["flags.txt"]
-    mapping = json.loads(emit(envelope, decision, "vllm-experts")["expert-mapping.jsonl"])
-    assert len(mapping["initial_global_assignments"]) == 58
+    vllm = emit(envelope, decision, "vllm-experts")
+    assert len(json.loads(vllm["expert-mapping.jsonl"])["initial_global_assignments"]) == 58
+    started = {name: re.search(r"cat (\S+)\)", text)[1] for name, text in vllm.items() if name.startswith("flags")}  # type: ignore[index]
+    assert json.loads(vllm[started["flags.txt"]])["initial_mapping_path"] == "expert-mapping.jsonl"
+    assert "initial_mapping_path" not in vllm[started["flags-online.txt"]]
     ascend = json.loads(emit(envelope, decision, "vllm-ascend-experts")["expert-map.json"])
     assert ascend["layer_list"][57]["device_count"] == 32
     balancer = yaml.safe_load(emit(envelope, decision, "tensorrt-llm-experts")["load-balancer.yaml"])
