@@ -15,8 +15,8 @@ def _decision() -> RlDecision:
 
 
 def test_the_timeline_is_as_drawn_before(golden: Callable[[str, str], None]) -> None:
-    golden("rl/timeline.svg", as_svg(_decision(), 120.0, title="two iterations"))
-    golden("rl/timeline.txt", as_text(_decision(), 120.0) + "\n")
+    golden("rl/timeline.svg", as_svg(_decision(), 223.0, title="two iterations"))
+    golden("rl/timeline.txt", as_text(_decision(), 223.0) + "\n")
 
 
 def test_phases_at_the_same_time_share_the_height_of_their_row(golden: Callable[[str, str], None]) -> None:
