@@ -49,6 +49,25 @@ def test_dear_changes_give_one_plan_for_all_periods() -> None:
     assert optimum.plans == (optimum.fixed_plan,) * len(periods)
 
 
+def test_a_running_plan_is_kept_for_nothing_and_left_for_the_price_of_what_changes() -> None:
+    problem, periods = _drifting()
+    free = plan_horizon(HorizonProblem(problem, periods, ChangeCosts(1e6, 1e6)))
+    assert free.fixed_plan is not None
+    kept = plan_horizon(HorizonProblem(problem, periods, ChangeCosts(1e6, 1e6), running=free.fixed_plan))
+    assert (kept.changes, kept.total) == (0, pytest.approx(free.total))
+    training = free.fixed_plan.training
+    assert training is not None
+    elsewhere = replace(free.fixed_plan, training=replace(training, dp=99))  # as no state has it
+    left = plan_horizon(HorizonProblem(problem, periods[:1], ChangeCosts(0.5, 3.0), running=elsewhere))
+    alone = plan_horizon(HorizonProblem(problem, periods[:1], ChangeCosts(0.5, 3.0)))
+    assert left.total - alone.total >= 3.0 - 1e-9
+    assert left.total == pytest.approx(
+        evaluate_horizon(
+            HorizonProblem(problem, periods[:1], ChangeCosts(0.5, 3.0), running=elsewhere), left.plans
+        ).total
+    )
+
+
 @pytest.mark.parametrize("objective", ["iteration_time", "cost_per_iter"])
 def test_the_horizon_is_never_behind_one_plan_or_the_best_of_every_period(objective: str) -> None:
     problem, periods = _drifting(objective)

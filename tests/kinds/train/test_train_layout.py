@@ -78,6 +78,7 @@ def test_operations_of_gpt_3_are_those_of_the_published_formula() -> None:
 
 
 def test_of_two_ranks_either_may_be_left_without_layers_where_ends_are_long() -> None:
-    load = LayoutProblem(np.ones((2, 3)), np.ones(3), np.ones(3), np.array([0.0, 9.0]), np.full(2, 99.0), np.ones(2))
-    assert cut_layers(load, first_may_be_empty=True) == (3, 0)
-    assert cut_layers(load) == (2, 1)
+    for more, empty, full in (([0.0, 9.0], (3, 0), (2, 1)), ([9.0, 0.0], (0, 3), (1, 2))):
+        load = LayoutProblem(np.ones((2, 3)), np.ones(3), np.ones(3), np.array(more), np.full(2, 99.0), np.ones(2))
+        assert cut_layers(load, first_may_be_empty=True) == empty
+        assert cut_layers(load) == full
