@@ -28,18 +28,21 @@ DIGITS = 9  # of a float in an answer; the last bits of sums may differ between 
 
 DENSE = ("Qwen/Qwen3-8B", "Qwen/Qwen3-14B", "Qwen/Qwen3-32B", "meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen2.5-7B")
 EXPERTS = ("Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-235B-A22B")
+PRICED = ("serve", "rl")  # kinds whose plans depend on prices
 GPUS = ("h100", "h200", "a100_sxm", "b200", "l40s")
 
 
 def _problem(kind: str, seed: int, model: str, gpu: str, draw: random.Random) -> dict[str, Any]:
     """What problems of all kinds have: a name, a model, a pool."""
-    nodes = draw.choice((1, 2, 4))
+    nodes, price = draw.choice((1, 2, 4)), f"{draw.randint(1, 6)}USD/h"
     return {
         "schema": "planner.problem/1",
         "kind": kind,
         "name": f"{kind}-{seed}",
         "models": {"m": {"name": model}},
-        "cluster": {"pools": [{"name": "pool", "gpu": gpu, "nodes": nodes, "price": f"{draw.randint(1, 6)}USD/h"}]},
+        "cluster": {
+            "pools": [{"name": "pool", "gpu": gpu, "nodes": nodes} | ({"price": price} if kind in PRICED else {})]
+        },
     }
 
 
