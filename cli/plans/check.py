@@ -10,6 +10,7 @@ import typer
 from planner.cli.options import INPUT, Json, Output
 from planner.cli.output import write_data, write_json
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
+from planner.cli.plans.check_levels import refuse_other_levels
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -141,6 +142,12 @@ def check(
             "beside_stated": beside,
         }
 
+    require_known("level", level, ["static", "simulate", "execute", "engine"], listing="levels are", where="--level")
+    refuse_other_levels(
+        level, tolerance=tolerance, url=url, target=target, report=report, generator=generator, tokenizer=tokenizer,
+        duration=duration, ready=ready, roles=roles, device=device, nproc=nproc, cut=cut, time_limit=time_limit,
+        profiles=profiles or None, calibration=calibration, trace=trace,
+    )  # fmt: skip
     if level == "execute":
         options = make_options(
             roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
@@ -148,7 +155,6 @@ def check(
         )  # fmt: skip
         return judged(plan, options, as_json=as_json, output=output, keep=True)
     levels: dict[str, Callable[[], Judged]] = {"static": static, "simulate": simulated, "engine": engine}
-    require_known("level", level, [*levels, "execute"], listing="levels are", where="--level")
     findings, result = levels[level]()
     _print(findings, result, as_json=as_json, output=output)
     if plan != "-":

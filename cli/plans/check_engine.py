@@ -27,6 +27,12 @@ def check_on_engine(
 
     if url is not None and not url.startswith(("http://", "https://")):
         raise PlannerError(f"must be an address, found `{url}`", where="--url", hint="write `http://127.0.0.1:8000`")
+    driven = {"--url": url, "--target": target, "--generator": generator, "--tokenizer": tokenizer}
+    driven |= {"--duration": duration, "--ready": ready}
+    idle = next((flag for flag, value in driven.items() if value is not None), None) if report is not None else None
+    if idle is not None:
+        what, hint = "a report is judged, and nothing is started or driven", f"leave `{idle}` or `--report` out"
+        raise PlannerError(what, where=idle, hint=hint)
     envelope, decision = load_plan(plan)
     given: dict[str, Any] = {
         "url": url,

@@ -220,3 +220,32 @@ def test_the_starting_sweep_is_a_sweep_of_the_starting_problem(run: "Run", tmp_p
     assert (sweep.folder / sweep.spec.base).exists()
     overrides = [f"{axis.field}={axis.values[0]}" for axis in sweep.spec.axes if axis.values and axis.field]
     assert load_problem(tmp_path / "problem.yaml", overrides=overrides).problem.cluster.pools[0].nodes == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flag"),
+    [
+        (("--trace", "requests.csv"), "--trace"),
+        (("--tolerance", "5%"), "--tolerance"),
+        (("--level", "simulate", "--url", "http://127.0.0.1:1"), "--url"),
+        (("--level", "simulate", "--roles", "decode"), "--roles"),
+        (("--level", "engine", "--nproc", "2"), "--nproc"),
+        (("--level", "engine", "--profiles", "tables"), "--profiles"),
+        (("--level", "engine", "--report", "report.json", "--duration", "5s"), "--duration"),
+    ],
+)
+def test_check_refuses_flags_that_its_level_does_not_read(
+    run: "Run", plan: Path, arguments: tuple[str, ...], flag: str
+) -> None:
+    done = run("check", str(plan), *arguments)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {flag}: ")
+    assert "  hint: " in done.err
+
+
+def test_every_flag_of_check_is_read_at_some_level() -> None:
+    from planner.cli.main import built_command
+    from planner.cli.plans.check_levels import READ_AT
+
+    of_all = {"plan", "level", "as_json", "output"}
+    assert {parameter.name for parameter in built_command().commands["check"].params} - of_all == set(READ_AT)
