@@ -80,6 +80,6 @@ def failing_rules(edited_plan: Callable[..., dict[str, Any]]) -> Callable[..., s
     def failing(kind: str, edits: dict[str, Any]) -> set[str]:
         envelope = Envelope.model_validate(edited_plan(kind, edits))
         decision = find_kind(kind).decision.model_validate(envelope.decision)
-        return {finding.rule for finding in check_plan(envelope, decision) if not finding.ok}
+        return {finding.rule for finding in check_plan(envelope, decision) if finding.verdict == "failed"}
 
     return failing

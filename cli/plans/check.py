@@ -1,14 +1,14 @@
 """`planner check`: validates a plan, statically, by simulation, by running its shards, or on a real engine."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from planner.cli.options import INPUT, Json, Output
-from planner.cli.output import write_data, write_json
+from planner.cli.output import EXIT_NO, say, write_data, write_json
+from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
 from planner.cli.plans.check_levels import refuse_other_levels
 from planner.cli.plans.execute_options import (
@@ -23,10 +23,12 @@ from planner.cli.plans.execute_options import (
 from planner.cli.progress import announce_compilation
 from planner.cli.render.plan import render_findings
 from planner.cli.render.simulation import render_beside
-from planner.errors import require_known
+from planner.errors import PlannerError, require_known
+from planner.plan.findings import as_row, counts, passed
 
 if TYPE_CHECKING:
     from planner.plan.findings import Finding
+    from planner.problem.recorded import AtHand
 
 ENGINE = "Level engine"
 SIMULATE = "Level simulate"
@@ -79,6 +81,11 @@ def check(
     time_limit: TimeLimit = None,
     profiles: ExecuteProfiles = None,
     calibration: CalibrationFile = None,
+    inputs: Inputs = None,
+    refresh: Annotated[
+        bool,
+        typer.Option("--refresh", help="Price the same decision anew, and write the plan.", rich_help_panel=INPUT),
+    ] = False,
     trace: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=SIMULATE),
@@ -88,14 +95,20 @@ def check(
 ) -> int:
     """Check whether a plan is what it says it is.
 
-    Level static judges from the plan alone, by these rules: schema, arithmetic, memory, placement, SLOs, and the
-    certificate re-derived without a solver. Level simulate simulates it on its workload, or on a trace, and holds the
-    times of the requests against the limits, beside those that the plan states. Level execute builds the shards of its
-    roles with random weights, runs their steps on the devices at hand, and holds measured against predicted time. Level
+    Level static prices the plan again from its problem and its own decision, by the code that makes plans, and holds
+    every figure, name and digest against what comes out; SLOs are judged by what comes out. Files that the problem
+    named (recorded loads, traces, a config.json) are looked for beside the plan, here, and in --inputs; a calibration
+    file and kernel tables are named by --calibration and --profiles. Without them the figures that rest on them are
+    `unverifiable`, which is not ok. Level simulate simulates it on its workload, or on a trace, and holds the times of
+    the requests against the limits, beside those that the plan states. Level execute builds the shards of its roles
+    with random weights, runs their steps on the devices at hand, and holds measured against predicted time. Level
     engine starts the plan's engine (or takes a URL), drives it with the plan's workload through a load generator, and
     holds TTFT and TPOT against prediction and SLO.
 
-    The result is also kept beside the plan, in `PLAN.checks.json`. Exits 1 when a rule fails.
+    With --refresh the decision is priced anew and written, to --output or over the plan, with new predictions, digests
+    and version; nothing is proven of it any more.
+
+    The result is also kept beside the plan, in `PLAN.checks.json`. Exits 1 when a rule fails or is unverifiable.
 
     Examples:
 
@@ -114,7 +127,8 @@ def check(
         from planner.check import check_plan
         from planner.load.problems import load_plan
 
-        return check_plan(*load_plan(plan), base=Path(plan).parent if plan != "-" else None), None
+        hand = inputs_at_hand(plan, inputs, profiles, calibration)
+        return check_plan(*load_plan(plan), base=Path(plan).parent if plan != "-" else None, hand=hand), None
 
     def engine() -> Judged:
         from planner.cli.plans.check_engine import check_on_engine
@@ -146,8 +160,11 @@ def check(
     refuse_other_levels(
         level, tolerance=tolerance, url=url, target=target, report=report, generator=generator, tokenizer=tokenizer,
         duration=duration, ready=ready, roles=roles, device=device, nproc=nproc, cut=cut, time_limit=time_limit,
-        profiles=profiles or None, calibration=calibration, trace=trace,
+        profiles=profiles or None, calibration=calibration, trace=trace, inputs=inputs or None, refresh=refresh or None,
     )  # fmt: skip
+    if refresh:
+        plan = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration))
+        output = None
     if level == "execute":
         options = make_options(
             roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
@@ -159,7 +176,22 @@ def check(
     _print(findings, result, as_json=as_json, output=output)
     if plan != "-":
         keep_checks(plan, _digest(plan), level, findings, result)
-    return 0 if all(finding.ok for finding in findings) else 1
+    return 0 if passed(findings) else EXIT_NO
+
+
+def _refresh(plan: str, output: str | None, hand: "AtHand") -> str:
+    """Writes the plan priced anew; the file that it is in then."""
+    from planner.check.refresh import refreshed
+    from planner.documents.files import write_text_atomic
+    from planner.load.problems import load_plan
+    from planner.plan.store import plan_json
+
+    path = output or plan
+    if path == "-":
+        raise PlannerError("needs a file to write", where="--refresh", hint="name it with `-o plan.json`")
+    write_text_atomic(path, plan_json(refreshed(*load_plan(plan), hand)))
+    say(f"wrote {path}")
+    return path
 
 
 def _print(
@@ -171,8 +203,8 @@ def _print(
         parts = [render_beside(beside), ""] if beside else []
         write_data("\n".join([*parts, render_findings(list(findings))]), output)
         return
-    document: dict[str, Any] = {"schema": "planner.checks/1", "ok": all(finding.ok for finding in findings)}
-    document |= {"findings": [asdict(finding) for finding in findings]}
+    document: dict[str, Any] = {"schema": "planner.checks/1", "ok": passed(findings), "counts": counts(findings)}
+    document |= {"findings": [as_row(finding) for finding in findings]}
     write_json(document if result is None else document | {"result": dict(result)}, output)
 
 

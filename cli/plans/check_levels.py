@@ -8,6 +8,8 @@ READ_AT = {
     **dict.fromkeys(("profiles", "calibration"), ("static", "simulate", "execute")),
     "tolerance": ("execute", "engine"),
     "trace": ("simulate",),
+    "inputs": ("static",),
+    "refresh": ("static",),
 }
 """Levels by the name of a parameter."""
 

@@ -1,11 +1,13 @@
 """`planner emit`: writes a plan as launch scripts and configuration files of an engine or framework."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output
-from planner.cli.output import write_data, write_folder, write_json
+from planner.cli.options import INPUT, Json, Output, Profiles
+from planner.cli.output import say, write_data, write_folder, write_json
+from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 
 
 def emit(
@@ -20,13 +22,16 @@ def emit(
             rich_help_panel=INPUT,
         ),
     ] = None,
+    inputs: Inputs = None,
+    profiles: Profiles = None,
     output: Output = None,
     as_json: Json = False,
 ) -> int:
     """Write the launch scripts of a plan.
 
     `--output` names a folder; without it the files go to stdout. With `--experts`, plans of expert layouts, serving
-    plans start with every expert where its layout says.
+    plans start with every expert where its layout says. Plans that fail `planner check` are refused; what of them
+    cannot be verified here is told.
 
     Examples:
 
@@ -34,6 +39,7 @@ def emit(
 
       planner emit plan.json --target sglang --experts layout.json -o launch/
     """
+    from planner.check.sound import require_sound
     from planner.emit.registry import LayoutPlan
     from planner.emit.registry import emit as emit_files
     from planner.load.problems import load_plan
@@ -46,10 +52,17 @@ def emit(
         path = path if named else text
         layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
     files = emit_files(envelope, decision, target, layouts)
+    notes = [
+        note
+        for path, *checked in [(plan, envelope, decision), *((own.source, own.envelope, own.decision) for own in layouts)]
+        for note in require_sound(*checked, Path(path).parent, inputs_at_hand(path, inputs, profiles))
+    ]
     if output not in (None, "-"):
         write_folder(files, str(output))
     if as_json:
         write_json({"schema": "planner.emitted/1", "target": target, "files": files})
     elif output in (None, "-"):
         write_data("\n".join(f"==> {name} <==\n{text}" for name, text in files.items()))
+    for note in notes:
+        say(f"warning: {note}")
     return 0

@@ -11,6 +11,7 @@ from planner.cli.errors import plain
 from planner.documents.units import figure as figure
 from planner.documents.units import format_si, significant
 from planner.errors import Infeasible
+from planner.plan.findings import FAILED, NOT_JUDGED, OK, UNVERIFIABLE, counts
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
 
 _PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")  # after the last column, perhaps before the end of a colour
+_WORDS = {FAILED: "FAIL", NOT_JUDGED: "note", UNVERIFIABLE: "unverifiable"}
 _WIDEST = 60  # of a cell whose value is a list
 _MOST_ROWS = 4  # of a table of lists that do not fit into its cells
 
@@ -213,19 +215,20 @@ def _evidence(envelope: "Envelope") -> list[str]:
 
 
 def render_findings(findings: "Sequence[Finding]") -> str:
-    """How many of the rules that could be judged hold, every failure with its hint, and what was not judged."""
-    judged = [finding for finding in findings if not finding.skipped]
-    num_ok = sum(finding.ok for finding in judged)
-    approximate = sum(finding.ok and finding.approximate for finding in findings)
-    by_mean = f" ({approximate} by mean-based models only)" if approximate else ""
-    lines = [f"ok    {num_ok} of {len(judged)} rules{by_mean}"]
+    """How many of the rules that were judged hold, every failure with its hint, and what was not judged, by verdict."""
+    number = counts(findings)
+    judged = number[OK] + number[FAILED]
+    approximate = sum(finding.verdict == OK and finding.approximate for finding in findings)
+    notes = [f"{approximate} by mean-based models only"] if approximate else []
+    notes += [f"{number[verdict]} {verdict}" for verdict in (NOT_JUDGED, UNVERIFIABLE) if number[verdict]]
+    told = f" ({', '.join(notes)})" if notes else ""
+    lines = [f"ok    {number[OK]} of {judged} rules{told}"]
     for finding in findings:
-        where = f"{finding.where}: " if finding.where else ""
-        if finding.skipped:
-            lines.append(f"note  {finding.rule}  {where}{finding.what}")
-        elif not finding.ok:
-            lines.append(f"FAIL  {finding.rule}  {where}{finding.what}")
-            lines += [f"      hint: {finding.hint}"] if finding.hint else []
+        if finding.verdict != OK:
+            where = f"{finding.where}: " if finding.where else ""
+            lines.append(f"{_WORDS[finding.verdict]:<5} {finding.rule}  {where}{finding.what}")
+        if finding.hint and finding.verdict in (FAILED, UNVERIFIABLE):
+            lines.append(f"      hint: {finding.hint}")
     return plain("\n".join(lines))
 
 

@@ -1,6 +1,9 @@
-"""Static check of a plan: every claim that plan and catalogs alone can refute, without any solver."""
+"""Check of a plan against its inputs: every claim that can be judged without solving the problem again."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from planner.check.certificate import certificate_findings
 from planner.check.figures import figure_findings, memory_findings
@@ -14,13 +17,32 @@ from planner.check.inputs import (
 )
 from planner.check.legality import placement_findings
 from planner.check.promises import cap_findings, slo_findings
-from planner.kinds.registry import find_kind
-from planner.plan.findings import Finding
+from planner.check.proven import searched_again
+from planner.check.restated import HINT, not_restated, restated_findings
+from planner.errors import PlannerError
+from planner.kinds.registry import Kind, find_kind
+from planner.plan.findings import FAILED, NOT_JUDGED, Finding, unverifiable
+from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
+from planner.problem.recorded import INPUTS, AtHand, NotAtHand
+from planner.problem.schema import Problem
+from planner.schema.base import planner_error
 
 
-def check_plan(envelope: Envelope, decision: Decision, *, base: Path | None = None) -> list[Finding]:
-    """One finding a rule and part, those of the kind last; `base` is the folder of the plan, for its side files."""
+def check_plan(
+    envelope: Envelope,
+    decision: Decision,
+    *,
+    base: Path | None = None,
+    hand: AtHand | None = None,
+    proof: bool = False,
+) -> list[Finding]:
+    """One finding a rule and part: those common to all kinds, those of the kind, then the plan priced again.
+
+    `base` is the folder of the plan, for its side files; `hand` says where the files of its problem are, that folder
+    where absent. With `proof` bound and next best plan are derived again too, which takes a search for some kinds.
+    """
+    hand = hand or AtHand((base,) if base is not None else ())
     kind = find_kind(envelope.kind)
     problem, findings = problem_findings(envelope, kind.options)
     if problem is not None:
@@ -31,7 +53,52 @@ def check_plan(envelope: Envelope, decision: Decision, *, base: Path | None = No
         findings += [*memory_findings(decision, pools), *placed]
         if all(finding.ok for finding in placed) and all(block.pool in pools for block in decision.placement):
             findings += cap_findings(decision, problem)
-        findings += slo_findings(envelope, problem)
-    findings += [*side_file_findings(decision, base), *certificate_findings(envelope, kind.proofs)]
+    findings += [*side_file_findings(decision, base), *certificate_findings(envelope, kind.proofs, proof=proof)]
     findings += figure_findings(envelope, decision)
-    return findings + kind.check(envelope, decision)
+    findings += kind.check(envelope, decision)
+    restated, priced = _restated(kind, envelope, decision, hand, findings, proof)
+    if problem is not None:
+        findings += _promised(envelope, problem, restated)
+    findings += priced
+    if proof and restated is not None:
+        findings += kind.prove(envelope, decision, hand)
+        findings += searched_again(kind, envelope, hand)
+    return findings
+
+
+def _restated(
+    kind: Kind, envelope: Envelope, decision: Decision, hand: AtHand, findings: Sequence[Finding], proof: bool
+) -> tuple[Restated | None, list[Finding]]:
+    """The plan stated again, where it can be, and what it says of the plan."""
+    if not kind.solvable or envelope.certificate.status == "stated":
+        return None, [not_restated("it was written, not solved", "certificate.status", "solve its problem")]
+    if any(finding.verdict == FAILED and _bears(finding.rule, kind) for finding in findings):
+        what = "not judged: the figures of a plan whose inputs or ranks are not in order"
+        return None, [Finding("restated.plan", True, what, "decision", skipped=True)]
+    try:
+        restated = kind.restate(envelope, decision, hand)
+    except NotAtHand as missing:
+        return None, [not_restated(missing.what, missing.where, missing.hint)]
+    except PlannerError as error:
+        return None, [Finding("restated.plan", False, error.what, error.where or "decision", HINT)]
+    except ValidationError as error:
+        what = planner_error(error, INPUTS).what
+        return None, [Finding("restated.plan", False, f"the decision gives no figures: {what}", "decision", HINT)]
+    return restated, list(restated_findings(envelope, decision, restated, proof=proof))
+
+
+def _bears(rule: str, kind: Kind) -> bool:
+    """Whether a plan that breaks the rule has no figures to price: its problem is another, or its ranks no ranks."""
+    return rule.startswith(("schema.", "placement.", f"{kind.name}.")) or rule == "digest.problem"
+
+
+def _promised(envelope: Envelope, problem: Problem, restated: Restated | None) -> Iterator[Finding]:
+    """The limits of the problem, judged by the predictions as they were derived again."""
+    if restated is not None:
+        yield from slo_findings(restated.envelope, problem)
+        return
+    for finding in slo_findings(envelope, problem):
+        if finding.verdict in (FAILED, NOT_JUDGED):
+            yield finding
+        else:
+            yield unverifiable(finding.rule, f"by its own statement {finding.what}", finding.where)

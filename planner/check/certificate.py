@@ -13,16 +13,27 @@ from planner.plan.schema import Certificate, Envelope
 PROOF_REL_TOL = 1e-6
 """Of a bound derived from multipliers that the plan stores rounded."""
 
+STOP_REASONS = ("finished", "time_limit", "node_limit", "interrupted", "numerical", "stated")
+
 _WHERE = "certificate"
 
 
-def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = ()) -> Iterator[Finding]:
-    """One finding a rule: gap, claim, side of the bound, proof; proofs by `judged` methods are left to the kind."""
+def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = (), *, proof: bool = False) -> Iterator[Finding]:
+    """One finding a rule: gap, claim, side of the bound, counts, losses, proof.
+
+    Proofs by `judged` methods are for the kind to derive again, where that is asked for (`proof`).
+    """
     certificate = envelope.certificate
     yield from _gap(certificate)
     yield from _claim(certificate)
+    yield from _stopped(certificate)
+    yield from _counts(certificate)
+    yield from _losses(certificate)
     if certificate.proof.get("method") not in judged:
         yield from _proof(certificate)
+    elif not proof:
+        what = "not judged: whether the bound holds, and what the next best plan loses"
+        yield Finding("certificate.proof", True, what, _WHERE, "`planner check --level proof`", skipped=True)
 
 
 def _gap(certificate: Certificate) -> Iterator[Finding]:
@@ -58,6 +69,45 @@ def _claim(certificate: Certificate) -> Iterator[Finding]:
         yield Finding("certificate.status", True, f"claims `{status}`", _WHERE)
 
 
+def _stopped(certificate: Certificate) -> Iterator[Finding]:
+    right = certificate.stop_reason in STOP_REASONS
+    what = f"the search stopped by `{certificate.stop_reason}`"
+    hint = f"it is one of {', '.join(STOP_REASONS)}"
+    yield Finding("certificate.stop_reason", right, what, f"{_WHERE}.stop_reason", hint)
+
+
+def _counts(certificate: Certificate) -> Iterator[Finding]:
+    """Candidates are those that were priced and those that bounds and memory left out, where a proof counts them."""
+    proof, pruned = certificate.proof, certificate.pruned
+    if "priced_exactly" in proof:
+        left, priced, excluded = sum(pruned.values()), proof["priced_exactly"], proof.get("excluded_by_bound")
+        right = excluded == left
+    elif "evaluated" in proof:
+        left = sum(count for name, count in pruned.items() if not name.startswith("illegal: "))
+        priced, right = proof["evaluated"], True
+    else:
+        return
+    right = right and isinstance(priced, int) and priced + left == certificate.candidates
+    what = f"{priced} candidates priced and {left} left out, {certificate.candidates} in all"
+    yield Finding("certificate.counts", right, what, f"{_WHERE}.candidates", "solve again: the counts do not add up")
+
+
+def _losses(certificate: Certificate) -> Iterator[Finding]:
+    """What other plans lose, of the objectives stated; but for those of simulations."""
+    others = certificate.next_best if isinstance(certificate.next_best, list) else [certificate.next_best]
+    value, maximising = certificate.objective.value, certificate.objective.sense == "maximize"
+    rows = [(row.get("objective"), row.get("loss")) for row in others if isinstance(row, dict)]
+    numbers = [(o, loss) for o, loss in rows if isinstance(o, int | float) and isinstance(loss, int | float)]
+    if not value or "reversals" in certificate.proof:
+        return
+    for other, loss in numbers:
+        of_value = abs(other - value) / max(abs(value), 1e-9)
+        of_other = value / other - 1.0 if maximising and other else of_value
+        right = any(abs(loss - derived) <= PROOF_REL_TOL * max(abs(derived), 1e-6) for derived in (of_value, of_other))
+        what = f"a plan worth {other:.6g} beside {value:.6g} loses {of_value:.6g}, stated {loss:.6g}"
+        yield Finding("certificate.next_best", right, what, f"{_WHERE}.next_best", "solve again")
+
+
 def _proof(certificate: Certificate) -> Iterator[Finding]:
     method = certificate.proof.get("method")
     if certificate.bound is None or certificate.status == "stated":
@@ -69,7 +119,7 @@ def _proof(certificate: Certificate) -> Iterator[Finding]:
     elif method == "dual_tree":
         yield _derived(certificate, certificate.bound)
     else:
-        yield Finding("certificate.proof", True, f"not judged: proofs by `{method}`", _WHERE, skipped=True)
+        yield Finding("certificate.proof", False, f"nobody derives proofs by `{method}` again", _WHERE, "solve again")
 
 
 def _derived(certificate: Certificate, bound: float) -> Finding:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from planner.errors import unknown_name
 from planner.plan.findings import Finding
+from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
 from planner.problem.reads import Reads
 from planner.schema.base import Spec
 
 if TYPE_CHECKING:
+    from planner.problem.recorded import AtHand
     from planner.problem.resolve import Resolved
     from planner.progress import Limits
 
@@ -29,7 +31,8 @@ class Kind:
     options: type[Spec]  # schema of the problem's `options`
     decision: type[Decision]  # schema of the plan's `decision`
     reads: Reads  # of the problem and of the limits of a solve; the rest is refused
-    proofs: tuple[str, ...] = ()  # methods of proof that `check` derives again by itself
+    proofs: tuple[str, ...] = ()  # methods of proof that the kind, or a search made again, judges
+    searched: tuple[str, ...] = ()  # those of methods whose search the level `proof` makes again
     solvable: bool = True  # plans of other kinds are read, not yet made
 
     def check(self, envelope: Envelope, decision: Decision) -> list[Finding]:
@@ -37,6 +40,22 @@ class Kind:
         assert isinstance(decision, self.decision)
         findings: list[Finding] = _module(f"{self.name}.check").check(envelope, decision)
         return findings
+
+    def prove(self, envelope: Envelope, decision: Decision, hand: "AtHand") -> list[Finding]:
+        """Findings about the bound beside those of a search made again, by `prove` of the module `check`, if any."""
+        assert isinstance(decision, self.decision)
+        judged = getattr(_module(f"{self.name}.check"), "prove", None)
+        findings: list[Finding] = [] if judged is None else list(judged(envelope, decision, hand))
+        return findings
+
+    def restate(self, envelope: Envelope, decision: Decision, hand: "AtHand") -> Restated:
+        """The plan that its problem and its own choices give, by the module `restate`; only of a solvable kind.
+
+        Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
+        """
+        assert isinstance(decision, self.decision)
+        restated: Restated = _module(f"{self.name}.restate").restate(envelope, decision, hand)
+        return restated
 
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.documents.files import sha256_text, write_text_atomic
 from planner.documents.read import load_document
 from planner.errors import PlannerError
-from planner.plan.findings import Finding
+from planner.plan.findings import Finding, as_row, passed
 
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
@@ -78,8 +77,8 @@ def write_checks(
     """
     path = checks_path(plan_path)
     levels, note = _levels(path, digest)
-    rows = [asdict(finding) for finding in findings]
-    levels[level] = {"ok": all(row["ok"] for row in rows), "findings": rows}
+    judged = list(findings)
+    levels[level] = {"ok": passed(judged), "findings": [as_row(finding) for finding in judged]}
     if result is not None:
         levels[level]["result"] = dict(result)
     document = {"schema": CHECKS_SCHEMA, "plan": digest, "levels": dict(sorted(levels.items()))}

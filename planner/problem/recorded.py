@@ -1,14 +1,20 @@
-"""Reads what is recorded in a plan: its problem, the options of its kind, and its models from the catalog."""
+"""Reads what is recorded in a plan: its problem, the options of its kind, and its models from the catalog.
 
-from collections.abc import Mapping
+A plan names the files that its problem named without their folders. `resolved_again` looks for them where it is told
+to; whether they are the same files is for the digests to say.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
+from planner.documents.files import digest
 from planner.errors import PlannerError
-from planner.problem.resolve import resolve_model
-from planner.problem.schema import Problem
+from planner.problem.resolve import Resolved, resolve, resolve_model
+from planner.problem.schema import Problem, TraceLengths
 from planner.schema.base import Spec, Where
 
 if TYPE_CHECKING:
@@ -18,6 +24,27 @@ Options = TypeVar("Options", bound=Spec)
 
 INPUTS = Where({}, "inputs")
 """Places in errors about the recorded problem."""
+
+
+class NotAtHand(PlannerError):
+    """An input that a plan was made from is not where it was looked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtHand:
+    """Where the inputs of a plan are looked for: folders for its files, kernel tables, and a calibration file."""
+
+    folders: tuple[Path, ...] = ()
+    profiles: tuple[str, ...] = ()
+    calibration: str | None = None
+
+    def file(self, name: str, where: str) -> Path:
+        """The file of that name in the first folder that has one; raises NotAtHand."""
+        folder = next((place for place in self.folders if (place / Path(name).name).exists()), None)
+        if folder is None:
+            what = f"`{Path(name).name}` is not at hand"
+            raise NotAtHand(what, where=where, hint="name its folder: `--inputs FOLDER`")
+        return folder / Path(name).name
 
 
 def recorded_problem(inputs: Mapping[str, JsonValue]) -> Problem | None:
@@ -44,3 +71,72 @@ def recorded_model(problem: Problem, key: str | None) -> "Architecture | None":
         return resolve_model(problem, key, INPUTS, Path())
     except PlannerError:
         return None
+
+
+def resolved_again(
+    inputs: Mapping[str, JsonValue], options: type[Spec], models: Mapping[str, str], hand: AtHand
+) -> Resolved:
+    """The recorded problem with every name looked up and every file found; `models` are the digests of its models.
+
+    Raises NotAtHand for files that are not, PlannerError for a problem that is none or names what nobody knows.
+    """
+    problem = recorded_problem(inputs)
+    if problem is None or recorded_options(problem, options) is None:
+        raise PlannerError("is no valid problem", where="inputs", hint="restore what the plan was made for")
+    named = {name: str(value) for name in options.paths if (value := problem.options.get(name))}
+    paths = {name: str(hand.file(value, f"inputs.options.{name}")) for name, value in named.items()}
+    own = {key: str(_config(problem, key, models, hand)) for key, spec in problem.models.items() if spec.config}
+    configs = {key: problem.models[key].model_copy(update={"config": path}) for key, path in own.items()}
+    located = problem.model_copy(
+        update={
+            "options": {**problem.options, **paths},
+            "models": {**problem.models, **configs},
+            "workloads": tuple(_traced(problem, hand)),
+            "costs": problem.costs.model_copy(update=_costs(problem, hand)),
+        }
+    )
+    return resolve(located, INPUTS)
+
+
+def _traced(problem: Problem, hand: AtHand) -> Iterator[Any]:
+    for index, workload in enumerate(problem.workloads):
+        sides = {side: getattr(workload, side) for side in ("input_tokens", "output_tokens")}
+        yield workload.model_copy(
+            update={
+                side: spec.model_copy(update={"trace": str(hand.file(spec.trace, f"inputs.workloads.{index}.{side}"))})
+                for side, spec in sides.items()
+                if isinstance(spec, TraceLengths)
+            }
+        )
+
+
+def _costs(problem: Problem, hand: AtHand) -> dict[str, Any]:
+    """Kernel tables and calibration; that of a file must be named again."""
+    named = problem.costs.calibration
+    if named in ("default", "none"):
+        return {"profiles": hand.profiles}
+    if hand.calibration is None:
+        hint = "name the file: `--calibration FILE`"
+        raise NotAtHand("the calibration file is not at hand", where="inputs.costs.calibration", hint=hint)
+    return {"profiles": hand.profiles, "calibration": hand.calibration}
+
+
+def _config(problem: Problem, key: str, models: Mapping[str, str], hand: AtHand) -> Path:
+    """The configuration file of a model, by its digest."""
+    from planner.models.library import model_facts
+
+    for path in (path for folder in hand.folders for path in _configs_in(folder)):
+        spec = problem.models[key].model_copy(update={"config": str(path)})
+        try:
+            model = resolve_model(problem.model_copy(update={"models": {key: spec}}), key, INPUTS, Path())
+        except PlannerError:
+            continue
+        if digest(model_facts(model)) == models.get(key):
+            return path
+    hint = "name the folder of its config.json: `--inputs FOLDER`"
+    raise NotAtHand(f"the config.json of model `{key}` is not at hand", where=f"inputs.models.{key}", hint=hint)
+
+
+def _configs_in(folder: Path) -> Iterator[Path]:
+    """Configuration files of a folder and of those right below it."""
+    yield from (path for path in (folder / "config.json", *sorted(folder.glob("*/config.json"))) if path.is_file())

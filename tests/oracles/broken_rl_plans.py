@@ -10,5 +10,5 @@ from planner.plan.schema import Envelope
 def failed(document: dict[str, Any]) -> set[str]:
     """The names of the rules that do not hold."""
     envelope = Envelope.model_validate(document)
-    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision))
+    findings = check_plan(envelope, RlDecision.model_validate(envelope.decision), proof=True)
     return {finding.rule for finding in findings if not finding.ok}

@@ -12,6 +12,7 @@ from planner.kinds.registry import find_kind, kind_names
 from planner.load.problems import load_plan
 from planner.models.library import model_facts
 from planner.plan.placement import num_ranks
+from planner.plan.findings import passed
 from planner.plan.reader import read_plan
 from planner.plan.store import plan_json
 from planner.problem.resolve import normalised, resolve
@@ -48,11 +49,14 @@ def test_digests_are_those_of_the_catalogs(path: Path, request: pytest.FixtureRe
     assert {section: plan["digests"][section] for section in wanted} == wanted
 
 
-def test_every_rule_holds_and_is_judged(path: Path) -> None:
+def test_every_rule_holds_and_is_judged_but_for_figures_that_nobody_can_price_again(path: Path) -> None:
     envelope, decision = load_plan(path)
     findings = check_plan(envelope, decision, base=path.parent)
     assert len(findings) > 25
-    assert [finding for finding in findings if not finding.ok or finding.skipped] == []
+    others = {finding.rule for finding in findings if finding.verdict != "ok"}
+    assert {rule for rule in others if not rule.startswith("slo.")} == {"restated.plan"}
+    assert {finding.verdict for finding in findings} == {"ok", "unverifiable"}
+    assert not passed(findings)
 
 
 def test_the_file_is_the_one_text_of_the_plan(path: Path) -> None:

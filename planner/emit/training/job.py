@@ -8,7 +8,7 @@ from planner.emit.nodes import Cluster, NodeId, read_cluster
 from planner.emit.refusals import raise_first
 from planner.emit.registry import EmitTarget
 from planner.errors import PlannerError
-from planner.kinds.train.check import legal
+from planner.kinds.train.check import check
 from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
 from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable
@@ -146,7 +146,7 @@ def refuse(what: str, where: str, hint: str) -> PlannerError:
 
 def _require_legal(envelope: Envelope, decision: TrainDecision) -> None:
     """Raises PlannerError where a rule is broken that hangs on no prediction."""
-    for finding in legal(envelope, decision):
+    for finding in check(envelope, decision):
         if not finding.ok:
             raise refuse(finding.what, finding.where, finding.hint or "check the plan with `planner check`")
 

@@ -10,4 +10,5 @@ KIND = Kind(
     options=ExpertsOptions,
     decision=ExpertsDecision,
     reads=READS,
+    proofs=("slots_and_mean",),
 )

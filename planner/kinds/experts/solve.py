@@ -48,6 +48,8 @@ from planner.solvers.result import Status
 
 ROLE = "experts"
 TOLERANCE = 1e-6
+EVEN = 1.0  # imbalance where all ranks are equally loaded, which no layout beats
+METHOD = "slots_and_mean"
 ASSUMPTIONS = (
     "loads come as recorded; copies of an expert share its tokens equally unless the plan gives quotas",
     "a rank's time is its load over its speed; ranks are equally fast unless the problem gives speeds",
@@ -66,6 +68,11 @@ class ExpertsSetting:
     loads: Loads
     ranks: Ranks
 
+    @property
+    def planned_LE(self) -> Floats:
+        """The loads that figures of a layout are for: the last window where layouts change from window to window."""
+        return self.loads.load_WLE[-1] if self.options.policy == "periodic" else self.loads.total_LE
+
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The layout of every expert layer, as a plan.
@@ -73,14 +80,18 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     Raises PlannerError for loads that do not fit the model or the ranks, and Infeasible where the slots do not hold
     the experts, or their weights not the memory.
     """
-    setting = _setting(resolved)
-    memory = _memory(setting)
+    setting = read_setting(resolved)
+    memory = memory_of(setting)
     layout = _layout(setting, limits)
-    _require_room(setting, layout)
-    return _envelope(setting, layout, memory)
+    require_room(setting, layout)
+    return envelope(setting, layout, memory)
 
 
-def _setting(resolved: Resolved) -> ExpertsSetting:
+def read_setting(resolved: Resolved, loads: Loads | None = None) -> ExpertsSetting:
+    """The setting of a problem, with the loads that it names where none are given.
+
+    Raises PlannerError for loads that do not fit the model or the ranks, Infeasible where slots do not hold experts.
+    """
     problem, where = resolved.problem, resolved.where
     options = ExpertsOptions.model_validate(problem.options)
     if len(problem.models) != 1 or len(resolved.pools) != 1:
@@ -93,7 +104,7 @@ def _setting(resolved: Resolved) -> ExpertsSetting:
         raise PlannerError(
             "expert layouts minimise imbalance", where=where(("objective",)), hint="write `minimize: imbalance`"
         )
-    if options.loads is None:
+    if options.loads is None and loads is None:
         raise PlannerError(
             "needs `loads` to be solved",
             where=where(("options",)),
@@ -108,7 +119,7 @@ def _setting(resolved: Resolved) -> ExpertsSetting:
     ((key, model),) = resolved.models.items()
     resolved.require_priceable(key)
     pool = resolved.pools[0]
-    loads = _loads(options, model, where)
+    loads = loads or _loads(options, model, where)
     _require_devices(options, pool, where(("options", "ep")))
     experts = loads.load_WLE.shape[2]
     if sum(options.slots_by_rank) < experts:
@@ -166,7 +177,7 @@ def _each(options: ExpertsOptions) -> str:
     return f"{given[0]} slots" if len(given) == 1 else f"{given[0]} to {given[-1]} slots"
 
 
-def _memory(setting: ExpertsSetting) -> Memory:
+def memory_of(setting: ExpertsSetting) -> Memory:
     """Weights of a rank, redundant slots included; Infeasible where they exceed what the engine may use."""
     options, model, pool = setting.options, setting.model, setting.pool
     shards = Shards.of(1, dp=options.ep, ep=options.ep)
@@ -198,12 +209,12 @@ def _layout(setting: ExpertsSetting, limits: Limits) -> Layout:
     return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=setting.resolved.problem.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
 
 
-def _require_room(setting: ExpertsSetting, layout: Layout) -> None:
+def require_room(setting: ExpertsSetting, layout: Layout) -> None:
     """Infeasible where a rank gets more tokens of one layer than it has room for, in any window."""
     most = setting.options.peak_tokens
     if most is None:
         return
-    planned = setting.loads.load_WLE[-1] if setting.options.policy == "periodic" else setting.loads.total_LE
+    planned = setting.planned_LE
     top = float(setting.ranks.speed_R.max() / setting.ranks.speed_R.sum())
     reached, least = (
         float((planned.sum(axis=1) * ratio * top).max()) for ratio in (layout.imbalance_L, layout.bound_L)
@@ -227,13 +238,14 @@ def _homes(ranks: Ranks, load_LE: Floats) -> Layout:
             spare = (expert for expert in heaviest if expert not in slots_P)
             for slot in np.nonzero(slots_P < 0)[0]:
                 slots_P[slot] = next(spare)
-    bound_L = np.minimum(1.0, rows.imbalance_N)
+    bound_L = np.minimum(EVEN, rows.imbalance_N)
     closed = bool((rows.imbalance_N <= 1.0 + 1e-9).all())
     status = Status.OPTIMAL if closed else Status.FEASIBLE
     return Layout(filled_NP, rows.quota_NP, rows.imbalance_N, bound_L, status)
 
 
-def _envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelope:
+def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelope:
+    """The plan of a layout."""
     problem = setting.resolved.problem
     inputs = _inputs(setting)
     return Envelope(
@@ -339,7 +351,7 @@ def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
         axes={"copies": ["every number"], "places": ["every rank"], "layers": [len(layout.bound_L)]},
         candidates=len(layout.bound_L),
         proof={
-            "method": "slots_and_mean",
+            "method": METHOD,
             "bound_by_layer": layout.bound_L.tolist(),
             "imbalance_by_layer": layout.imbalance_L.tolist(),
             "rules": ["all ranks busy to the end", "slots for the copies that no rank time holds", "heaviest items"],

@@ -22,6 +22,7 @@ from planner.rl.search.search import solve as search
 from planner.solvers.result import relative_gap
 
 TOLERANCE = 1e-6
+PRUNED = "a lower bound on their generation or training is no better than the best plan"
 
 
 def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list[JsonValue]) -> Certificate:
@@ -33,22 +34,36 @@ def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list
         bound = value / share if maximising else value * share
     gap = relative_gap(value, bound)
     closed = gap is not None and gap <= TOLERANCE
-    space = "over the stated axes, for the drawn lengths, under the stated costs and assumptions"
-    claim = f"no plan has a better {metric} {space}" if closed else f"no plan beats the bound on {metric} {space}"
     return Certificate(
-        claim=claim,
+        claim=claim(metric, closed=closed),
         status="optimal" if closed else "feasible",
         stop_reason=solution.stop_reason,
         objective=Objective(metric=metric, sense="maximize" if maximising else "minimize", value=value),
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
-        axes=_axes(solved.formulated),
+        axes=axes_of(solved.formulated),
         candidates=solution.seen + solution.pruned,
-        pruned={"a lower bound on their generation or training is no better than the best plan": solution.pruned},
+        pruned={PRUNED: solution.pruned},
         proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution),
         next_best=alternatives,
     )
+
+
+def claim(metric: str, *, closed: bool) -> str:
+    """What is proven of a plan of one iteration, in words."""
+    space = "over the stated axes, for the drawn lengths, under the stated costs and assumptions"
+    return f"no plan has a better {metric} {space}" if closed else f"no plan beats the bound on {metric} {space}"
+
+
+def horizon_claim(metric: str) -> str:
+    """What is proven of a plan over a horizon, in words."""
+    return f"no sequence of plans has a better {metric} over the stated axes and periods, changes included"
+
+
+def horizon_axes(formulated: FormulatedRl, periods: int) -> dict[str, list[JsonValue]]:
+    """Every axis of an iteration, and the periods."""
+    return {**axes_of(formulated), "period": [*range(periods)]}
 
 
 def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: HorizonEvaluation) -> Certificate:
@@ -57,14 +72,14 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
     bound = min(optimum.bound, evaluation.total)
     others = {"one plan for all periods": optimum.fixed_total, "the best plan of every period": optimum.greedy_total}
     return Certificate(
-        claim=f"no sequence of plans has a better {metric} over the stated axes and periods, changes included",
+        claim=horizon_claim(metric),
         status="optimal",
         stop_reason="finished",
         objective=Objective(metric=metric, sense="minimize", value=evaluation.total),
         bound=bound,
         gap=relative_gap(evaluation.total, bound),
         tolerance=TOLERANCE,
-        axes={**_axes(formulated), "period": [*range(len(optimum.plans))]},
+        axes=horizon_axes(formulated, len(optimum.plans)),
         candidates=optimum.states,
         pruned={},
         proof=horizon_record(formulated.curves, solved.setting.resolved.problem, solved.setting.options),
@@ -77,7 +92,8 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
     )
 
 
-def _axes(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
+def axes_of(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
+    """Every axis with its values."""
     problem = formulated.problem
     generation = sorted({f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep}" for option in problem.generation})
     training = sorted(

@@ -28,7 +28,7 @@ from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import RlPlan
-from planner.rl.search.horizon import evaluate_horizon, plan_horizon
+from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
 from planner.solvers.result import Status
@@ -61,7 +61,11 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if solution.plan is None or solution.evaluation is None:
         raise Stopped(solution.stop_reason, bound=solution.bound)
     solved = Solved(setting, formulated, solution.plan, solution.evaluation, fused.training)
-    proven = certificate(solved, solution, list(alternatives(solved, limits)))
+    return plan_of_iteration(solved, certificate(solved, solution, list(alternatives(solved, limits))))
+
+
+def plan_of_iteration(solved: Solved, proven: Certificate) -> Envelope:
+    """The plan of one iteration, with what is proven of it."""
     return _envelope(solved, proven, decode(solved), dict(_predictions(solved)))
 
 
@@ -75,9 +79,25 @@ def _over_time(setting: RlSetting, formulated: FormulatedRl) -> Envelope:
         optimum = plan_horizon(horizon)
     evaluation = evaluate_horizon(horizon, optimum.plans)
     solved = Solved(setting, formulated, optimum.plans[0], evaluation.evaluations[0])
+    proven = horizon_certificate(solved, optimum, evaluation)
+    unknown = running is not None and before is None
+    return plan_over_time(solved, proven, optimum.plans, evaluation, before, unknown=unknown)
+
+
+def plan_over_time(
+    solved: Solved,
+    proven: Certificate,
+    plans: tuple[RlPlan, ...],
+    evaluation: HorizonEvaluation,
+    before: RlPlan | None,
+    *,
+    unknown: bool,
+) -> Envelope:
+    """The plan of every period, with what is proven of it; `unknown`: what runs now is no plan of the problem."""
+    formulated, options = solved.formulated, solved.setting.options
     decision = decode(solved).model_copy(
         update={
-            "horizon": steps_of(options, optimum.plans, evaluation),
+            "horizon": steps_of(options, plans, evaluation),
             "running": running_of(before) if before is not None else None,
         }
     )
@@ -87,8 +107,7 @@ def _over_time(setting: RlSetting, formulated: FormulatedRl) -> Envelope:
         metric: evaluation.total,
         f"{metric.removesuffix('_s')}_of_changes{'_s' if metric.endswith('_s') else ''}": evaluation.change_total,
     }
-    notes = (UNKNOWN_RUNNING,) if running is not None and before is None else ()
-    return _envelope(solved, horizon_certificate(solved, optimum, evaluation), decision, predictions, notes)
+    return _envelope(solved, proven, decision, predictions, (UNKNOWN_RUNNING,) if unknown else ())
 
 
 def _infeasible(formulated: FormulatedRl, solution: RlSolution[RlPlan]) -> Infeasible:

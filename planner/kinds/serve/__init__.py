@@ -10,4 +10,6 @@ KIND = Kind(
     options=ServeOptions,
     decision=ServeDecision,
     reads=READS,
+    proofs=("optimistic_simulation",),
+    searched=("dual_tree",),
 )

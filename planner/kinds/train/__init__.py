@@ -11,4 +11,5 @@ KIND = Kind(
     decision=TrainDecision,
     reads=READS,
     proofs=("branch_and_bound",),
+    searched=("branch_and_bound",),
 )

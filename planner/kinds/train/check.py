@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.documents.units import format_si
 from planner.kinds.train.decision import TrainDecision, TrainOptions
-from planner.kinds.train.figures import ROUNDING, agree, stated
+from planner.kinds.train.figures import ROUNDING
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Memory, Parallelism, Role
@@ -13,16 +13,7 @@ from planner.solvers.schedules.pipeline import size_conflict
 
 
 def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
-    """One finding a rule: those of `legal`, and what the costs of this version say of a plan that keeps them."""
-    findings = legal(envelope, decision)
-    if all(finding.ok for finding in findings):
-        findings += _repriced(envelope, decision)
-        findings += _checkpoints(envelope, decision)
-    return findings
-
-
-def legal(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
-    """Rules that hang on no cost; those about model and job are left out where `inputs` is no training problem."""
+    """One finding a rule; those about model and job are left out where `inputs` is no training problem."""
     role, shape = decision.roles[0], decision.degrees
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
     findings += [*_sharding(decision, shape), *_ranks(decision, shape), *_groups(decision, shape)]
@@ -198,43 +189,6 @@ def _layer_runs(decision: TrainDecision, model: Architecture, shape: Parallelism
     yield Finding(
         "train.layer_runs", not problems, what, where, "split the ranks of a stage into tp x dp at every layer"
     )
-
-
-def _repriced(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
-    """The step time and the fullest rank's memory, derived again from the decision by the costs of this version."""
-    value = stated(envelope).get("step_time_s")
-    if envelope.certificate.status == "stated" or value is None:
-        return
-    from planner.kinds.train.proof.proof import proof_findings
-    from planner.kinds.train.proof.reprice import repriced
-    from planner.kinds.train.whole_run.lengths import check_lengths
-    from planner.kinds.train.whole_run.ramp import check_ramp
-
-    priced = repriced(envelope, decision)
-    if isinstance(priced, str):
-        for rule, where in (("train.step_time", "predictions"), ("certificate.proof", "certificate")):
-            yield Finding(rule, True, f"not judged: {priced}", where, skipped=True)
-        return
-    yield from proof_findings(envelope, priced)
-    yield from check_lengths(envelope, decision.recompute_rows, priced)
-    yield from check_ramp(envelope, decision.planned_batches, priced)
-    what = f"states a step of {format_si(value, 's')}, its decision gives {format_si(priced.step_s, 's')}"
-    hint = "solve again with the costs of this version"
-    yield Finding("train.step_time", agree(value, priced.step_s), what, "predictions", hint)
-    for index, (role, part) in enumerate(zip(decision.roles, priced.parts, strict=True)):
-        if role.memory is not None:
-            used, derived = role.memory.used_bytes, float(priced.memory.total_R[list(part.rows)].max())
-            what = f"states {format_si(used, 'B')} on the fullest rank, its decision gives {format_si(derived, 'B')}"
-            yield Finding("train.memory", agree(used, derived), what, f"roles.{index}.memory", hint)
-
-
-def _checkpoints(envelope: Envelope, decision: TrainDecision) -> Iterator[Finding]:
-    """The share of time that counts, derived again from the plan's checkpoints; nothing where it has none."""
-    if decision.checkpointing is None:
-        return
-    from planner.kinds.train.whole_run.at_scale import check_checkpoints
-
-    yield from check_checkpoints(envelope, decision)
 
 
 def _job(decision: TrainDecision, options: TrainOptions, shape: Parallelism) -> Iterator[Finding]:

@@ -16,6 +16,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.experts.decision import ExpertsDecision
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json
+from planner.problem.recorded import AtHand
 
 EXAMPLE = Path(__file__).parent.parent.parent.parent / "examples" / "experts-deepseek-v3-ep32.yaml"
 
@@ -40,16 +41,17 @@ def _problem(path: Path, **options: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def _checked(envelope: Envelope) -> ExpertsDecision:
+def _checked(envelope: Envelope, *folders: Path) -> ExpertsDecision:
     decision = ExpertsDecision.model_validate(envelope.decision)
-    wrong = [finding for finding in check_plan(envelope, decision) if not finding.ok]
+    findings = check_plan(envelope, decision, hand=AtHand(folders), proof=True)
+    wrong = [finding for finding in findings if not finding.ok]
     assert not wrong
     return decision
 
 
 def test_the_example_is_solved_within_a_thousandth_of_its_bound_and_passes_its_check() -> None:
     envelope = solve(EXAMPLE)
-    decision = _checked(envelope)
+    decision = _checked(envelope, EXAMPLE.parent)
     assert decision.num_layers == 58
     certificate = envelope.certificate
     assert certificate.gap is not None
@@ -60,7 +62,7 @@ def test_the_example_is_solved_within_a_thousandth_of_its_bound_and_passes_its_c
 @pytest.mark.parametrize("extra", [{}, {"policy": "periodic", "interval": "600s", "groups": 4}, {"policy": "realtime"}])
 def test_every_policy_gives_a_plan_that_passes_its_check(loads: Path, extra: dict[str, Any]) -> None:
     envelope = solve(_problem(loads, **extra))
-    decision = _checked(envelope)
+    decision = _checked(envelope, loads.parent)
     assert decision.policy == extra.get("policy", "static")
     assert (decision.layouts[0].quota is not None) == (decision.policy == "realtime")
     assert decision.home_slots_per_rank == (8 if decision.policy == "realtime" else 0)
@@ -72,10 +74,10 @@ def test_the_same_problem_gives_the_same_bytes(loads: Path) -> None:
 
 
 def test_a_resident_layout_that_is_good_enough_is_kept(loads: Path, tmp_path: Path) -> None:
-    first = _checked(solve(_problem(loads)))
+    first = _checked(solve(_problem(loads)), loads.parent)
     resident = tmp_path / "resident.npz"
     np.savez(resident, phy2log=np.array([layout.expert_of_slot for layout in first.layouts]))
-    second = _checked(solve(_problem(loads, resident=str(resident))))
+    second = _checked(solve(_problem(loads, resident=str(resident))), loads.parent, tmp_path)
     assert second.moved_bytes < 0.02 * 48 * 144 * 3 * 2048 * 768 * 2
 
 
@@ -90,7 +92,7 @@ def test_too_few_slots_are_infeasible_and_say_what_would_do(loads: Path) -> None
 
 def test_ranks_may_differ_in_slots_and_speed(loads: Path) -> None:
     slots, speeds = [9, 10] * 8, [1.0, 1.25] * 8
-    decision = _checked(solve(_problem(loads, slots_per_rank=slots, rank_speeds=speeds)))
+    decision = _checked(solve(_problem(loads, slots_per_rank=slots, rank_speeds=speeds)), loads.parent)
     assert decision.slots_per_rank == tuple(slots)
     total = np.load(loads)["load"].sum(axis=0)[0]
     row = np.array(decision.layouts[0].expert_of_slot)
@@ -103,7 +105,8 @@ def test_ranks_may_differ_in_slots_and_speed(loads: Path) -> None:
 
 def test_more_tokens_than_a_rank_has_memory_for_are_infeasible(loads: Path) -> None:
     busiest = float(np.load(loads)["load"].sum(axis=(0, 2)).max()) / 16
-    assert _checked(solve(_problem(loads, peak_tokens=int(busiest * 1.01)))).num_layers == 48
+    roomy = solve(_problem(loads, peak_tokens=int(busiest * 1.01)))
+    assert _checked(roomy, loads.parent).num_layers == 48
     with pytest.raises(Infeasible) as raised:
         solve(_problem(loads, peak_tokens=int(busiest * 0.99)))
     assert raised.value.proved

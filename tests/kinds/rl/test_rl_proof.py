@@ -9,6 +9,7 @@ from broken_rl_plans import failed
 
 from planner.api import solve
 from planner.check import check_plan
+from planner.kinds.rl.certificate import claim
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import draw_batches
 from planner.plan.schema import Envelope
@@ -32,7 +33,7 @@ def test_the_bound_is_derived_again_and_nothing_is_left_unjudged(plan: dict[str,
     envelope = Envelope.model_validate(plan)
     findings = [
         finding
-        for finding in check_plan(envelope, RlDecision.model_validate(envelope.decision))
+        for finding in check_plan(envelope, RlDecision.model_validate(envelope.decision), proof=True)
         if finding.rule == "certificate.proof"
     ]
     assert [(finding.ok, finding.skipped) for finding in findings] == [(True, False)]
@@ -53,6 +54,7 @@ def test_a_bound_that_a_plan_of_the_space_beats_is_found(plan: dict[str, Any]) -
     loose["certificate"]["bound"] = better(plan, -0.01)
     value = loose["certificate"]["objective"]["value"]
     loose["certificate"] |= {"gap": abs(value - loose["certificate"]["bound"]) / value, "status": "feasible"}
+    loose["certificate"]["claim"] = claim(loose["certificate"]["objective"]["metric"], closed=False)
     assert not failed(loose)
 
 
@@ -66,7 +68,7 @@ def test_another_number_of_replicas_is_another_plan(plan: dict[str, Any]) -> Non
     forged = copy.deepcopy(plan)
     rollout = next(role for role in forged["decision"]["roles"] if role["function"] == "rollout")
     rollout["replicas"] -= 1
-    assert failed(forged) >= {"certificate.objective"}
+    assert failed(forged) >= {"placement.ranks"}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ def test_faster_curves_than_the_plan_was_made_for_break_the_bound(
 def test_other_lengths_than_the_seed_draws_are_found(plan: dict[str, Any]) -> None:
     forged = copy.deepcopy(plan)
     forged["certificate"]["proof"]["lengths"] = "sha256:" + 64 * "0"
-    assert failed(forged) == {"certificate.lengths"}
+    assert failed(forged) == {"restated.certificate", "certificate.lengths"}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_a_damaged_proof_is_a_finding_and_no_crash(plan: dict[str, Any], damage:
     proof = forged["certificate"]["proof"]
     for key, value in damage.items():
         proof[key] = {**proof[key], **value} if isinstance(value, dict) else value
-    assert failed(forged) == {"certificate.proof"}
+    assert failed(forged) == {"restated.certificate", "certificate.proof"}
 
 
 def test_curves_are_the_same_after_being_written_and_read(plan: dict[str, Any]) -> None:

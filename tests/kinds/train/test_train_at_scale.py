@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from planner.errors import PlannerError
 from planner.kinds.train.checkpointing import Reliability
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.whole_run.at_scale import check_checkpoints, surroundings_of, with_checkpoints
+from planner.kinds.train.whole_run.at_scale import surroundings_of, with_checkpoints
 from planner.plan.schema import Envelope
 from planner.reliability.faults import JobMachines
 from planner.reliability.of_plan import facts_of, job_of_plan, running_of, state_of
@@ -60,7 +61,6 @@ def test_wishes_for_tier_and_spares_are_kept() -> None:
 def test_without_wishes_the_plan_stays_as_it_is() -> None:
     envelope, decision = _plan()
     assert with_checkpoints(envelope, decision) is envelope
-    assert list(check_checkpoints(envelope, decision)) == []
 
 
 def test_days_are_those_of_machines_that_fail() -> None:
@@ -78,21 +78,19 @@ def test_days_are_those_of_machines_that_fail() -> None:
     assert corrected.interval == pytest.approx((55.0 / _share(made), 70.0 / _share(made)))
 
 
-def test_a_check_derives_the_share_again_and_catches_another() -> None:
-    made = with_checkpoints(*_plan(STORE))
-    decision = TrainDecision.model_validate(made.decision)
-    assert [finding.ok for finding in check_checkpoints(made, decision)] == [True]
-    other = _every(decision, 900)
-    assert [finding.ok for finding in check_checkpoints(made, other)] == [False]
+def test_checkpoints_that_are_given_are_kept_and_their_share_is_derived_again() -> None:
+    envelope, decision = _plan(STORE)
+    made = with_checkpoints(envelope, decision)
+    decided = TrainDecision.model_validate(made.decision)
+    assert _share(with_checkpoints(envelope, decided)) == pytest.approx(_share(made), rel=1e-9)
+    assert _share(with_checkpoints(envelope, _every(decided, 900))) < _share(made)
 
 
 def test_an_interval_shorter_than_the_way_to_the_store_is_found() -> None:
-    made = with_checkpoints(*_plan({**STORE, "remote_write_bytes_per_s": 1e10}))
-    decision = TrainDecision.model_validate(made.decision)
-    other = _every(decision, 1)
-    findings = list(check_checkpoints(made, other))
-    assert not findings[0].ok
-    assert "durable after" in findings[0].what
+    envelope, decision = _plan({**STORE, "remote_write_bytes_per_s": 1e10})
+    made = TrainDecision.model_validate(with_checkpoints(envelope, decision).decision)
+    with pytest.raises(PlannerError, match="durable after"):
+        with_checkpoints(envelope, _every(made, 1))
 
 
 @pytest.mark.parametrize(

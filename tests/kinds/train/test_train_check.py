@@ -88,8 +88,8 @@ def _prediction(data: dict[str, Any], value: float) -> None:
 
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], set[str]]] = {
-    "a step faster than the decision's": (lambda d: _prediction(d, 0.5), {"train.step_time", "certificate.bound"}),
-    "a step slower than the decision's": (lambda d: _prediction(d, 50.0), {"train.step_time"}),
+    "a step faster than the decision's": (lambda d: _prediction(d, 0.5), {"restated.predictions", "certificate.bound"}),
+    "a step slower than the decision's": (lambda d: _prediction(d, 50.0), {"restated.predictions"}),
     "memory of another rank": (lambda d: _rank(d, activations_bytes=1.0, weights_bytes=1.0), {"train.role_memory"}),
     "a rank over its capacity": (lambda d: _rank(d, capacity_bytes=1e9), {"train.rank_memory"}),
     "a rank too few": (lambda d: d["decision"]["pipeline_ranks"].pop(), {"train.ranks"}),

@@ -172,7 +172,7 @@ def _run(data: dict[str, Any], **fields: Any) -> None:  # noqa: ANN401
 
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "a strategy that recomputes less": (lambda d: _run(d, recompute="none", modules=[]), "train.step_time"),
+    "a strategy that recomputes less": (lambda d: _run(d, recompute="none", modules=[]), "restated.predictions"),
     "ranks that do not add up": (lambda d: _run(d, tp=2, dp=64), "train.layer_runs"),
     "a layer without a strategy": (lambda d: d["decision"]["layer_runs"].pop(), "train.layer_runs"),
     "heads that a layer's tp does not divide": (lambda d: _run(d, tp=16, dp=4), "train.layer_runs"),

@@ -64,11 +64,11 @@ def _predicted(data: dict[str, Any], metric: str, value: float) -> None:
 
 
 EDITS: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "a set that does not fit": (lambda d: _row(d, sets=[{"layers": 39}]), "train.recompute_rows"),
-    "less memory than its sets take": (lambda d: _row(d, memory_bytes=1.0), "train.recompute_rows"),
-    "a row too few": (lambda d: d["decision"]["recompute_rows"].pop(), "train.recompute_rows"),
-    "another mean step": (lambda d: _predicted(d, "mean_step_time_s", 1.0), "train.mean_step"),
-    "another gain": (lambda d: _predicted(d, "recompute_rows_gain", 0.5), "train.mean_step"),
+    "a set that does not fit": (lambda d: _row(d, sets=[{"layers": 39}]), "restated.decision"),
+    "less memory than its sets take": (lambda d: _row(d, memory_bytes=1.0), "restated.decision"),
+    "a row too few": (lambda d: d["decision"]["recompute_rows"].pop(), "restated.decision"),
+    "another mean step": (lambda d: _predicted(d, "mean_step_time_s", 1.0), "restated.predictions"),
+    "another gain": (lambda d: _predicted(d, "recompute_rows_gain", 0.5), "restated.predictions"),
 }
 
 

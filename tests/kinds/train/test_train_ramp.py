@@ -112,10 +112,10 @@ def _days(plan: Plan) -> None:
 
 
 EDITS: dict[str, tuple[Callable[[Plan], None], str]] = {
-    "a faster step": (lambda p: _stage(p, step_time_s=0.01), "train.planned_batches"),
-    "another number of micro-batches": (lambda p: _stage(p, num_micro_batches=7), "train.planned_batches"),
-    "a stage too few": (lambda p: p["decision"]["planned_batches"].pop(), "train.planned_batches"),
-    "days of the last batch alone": (_days, "train.train_days"),
+    "a faster step": (lambda p: _stage(p, step_time_s=0.01), "restated.decision"),
+    "another number of micro-batches": (lambda p: _stage(p, num_micro_batches=7), "restated.decision"),
+    "a stage too few": (lambda p: p["decision"]["planned_batches"].pop(), "restated.decision"),
+    "days of the last batch alone": (_days, "restated.predictions"),
 }
 
 

@@ -1,9 +1,12 @@
 """The certificate of a serving plan: space searched, rules that pruned it, the bound and its derivation."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import JsonValue
 
+from planner.documents.files import digest
 from planner.kinds.serve.steady.demand import LATENCY_SHARES
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
@@ -15,11 +18,17 @@ from planner.solvers.mix_data import point_of, problem_to_dict
 from planner.solvers.mix_solve import MixCertificate, next_best, reduce
 from planner.solvers.result import SolveResult
 
+METHOD = "dual_tree"
 TOLERANCE = 1e-6
 
 
-def certificate(setting: ServeSetting, outcome: Outcome, proof: MixCertificate) -> Certificate:
-    """The certificate of a solved mix; its bound is the one that `proof` re-derives."""
+def certificate(
+    setting: ServeSetting, outcome: Outcome, proof: MixCertificate, next_best: Sequence[JsonValue] | None = None
+) -> Certificate:
+    """The certificate of a solved mix; its bound is the one that `proof` re-derives.
+
+    The best plans of another make are solved for, unless `next_best` says what they are.
+    """
     factor = outcome.formulated.factor
     scaled = dataclasses.replace(proof, objective_unit=proof.objective_unit * factor)
     value, bound = outcome.objective, scaled.bound()
@@ -35,18 +44,27 @@ def certificate(setting: ServeSetting, outcome: Outcome, proof: MixCertificate) 
         claim=_claim(closed, outcome.formulated.metric),
         status="optimal" if closed else "feasible",
         stop_reason="node_limit" if stop_reason == "finished" and not closed else stop_reason,
-        objective=Objective(
-            metric=outcome.formulated.metric, sense="maximize" if problem.maximising else "minimize", value=value
-        ),
+        objective=objective(outcome, value),
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
         axes=axes_of(setting),
         candidates=outcome.tally.evaluated,
         pruned=_pruned(outcome, list(dropped)),
-        proof={"method": "dual_tree", **scaled.to_dict(), **_subject(outcome, reduced, kept)},
-        next_best=_alternatives(outcome),
+        proof={
+            "method": METHOD,
+            **scaled.to_dict(),
+            "tree_digest": digest(scaled.tree.to_dict()),
+            **_subject(outcome, reduced, kept),
+        },
+        next_best=_alternatives(outcome) if next_best is None else list(next_best),
     )
+
+
+def objective(outcome: Outcome, value: float) -> Objective:
+    """What is optimised, with its value."""
+    sense: Literal["maximize", "minimize"] = "maximize" if outcome.formulated.problem.maximising else "minimize"
+    return Objective(metric=outcome.formulated.metric, sense=sense, value=value)
 
 
 def _pruned(outcome: Outcome, dropped: list[int]) -> dict[str, int]:

@@ -67,8 +67,14 @@ def decode(
     setting: ServeSetting, outcome: Outcome, proof: MixCertificate, frontier: Sequence[FrontierPoint]
 ) -> Envelope:
     """The plan of a solved mix."""
-    predictions = tuple(_predictions(setting, outcome))
-    proven, assumed = certificate(setting, outcome, proof), tuple(_assumptions(setting, outcome))
+    return steady_plan(setting, outcome, certificate(setting, outcome, proof), frontier)
+
+
+def steady_plan(
+    setting: ServeSetting, outcome: Outcome, proven: Certificate, frontier: Sequence[FrontierPoint]
+) -> Envelope:
+    """The plan of a mix with what is proven of it, limits judged in steady state."""
+    predictions, assumed = tuple(_predictions(setting, outcome)), tuple(_assumptions(setting, outcome))
     return envelope(setting, outcome, proven, predictions, assumed, frontier)
 
 

@@ -1,5 +1,7 @@
 """The certificate of a training plan: space searched, rules and bounds that pruned it, the next best plan."""
 
+from collections.abc import Mapping, Sequence
+
 from pydantic import JsonValue
 
 from planner.kinds.train.evaluation.evaluate import Evaluation
@@ -11,6 +13,15 @@ from planner.plan.schema import Certificate, Objective
 
 METHOD = "branch_and_bound"
 TOLERANCE = 1e-6
+CLOSED = "no plan of these axes is faster under the costs"
+OPEN = "no plan of these axes beats the bound"
+BOUNDS = (
+    "computing: micro-batches times the slowest rank's least work",
+    "computing and exchange: hand-overs, data-parallel ranks, optimizer, the first way through",
+    "recomputation: the fastest that may fit in memory",
+)
+BOUND_OF_MIXES = "strategies by layer: chains of each stage, exact in seconds and bytes"
+ILLEGAL = "illegal: "
 
 
 def certificate(job: TrainJob, result: SearchResult) -> Certificate:
@@ -19,38 +30,36 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
     value, bound = in_metric(job, result.value), in_metric(job, result.bound)
     gap = abs(value - bound) / max(abs(value), 1e-9)
     closed = gap <= TOLERANCE
-    axes = axes_of(job, result)
-    claim = "no plan of these axes is faster under the costs" if closed else "no plan of these axes beats the bound"
     tally, mixes = result.tally, result.mixes
-    pruned = {f"illegal: {name}": count for name, count in tally.illegal.items()}
+    pruned = {f"{ILLEGAL}{name}": count for name, count in tally.illegal.items()}
     pruned |= {f"bound: {name}": count for name, count in tally.bounded.items()}
     pruned |= {"memory": tally.unfit} if tally.unfit else {}
-    metric = "tokens_per_s_per_gpu" if job.per_gpu else "step_time_s"
     return Certificate(
-        claim=claim,
+        claim=CLOSED if closed else OPEN,
         status="optimal" if closed else "feasible",
         stop_reason=result.stop_reason,
-        objective=Objective(metric=metric, sense="maximize" if job.per_gpu else "minimize", value=value),
+        objective=objective(job, value),
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
-        axes=axes,
+        axes=axes_of(job, result),
         candidates=tally.candidates,
         pruned=pruned,
         proof={
             "method": METHOD,
             "evaluated": tally.evaluated,
-            "bounds": [
-                "computing: micro-batches times the slowest rank's least work",
-                "computing and exchange: hand-overs, data-parallel ranks, optimizer, the first way through",
-                "recomputation: the fastest that may fit in memory",
-                *(["strategies by layer: chains of each stage, exact in seconds and bytes"] if mixes else []),
-            ],
+            "bounds": [*BOUNDS, *([BOUND_OF_MIXES] if mixes else [])],
             **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
             "least_bound_left": bound,
         },
         next_best=None if result.second is None else _alternative(job, result.second, result.value),
     )
+
+
+def objective(job: TrainJob, value: float) -> Objective:
+    """What is optimised, in its own metric."""
+    metric = "tokens_per_s_per_gpu" if job.per_gpu else "step_time_s"
+    return Objective(metric=metric, sense="maximize" if job.per_gpu else "minimize", value=value)
 
 
 def in_metric(job: TrainJob, value: float) -> float:
@@ -62,18 +71,24 @@ def in_metric(job: TrainJob, value: float) -> float:
 
 def axes_of(job: TrainJob, result: SearchResult) -> dict[str, list[JsonValue]]:
     """Every axis with its values."""
+    axes = searched_axes(job, result.space.axes)
+    if result.uses:
+        axes["pools"] = list(result.uses)
+    if result.mixes:
+        axes["strategies_by_layer"] = [MIXES_RULE]
+    return axes
+
+
+def searched_axes(job: TrainJob, numeric: Mapping[str, Sequence[int]]) -> dict[str, list[JsonValue]]:
+    """The axes of a search on one pool, all layers under one strategy."""
     search = job.options.search
-    axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in result.space.axes.items()}
+    axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in numeric.items()}
     axes["schedule"] = list(search.schedule or LAUNCHABLE)
     axes["zero_stage"] = list(zero_stages(job))
     axes["zero_shards"] = list(search.zero_shards or ("all", "those of one NVLink domain"))
     axes["context_parallel"] = list(context_methods(job))
     axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
-    if result.uses:
-        axes["pools"] = list(result.uses)
-    if result.mixes:
-        axes["strategies_by_layer"] = [MIXES_RULE]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
     return axes
 

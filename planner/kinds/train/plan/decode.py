@@ -22,6 +22,7 @@ from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_u
 from planner.kinds.train.search.search import SearchResult
 from planner.plan.schema import (
     SCHEMA,
+    Certificate,
     Digests,
     Envelope,
     Evidence,
@@ -42,8 +43,12 @@ ASSUMPTIONS = (
 
 def decode(job: TrainJob, result: SearchResult) -> Envelope:
     """The plan of a search that found one."""
-    best = result.best
-    assert best is not None
+    assert result.best is not None
+    return envelope(job, result.best, certificate(job, result))
+
+
+def envelope(job: TrainJob, best: Evaluation, proven: Certificate) -> Envelope:
+    """The plan of an evaluation with what is proven of it."""
     inputs = normalised(job.resolved)
     known = job.resolved.digests()
     problem = job.resolved.problem
@@ -62,7 +67,7 @@ def decode(job: TrainJob, result: SearchResult) -> Envelope:
         inputs=inputs,
         decision=decision_of(best).model_dump(mode="json", exclude_none=True),
         predictions=tuple(predictions(best)),
-        certificate=certificate(job, result),
+        certificate=proven,
         evidence=_evidence(best),
         assumptions=tuple(_assumptions(job, best)),
     )

@@ -1,5 +1,6 @@
 """Prices a training plan's own decision again: step time and memory under the current cost model."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.costs.training.config import RecomputeConfig
@@ -25,9 +26,14 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
     if any(model.name is None for model in problem.models.values()):
         return "the config.json of its model is not at hand"
     try:
-        of_pool = {job.pool.name: job for job in jobs_of(resolve(problem, INPUTS))}
+        return priced_again(jobs_of(resolve(problem, INPUTS)), decision)
     except PlannerError as error:
         return error.what
+
+
+def priced_again(all_jobs: Sequence[TrainJob], decision: TrainDecision) -> Evaluation | str:
+    """The decision evaluated on the jobs of its problem, one a pool, or why it cannot be."""
+    of_pool = {job.pool.name: job for job in all_jobs}
     absent = [role.pool for role in decision.roles if role.pool not in of_pool]
     if absent:
         return f"the job does not run on pool `{absent[0]}`"

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-from planner.errors import PlannerError
 from planner.kinds.train.decision import RecomputeRow, RecomputeSet, TrainOptions
 from planner.kinds.train.evaluation.evaluate import Evaluation
-from planner.kinds.train.figures import DAY_S, agree, scaled, stated
+from planner.kinds.train.figures import DAY_S, scaled
 from planner.kinds.train.whole_run.recompute_table import WHOLE, Names, RecomputeTable, recompute_table
-from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Prediction
 
 ONE_LENGTH = "a micro-batch holds inputs of one length, and its ranks share out its time as they do the mean's"
@@ -34,31 +32,6 @@ def with_lengths(envelope: Envelope, best: Evaluation) -> Envelope:
     )
 
 
-def check_lengths(envelope: Envelope, rows: tuple[RecomputeRow, ...], priced: Evaluation) -> Iterator[Finding]:
-    """Whether rows and mean step are those that the decision gives; nothing where lengths do not vary."""
-    options, where = priced.choice.table.job.options, "recompute_rows"
-    if not options.lengths:
-        return
-    try:
-        table = recompute_table(priced, [length.tokens for length in options.lengths])
-    except PlannerError as error:
-        yield Finding("train.recompute_rows", False, error.what, where, error.hint)
-        return
-    hint = "solve again with the costs of this version"
-    wanted = tuple(_decided(table))
-    wrong = [row for stated_row, row in zip(rows, wanted, strict=False) if not _same(stated_row, row)]
-    what = f"{len(rows)} rows, one for each of {len(options.lengths)} lengths on every rank of the pipeline"
-    if wrong:
-        what = f"rank {wrong[0].rank} recomputes otherwise at {wrong[0].tokens} tokens, at least time within its memory"
-    yield Finding("train.recompute_rows", not wrong and len(rows) == len(wanted), what, where, hint)
-    figures = stated(envelope)
-    for derived in _predicted(table, options):
-        value = figures.get(derived.metric)
-        right = derived.metric == "train_days" or (value is not None and agree(value, derived.value))
-        what = f"states {derived.metric} {value}, its rows give {derived.value:.6g}"
-        yield Finding("train.mean_step", right, what, "predictions", hint)
-
-
 def _decided(table: RecomputeTable) -> Iterator[RecomputeRow]:
     """Rows as a plan holds them."""
     for row in table.rows:
@@ -75,11 +48,6 @@ def _set(names: Names, layers: int) -> RecomputeSet:
     if names == (WHOLE,):
         return RecomputeSet(layers=layers, recompute="full")
     return RecomputeSet(layers=layers, recompute="selective" if names else "none", modules=names)  # type: ignore[arg-type]  # names of Module
-
-
-def _same(row: RecomputeRow, other: RecomputeRow) -> bool:
-    alike = (row.rank, row.tokens, set(row.sets)) == (other.rank, other.tokens, set(other.sets))
-    return alike and agree(row.recompute_s, other.recompute_s) and agree(row.memory_bytes, other.memory_bytes)
 
 
 def _predicted(table: RecomputeTable, options: TrainOptions) -> Iterator[Prediction]:

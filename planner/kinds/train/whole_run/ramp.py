@@ -10,10 +10,9 @@ from dataclasses import replace
 from planner.kinds.train.decision import PlannedBatch, TrainOptions
 from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, fits
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
-from planner.kinds.train.figures import DAY_S, agree, scaled, stated
+from planner.kinds.train.figures import DAY_S, scaled
 from planner.kinds.train.space.space import same_stages
 from planner.kinds.train.space.tables import CostTable
-from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Prediction
 
 
@@ -56,32 +55,6 @@ def at_batch(best: Evaluation, global_batch: int) -> Evaluation:
     able = same_stages(job, choice.schedule, choice.pp, choice.vpp, smaller.num_micro_batches)
     evaluations = [evaluate(replace(smaller, schedule=schedule), best.counts_S) for schedule in able]
     return min((evaluation for evaluation in evaluations if fits(evaluation)), key=lambda evaluation: evaluation.step_s)
-
-
-def check_ramp(envelope: Envelope, stages: tuple[PlannedBatch, ...], priced: Evaluation) -> Iterator[Finding]:
-    """Whether stages and days are those that the decision gives; nothing where the batch stays as it is."""
-    options, hint = priced.choice.table.job.options, "solve again with the costs of this version"
-    if not options.batch_ramp:
-        return
-    wanted = tuple(planned_batches(priced))
-    wrong = [other for stage, other in zip(stages, wanted, strict=False) if not _same(stage, other)]
-    what = f"{len(stages)} batches before the last are planned, the problem has {len(wanted)}"
-    if wrong:
-        seconds = f"{wrong[0].step_time_s:.6g} s under `{wrong[0].schedule}`"
-        what = f"batch {wrong[0].global_batch} is planned otherwise; its decision gives steps of {seconds}"
-    yield Finding("train.planned_batches", not wrong and len(stages) == len(wanted), what, "planned_batches", hint)
-    figures = stated(envelope)
-    share = figures.get("effective_share", 1.0)
-    derived = {"ramp_days": _ramp_days(options, wanted), "train_days": _days(options, wanted, priced.step_s) / share}
-    for metric, days in derived.items():
-        if metric in figures:
-            what = f"states {figures[metric]:.6g}, its batches give {days:.6g}"
-            yield Finding(f"train.{metric}", agree(figures[metric], days), what, "predictions", hint)
-
-
-def _same(batch: PlannedBatch, other: PlannedBatch) -> bool:
-    near = agree(batch.step_time_s, other.step_time_s)
-    return near and batch.model_copy(update={"step_time_s": other.step_time_s}) == other
 
 
 def _longer(

@@ -1,0 +1,122 @@
+"""States an RL plan again from its problem and its own decision: curves, times, memory and prices."""
+
+from dataclasses import replace
+
+from planner.errors import PlannerError
+from planner.kinds.rl.certificate import (
+    PRUNED,
+    TOLERANCE,
+    axes_of,
+    claim,
+    horizon_axes,
+    horizon_claim,
+    objective,
+)
+from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.decode import Solved
+from planner.kinds.rl.drawn import digest_of
+from planner.kinds.rl.formulate import FormulatedRl, formulate
+from planner.kinds.rl.fused_training import replayed
+from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named
+from planner.kinds.rl.proof import METHOD, horizon_record, plan_of
+from planner.kinds.rl.setting import RlSetting, read_setting
+from planner.kinds.rl.solve import UNKNOWN_RUNNING, plan_of_iteration, plan_over_time
+from planner.plan.restated import LeftOut, Restated, unproven
+from planner.plan.schema import Certificate, Envelope, Objective
+from planner.problem.recorded import AtHand, resolved_again
+from planner.rl.evaluate import evaluate
+from planner.rl.formats.record import curves_record
+from planner.rl.plan import RlPlan
+from planner.rl.search.horizon import evaluate_horizon
+
+COUNTS = LeftOut("certificate.candidates", "counts of the search, and what the next best plans lose")
+_NONE = "no plan of the problem has these roles and this mode"
+
+
+def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
+    """The plan of this decision under the costs at hand.
+
+    Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
+    """
+    setting = read_setting(resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand))
+    formulated, left = formulate(setting), (COUNTS,) if envelope.certificate.proof else ()
+    plan = plan_of(decision, formulated.problem)
+    if plan is None:
+        raise PlannerError(_NONE, where="decision.roles")
+    if setting.options.horizon is not None:
+        return Restated(_over_time(envelope, decision, setting, formulated), left)
+    problem, fused = formulated.problem, decision.fused_training
+    if fused is not None:
+        problem, fused = replayed(problem, formulated.curves, plan, fused)
+    evaluation = evaluate(problem, plan)
+    if evaluation.broken:
+        raise PlannerError(evaluation.broken[0], where="decision")
+    solved = Solved(setting, replace(formulated, problem=problem), plan, evaluation, fused)
+    return Restated(plan_of_iteration(solved, _certificate(envelope.certificate, solved)), left)
+
+
+def _certificate(stated: Certificate, solved: Solved) -> Certificate:
+    """What follows from the decision, the stated bound and the stated counts."""
+    metric, value = objective(solved)
+    wanted = Objective(metric=metric, sense="maximize" if metric == "tokens_per_usd" else "minimize", value=value)
+    if not stated.proof:
+        return unproven(wanted)
+    formulated, counts = solved.formulated, stated.proof
+    proof = {
+        "method": METHOD,
+        "priced_exactly": counts.get("priced_exactly"),
+        "excluded_by_bound": counts.get("excluded_by_bound"),
+        "lengths": digest_of(formulated.problem.batches),
+        "curves": curves_record(formulated.curves),
+    }
+    closed = _closed(value, stated.bound)
+    return stated.model_copy(
+        update={
+            "objective": wanted,
+            "tolerance": TOLERANCE,
+            "claim": claim(metric, closed=closed),
+            "status": "optimal" if closed else "feasible",
+            "axes": axes_of(formulated),
+            "pruned": {PRUNED: sum(stated.pruned.values())},
+            "proof": proof,
+        }
+    )
+
+
+def _closed(value: float, bound: float | None) -> bool:
+    return bound is not None and abs(value - bound) / max(abs(value), 1e-9) <= TOLERANCE
+
+
+def _over_time(envelope: Envelope, decision: RlDecision, setting: RlSetting, formulated: FormulatedRl) -> Envelope:
+    """The plan of every period; what ran before is as the decision says."""
+    problem, options = formulated.problem, setting.options
+    plans = tuple(_named(plan_named(step, problem), f"decision.horizon.{i}") for i, step in enumerate(decision.horizon))
+    before = None if decision.running is None else _named(plan_named(decision.running, problem), "decision.running")
+    horizon = horizon_problem(setting.resolved.problem, options, problem, before)
+    if len(plans) != len(horizon.periods):
+        raise PlannerError(f"{len(plans)} plans for {len(horizon.periods)} periods", where="decision.horizon")
+    evaluation = evaluate_horizon(horizon, plans)
+    if evaluation.broken:
+        raise PlannerError(evaluation.broken[0], where="decision.horizon")
+    solved = Solved(setting, formulated, plans[0], evaluation.evaluations[0])
+    stated, metric = envelope.certificate, METRICS[problem.objective]
+    proven = unproven(Objective(metric=metric, sense="minimize", value=evaluation.total))
+    if stated.proof:
+        update = {
+            "objective": proven.objective,
+            "tolerance": TOLERANCE,
+            "claim": horizon_claim(metric),
+            "status": "optimal" if _closed(evaluation.total, stated.bound) else "feasible",
+            "axes": horizon_axes(formulated, len(plans)),
+            "pruned": {},
+            "proof": horizon_record(formulated.curves, setting.resolved.problem, options),
+        }
+        proven = stated.model_copy(update=update)
+    unknown = decision.running is None and UNKNOWN_RUNNING in envelope.assumptions
+    return plan_over_time(solved, proven, plans, evaluation, before, unknown=unknown)
+
+
+def _named(plan: RlPlan | None, where: str) -> RlPlan:
+    if plan is None:
+        raise PlannerError(_NONE, where=where)
+    return plan

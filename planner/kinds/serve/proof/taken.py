@@ -1,0 +1,181 @@
+"""The mix that a serving plan's roles, routes and rates are: instance types of the search, counts, loads and flows.
+
+Roles say which types there are and how many, routes how each workload is shared out, and a rate of each workload how
+much of it. The last is the plan's own in its proof; where it has none, a goodput plan serves as much as its instances
+can, others what they are asked for.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.proof.stated import name_of_role
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.demand import Target
+from planner.kinds.serve.steady.formulate import Formulated
+from planner.kinds.serve.steady.search import ServeSetting
+from planner.plan.schema import Envelope, Role
+from planner.plan.sides import FFN, ffn_roles
+from planner.solvers.mix import Flow, MixProblem, MixSolution, Vars, port_bytes_per_s
+
+Rates = tuple[float, ...]
+"""Requests a second by target."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRole:
+    """A role with its instance type, and the share of every workload that comes to it."""
+
+    role: Role
+    row: int  # of the candidates
+    share_of: Rates
+
+
+def taken_mix(
+    setting: ServeSetting, formulated: Formulated, envelope: Envelope, decision: ServeDecision, rates: Rates | None
+) -> tuple[Formulated, MixSolution]:
+    """The solution that the decision is, and the candidates, those of several roles once for each.
+
+    `rates` are those of the workloads; without them as much as the roles can take. Raises PlannerError for a role that
+    is no instance type of the search.
+    """
+    candidates, taken = list(formulated.candidates), list[TakenRole]()
+    partners = ffn_roles(decision)
+    points = _counts(envelope)
+    for role in decision.roles:
+        if role.function != FFN:
+            row = _row(role, partners.get(role.name), setting, formulated, points, {own.row for own in taken})
+            if any(own.row == row for own in taken):
+                candidates.append(replace(candidates[row]))
+                row = len(candidates) - 1
+            shares = tuple(_into(decision, role.name, target.name) for target in setting.targets)
+            taken.append(TakenRole(role, row, shares))
+    served = _served(setting, formulated, candidates, taken) if rates is None else rates
+    counts, loads = [0] * len(candidates), [(0.0,) * len(setting.targets) for _ in candidates]
+    for own in taken:
+        counts[own.row] = own.role.replicas
+        loads[own.row] = tuple(share * rate for share, rate in zip(own.share_of, served, strict=True))
+    shapes = [formulated.problem.shapes[_searched_row(formulated, candidates, own.row)] for own in taken]
+    solution = MixSolution(
+        counts=tuple(counts),
+        load_per_s=tuple(loads),
+        flows=tuple(_flows(setting, candidates, decision, taken, served)),
+        served_per_s=served,
+        devices=sum(shape.devices * own.role.replicas for shape, own in zip(shapes, taken, strict=True)),
+        price_per_hour=math.fsum(
+            shape.price_per_hour * own.role.replicas for shape, own in zip(shapes, taken, strict=True)
+        ),
+    )
+    return replace(formulated, candidates=tuple(candidates)), solution
+
+
+def _searched_row(formulated: Formulated, candidates: Sequence[Candidate], row: int) -> int:
+    """The row of a candidate in the search, of one that stands for a second role too."""
+    if row < len(formulated.candidates):
+        return row
+    return next(index for index, known in enumerate(formulated.candidates) if known == candidates[row])
+
+
+def rates_of(problem: MixProblem, columns: Vars, values: Sequence[JsonValue]) -> Rates | None:
+    """What the point of a proof serves of each workload; None where the point is none."""
+    served = [values[column.column] for column in columns.d if column.column < len(values)]
+    if len(served) != len(problem.demands):
+        return None
+    return tuple(float(rate) * columns.rate_unit_per_s for rate in served if isinstance(rate, int | float))
+
+
+def _row(
+    role: Role,
+    ffn: Role | None,
+    setting: ServeSetting,
+    formulated: Formulated,
+    points: Mapping[tuple[str, int], float],
+    used: set[int],
+) -> int:
+    """The candidate that a role is; of several channels one that the proof uses and that no other role is."""
+    name, pools = name_of_role(role, ffn), [pool.name for pool in setting.resolved.pools]
+    rows = [
+        row
+        for row, candidate in enumerate(formulated.candidates)
+        if candidate.name.partition("#")[0] == name and pools[candidate.pool] == role.pool
+    ]
+    if not rows:
+        what = f"is no instance type of the search: {name.replace('/', ' ')}"
+        raise PlannerError(
+            what, where=f"decision.roles.{role.name}", hint="such instances do not fit, or break a limit"
+        )
+    named = [row for row in rows if points.get(_key(formulated.candidates[row])) == role.replicas]
+    free = [row for row in named or rows if row not in used]
+    return (free or rows)[0]
+
+
+def _key(candidate: Candidate) -> tuple[str, int]:
+    return candidate.name, candidate.pool
+
+
+def _counts(envelope: Envelope) -> dict[tuple[str, int], float]:
+    """Instances by type and pool of the point of the proof."""
+    values, mix = envelope.certificate.proof.get("values"), envelope.certificate.proof.get("mix")
+    shapes = mix.get("shapes") if isinstance(mix, dict) else None
+    if not isinstance(values, list) or not isinstance(shapes, list):
+        return {}
+    names = [(str(shape.get("name")), int(shape.get("pool", 0))) for shape in shapes if isinstance(shape, dict)]
+    return {
+        name: float(count) for name, count in zip(names, values, strict=False) if isinstance(count, int | float)
+    }
+
+
+def _into(decision: ServeDecision, role: str, workload: str) -> float:
+    return math.fsum(route.share for route in decision.routing if (route.to, route.workload) == (role, workload))
+
+
+def _served(
+    setting: ServeSetting, formulated: Formulated, candidates: Sequence[Candidate], taken: Sequence[TakenRole]
+) -> Rates:
+    """What is asked for; of a goodput plan, the most that its instances and their ports take at these shares."""
+    problem = formulated.problem
+    if not problem.maximising:
+        return tuple(target.rate_per_s or _held(target, candidates, taken) for target in setting.targets)
+    most = [
+        target.rate_per_s / target.share for target in setting.targets if target.rate_per_s is not None and target.share
+    ]
+    weights = [target.share for target in setting.targets]
+    for own in taken:
+        shape = problem.shapes[_searched_row(formulated, candidates, own.row)]
+        shares = [share * weight for share, weight in zip(own.share_of, weights, strict=True)]
+        busy = math.fsum(s / rate for s, rate in zip(shares, shape.rate_per_s, strict=True) if s > 0.0 and rate > 0.0)
+        most += [own.role.replicas / busy] if busy > 0.0 else []
+        port = port_bytes_per_s(shape)
+        moved = math.fsum(s * demand.transfer_bytes for s, demand in zip(shares, problem.demands, strict=True))
+        most += [port * own.role.replicas / moved] if port is not None and moved > 0.0 else []
+    return tuple(min(most, default=0.0) * weight for weight in weights)
+
+
+def _held(target: Target, candidates: Sequence[Candidate], taken: Sequence[TakenRole]) -> float:
+    """The rate at which clients that wait for answers are all inside."""
+    stays = ((own.share_of[target.index], candidates[own.row].capacities[target.index]) for own in taken)
+    stay_s = math.fsum(share * capacity.stay_s for share, capacity in stays if capacity is not None)
+    return (target.clients or 0.0) / stay_s if stay_s > 0.0 else 0.0
+
+
+def _flows(
+    setting: ServeSetting,
+    candidates: Sequence[Candidate],
+    decision: ServeDecision,
+    taken: Sequence[TakenRole],
+    served: Rates,
+) -> Iterator[Flow]:
+    """What moves between pools: the routes from role to role, by the channel of the one that sends."""
+    by_name = {own.role.name: candidates[own.row] for own in taken}
+    index_of = {target.name: target.index for target in setting.targets}
+    rates: dict[tuple[int, int, int, int], float] = {}
+    for route in decision.routing:
+        source, to = by_name.get(route.source or ""), by_name.get(route.to)
+        if source is not None and to is not None and source.channel is not None and route.workload in index_of:
+            key = (source.pool, to.pool, index_of[route.workload], source.channel.index)
+            rates[key] = rates.get(key, 0.0) + route.share * served[key[2]]
+    return (Flow(*key, rate) for key, rate in sorted(rates.items()))

@@ -1,0 +1,163 @@
+"""States a serving plan again from its problem and its own decision.
+
+The candidates of the search are priced again, the decision is read as a mix of them, and the plan of that mix is made
+by the code that makes plans. What needs a search (the frontier, the next best plans) or a simulation is left out.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError
+from planner.kinds.serve.options import ServeDecision, ServeOptions
+from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
+from planner.kinds.serve.plan.decode import envelope, steady_plan, whole_predictions
+from planner.kinds.serve.proof.taken import Rates, rates_of, taken_mix
+from planner.kinds.serve.steady.formulate import Formulated, formulate
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
+from planner.plan.restated import LeftOut, Restated, unproven
+from planner.plan.schema import Certificate, Envelope, Prediction
+from planner.problem.recorded import AtHand, NotAtHand, resolved_again
+from planner.solvers.dualtree import DualTree
+from planner.solvers.mix import MixSolution, build
+from planner.solvers.mix_solve import MixCertificate, reduce
+from planner.solvers.result import SolveResult, Status
+
+NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
+FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
+SIMULATED = LeftOut("predictions", "times and shares that were simulated: `planner check --level simulate` plays them")
+BY_SIMULATION = LeftOut("certificate.proof", "what simulations said of other placements")
+OF_RATES = ("predictions", "certificate", "evidence", "digests", "decision.kv_transfer_bytes_per_s")
+SOLVERS = ("ortools-gscip", "ortools-highs", "ortools-cp-sat", "pulp-cbc")
+
+
+def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:
+    """The plan of this decision under the costs at hand.
+
+    Without the calibration or the kernel tables that it was priced with, memory and places are stated again, and the
+    rest is taken over. Raises NotAtHand for other inputs that are missing, PlannerError for roles that the problem
+    cannot have.
+    """
+    try:
+        return _priced(stated, decision, hand)
+    except NotAtHand as missing:
+        if "calibration" not in missing.where or hand.calibration is not None:
+            raise
+        return _without_rates(stated, decision, dataclasses.replace(hand, calibration="default"), missing)
+
+
+def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:
+    setting, tally = prepare(resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand)), Tally()
+    candidates = list_candidates(setting, setting.targets, tally)
+    missing = sorted(set(stated.digests.profiles) - setting.profile_digests)
+    if missing:
+        lacking = NotAtHand(
+            f"kernel tables {missing[0][:19]}... are not at hand", where="digests.profiles", hint="give `--profiles`"
+        )
+        return _without_rates(stated, decision, hand, lacking)
+    outcome = _outcome(setting, formulate(setting.resolved, setting.targets, candidates), tally, stated, decision)
+    if setting.options.judged_by == "simulation":
+        return _simulated(stated, setting, outcome)
+    left = [*([NEXT_BEST] if stated.certificate.proof else []), *([FRONTIER] if decision.frontier else [])]
+    return Restated(_steady(stated, setting, outcome, decision), tuple(left))
+
+
+def _without_rates(stated: Envelope, decision: ServeDecision, hand: AtHand, missing: NotAtHand) -> Restated:
+    """Roles with their memory and their places, which hang on no rate; the rest is the stated plan."""
+    setting = prepare(resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand))
+    formulated = formulate(setting.resolved, setting.targets, list_candidates(setting, setting.targets, Tally()))
+    try:
+        outcome = _outcome(setting, formulated, Tally(), stated, decision)
+    except PlannerError:
+        raise missing from None
+    made = _steady(stated.model_copy(update={"certificate": _priced_anew(outcome)}), setting, outcome, decision)
+    again = {name: made.decision[name] for name in ("roles", "placement", "mode")}
+    left = tuple(LeftOut(path, missing.what, unverifiable=True, hint=missing.hint) for path in OF_RATES)
+    return Restated(
+        stated.model_copy(update={"decision": {**decision.model_dump(mode="json", exclude_none=True), **again}}), left
+    )
+
+
+def _outcome(
+    setting: ServeSetting, formulated: Formulated, tally: Tally, stated: Envelope, decision: ServeDecision
+) -> Outcome:
+    """The search as if it had come to this decision."""
+    reduced, _, _ = reduce(formulated.problem)
+    _, columns = build(reduced)
+    values = stated.certificate.proof.get("values")
+    rates = rates_of(reduced, columns, values) if isinstance(values, list) else None
+    if setting.options.judged_by == "simulation":
+        rates = _claimed(stated, setting)
+    taken, solution = taken_mix(setting, formulated, stated, decision, rates)
+    result = SolveResult(
+        Status.FEASIBLE, stated.certificate.stop_reason, solution, _worth(taken, solution), None, 0.0, _solver(stated)
+    )
+    return Outcome(taken, taken.problem, result, tally)
+
+
+def _claimed(stated: Envelope, setting: ServeSetting) -> Rates:
+    """The rate of each workload that a simulated plan claims."""
+    claimed = {p.of: p.value for p in stated.predictions if p.metric == "requests_per_s"}
+    return tuple(claimed.get(target.name, 0.0) for target in setting.targets)
+
+
+def _worth(formulated: Formulated, solution: MixSolution) -> float:
+    """The objective of the mix, before its factor."""
+    if formulated.metric == "gpus":
+        return float(solution.devices)
+    if formulated.metric == "usd_per_hour":
+        return solution.price_per_hour
+    shares = [demand.share for demand in formulated.problem.demands]
+    return sum(solution.served_per_s) / sum(shares)
+
+
+def _solver(stated: Envelope) -> str:
+    """The solver that the plan names, if it is one: which one it was no figure tells."""
+    name, _, version = stated.software.solver.partition(" ")
+    known = name in SOLVERS and version.replace(".", "").isdigit()
+    return stated.software.solver if known else " or ".join(SOLVERS)
+
+
+def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision: ServeDecision) -> Envelope:
+    """The plan as steady state judges it, with the proof that it states for the model built again."""
+    proof = stated.certificate.proof
+    if proof.get("method") != METHOD:
+        proven = _priced_anew(outcome)
+    else:
+        tree = proof.get("tree")
+        model, columns = build(reduce(outcome.formulated.problem)[0])
+        made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
+        proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
+    return steady_plan(setting, outcome, proven, decision.frontier)
+
+
+def _listed(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, list) else ()
+
+
+def _priced_anew(outcome: Outcome) -> Certificate:
+    value = outcome.objective
+    assert value is not None
+    return unproven(objective(outcome, value))
+
+
+def _simulated(stated: Envelope, setting: ServeSetting, outcome: Outcome) -> Restated:
+    """What of a simulated plan no simulation says."""
+    value, certified = outcome.objective, stated.certificate
+    assert value is not None
+    proven = certified.model_copy(
+        update={
+            "objective": objective(outcome, value),
+            "tolerance": TOLERANCE,
+            "axes": axes_of(setting),
+            "candidates": outcome.tally.evaluated,
+        }
+    )
+    rates = outcome.solution.served_per_s
+    tokens = sum(rate * target.osl for rate, target in zip(rates, setting.targets, strict=True))
+    whole = {(p.metric, p.of): p for p in whole_predictions(setting, outcome.solution, sum(rates), tokens)}
+    again: list[Prediction] = [whole.get((p.metric, p.of), p) for p in stated.predictions]
+    made = envelope(setting, outcome, proven, tuple(again), stated.assumptions)
+    return Restated(made, (SIMULATED, BY_SIMULATION))

@@ -1,0 +1,75 @@
+"""States a training plan again from its problem and its own decision: every figure by the code that writes plans."""
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError
+from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.job import TrainJob, jobs_of
+from planner.kinds.train.plan.certificate import (
+    BOUND_OF_MIXES,
+    BOUNDS,
+    CLOSED,
+    ILLEGAL,
+    METHOD,
+    OPEN,
+    TOLERANCE,
+    in_metric,
+    objective,
+    searched_axes,
+)
+from planner.kinds.train.plan.decode import envelope as plan_of
+from planner.kinds.train.proof.reprice import priced_again
+from planner.kinds.train.search.layerwise import MIXES_RULE
+from planner.kinds.train.space.space import space_of
+from planner.kinds.train.whole_run.at_scale import with_checkpoints
+from planner.kinds.train.whole_run.lengths import with_lengths
+from planner.kinds.train.whole_run.ramp import with_ramp
+from planner.plan.restated import LeftOut, Restated, unproven
+from planner.plan.schema import Certificate, Envelope
+from planner.problem.recorded import AtHand, resolved_again
+
+COUNTS = LeftOut("certificate.pruned", "counts of the search, and the next best plan that it came by")
+AXES = LeftOut("certificate.axes", "the axes of a search over several pools")
+
+
+def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restated:
+    """The plan of this decision under the costs at hand.
+
+    Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
+    """
+    jobs = jobs_of(resolved_again(envelope.inputs, TrainOptions, envelope.digests.models, hand))
+    best = priced_again(jobs, decision)
+    if isinstance(best, str):
+        raise PlannerError(best, where="decision")
+    proven, left_out = _certificate(envelope.certificate, jobs, best)
+    made = with_ramp(with_lengths(plan_of(jobs[0], best, proven), best), best)
+    chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
+    made = with_checkpoints(made, TrainDecision.model_validate(made.decision).model_copy(update=chosen))
+    return Restated(made, left_out)
+
+
+def _certificate(
+    stated: Certificate, jobs: tuple[TrainJob, ...], best: Evaluation
+) -> tuple[Certificate, tuple[LeftOut, ...]]:
+    """What follows from the decision and the stated bound; counts of the search and the next best plan are left."""
+    job = jobs[0]
+    if not stated.proof:
+        return unproven(objective(job, in_metric(job, best.objective))), ()
+    value = in_metric(job, best.objective)
+    closed = stated.bound is not None and abs(value - stated.bound) / max(abs(value), 1e-9) <= TOLERANCE
+    update: dict[str, object] = {
+        "claim": CLOSED if closed else OPEN,
+        "status": "optimal" if closed else "feasible",
+        "objective": objective(job, value),
+        "tolerance": TOLERANCE,
+    }
+    proof: dict[str, JsonValue] = {**stated.proof, "method": METHOD, "least_bound_left": stated.bound}
+    layerwise = job.options.search.layerwise
+    if len(jobs) == 1:
+        space = space_of(job)
+        update["axes"] = searched_axes(job, space.axes) | ({"strategies_by_layer": [MIXES_RULE]} if layerwise else {})
+        counted = {name: count for name, count in stated.pruned.items() if not name.startswith(ILLEGAL)}
+        update["pruned"] = {**counted, **{f"{ILLEGAL}{name}": count for name, count in space.illegal.items()}}
+    proof["bounds"] = [*BOUNDS, *([BOUND_OF_MIXES] if layerwise else [])]
+    return stated.model_copy(update={**update, "proof": proof}), (COUNTS,) if len(jobs) == 1 else (COUNTS, AXES)

@@ -1,0 +1,30 @@
+"""A plan stated again from its inputs and from what it decides, beside which the plan itself is laid."""
+
+from dataclasses import dataclass
+
+from planner.plan.schema import Certificate, Envelope, Objective
+
+UNPROVEN = "the decision was priced anew, and nothing is proven of it"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A part of a plan that was taken over as it is stated: its dotted path, which holds all below it, and why."""
+
+    path: str
+    why: str
+    unverifiable: bool = False  # for want of an input; else another level of the check judges it
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restated:
+    """The plan that inputs and decision give, and the parts of it that were taken over."""
+
+    envelope: Envelope
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def unproven(objective: Objective) -> Certificate:
+    """The certificate of a decision that was priced anew: what it is worth, and no more."""
+    return Certificate(claim=UNPROVEN, status="feasible", objective=objective)
