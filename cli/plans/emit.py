@@ -52,11 +52,10 @@ def emit(
         path = path if named else text
         layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
     files = emit_files(envelope, decision, target, layouts)
-    notes = [
-        note
-        for path, *checked in [(plan, envelope, decision), *((own.source, own.envelope, own.decision) for own in layouts)]
-        for note in require_sound(*checked, Path(path).parent, inputs_at_hand(path, inputs, profiles))
-    ]
+    notes: list[str] = []
+    for own in (LayoutPlan(plan, None, envelope, decision), *layouts):
+        base = None if own.source == "-" else Path(own.source).parent
+        notes += require_sound(own.envelope, own.decision, base, inputs_at_hand(own.source, inputs, profiles))
     if output not in (None, "-"):
         write_folder(files, str(output))
     if as_json:

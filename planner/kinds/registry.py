@@ -42,9 +42,9 @@ class Kind:
         return findings
 
     def prove(self, envelope: Envelope, decision: Decision, hand: "AtHand") -> list[Finding]:
-        """Findings about the bound beside those of a search made again, by `prove` of the module `check`, if any."""
+        """Findings about the bound beside those of a search made again, by `prove` of the module `restate`, if any."""
         assert isinstance(decision, self.decision)
-        judged = getattr(_module(f"{self.name}.check"), "prove", None)
+        judged = getattr(_module(f"{self.name}.restate"), "prove", None)
         findings: list[Finding] = [] if judged is None else list(judged(envelope, decision, hand))
         return findings
 

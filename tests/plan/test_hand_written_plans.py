@@ -11,8 +11,8 @@ from planner.hardware.library import hardware_facts
 from planner.kinds.registry import find_kind, kind_names
 from planner.load.problems import load_plan
 from planner.models.library import model_facts
-from planner.plan.placement import num_ranks
 from planner.plan.findings import passed
+from planner.plan.placement import num_ranks
 from planner.plan.reader import read_plan
 from planner.plan.store import plan_json
 from planner.problem.resolve import normalised, resolve

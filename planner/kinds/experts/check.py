@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
 from planner.models.architecture import Architecture, MoeFfn
-from planner.plan.findings import Finding, unverifiable
+from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
-from planner.problem.recorded import AtHand, NotAtHand, recorded_model, recorded_options, recorded_problem
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 
 SIDE_FILE = "expert_of_slot"
 QUOTA_TOL = 1e-6
@@ -28,26 +28,6 @@ def check(envelope: Envelope, decision: ExpertsDecision) -> list[Finding]:
         what = f"not judged: the catalog does not know model `{decision.roles[0].model}`"
         return [*findings, Finding("experts.model", True, what, "num_experts", skipped=True)]
     return [*findings, _model(decision, model)]
-
-
-def prove(envelope: Envelope, decision: ExpertsDecision, hand: AtHand) -> Iterator[Finding]:
-    """Whether the bound of every layer follows from its loads and slots; nothing where the loads are not at hand."""
-    from planner.kinds.experts.restate import bounds_again, stated_bounds
-
-    stated = stated_bounds(envelope.certificate.proof)
-    try:
-        again = bounds_again(envelope, decision, hand)
-    except NotAtHand as missing:
-        yield unverifiable("certificate.proof", missing.what, missing.where, missing.hint)
-        return
-    wrong = [layer for layer, (mine, other) in enumerate(zip(stated, again, strict=False)) if mine > other * (1 + 1e-9)]
-    right = not wrong and len(stated) == len(again)
-    what = f"the bounds of {len(again)} layers follow from their loads"
-    if not right:
-        what = f"{len(stated)} bounds of layers, {len(again)} layers"
-        if wrong:
-            what = f"states the bound {stated[wrong[0]]:.9g} of layer {wrong[0]}, its loads give {again[wrong[0]]:.9g}"
-    yield Finding("certificate.proof", right, what, "certificate.proof.bound_by_layer", "solve again")
 
 
 def _slots(decision: ExpertsDecision) -> Iterator[Finding]:

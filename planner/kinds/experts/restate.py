@@ -1,6 +1,6 @@
 """States an expert layout again from its problem, its loads and its own slots. Suffixes: L layer, P slot, E expert."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from planner.experts.readers import Loads
 from planner.kinds.experts.check import SIDE_FILE
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions
 from planner.kinds.experts.solve import EVEN, ExpertsSetting, envelope, memory_of, read_setting, require_room
+from planner.plan.findings import Finding, unverifiable
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, NotAtHand, recorded_problem, resolved_again
@@ -36,6 +37,24 @@ def restate(stated: Envelope, decision: ExpertsDecision, hand: AtHand) -> Restat
     except NotAtHand as missing:
         return _without_loads(stated, decision, missing)
     return Restated(_again(stated, decision, setting), (BOUNDS,) if stated.certificate.proof else ())
+
+
+def prove(envelope: Envelope, decision: ExpertsDecision, hand: AtHand) -> Iterator[Finding]:
+    """Whether the bound of every layer follows from its loads and slots; nothing where the loads are not at hand."""
+    stated = stated_bounds(envelope.certificate.proof)
+    try:
+        again = bounds_again(envelope, decision, hand)
+    except NotAtHand as missing:
+        yield unverifiable("certificate.proof", missing.what, missing.where, missing.hint)
+        return
+    wrong = [layer for layer, (mine, other) in enumerate(zip(stated, again, strict=False)) if mine > other * (1 + 1e-9)]
+    right = not wrong and len(stated) == len(again)
+    what = f"the bounds of {len(again)} layers follow from their loads"
+    if not right:
+        what = f"{len(stated)} bounds of layers, {len(again)} layers"
+        if wrong:
+            what = f"states the bound {stated[wrong[0]]:.9g} of layer {wrong[0]}, its loads give {again[wrong[0]]:.9g}"
+    yield Finding("certificate.proof", right, what, "certificate.proof.bound_by_layer", "solve again")
 
 
 def bounds_again(stated: Envelope, decision: ExpertsDecision, hand: AtHand) -> tuple[float, ...]:

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 from planner.documents.units import format_si
 from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions
-from planner.kinds.rl.proof import proof_findings
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
-from planner.problem.recorded import AtHand, recorded_model, recorded_options, recorded_problem
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
 
 REL_TOL = 1e-9
@@ -28,14 +27,6 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     if problem is None or options is None:
         return findings
     return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
-
-
-def prove(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Iterator[Finding]:
-    """Objective and bound derived again on the curves of the proof, without the search."""
-    problem = recorded_problem(envelope.inputs)
-    options = recorded_options(problem, RlOptions)
-    if problem is not None and options is not None:
-        yield from proof_findings(envelope, decision, problem, options)
 
 
 def _countable(decision: RlDecision) -> bool:

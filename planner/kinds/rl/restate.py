@@ -1,5 +1,6 @@
 """States an RL plan again from its problem and its own decision: curves, times, memory and prices."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.errors import PlannerError
@@ -18,12 +19,13 @@ from planner.kinds.rl.drawn import digest_of
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named
-from planner.kinds.rl.proof import METHOD, horizon_record, plan_of
+from planner.kinds.rl.proof import METHOD, horizon_record, plan_of, proof_findings
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.solve import UNKNOWN_RUNNING, plan_of_iteration, plan_over_time
+from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Objective
-from planner.problem.recorded import AtHand, resolved_again
+from planner.problem.recorded import AtHand, recorded_options, recorded_problem, resolved_again
 from planner.rl.evaluate import evaluate
 from planner.rl.formats.record import curves_record
 from planner.rl.plan import RlPlan
@@ -53,6 +55,14 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
         raise PlannerError(evaluation.broken[0], where="decision")
     solved = Solved(setting, replace(formulated, problem=problem), plan, evaluation, fused)
     return Restated(plan_of_iteration(solved, _certificate(envelope.certificate, solved)), left)
+
+
+def prove(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Iterator[Finding]:
+    """Objective and bound derived again on the curves of the proof, without the search."""
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, RlOptions)
+    if problem is not None and options is not None:
+        yield from proof_findings(envelope, decision, problem, options)
 
 
 def _certificate(stated: Certificate, solved: Solved) -> Certificate:

@@ -10,7 +10,7 @@ from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import ffn_roles
-from planner.problem.recorded import AtHand, recorded_model, recorded_problem
+from planner.problem.recorded import recorded_model, recorded_problem
 from planner.problem.schema import Problem
 
 FUNCTIONS = {
@@ -47,13 +47,6 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
             findings += [_heads(role, model)] if role.function != "ffn" else []
             findings += [_experts(role, model)] if role.function != "attention" else []
     return findings
-
-
-def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator[Finding]:
-    """That what simulations said of other placements is not judged; trees of duals are, at every level."""
-    if envelope.certificate.proof.get("method") == "optimistic_simulation":
-        what = "not judged: what simulations said of other placements"
-        yield Finding("certificate.proof", True, what, "certificate.proof", skipped=True)
 
 
 def _mode(decision: ServeDecision) -> Finding:

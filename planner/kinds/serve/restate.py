@@ -5,7 +5,7 @@ by the code that makes plans. What needs a search (the frontier, the next best p
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
@@ -17,6 +17,7 @@ from planner.kinds.serve.proof.taken import Rates, rates_of, taken_mix
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
+from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.recorded import AtHand, NotAtHand, resolved_again
@@ -46,6 +47,13 @@ def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated
         if "calibration" not in missing.where or hand.calibration is not None:
             raise
         return _without_rates(stated, decision, dataclasses.replace(hand, calibration="default"), missing)
+
+
+def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator[Finding]:
+    """That what simulations said of other placements is not judged; trees of duals are, at every level."""
+    if envelope.certificate.proof.get("method") == "optimistic_simulation":
+        what = "not judged: what simulations said of other placements"
+        yield Finding("certificate.proof", True, what, "certificate.proof", skipped=True)
 
 
 def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:

@@ -93,7 +93,7 @@ def _row(
     ffn: Role | None,
     setting: ServeSetting,
     formulated: Formulated,
-    points: Mapping[tuple[str, int], float],
+    points: Mapping[tuple[str, JsonValue], float],
     used: set[int],
 ) -> int:
     """The candidate that a role is; of several channels one that the proof uses and that no other role is."""
@@ -113,20 +113,18 @@ def _row(
     return (free or rows)[0]
 
 
-def _key(candidate: Candidate) -> tuple[str, int]:
+def _key(candidate: Candidate) -> tuple[str, JsonValue]:
     return candidate.name, candidate.pool
 
 
-def _counts(envelope: Envelope) -> dict[tuple[str, int], float]:
+def _counts(envelope: Envelope) -> dict[tuple[str, JsonValue], float]:
     """Instances by type and pool of the point of the proof."""
     values, mix = envelope.certificate.proof.get("values"), envelope.certificate.proof.get("mix")
     shapes = mix.get("shapes") if isinstance(mix, dict) else None
     if not isinstance(values, list) or not isinstance(shapes, list):
         return {}
-    names = [(str(shape.get("name")), int(shape.get("pool", 0))) for shape in shapes if isinstance(shape, dict)]
-    return {
-        name: float(count) for name, count in zip(names, values, strict=False) if isinstance(count, int | float)
-    }
+    names = [(str(shape.get("name")), shape.get("pool")) for shape in shapes if isinstance(shape, dict)]
+    return {name: float(count) for name, count in zip(names, values, strict=False) if isinstance(count, int | float)}
 
 
 def _into(decision: ServeDecision, role: str, workload: str) -> float:
