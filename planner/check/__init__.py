@@ -1,6 +1,6 @@
 """Check of a plan against its inputs: every claim that can be judged without solving the problem again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -60,9 +60,9 @@ def check_plan(
     if problem is not None:
         findings += _promised(envelope, problem, restated)
     findings += priced
-    if proof and restated is not None:
+    if proof and kind.solvable and not _unpriced(kind, findings):
         findings += kind.prove(envelope, decision, hand)
-        findings += searched_again(kind, envelope, hand)
+        findings += searched_again(kind, envelope, hand) if restated is not None else ()
     return findings
 
 
@@ -72,7 +72,7 @@ def _restated(
     """The plan stated again, where it can be, and what it says of the plan."""
     if not kind.solvable or envelope.certificate.status == "stated":
         return None, [not_restated("it was written, not solved", "certificate.status", "solve its problem")]
-    if any(finding.verdict == FAILED and _bears(finding.rule, kind) for finding in findings):
+    if _unpriced(kind, findings):
         what = "not judged: the figures of a plan whose inputs or ranks are not in order"
         return None, [Finding("restated.plan", True, what, "decision", skipped=True)]
     try:
@@ -87,9 +87,11 @@ def _restated(
     return restated, list(restated_findings(envelope, decision, restated, proof=proof))
 
 
-def _bears(rule: str, kind: Kind) -> bool:
-    """Whether a plan that breaks the rule has no figures to price: its problem is another, or its ranks no ranks."""
-    return rule.startswith(("schema.", "placement.", f"{kind.name}.")) or rule == "digest.problem"
+def _unpriced(kind: Kind, findings: Iterable[Finding]) -> bool:
+    """Whether a rule fails without which there are no figures to price: its problem is another, or its ranks none."""
+    failed = [finding.rule for finding in findings if finding.verdict == FAILED]
+    beneath = ("schema.", "placement.", f"{kind.name}.", "digest.problem")
+    return any(rule.startswith(beneath) for rule in failed)
 
 
 def _promised(envelope: Envelope, problem: Problem, restated: Restated | None) -> Iterator[Finding]:

@@ -52,7 +52,7 @@ def restated_findings(
         wrong.setdefault(rule, []).extend(places)
     for rule, places in wrong.items():
         yield from _told(rule, places)
-    yield from (_left(part) for part in restated.left_out if part.unverifiable or not proof)
+    yield from (_left(part) for part in restated.left_out if not (proof and part.proven) or part.unverifiable)
 
 
 def not_restated(why: str, where: str = "", hint: str = "") -> Finding:
@@ -128,7 +128,7 @@ def _left(part: LeftOut) -> Finding:
     rule = f"restated.{RULES.get(part.path.split('.', 1)[0], 'plan')}"
     if part.unverifiable:
         return unverifiable(rule, part.why, part.path, part.hint)
-    return Finding(rule, True, f"not judged: {part.why}", part.path, "`planner check --level proof`", skipped=True)
+    return Finding(rule, True, f"not judged: {part.why}", part.path, part.hint, skipped=True)
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401 - parsed JSON

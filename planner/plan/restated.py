@@ -13,8 +13,9 @@ class LeftOut:
 
     path: str
     why: str
-    unverifiable: bool = False  # for want of an input; else another level of the check judges it
-    hint: str = ""
+    unverifiable: bool = False  # for want of an input
+    hint: str = "`planner check --level proof`"
+    proven: bool = True  # whether the level `proof` judges it
 
 
 @dataclass(frozen=True, slots=True)

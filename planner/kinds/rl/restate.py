@@ -32,6 +32,9 @@ from planner.rl.plan import RlPlan
 from planner.rl.search.horizon import evaluate_horizon
 
 COUNTS = LeftOut("certificate.candidates", "counts of the search, and what the next best plans lose")
+SEQUENCES = LeftOut(
+    "certificate.candidates", "sequences weighed, and what the next best ones lose", hint="", proven=False
+)
 _NONE = "no plan of the problem has these roles and this mode"
 
 
@@ -46,7 +49,7 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
     if plan is None:
         raise PlannerError(_NONE, where="decision.roles")
     if setting.options.horizon is not None:
-        return Restated(_over_time(envelope, decision, setting, formulated), left)
+        return Restated(_over_time(envelope, decision, setting, formulated), (SEQUENCES,) if left else ())
     problem, fused = formulated.problem, decision.fused_training
     if fused is not None:
         problem, fused = replayed(problem, formulated.curves, plan, fused)

@@ -28,8 +28,9 @@ from planner.solvers.result import SolveResult, Status
 
 NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
 FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
-SIMULATED = LeftOut("predictions", "times and shares that were simulated: `planner check --level simulate` plays them")
-BY_SIMULATION = LeftOut("certificate.proof", "what simulations said of other placements")
+SIMULATED = LeftOut(
+    "predictions", "times and shares that were simulated", hint="`planner check --level simulate`", proven=False
+)
 OF_RATES = ("predictions", "certificate", "evidence", "digests", "decision.kv_transfer_bytes_per_s")
 SOLVERS = ("ortools-gscip", "ortools-highs", "ortools-cp-sat", "pulp-cbc")
 
@@ -168,4 +169,4 @@ def _simulated(stated: Envelope, setting: ServeSetting, outcome: Outcome) -> Res
     whole = {(p.metric, p.of): p for p in whole_predictions(setting, outcome.solution, sum(rates), tokens)}
     again: list[Prediction] = [whole.get((p.metric, p.of), p) for p in stated.predictions]
     made = envelope(setting, outcome, proven, tuple(again), stated.assumptions)
-    return Restated(made, (SIMULATED, BY_SIMULATION))
+    return Restated(made, (SIMULATED,))

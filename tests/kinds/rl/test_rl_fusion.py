@@ -136,11 +136,11 @@ def test_actor_and_critic_train_at_the_same_time_where_that_is_shorter(trained: 
 def test_a_schedule_changed_by_hand_fails_its_check(trained: Envelope) -> None:
     forged = dumped(trained)
     forged["decision"]["fused_training"]["makespan_s"] *= 0.99
-    assert failed(forged) == {"rl.fused_training"}
+    assert failed(forged) >= {"rl.fused_training"}
     forged = dumped(trained)
     order = forged["decision"]["fused_training"]["order"]
     order[0] = order[0][::-1]
-    assert failed(forged) == {"certificate.proof"}
+    assert failed(forged) >= {"certificate.proof"}
     forged = dumped(trained)
     del forged["decision"]["fused_training"]
     assert "certificate.objective" in failed(forged)

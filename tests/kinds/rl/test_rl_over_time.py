@@ -126,7 +126,7 @@ def test_a_period_changed_by_hand_fails_its_check(tmp_path: Path, part: str) -> 
     forged = solve(written(tmp_path)).model_dump(mode="json", by_alias=True)
     step = forged["decision"]["horizon"][1]
     step[part] = {"iteration_s": 1.0, "changed": ["circuit"], "generation": "1 x tp1 a", "iterations": 3}[part]
-    assert failed(forged) == {"certificate.objective"}
+    assert failed(forged) >= {"certificate.objective"}
 
 
 def test_a_bound_above_the_best_sequence_is_found(tmp_path: Path) -> None:
