@@ -354,6 +354,7 @@ def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
             "method": METHOD,
             "bound_by_layer": layout.bound_L.tolist(),
             "imbalance_by_layer": layout.imbalance_L.tolist(),
+            "slots": digest(layout.expert_LP.tolist()),
             "rules": ["all ranks busy to the end", "slots for the copies that no rank time holds", "heaviest items"],
         },
     )
