@@ -5,8 +5,11 @@ of c: they carry at least its load of every demand and its traffic, on no more d
 higher price, and where clients wait they keep a request no longer (for DEVICES and PRICE, where clients must find room:
 no shorter).
 
-Array suffixes: N shapes, K kept shapes, W demands and the port, V demands whose clients wait.
+Array suffixes: N shapes, K kept shapes, W demands and the port, V what a dominator may have no more of: the stays of
+demands whose clients wait, and fullness.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,12 +19,13 @@ from planner.solvers.mix import MixObjective, MixProblem, MixRole, MixShape, Slo
 BLOCK = 256  # shapes compared with the kept ones at a time; bounds the memory of one comparison
 
 
-def dominators(problem: MixProblem) -> dict[int, int]:
+def dominators(problem: MixProblem, fullness: Sequence[float] = ()) -> dict[int, int]:
     """For each shape that can be dropped, one kept shape that replaces it; equal shapes leave the canonically first.
 
     Stages of one channel do not stand in for those of another. Shapes with a limit of their own dominate nothing, and
     where a role is limited in number, or shapes have slots aside, only one-for-one replacement counts. Prices count
     where the objective or a limit reads them (for DEVICES as the second criterion), ports where something is moved.
+    With `fullness`, the share of its memory that each shape fills, none stands in for one that leaves more room.
     O(N x K) comparisons of W figures for K kept shapes.
     """
     limited = {role for role, _ in problem.limits.max_instances}
@@ -37,9 +41,11 @@ def dominators(problem: MixProblem) -> dict[int, int]:
     winner_of: dict[int, int] = {}
     for (role, _, _, aside), members in groups.items():
         shapes = [problem.shapes[c] for c in members]
-        stay_NV = _stays(problem, shapes)
+        least_NV = _stays(problem, shapes)
+        if fullness:
+            least_NV = np.column_stack([least_NV, [fullness[c] for c in members]])
         one_for_one = role in limited or bool(aside)
-        for loser, winner in _within(shapes, stay_NV, one_for_one=one_for_one, priced=priced, moving=moving).items():
+        for loser, winner in _within(shapes, least_NV, one_for_one=one_for_one, priced=priced, moving=moving).items():
             winner_of[members[loser]] = members[winner]
     return winner_of
 
@@ -70,7 +76,7 @@ def canonical_order(problem: MixProblem) -> list[int]:
 
 
 def _within(
-    shapes: list[MixShape], stay_NV: Floats, *, one_for_one: bool, priced: bool, moving: bool
+    shapes: list[MixShape], least_NV: Floats, *, one_for_one: bool, priced: bool, moving: bool
 ) -> dict[int, int]:
     """`dominators` among shapes of one role and pool given in canonical order."""
     devices_N = np.array([shape.devices for shape in shapes], dtype=float)
@@ -90,8 +96,8 @@ def _within(
         rivals = np.concatenate([np.array(kept, dtype=int), block])
         wins = _replaces(rivals, block, devices_N, group_N, price_N, load_NW, one_for_one=one_for_one)
         wins &= free_N[rivals][:, None]
-        for stay_N in stay_NV.T:
-            wins &= stay_N[rivals][:, None] <= stay_N[block][None, :]
+        for least_N in least_NV.T:
+            wins &= least_N[rivals][:, None] <= least_N[block][None, :]
         for column, c in enumerate(block.tolist()):
             # Rows of the block itself count only up to this shape, and only while they are kept.
             earlier = len(rivals) - len(block) + column

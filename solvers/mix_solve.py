@@ -5,28 +5,19 @@ import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Solution, check_feasible, total
 from planner.solvers.backends.solve import solve, vertex
 from planner.solvers.dualtree import DualTree, build_certificate, verify
-from planner.solvers.mix import Flow, MixObjective, MixProblem, MixRole, MixSolution, Vars, build, part_of_planned
+from planner.solvers.mix import Flow, MixProblem, MixRole, MixSolution, Vars, build, part_of_planned
 from planner.solvers.mix_dominance import canonical_order, dominators
+from planner.solvers.mix_ties import TIE_TOLERANCE, Effort, fewest_shapes, least_second, second_weights, spread
 from planner.solvers.result import SolveResult, Status
 
 DEFAULT_BACKEND = "mathopt-gscip"  # 2 to 3 times as fast as HiGHS on mixes of 10 to 40 shapes (4 ms to 10 ms)
-TIE_TOLERANCE = 1e-9  # relative; mixes this near in the first criterion are equal in it
+MOST_TIED = 60  # shapes that room is weighed over; a mix of more takes as long as the objective itself
 NEXT_BEST_GAP = 1e-4  # relative
-TIE_NODE_LIMIT = 500  # of the second solve: deterministic, and the first solution stands when it is reached
-
-
-class _Effort(TypedDict):
-    """How every model of a mix is solved."""
-
-    backend: str
-    seed: int
-    threads: int
 
 
 def solve_mix(
@@ -39,27 +30,30 @@ def solve_mix(
     seed: int = 0,
     threads: int = 1,
     tie_break: bool = True,
+    fullness: Sequence[float] = (),
 ) -> SolveResult[MixSolution]:
     """The best mix, with fewest devices (for DEVICES: lowest price) among equals; the order of shapes is immaterial.
 
-    Without `tie_break` any of the equals may come, in half the time.
+    With `fullness`, the share of its memory that an instance of each shape fills, what is still equal goes to fewer
+    distinct shapes, then to more room in the fullest. Without `tie_break` any of the equals may come, in half the time.
 
     Raises PlannerError for a malformed problem, or group sizes of a pool that do not divide one another.
     """
     started_s = time.perf_counter()
-    reduced, kept, _ = reduce(problem)
-    model, variables = build(reduced)
-    effort: _Effort = {"backend": backend, "seed": seed, "threads": threads}
-    first = solve(model, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap, **effort)
-    bound = None if first.bound is None else first.bound * variables.objective_unit
+    mix = _BuiltMix.of(problem)
+    effort: Effort = {"backend": backend, "seed": seed, "threads": threads}
+    first = solve(mix.model, time_limit_s=time_limit_s, node_limit=node_limit, gap=gap, **effort)
+    bound = None if first.bound is None else first.bound * mix.variables.objective_unit
     solution = objective = None
     if first.solution is not None and first.objective is not None:
         values: Sequence[float] = first.solution.values_by_column
         if tie_break and (time_limit_s is None or first.status is Status.OPTIMAL):
-            values = _second_criterion(reduced, model, variables, first.objective, values, effort)
-        values = _balanced(reduced, model, variables, values)
-        objective = model.objective_at(values) * variables.objective_unit
-        solution = _decode(problem, kept, reduced, variables, Solution(model.names, values))
+            values = least_second(mix.problem, mix.model, mix.variables, first.objective, values, effort)
+            if fullness:
+                mix, values = _with_most_room(problem, fullness, mix, values, effort)
+        values = _balanced(mix.problem, mix.model, mix.variables, values)
+        objective = mix.model.objective_at(values) * mix.variables.objective_unit
+        solution = _decode(problem, mix.kept, mix.problem, mix.variables, Solution(mix.model.names, values))
         bound = _outside(problem, objective, bound)
     elapsed_s = time.perf_counter() - started_s
     return SolveResult(first.status, first.stop_reason, solution, objective, bound, elapsed_s, first.solver)
@@ -97,9 +91,14 @@ def next_best(
     return min(feasible, key=lambda result: sign * (result.objective or 0.0))
 
 
-def reduce(problem: MixProblem) -> tuple[MixProblem, list[int], dict[int, int]]:
-    """The problem with undominated shapes in canonical order, their indices, and who dominates each dropped one."""
-    dropped = dominators(problem)
+def reduce(
+    problem: MixProblem, *, fullness: Sequence[float] = (), keep: Collection[int] = ()
+) -> tuple[MixProblem, list[int], dict[int, int]]:
+    """The problem with undominated shapes in canonical order, their indices, and who dominates each dropped one.
+
+    With `fullness` no shape dominates one that leaves more room; those of `keep` stay, dominated or not.
+    """
+    dropped = {c: winner for c, winner in dominators(problem, fullness).items() if c not in keep}
     kept = [c for c in canonical_order(problem) if c not in dropped]
     return dataclasses.replace(problem, shapes=tuple(problem.shapes[c] for c in kept)), kept, dropped
 
@@ -145,10 +144,15 @@ class MixCertificate:
 
 def certify(problem: MixProblem, result: SolveResult[MixSolution], *, node_limit: int = 200) -> MixCertificate:
     """A certificate for the outcome of `solve_mix`; its bound is the weaker one at `node_limit`."""
-    reduced, _, _ = reduce(problem)
+    reduced, _, _ = reduce(problem, keep=used_shapes(result.solution))
     model, variables = build(reduced)
     incumbent = None if result.objective is None else result.objective / variables.objective_unit
     return MixCertificate(model, build_certificate(model, incumbent, node_limit=node_limit), variables.objective_unit)
+
+
+def used_shapes(solution: MixSolution | None) -> set[int]:
+    """The shapes that a mix has instances of: a proof about it holds them, dominated or not."""
+    return {c for c, count in enumerate(solution.counts) if count} if solution is not None else set()
 
 
 def _limited(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
@@ -159,33 +163,38 @@ def _limited(problem: MixProblem, most: Mapping[int, int]) -> MixProblem:
     return dataclasses.replace(problem, shapes=tuple(shapes))
 
 
-def _second_criterion(
-    problem: MixProblem,
-    model: LinearModel,
-    variables: Vars,
-    best: float,
-    values: Sequence[float],
-    effort: _Effort,
-) -> Sequence[float]:
-    """A solution as good as `best` in the objective with the least of the second criterion."""
-    slack = TIE_TOLERANCE * max(1.0, abs(best))
-    tied = model.restricted({}, {})
-    tied.add(variables.objective >= best - slack if model.maximising else variables.objective <= best + slack, "best")
-    second = [
-        shape.price_per_hour if problem.objective is MixObjective.DEVICES else float(shape.devices)
-        for shape in problem.shapes
-    ]
-    scale = max(second, default=0.0) or 1.0
-    tied.minimise(total(weight / scale * count for weight, count in zip(second, variables.n, strict=True)))
-    result = solve(tied, node_limit=TIE_NODE_LIMIT, **effort)
-    if result.solution is None:
-        return values
-    counts = {n.column: result.solution.values_by_column[n.column] for n in variables.n}
-    exact = vertex(model, counts)
-    if exact is None:
-        return values
-    loss = best - model.objective_at(exact) if model.maximising else model.objective_at(exact) - best
-    return exact if loss <= slack else values
+def _with_most_room(
+    problem: MixProblem, fullness: Sequence[float], mix: "_BuiltMix", values: Sequence[float], effort: Effort
+) -> "tuple[_BuiltMix, Sequence[float]]":
+    """The mix of fewest shapes and then most room among those as good as `values`, over all shapes that matter to that.
+
+    Dominance for the objective drops shapes that leave more room than what stands in for them; here they are back, but
+    for problems where that makes too many.
+    """
+    wide = _BuiltMix.of(problem, fullness=fullness)
+    wide = wide if len(wide.kept) <= MOST_TIED else mix
+    best = mix.model.objective_at(values) * mix.variables.objective_unit / wide.variables.objective_unit
+    weights = second_weights(mix.problem)
+    most = math.fsum(weight * values[n.column] for weight, n in zip(weights, mix.variables.n, strict=True))
+    full = [fullness[c] for c in wide.kept]
+    at_hand = spread([values[n.column] for n in mix.variables.n], [fullness[c] for c in mix.kept])
+    chosen = fewest_shapes(wide.problem, wide.model, wide.variables, full, best, most, at_hand, effort)
+    return (mix, values) if chosen is None else (wide, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class _BuiltMix:
+    """A problem without dominated shapes, the indices of those that are left, and its model."""
+
+    problem: MixProblem
+    kept: list[int]
+    model: LinearModel
+    variables: Vars
+
+    @classmethod
+    def of(cls, problem: MixProblem, *, fullness: Sequence[float] = ()) -> "_BuiltMix":
+        reduced, kept, _ = reduce(problem, fullness=fullness)
+        return cls(reduced, kept, *build(reduced))
 
 
 def _balanced(problem: MixProblem, model: LinearModel, variables: Vars, values: Sequence[float]) -> Sequence[float]:

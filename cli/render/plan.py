@@ -139,7 +139,7 @@ def _role(role: "Role") -> tuple[str, ...]:
     memory = "-"
     if role.memory is not None:
         used, capacity = role.memory.used_bytes, role.memory.capacity_bytes
-        memory = f"{format_si(used, 'B')} of {format_si(capacity, 'B')}"
+        memory = f"{format_si(used, 'B')} of {format_si(capacity, 'B')} ({used / capacity:.1%})"
     limits = " ".join(f"{name}={value}" for name, value in role.limits.items()) or "-"
     gpus = str(role.replicas * role.parallelism.devices)
     shape = parallel(role.parallelism)

@@ -1,6 +1,7 @@
 """The instance mix against brute force, its symmetries, its limits and its certificate."""
 
 import dataclasses
+import itertools
 import json
 import random
 import time
@@ -339,6 +340,51 @@ def test_a_rate_below_what_solvers_tell_from_none_still_takes_an_instance_of_eac
     reduced, kept, _ = reduce(problem)
     model, columns = build(reduced)
     assert not check_feasible(model, point_of(reduced, kept, columns, solution), 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ties_go_to_fewest_shapes_and_then_to_the_most_room(seed: int) -> None:
+    draw = random.Random(seed)
+    sizes = [draw.choice([1, 2, 4]) for _ in range(5)]
+    shapes = tuple(
+        MixShape(f"s{c}", MixRole.WHOLE, 0, size, size, (size * draw.choice([0.5, 1.0, 1.5]),), float(size))
+        for c, size in enumerate(sizes)
+    )
+    fullness = [draw.uniform(0.2, 1.0) for _ in shapes]
+    rate = draw.choice([2.5, 4.0, 5.5])
+    demands = (MixDemand("d", rate_per_s=rate),)
+    problem = MixProblem(shapes, (MixPool("pool", ((8, 1),)),), demands, MixObjective.DEVICES)
+
+    def rank(counts: tuple[int, ...]) -> tuple[int, float]:
+        used = [c for c, count in enumerate(counts) if count]
+        return len(used), max(fullness[c] for c in used)
+
+    mixes = [
+        counts
+        for counts in itertools.product(*(range(8 // size + 1) for size in sizes))
+        if sum(n * size for n, size in zip(counts, sizes, strict=True)) <= 8
+        and sum(n * shape.rate_per_s[0] for n, shape in zip(counts, shapes, strict=True)) >= rate
+    ]
+    least = min(sum(n * size for n, size in zip(counts, sizes, strict=True)) for counts in mixes)
+    tied = [counts for counts in mixes if sum(n * size for n, size in zip(counts, sizes, strict=True)) == least]
+    plain, roomy = solve_mix(problem), solve_mix(problem, fullness=fullness)
+    assert plain.objective == roomy.objective == roomy.bound == least
+    assert rank(_solution(roomy).counts) == min(map(rank, tied))
+    certificate = certify(problem, roomy)
+    assert certificate.bound() == pytest.approx(least)
+
+
+def test_room_costs_nothing_of_the_objective_nor_of_the_second_criterion() -> None:
+    draw = random.Random(1)
+    for problem in SMALL[:28]:
+        plain = solve_mix(problem)
+        roomy = solve_mix(problem, fullness=[draw.random() for _ in problem.shapes])
+        assert roomy.status == plain.status
+        if plain.solution is None or plain.objective is None:
+            continue
+        assert roomy.objective == pytest.approx(plain.objective, rel=1e-8)
+        if problem.objective is not MixObjective.DEVICES:
+            assert _solution(roomy).devices <= plain.solution.devices
 
 
 def test_the_solution_obeys_every_row_of_the_model_and_adds_up() -> None:

@@ -1,10 +1,11 @@
 """Schema of serving problems (options) and serving plans (decision)."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from planner.documents.units import FRACTION
 from planner.plan.schema import Decision
 from planner.problem.speculation import SpeculationSpec
 from planner.schema.base import Spec, refuse
@@ -17,6 +18,7 @@ Overlap = Literal["off", "two-batch"]
 class ServeOptions(Spec):
     """The axes of the search; absent axes take every value that the model and the nodes allow."""
 
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"memory_reserve": ("memory_reserve", FRACTION)}
     modes: Annotated[tuple[Mode, ...], Field(min_length=1)] = ("colocated", "disaggregated")
     tp: Degrees | None = Field(default=None, description="tensor parallel sizes of attention")
     pp: Degrees | None = Field(default=None, description="pipeline sizes")
@@ -30,6 +32,9 @@ class ServeOptions(Spec):
     )
     max_decode_occupancy: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.95, description="share of the sequences of instances that requests fill on average; bursts need more"
+    )
+    memory_reserve: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.02, description="share of what the engine may use that instances leave free, for what no model counts"
     )
     attention_gpus: Degrees | None = Field(
         default=None, description="GPUs for attention of an instance with sides apart"

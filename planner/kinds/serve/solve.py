@@ -63,7 +63,11 @@ def _with_fewer(setting: ServeSetting, outcome: Outcome, error: Unplaceable, lim
         for shape, candidate in zip(outcome.searched.shapes, outcome.formulated.candidates, strict=True)
     )
     restricted = replace(outcome.searched, shapes=shapes)
-    fewer = replace(outcome, searched=restricted, result=solve_problem(restricted, setting, limits, tie_break=True))
+    fewer = replace(
+        outcome,
+        searched=restricted,
+        result=solve_problem(restricted, setting, limits, outcome.formulated.fullness, tie_break=True),
+    )
     if not fewer.has_mix:
         raise error
     return fewer

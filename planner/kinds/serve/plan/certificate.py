@@ -15,7 +15,7 @@ from planner.kinds.serve.steady.units import MICRO_BATCHES, Sides, splits
 from planner.plan.schema import Certificate, Objective
 from planner.solvers.mix import MixProblem, MixRole, MixSolution, build
 from planner.solvers.mix_data import point_of, problem_to_dict
-from planner.solvers.mix_solve import MixCertificate, next_best, reduce
+from planner.solvers.mix_solve import MixCertificate, next_best, reduce, used_shapes
 from planner.solvers.result import SolveResult
 
 METHOD = "dual_tree"
@@ -38,7 +38,7 @@ def certificate(
         bound = max(bound, value) if problem.maximising else min(bound, value)
     gap = None if bound is None else abs(value - bound) / max(abs(value), 1e-9)
     closed = gap is not None and gap <= TOLERANCE
-    reduced, kept, dropped = reduce(problem)
+    reduced, kept, dropped = reduce(problem, keep=used_shapes(outcome.solution))
     stop_reason = outcome.result.stop_reason
     return Certificate(
         claim=_claim(closed, outcome.formulated.metric),

@@ -53,7 +53,7 @@ def not_judged(rule: str, why: str, where: str) -> Finding:
 def setting_of_plan(envelope: Envelope, problem: Problem, rule: str) -> ServeSetting | Finding:
     """The plan's problem priced again; a finding of `rule` where it cannot be, or where costs have changed."""
     try:
-        setting = prepare(resolve(problem, INPUTS))
+        setting = prepare(resolve(problem, INPUTS), reserving=False)
     except PlannerError as error:
         return not_judged(rule, error.what, "roles")
     if setting.calibration.digest != envelope.digests.calibration:

@@ -79,6 +79,7 @@ class Candidate:
     activations_bytes: float
     workspace_bytes: float
     basis: dict[str, float]  # share of step time by evidence
+    memory_share: float  # of what the engine may use of its fullest device, with full batches
     ffn: FfnPart | None = None  # where feed-forward layers stand on devices of their own; `shape` is attention's
 
     @property
@@ -207,6 +208,7 @@ class CandidateSearch:
                 capacities[target.index] = _capacity(timed[i], judged[i], row, moved[i][row], points.kv_bytes[i][row])
             best = int(np.argmax([rates.rate_per_s[row] * rates.good[row] for rates in judged]))
             shape, ffn = (shapes[int(points.shape[row])], None) if units is None else units.parts(row)
+            kv = max(points.kv_bytes[i][row] for i, rates in enumerate(judged) if rates.good[row])
             yield Candidate(
                 function=function,
                 model=self.model,
@@ -221,8 +223,16 @@ class CandidateSearch:
                 activations_bytes=float(points.activation_bytes[row]),
                 workspace_bytes=self.pool_costs.costs.engine.workspace_bytes,
                 basis=timed[best].step.shares(row),
+                memory_share=self._memory_share(points.weight_bytes[row] + points.activation_bytes[row] + kv, ffn),
                 ffn=ffn,
             )
+
+    def _memory_share(self, held_bytes: float, ffn: FfnPart | None) -> float:
+        """How much of its memory the fullest device fills, of either side where they stand apart."""
+        sides = [(held_bytes, self.pool_costs)]
+        if ffn is not None:
+            sides.append((ffn.weights_bytes + ffn.activations_bytes, ffn.pool_costs))
+        return float(max((held + spot.costs.engine.workspace_bytes) / spot.memory_bytes for held, spot in sides))
 
     def _moved_s(self, function: str, channel: Channel | None, target: Target, points: Points) -> Floats:
         """How long the cache of a prompt is under way [N]."""

@@ -30,6 +30,11 @@ class Formulated:
     metric: str
     factor: float  # objective of the mix x factor = metric
 
+    @property
+    def fullness(self) -> list[float]:
+        """The share of its memory that an instance of each shape fills on its fullest device."""
+        return [candidate.memory_share for candidate in self.candidates]
+
 
 def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequence[Candidate]) -> Formulated:
     """The mix of `candidates` that is best in the problem's objective.

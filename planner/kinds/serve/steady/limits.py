@@ -37,10 +37,10 @@ class _Limit:
 def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """The answer for a problem without a plan.
 
-    Limits considered: each time limit and the load of each workload, the GPUs at hand, and the price. A limit is taken
-    away by making it infinite (for GPUs: sixteen times the nodes), a load by making it almost nothing. The nearest
-    value of one is found while all other limits of the problem stay. Where a limit of the solve comes first, all limits
-    are named, without nearest values.
+    Limits considered: each time limit and the load of each workload, the GPUs at hand, the memory left free, and the
+    price. A limit is taken away by making it infinite (for GPUs: sixteen times the nodes), a load by making it almost
+    nothing, the reserve by leaving none. The nearest value of one is found while all other limits of the problem stay.
+    Where a limit of the solve comes first, all limits are named, without nearest values.
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
@@ -93,6 +93,8 @@ def _limits(setting: ServeSetting) -> Iterator[_Limit]:
         if setting.resolved.problem.objective.minimize is not None:
             yield _load_limit(index, target)
     yield _gpu_limit(setting)
+    if setting.options.memory_reserve > 0.0:
+        yield _reserve_limit(setting.options.memory_reserve)
     price = setting.resolved.problem.limits.usd_per_hour
     if price is not None:
         yield _scaled("price", f"price <= {significant(price)} USD/h", _with_price, price, "{} USD/h", significant)
@@ -201,6 +203,20 @@ def _load_limit(index: int, target: Target) -> _Limit:
     return _scaled(
         f"{index}.load", text, move, target.rate_per_s, "rate {}/s", significant, least=LEAST_RATE_PER_S, rising=False
     )
+
+
+def _reserve_limit(reserve: float) -> _Limit:
+    """The memory that plans leave free; the nearest value is none of it, where that helps."""
+
+    def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
+        return "memory_reserve 0 %" if works(_without_reserve(setting)) else None
+
+    return _Limit("reserve", f"memory_reserve = {100.0 * reserve:.3g} %", _without_reserve, nearest)
+
+
+def _without_reserve(setting: ServeSetting) -> ServeSetting:
+    options = setting.options.model_copy(update={"memory_reserve": 0.0})
+    return with_pools(dataclasses.replace(setting, options=options), setting.resolved)
 
 
 def _with_field(index: int, field: str, setting: ServeSetting, value: object) -> ServeSetting:

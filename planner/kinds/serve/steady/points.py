@@ -37,11 +37,12 @@ class PoolCosts:
     costs: Costs
     memory_bytes: float  # what an engine may use of one device
     port: Port  # of one device
+    reserve: float = 0.0  # share of that memory which plans leave free
 
     @property
     def room_bytes(self) -> float:
-        """Of one device for weights, activations and caches: what an engine may use, without its workspace."""
-        return self.memory_bytes - self.costs.engine.workspace_bytes
+        """Of one device for weights, activations and caches: what plans may use, without the engine's workspace."""
+        return self.memory_bytes * (1.0 - self.reserve) - self.costs.engine.workspace_bytes
 
 
 @dataclass(slots=True)
@@ -178,13 +179,13 @@ def _within_memory(
     tally: Tally,
     copies: int,
 ) -> Points:
-    engine = pool_costs.costs.engine
+    room = pool_costs.room_bytes
     weights, activations = needs.memory(pool_costs.costs, shards)
     kv = tuple(
         needs.kv_bytes(pool_costs.costs, shards, length) * each for each, length in zip(resident, tokens, strict=True)
     )
-    heavy = can_run & (weights + engine.workspace_bytes > pool_costs.memory_bytes)
-    free = pool_costs.memory_bytes - weights - engine.workspace_bytes - activations
+    heavy = can_run & (weights > room)
+    free = room - weights - activations
     fits = tuple(can_run & ~heavy & (cache <= free) for cache in kv)
     full = sum(int(np.sum(can_run & ~heavy & ~fit)) for fit in fits)
     tally.evaluated += len(shape) * len(fits) * copies

@@ -92,10 +92,15 @@ class Outcome:
         return roles_in_use(self.formulated.candidates, self.solution)
 
 
-def prepare(resolved: Resolved) -> ServeSetting:
-    """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced."""
+def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
+    """Costs, targets and shape spaces of a problem; raises PlannerError for what cannot be priced.
+
+    The memory that plans leave free binds a search; what judges a plan that is there takes it for possible without.
+    """
     problem = resolved.problem
     options = ServeOptions.model_validate(problem.options)
+    if not reserving:
+        options = options.model_copy(update={"memory_reserve": 0.0})
     if not resolved.workloads:
         raise PlannerError("a serving problem needs a workload", where=resolved.where(()), hint="add `workloads:`")
     calibration = load_calibration(problem.costs.calibration)
@@ -106,7 +111,7 @@ def prepare(resolved: Resolved) -> ServeSetting:
         for index, workload in enumerate(resolved.workloads)
     )
     costs_of_pool = {
-        (model, index): _pool_costs(resolved, model, index, calibration, store, drafter)
+        (model, index): _pool_costs(resolved, options, model, index, calibration, store, drafter)
         for model, drafter in drafters.items()
         for index in range(len(resolved.pools))
     }
@@ -118,7 +123,7 @@ def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
     """The setting with the pools and limits of `resolved`, a variant of its problem, priced anew."""
     costs_of_pool = {
         (model, index): _pool_costs(
-            resolved, model, index, setting.calibration, setting.store, pool_costs.costs.drafter
+            resolved, setting.options, model, index, setting.calibration, setting.store, pool_costs.costs.drafter
         )
         for (model, index), pool_costs in setting.costs_of_pool.items()
     }
@@ -145,6 +150,7 @@ def _drafter(resolved: Resolved, options: ServeOptions, model: str) -> Drafter |
 
 def _pool_costs(
     resolved: Resolved,
+    options: ServeOptions,
     model: str,
     index: int,
     calibration: Calibration,
@@ -156,7 +162,7 @@ def _pool_costs(
     pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store)
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
-    return PoolCosts(index, pool, costs, memory, Port.of(pool, calibration.efficiencies))
+    return PoolCosts(index, pool, costs, memory, Port.of(pool, calibration.efficiencies), options.memory_reserve)
 
 
 def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
@@ -164,7 +170,7 @@ def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, 
     tally = Tally()
     formulated = formulate(setting.resolved, targets, list_candidates(setting, targets, tally))
     problem = formulated.problem
-    result = solve_problem(problem, setting, limits, tie_break=tie_break)
+    result = solve_problem(problem, setting, limits, formulated.fullness, tie_break=tie_break)
     for _ in range(MOST_TIGHTENINGS):
         short = _short_of_room(setting, targets, formulated, result)
         if not short:
@@ -174,7 +180,7 @@ def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, 
             for w, demand in enumerate(problem.demands)
         )
         problem = replace(problem, demands=demands)
-        result = solve_problem(problem, setting, limits, tie_break=tie_break)
+        result = solve_problem(problem, setting, limits, formulated.fullness, tie_break=tie_break)
     _require_told_apart(targets, problem, result)
     return Outcome(formulated, problem, result, tally)
 
@@ -194,9 +200,9 @@ def _require_told_apart(targets: Sequence[Target], problem: MixProblem, result: 
 
 
 def solve_problem(
-    problem: MixProblem, setting: ServeSetting, limits: Limits, *, tie_break: bool
+    problem: MixProblem, setting: ServeSetting, limits: Limits, fullness: Sequence[float], *, tie_break: bool
 ) -> SolveResult[MixSolution]:
-    """The best mix, solved as `limits` ask for."""
+    """The best mix, solved as `limits` ask for; ties go to fewer shapes, then to the least `fullness`, one by shape."""
     return solve_mix(
         problem,
         backend=limits.backend or DEFAULT_BACKEND,
@@ -205,6 +211,7 @@ def solve_problem(
         seed=setting.resolved.problem.seed,
         threads=limits.threads or 1,
         tie_break=tie_break,
+        fullness=fullness,
     )
 
 
