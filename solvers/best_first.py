@@ -48,7 +48,7 @@ class BestFirst(ABC, Generic[L]):
     def close(self, leaf: L) -> None:
         """Lower `value` by a leaf, or push what is left of it."""
 
-    def leave(self, leaf: L) -> None:
+    def leave(self, leaf: L, bound: float) -> None:
         """Told of every leaf that its bound leaves out as it is pushed."""
 
     def push(self, bound: float, leaf: L) -> None:
@@ -56,7 +56,7 @@ class BestFirst(ABC, Generic[L]):
         if bound < self.value * (1.0 - self.margin):
             heapq.heappush(self.heap, (bound, next(self.order), leaf))
         else:
-            self.leave(leaf)
+            self.leave(leaf, bound)
 
     @property
     def least_left(self) -> float:

@@ -14,7 +14,7 @@ TOPS = ("planner", "hardware", "models", "solvers", "cli")
 
 # From the ground up; a module may import what stands below it, and within its own layer only its own package.
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"arrays", "errors"}),
+    frozenset({"arrays", "errors", "verify"}),
     frozenset({"documents"}),
     frozenset({"hardware", "models", "solvers"}),
     frozenset(

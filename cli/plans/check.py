@@ -1,6 +1,7 @@
 """`planner check`: validates a plan, statically, by simulation, by running its shards, or on a real engine."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +44,8 @@ def check(
         str,
         typer.Option(
             metavar="LEVEL",
-            help="static: from the plan alone; simulate: simulated; execute: its shards; engine: a running engine.",
+            help="static: from the plan alone; proof: and its certificate; simulate: simulated; execute: its shards; "
+            "engine: a running engine.",
             rich_help_panel=INPUT,
         ),
     ] = "static",
@@ -99,7 +101,9 @@ def check(
     every figure, name and digest against what comes out; SLOs are judged by what comes out. Files that the problem
     named (recorded loads, traces, a config.json) are looked for beside the plan, here, and in --inputs; a calibration
     file and kernel tables are named by --calibration and --profiles. Without them the figures that rest on them are
-    `unverifiable`, which is not ok. Level simulate simulates it on its workload, or on a trace, and holds the times of
+    `unverifiable`, which is not ok. Level proof also judges every claim of the certificate, as
+    `python planner/verify.py plan.json` does, derives bounds and next best plans again, and tells what it rests on.
+    Level simulate simulates it on its workload, or on a trace, and holds the times of
     the requests against the limits, beside those that the plan states. Level execute builds the shards of its roles
     with random weights, runs their steps on the devices at hand, and holds measured against predicted time. Level
     engine starts the plan's engine (or takes a URL), drives it with the plan's workload through a load generator, and
@@ -123,12 +127,14 @@ def check(
       planner check plan.json --level engine --url http://127.0.0.1:8000
     """
 
-    def static() -> Judged:
+    def static(*, proof: bool = False) -> Judged:
         from planner.check import check_plan
         from planner.load.problems import load_plan
 
         hand = inputs_at_hand(plan, inputs, profiles, calibration)
-        return check_plan(*load_plan(plan), base=Path(plan).parent if plan != "-" else None, hand=hand), None
+        return check_plan(
+            *load_plan(plan), base=Path(plan).parent if plan != "-" else None, hand=hand, proof=proof
+        ), None
 
     def engine() -> Judged:
         from planner.cli.plans.check_engine import check_on_engine
@@ -171,7 +177,12 @@ def check(
             calibration=calibration, nproc=nproc,
         )  # fmt: skip
         return judged(plan, options, as_json=as_json, output=output, keep=True)
-    levels: dict[str, Callable[[], Judged]] = {"static": static, "simulate": simulated, "engine": engine}
+    levels: dict[str, Callable[[], Judged]] = {
+        "static": static,
+        "proof": partial(static, proof=True),
+        "simulate": simulated,
+        "engine": engine,
+    }
     findings, result = levels[level]()
     _print(findings, result, as_json=as_json, output=output)
     if plan != "-":

@@ -1,27 +1,28 @@
-"""Checks a plan's certificate: its arithmetic, and its optimality bound derived again without any solver."""
+"""Checks a plan's certificate: its arithmetic, and its proof by `planner.verify`, which needs no solver."""
 
-import math
+import json
 from collections.abc import Iterator
 
-from pydantic import JsonValue
-
+from planner import verify
 from planner.check.figures import agree
-from planner.errors import PlannerError
 from planner.plan.findings import Finding
 from planner.plan.schema import Certificate, Envelope
+from planner.plan.store import plan_json
 
 PROOF_REL_TOL = 1e-6
-"""Of a bound derived from multipliers that the plan stores rounded."""
+"""By which an objective may be beyond its bound, of rounding."""
 
 STOP_REASONS = ("finished", "time_limit", "node_limit", "interrupted", "numerical", "stated")
 
 _WHERE = "certificate"
+_HINT = "the proof is not one for this certificate: solve again"
 
 
 def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = (), *, proof: bool = False) -> Iterator[Finding]:
     """One finding a rule: gap, claim, side of the bound, counts, losses, proof.
 
-    Proofs by `judged` methods are for the kind to derive again, where that is asked for (`proof`).
+    Proofs by `judged` methods are for the kind to derive again, where that is asked for (`proof`). Then every claim of
+    the certificate is judged from the plan's JSON alone too, by `planner.verify`.
     """
     certificate = envelope.certificate
     yield from _gap(certificate)
@@ -29,11 +30,22 @@ def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = (), *, pr
     yield from _stopped(certificate)
     yield from _counts(certificate)
     yield from _losses(certificate)
-    if certificate.proof.get("method") not in judged:
-        yield from _proof(certificate)
-    elif not proof:
+    if proof and certificate.proof:
+        yield from _verified(envelope)
+    elif certificate.proof.get("method") not in judged:
+        yield from _proof(envelope)
+    else:
         what = "not judged: whether the bound holds, and what the next best plan loses"
         yield Finding("certificate.proof", True, what, _WHERE, "`planner check --level proof`", skipped=True)
+
+
+def _verified(envelope: Envelope, *, statement: bool = True) -> Iterator[Finding]:
+    """What `planner.verify` says of the certificate, or without `statement` of its proof."""
+    for line in verify.judge(json.loads(plan_json(envelope)), statement=statement):
+        skipped = line.verdict in (verify.STATED, verify.NOTHING)
+        what = line.what if line.verdict in (verify.VERIFIED, verify.REFUSED) else f"{line.verdict}: {line.what}"
+        right = skipped or line.verdict == verify.VERIFIED
+        yield Finding(line.rule, right, what, f"{_WHERE}.proof", _HINT, skipped=skipped)
 
 
 def _gap(certificate: Certificate) -> Iterator[Finding]:
@@ -108,47 +120,13 @@ def _losses(certificate: Certificate) -> Iterator[Finding]:
         yield Finding("certificate.next_best", right, what, f"{_WHERE}.next_best", "solve again")
 
 
-def _proof(certificate: Certificate) -> Iterator[Finding]:
-    method = certificate.proof.get("method")
+def _proof(envelope: Envelope) -> Iterator[Finding]:
+    certificate = envelope.certificate
     if certificate.bound is None or certificate.status == "stated":
         return
-    if not certificate.proof:
-        proven = certificate.status == "optimal"
-        what = "the bound comes without a proof"
-        yield Finding("certificate.proof", not proven, what, _WHERE, "solve again", skipped=not proven)
-    elif method == "dual_tree":
-        yield _derived(certificate, certificate.bound)
-    else:
-        yield Finding("certificate.proof", False, f"nobody derives proofs by `{method}` again", _WHERE, "solve again")
-
-
-def _derived(certificate: Certificate, bound: float) -> Finding:
-    hint = "the stated bound does not follow from the proof: solve again"
-    try:
-        proven = _dual_tree_bound(certificate.proof)
-    except PlannerError as error:
-        return Finding("certificate.proof", False, error.what, f"{_WHERE}.proof", hint)
-    if proven is None:
-        return Finding("certificate.proof", False, "the proof says that no plan exists", f"{_WHERE}.proof", hint)
-    slack = bound - proven if certificate.objective.sense == "maximize" else proven - bound
-    what = f"the proof gives {proven:.9g}, the certificate states {bound:.9g}"
-    return Finding("certificate.proof", slack >= -PROOF_REL_TOL * max(abs(bound), 1e-9), what, f"{_WHERE}.proof", hint)
-
-
-def _dual_tree_bound(proof: dict[str, JsonValue]) -> float | None:
-    """The bound that the multipliers in `proof` give for the model in it, by weak duality at every leaf."""
-    from planner.solvers.backends.model import LinearModel
-    from planner.solvers.dualtree import DualTree, verify
-
-    tree, model = proof.get("tree"), proof.get("model")
-    if not isinstance(tree, dict) or not isinstance(model, dict):
-        raise PlannerError("a proof by dual tree needs `tree` and `model`")
-    proven = verify(DualTree.from_dict(tree), LinearModel.from_dict(model))
-    return None if proven is None else proven * _unit(proof.get("objective_unit", 1.0))
-
-
-def _unit(unit: JsonValue) -> float:
-    """What one unit of the model's objective is in units of the plan's."""
-    if not isinstance(unit, int | float) or not 0.0 < unit < math.inf:
-        raise PlannerError(f"`objective_unit` must be positive, found {unit!r}")
-    return float(unit)
+    if certificate.proof:
+        yield from _verified(envelope, statement=False)
+        return
+    proven = certificate.status == "optimal"
+    what = "the bound comes without a proof"
+    yield Finding("certificate.proof", not proven, what, _WHERE, "solve again", skipped=not proven)

@@ -18,6 +18,8 @@ from planner.progress import Limits
 REL_TOL = 1e-6
 COUNTED = ("axes", "candidates", "pruned", "next_best")
 """What of a certificate is the search's own."""
+EVIDENCE = ("groups", "periods")
+"""What of a proof is the search's own beside its counts."""
 _HINT = "solve again: the certificate is not one for this problem and plan"
 
 
@@ -55,7 +57,8 @@ def _closed(certificate: Certificate) -> bool:
 def _own(envelope: Envelope) -> dict[str, Any]:
     """What the search counted, and the trade-offs that it found, as JSON."""
     data = envelope.certificate.model_dump(mode="json", exclude_none=True)
-    proof = {name: count for name, count in data["proof"].items() if isinstance(count, int)}
+    proof = data["proof"].items()
+    proof = {name: part for name, part in proof if name in EVIDENCE or (isinstance(part, int) and name != "checksum")}
     return {**{name: data.get(name) for name in COUNTED}, "proof": proof, "frontier": envelope.decision.get("frontier")}
 
 

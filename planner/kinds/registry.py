@@ -15,6 +15,7 @@ from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
 from planner.problem.reads import Reads
 from planner.schema.base import Spec
+from planner.verify import checksum
 
 if TYPE_CHECKING:
     from planner.problem.recorded import AtHand
@@ -60,7 +61,16 @@ class Kind:
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""
         envelope: Envelope = _module(f"{self.name}.solve").solve(resolved, limits)
+        return checksummed(envelope)
+
+
+def checksummed(envelope: Envelope) -> Envelope:
+    """The plan with the checksum of its certificate, where that has a proof."""
+    certificate = envelope.certificate
+    if not certificate.proof:
         return envelope
+    proof = {**certificate.proof, "checksum": checksum(certificate.model_dump(mode="json"))}
+    return envelope.model_copy(update={"certificate": certificate.model_copy(update={"proof": proof})})
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module of a kind, known by name alone

@@ -37,7 +37,7 @@ class _Search(BestFirst[tuple[float, float]]):
         self.evaluated.append(leaf[1])
         self.value = min(self.value, leaf[1])
 
-    def leave(self, leaf: tuple[float, float]) -> None:
+    def leave(self, leaf: tuple[float, float], bound: float) -> None:
         self.left += 1
 
 

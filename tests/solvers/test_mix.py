@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import random
 import time
 
@@ -27,6 +28,7 @@ from planner.solvers.mix_data import point_of, problem_from_dict, problem_to_dic
 from planner.solvers.mix_dominance import dominators
 from planner.solvers.mix_solve import MixCertificate, certify, next_best, reduce, solve_mix
 from planner.solvers.result import SolveResult, Status
+from planner.verify import Mix
 
 BACKENDS = ["mathopt-highs", "mathopt-gscip", "pulp-cbc"]
 
@@ -469,3 +471,26 @@ def test_a_rate_objective_without_a_rate_is_an_error() -> None:
 def _solution(result: SolveResult[MixSolution]) -> MixSolution:
     assert result.solution is not None
     return result.solution
+
+
+@pytest.mark.parametrize("problem", SMALL, ids=range(len(SMALL)))
+def test_the_verifier_reads_the_same_model_out_of_the_stated_mix(problem: MixProblem) -> None:
+    limits = dataclasses.replace(problem.limits, min_instances=(), max_instances=())  # no plan has limits of roles
+    goal = MixObjective.SCALE if problem.objective is MixObjective.VALUE else problem.objective
+    problem = dataclasses.replace(problem, limits=limits, objective=goal)
+    model = build(problem)[0]
+    read = Mix(json.loads(json.dumps(problem_to_dict(problem)))).model
+    assert list(read.columns) == model.names
+    bounds = [(low, high) for low, high, _ in read.columns.values()]
+    assert [float(end) for ends in bounds for end in ends] == pytest.approx(
+        [end for ends in zip(model.lower, model.upper, strict=True) for end in ends], rel=1e-12
+    )
+    assert [integer for _, _, integer in read.columns.values()] == model.integer
+    assert {model.names.index(name): float(a) for name, a in read.objective.items()} == pytest.approx(model.objective)
+    assert [row[0] for row in read.rows] == [row.name for row in model.rows]
+    for (_, terms, *sides), row in zip(read.rows, model.rows, strict=True):
+        wanted = dict(zip((model.names[j] for j in row.columns), row.coefficients, strict=True))
+        assert {name: float(a) for name, a in terms.items()} == pytest.approx(wanted, rel=1e-12)
+        assert [side is None for side in sides] == [math.isinf(side) for side in (row.lower, row.upper)]
+        finite = [side for side in (row.lower, row.upper) if math.isfinite(side)]
+        assert [float(side) for side in sides if side is not None] == pytest.approx(finite, rel=1e-12)

@@ -24,6 +24,7 @@ from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner
 from planner.hardware.cluster import Pool
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
+from planner.kinds.experts.proof import METHOD, bound_records
 from planner.models.architecture import Architecture
 from planner.plan.schema import (
     SCHEMA,
@@ -49,7 +50,6 @@ from planner.solvers.result import Status
 ROLE = "experts"
 TOLERANCE = 1e-6
 EVEN = 1.0  # imbalance where all ranks are equally loaded, which no layout beats
-METHOD = "slots_and_mean"
 ASSUMPTIONS = (
     "loads come as recorded; copies of an expert share its tokens equally unless the plan gives quotas",
     "a rank's time is its load over its speed; ranks are equally fast unless the problem gives speeds",
@@ -341,6 +341,7 @@ def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
     closed = gap <= TOLERANCE
     space = "of these slots, with any copies, places and shares, for the recorded loads"
     claim = f"no layout {space} is better balanced" if closed else f"no layout {space} is below the bound"
+    above = bound_records(setting.planned_LE, setting.ranks, layout.bound_L)
     return Certificate(
         claim=claim,
         status="optimal" if closed else "feasible",
@@ -355,6 +356,7 @@ def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
             "bound_by_layer": layout.bound_L.tolist(),
             "imbalance_by_layer": layout.imbalance_L.tolist(),
             "slots": digest(layout.expert_LP.tolist()),
+            **({} if above is None else {"bounds_above_1": above}),
             "rules": ["all ranks busy to the end", "slots for the copies that no rank time holds", "heaviest items"],
         },
     )

@@ -11,7 +11,7 @@ from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
 from planner.kinds.rl.names import mode_name, moves_of, priority_of
-from planner.kinds.rl.proof import horizon_record, proof_record
+from planner.kinds.rl.proof import horizon_evidence, horizon_record, proof_record
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
 from planner.rl.plan import RlPlan
@@ -28,10 +28,16 @@ PRUNED = "a lower bound on their generation or training is no better than the be
 def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list[JsonValue]) -> Certificate:
     metric, value = objective(solved)
     maximising = metric == "tokens_per_usd"
+
+    def turned(minimised: float) -> float:
+        """What the search minimised, as the metric counts."""
+        assert solution.objective
+        share = minimised / solution.objective
+        return value / share if maximising else value * share
+
     bound = None
     if solution.bound is not None and solution.objective:
-        share = solution.bound / solution.objective
-        bound = value / share if maximising else value * share
+        bound = turned(solution.bound)
     gap = relative_gap(value, bound)
     closed = gap is not None and gap <= TOLERANCE
     return Certificate(
@@ -45,7 +51,7 @@ def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list
         axes=axes_of(solved.formulated),
         candidates=solution.seen + solution.pruned,
         pruned={PRUNED: solution.pruned},
-        proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution),
+        proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution, turned),
         next_best=alternatives,
     )
 
@@ -82,7 +88,9 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
         axes=horizon_axes(formulated, len(optimum.plans)),
         candidates=optimum.states,
         pruned={},
-        proof=horizon_record(formulated.curves, solved.setting.resolved.problem, solved.setting.options),
+        proof=horizon_record(
+            formulated.curves, solved.setting.resolved.problem, solved.setting.options, horizon_evidence(optimum)
+        ),
         next_best=[
             {"plan": name, "objective": total, "loss": total / evaluation.total - 1.0}
             if isfinite(total)

@@ -41,11 +41,13 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
     started = time.perf_counter()
     pair_of = pairs(problem, training_choices(problem), curves.critics)
     bubbles = least_bubbles(pair_of)
-    solution = search(replace(problem, bubbles=bubbles), time_limit_s=limits.time_limit_s, gap=limits.gap)
-    bound, solved = solution.bound, dict[TrainingChoice, ShopSchedule]()
+    relaxed_solution = solution = search(
+        replace(problem, bubbles=bubbles), time_limit_s=limits.time_limit_s, gap=limits.gap
+    )
+    solved = dict[TrainingChoice, ShopSchedule]()
     in_turn = search(problem, time_limit_s=limits.time_limit_s, gap=limits.gap) if pair_of else solution
-    if not pair_of or _as_good(in_turn, bound):
-        return FusedSolution(problem, _bounded(in_turn, bound, limits.gap), None)
+    if not pair_of or _as_good(in_turn, solution.bound):
+        return FusedSolution(problem, _bounded(in_turn, relaxed_solution, limits.gap), None)
     while solution.plan is not None and (choice := solution.plan.training) in pair_of and choice not in solved:
         assert choice is not None
         if len(solved) == ROUNDS or _left_s(limits, started) <= 0:
@@ -66,7 +68,7 @@ def search_fused(problem: RlProblem, curves: Curves, limits: Limits, seed: int) 
         choice = solution.plan.training
         assert choice is not None
         training = stated(pair_of[choice], solved[choice])
-    return FusedSolution(replace(problem, bubbles=known), _bounded(solution, bound, limits.gap), training)
+    return FusedSolution(replace(problem, bubbles=known), _bounded(solution, relaxed_solution, limits.gap), training)
 
 
 def _as_good(solution: RlSolution[RlPlan], bound: float | None) -> bool:
@@ -77,13 +79,14 @@ def _left_s(limits: Limits, started: float) -> float:
     return SCHEDULE_S if limits.time_limit_s is None else limits.time_limit_s - (time.perf_counter() - started)
 
 
-def _bounded(solution: RlSolution[RlPlan], bound: float | None, gap: float) -> RlSolution[RlPlan]:
-    """The solution with a bound over all schedules."""
-    if solution.objective is None or bound is None:
+def _bounded(solution: RlSolution[RlPlan], below: RlSolution[RlPlan], gap: float) -> RlSolution[RlPlan]:
+    """The solution with the bound of one whose plans are no worse, and with what that came to."""
+    if solution.objective is None or below.bound is None:
         return solution
-    bound = min(bound, solution.objective)
+    bound = min(below.bound, solution.objective)
     proven = solution.objective - bound <= max(gap, 1e-6) * abs(solution.objective)
-    return replace(solution, bound=bound, status=Status.OPTIMAL if proven else Status.FEASIBLE)
+    status = Status.OPTIMAL if proven else Status.FEASIBLE
+    return replace(solution, bound=bound, status=status, seen=below.seen, pruned=below.pruned, groups=below.groups)
 
 
 def least_bubbles(pair_of: Mapping[TrainingChoice, Pair]) -> dict[TrainingChoice, float]:

@@ -4,8 +4,8 @@ What the problem states is read from the problem in the plan, lengths are drawn 
 proof are taken on trust: they rest on the costs.
 """
 
-from collections.abc import Iterator
-from math import inf, isclose
+from collections.abc import Callable, Iterator, Mapping
+from math import inf, isclose, isinf
 
 from pydantic import JsonValue
 
@@ -28,34 +28,68 @@ from planner.rl.formats.record import curves_record, read_curves_record
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
-from planner.rl.search.horizon import evaluate_horizon, plan_horizon
-from planner.rl.search.search import RlSolution
+from planner.rl.search.horizon import HorizonPlan, OpenStates, evaluate_horizon, plan_horizon
+from planner.rl.search.search import PlanGroup, RlSolution
 from planner.rl.search.verify import derive_bound
 from planner.rl.trajectories import SampleBatch
 from planner.schema.base import Spec
 
 METHOD, HORIZON = "best_first", "horizon"
 REL_TOL = 1e-9
+MOST_OPEN = 400  # states of a period that a certificate lists
+HORIZON_EVIDENCE = ("changes", "running", "periods")
 _HINT = "solve again: the proof is not one for this plan"
 
 
 def proof_record(
-    curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution[RlPlan]
+    curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution[RlPlan], in_metric: Callable[[float], float]
 ) -> dict[str, JsonValue]:
-    """What `proof_findings` derives the bound from."""
+    """What `proof_findings` derives the bound from; `in_metric` turns what was minimised into the certificate's."""
     return {
         "method": METHOD,
         "priced_exactly": solution.seen,
         "excluded_by_bound": solution.pruned,
+        "groups": [_group_record(group, in_metric) for group in solution.groups],
         "lengths": digest_of(batches),
         "curves": curves_record(curves),
     }
 
 
-def horizon_record(curves: Curves, problem: Problem, options: RlOptions) -> dict[str, JsonValue]:
+def _group_record(group: PlanGroup, in_metric: Callable[[float], float]) -> dict[str, JsonValue]:
+    first = group.first
+    record: dict[str, JsonValue] = {
+        "first_replicas": f"{first.pool} tp{first.tp} pp{first.pp} ep{first.ep}",
+        "end": group.end,
+        "configurations": group.configurations,
+        "plans": group.plans,
+        "priced": group.priced,
+    }
+    return record if isinf(group.least) else {**record, "least": in_metric(group.least)}
+
+
+def horizon_record(
+    curves: Curves, problem: Problem, options: RlOptions, searched: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
     """What the bound over a horizon is derived from: every plan priced in every period, all sequences weighed."""
     drawn = tuple(batch for period in draw_periods(problem, options) for batch in period)
-    return {"method": HORIZON, "lengths": digest_of(drawn), "curves": curves_record(curves)}
+    return {"method": HORIZON, "lengths": digest_of(drawn), "curves": curves_record(curves), **searched}
+
+
+def horizon_evidence(optimum: HorizonPlan) -> dict[str, JsonValue]:
+    """What changes cost, what ran before, and the states of each period that the best sequence could take."""
+    record: dict[str, JsonValue] = {
+        "changes": list(optimum.change_A),
+        **({"running": list(optimum.initial_A)} if optimum.initial_A is not None else {}),
+    }
+    if all(len(period.cost_K) <= MOST_OPEN for period in optimum.open_states):
+        record["periods"] = [_period_record(period) for period in optimum.open_states]
+    return record
+
+
+def _period_record(period: OpenStates) -> dict[str, JsonValue]:
+    rows = zip(period.attribute_KA.tolist(), period.cost_K.tolist(), strict=True)
+    record: dict[str, JsonValue] = {"open": [[*attributes, cost] for attributes, cost in rows], "left": period.left}
+    return record if isinf(period.least_left) else {**record, "least_left": period.least_left}
 
 
 def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from planner.kinds.rl.drawn import digest_of
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named
-from planner.kinds.rl.proof import METHOD, horizon_record, plan_of, proof_findings
+from planner.kinds.rl.proof import HORIZON_EVIDENCE, METHOD, horizon_record, plan_of, proof_findings
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.solve import UNKNOWN_RUNNING, plan_of_iteration, plan_over_time
 from planner.plan.findings import Finding
@@ -31,7 +31,9 @@ from planner.rl.formats.record import curves_record
 from planner.rl.plan import RlPlan
 from planner.rl.search.horizon import evaluate_horizon
 
-COUNTS = LeftOut("certificate.candidates", "counts of the search, and what the next best plans lose")
+COUNTS = LeftOut(
+    "certificate.candidates", "counts of the search and floors of its groups, and what the next best plans lose"
+)
 SEQUENCES = LeftOut(
     "certificate.candidates", "sequences weighed, and what the next best ones lose", hint="", proven=False
 )
@@ -79,6 +81,7 @@ def _certificate(stated: Certificate, solved: Solved) -> Certificate:
         "method": METHOD,
         "priced_exactly": counts.get("priced_exactly"),
         "excluded_by_bound": counts.get("excluded_by_bound"),
+        "groups": counts.get("groups"),
         "lengths": digest_of(formulated.problem.batches),
         "curves": curves_record(formulated.curves),
     }
@@ -115,6 +118,7 @@ def _over_time(envelope: Envelope, decision: RlDecision, setting: RlSetting, for
     stated, metric = envelope.certificate, METRICS[problem.objective]
     proven = unproven(Objective(metric=metric, sense="minimize", value=evaluation.total))
     if stated.proof:
+        searched = {name: stated.proof[name] for name in HORIZON_EVIDENCE if name in stated.proof}
         update = {
             "objective": proven.objective,
             "tolerance": TOLERANCE,
@@ -122,7 +126,7 @@ def _over_time(envelope: Envelope, decision: RlDecision, setting: RlSetting, for
             "status": "optimal" if _closed(evaluation.total, stated.bound) else "feasible",
             "axes": horizon_axes(formulated, len(plans)),
             "pruned": {},
-            "proof": horizon_record(formulated.curves, setting.resolved.problem, options),
+            "proof": horizon_record(formulated.curves, setting.resolved.problem, options, searched),
         }
         proven = stated.model_copy(update=update)
     unknown = decision.running is None and UNKNOWN_RUNNING in envelope.assumptions

@@ -29,7 +29,9 @@ from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope
 from planner.problem.recorded import AtHand, resolved_again
 
-COUNTS = LeftOut("certificate.pruned", "counts of the search, and the next best plan that it came by")
+COUNTS = LeftOut(
+    "certificate.pruned", "counts of the search and floors of its groups, and the next best plan that it came by"
+)
 AXES = LeftOut("certificate.axes", "the axes of a search over several pools")
 
 
@@ -69,6 +71,7 @@ def _certificate(
     if len(jobs) == 1:
         space = space_of(job)
         update["axes"] = searched_axes(job, space.axes) | ({"strategies_by_layer": [MIXES_RULE]} if layerwise else {})
+        proof["legal"] = space.legal
         counted = {name: count for name, count in stated.pruned.items() if not name.startswith(ILLEGAL)}
         update["pruned"] = {**counted, **{f"{ILLEGAL}{name}": count for name, count in space.illegal.items()}}
     proof["bounds"] = [*BOUNDS, *([BOUND_OF_MIXES] if layerwise else [])]

@@ -6,7 +6,7 @@ move costs. Here the whole horizon is solved exactly: `solvers.horizon`.
 Array suffixes: T periods, S states (every plan of the space), A attributes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -87,6 +87,22 @@ class HorizonPlan:
     fixed_total: float
     greedy_total: float
     states: int
+    open_states: tuple["OpenStates", ...] = ()  # of each period
+    change_A: tuple[float, ...] = ()  # in the unit of the objective
+    initial_A: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStates:
+    """States of a period that a path as good as the best could take if changes cost nothing: attributes and costs.
+
+    The other `left` cost no less than `least_left`, infinite where they are impossible.
+    """
+
+    attribute_KA: Ints
+    cost_K: Floats
+    left: int
+    least_left: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +156,18 @@ def plan_horizon(horizon: HorizonProblem) -> HorizonPlan:
         fixed_total=float(fixed[best_fixed]),
         greedy_total=horizon_cost(greedy, cost_TS, attribute_SA, change_A, initial_A=initial_A),
         states=price_TS.shape[1],
+        open_states=tuple(_open_states(cost_TS, attribute_SA, result.objective)),
+        change_A=tuple(change_A.tolist()),
+        initial_A=None if initial_A is None else tuple(initial_A.tolist()),
     )
+
+
+def _open_states(cost_TS: Floats, attribute_SA: Ints, total: float) -> Iterator[OpenStates]:
+    least_T = cost_TS.min(axis=1)
+    for cost_S, least in zip(cost_TS, least_T, strict=True):
+        open_S = cost_S + (least_T.sum() - least) <= total * (1 + TIE)
+        left_S = cost_S[~open_S]
+        yield OpenStates(attribute_SA[open_S], cost_S[open_S], len(left_S), float(left_S.min(initial=np.inf)))
 
 
 def evaluate_horizon(horizon: HorizonProblem, plans: Sequence[RlPlan]) -> HorizonEvaluation:

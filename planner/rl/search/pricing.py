@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from planner.arrays import Bools, Floats
+from planner.arrays import Bools, Floats, Ints
 from planner.rl.evaluate import SECONDS_PER_HOUR
 from planner.rl.plan import RlMode
 from planner.rl.problem import RlProblem
@@ -41,6 +41,7 @@ class GenerationPricing:
         self._priced = problem.objective == "cost_per_iter"
         self._usd_C = space.gpus_CP @ space.usd_P / SECONDS_PER_HOUR
         self.total = len(space.first_C)
+        self.plans_C: Ints = np.ones(self.total, np.int64)
         mean_C = space.generation_bound_CB.mean(axis=1)
         self.quick_C: Floats = np.where(mean_C <= self._cap, self._objective(mean_C, self._usd_C), np.inf)
 
@@ -67,14 +68,12 @@ class FullPricing:
         self._fused_C = space.fused_C
         self._usable: dict[tuple[bytes, RlMode], Bools] = {}
         alike_C = np.column_stack([space.gpus_CP, self._fused_C])
-        used, count = np.unique(alike_C, axis=0, return_counts=True)
+        used, kind_C = np.unique(alike_C, axis=0, return_inverse=True)
         first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
         config_of_kind = [first[row.tobytes()] for row in used]
-        self.total = sum(
-            int(self._usable_T(config, mode).sum()) * int(times)
-            for config, times in zip(config_of_kind, count, strict=True)
-            for mode in problem.modes
-        )
+        plans_K = [sum(int(self._usable_T(config, mode).sum()) for mode in problem.modes) for config in config_of_kind]
+        self.plans_C: Ints = np.array(plans_K, np.int64)[kind_C.ravel()]
+        self.total = int(self.plans_C.sum())
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
     def _usable_T(self, config: int, mode: RlMode) -> Bools:
@@ -172,6 +171,6 @@ def _cap(space: RlSpace) -> float:
     return space.problem.max_iteration_s if space.problem.max_iteration_s is not None else np.inf
 
 
-def pricing_of(space: RlSpace) -> Pricing:
+def pricing_of(space: RlSpace) -> FullPricing | GenerationPricing:
     """How plans of the problem of `space` are priced."""
     return FullPricing(space) if space.problem.training else GenerationPricing(space)

@@ -4,12 +4,14 @@ Array suffixes: N samples, B batches, C configurations, T training choices, M mo
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
+from planner.rl.curves import GenerationOption
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import CutRollouts, cut_rollouts, finish_times
 from planner.rl.partial import partial_rollout
@@ -24,6 +26,25 @@ from planner.solvers.best_first import search_all
 from planner.solvers.result import Status, relative_gap
 
 Plan = TypeVar("Plan")
+
+
+End = Literal["bound of its generation", "bound over its trainings", "rollout"]
+ENDS: tuple[End, ...] = ("bound of its generation", "bound over its trainings", "rollout")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanGroup:
+    """Configurations whose first replicas are alike and which ended alike, in the order of `ENDS`.
+
+    `least` is no more than what any of their plans takes, infinite where none is feasible; `priced` were exactly.
+    """
+
+    first: GenerationOption
+    end: End
+    configurations: int
+    plans: int
+    priced: int
+    least: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +65,7 @@ class RlSolution(Generic[Plan]):
     solve_s: float = field(compare=False)
     nearest_iteration_s: float | None = None
     unproven: int = 0
+    groups: tuple[PlanGroup, ...] = field(default=(), compare=False)
 
     @property
     def objective(self) -> float | None:
@@ -68,10 +90,11 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     validate(problem)
     started = time.perf_counter()
     space = build_space(problem)
-    search = ConfigurationSearch(pricing_of(space), Simulations(space).rollout)
+    pricing = pricing_of(space)
+    search = ConfigurationSearch(pricing, Simulations(space).rollout)
     reason = search_all([search], gap, started + time_limit_s if time_limit_s is not None else np.inf)
     plan = _plan(space, search.best_at)
-    seen, pruned, took = search.seen, search.pricing.total - search.seen, time.perf_counter() - started
+    seen, pruned, took = search.seen, pricing.total - search.seen, time.perf_counter() - started
     if plan is None and reason == "time_limit":
         return RlSolution(Status.UNKNOWN, reason, None, None, None, seen, pruned, took)
     if plan is None:
@@ -80,7 +103,20 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     evaluation = evaluate(problem, plan)
     bound = min(search.bound, evaluation.objective)
     status = proven_status(evaluation.objective, bound, gap)
-    return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took)
+    groups = tuple(_groups(space, search, pricing.plans_C))
+    return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took, groups=groups)
+
+
+def _groups(space: RlSpace, search: ConfigurationSearch, plans_C: Ints) -> Iterator[PlanGroup]:
+    """What became of all plans."""
+    options = list(dict.fromkeys(group.option for group in space.groups))
+    place_of = {option: place for place, option in enumerate(options)}
+    option_G = np.array([place_of[group.option] for group in space.groups], np.int64)
+    kinds, kind_C = np.unique(np.stack([option_G[space.first_C], search.end_C]), axis=1, return_inverse=True)
+    for kind, (option, end) in enumerate(kinds.T.tolist()):
+        own = kind_C.ravel() == kind
+        plans, priced = int(plans_C[own].sum()), int(search.seen_C[own].sum())
+        yield PlanGroup(options[option], ENDS[end], int(own.sum()), plans, priced, float(search.least_C[own].min()))
 
 
 def _nearest_s(problem: RlProblem, time_limit_s: float | None) -> float | None:

@@ -4,6 +4,7 @@ The mix of the rates is fixed by the problem, and a plan keeps the limits where 
 What is best over all partitions into cells is found by `planner.simulate.goodput.cells`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -133,6 +134,7 @@ def _finding(
         value,
         {UNSIMULATED: left} if (left := len(search.cells) - search.simulated) else {},
         _effort(search),
+        [{"end": "every partition", **({"bound": bound} if math.isfinite(bound) else {})}],
         ASSUMED,
     )
 

@@ -1,7 +1,7 @@
 """Turns the result of a simulation search into a plan with simulated predictions and a certificate."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,6 +52,7 @@ class SimulatedChoice:
     value: float  # of the plan
     pruned: dict[str, int]  # placements by what ended them
     effort: dict[str, JsonValue]  # what was simulated
+    groups: list[JsonValue]  # what became of all placements, each with what none of them is better than
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
@@ -108,6 +109,30 @@ def ends_of(search: PlacementSearch) -> dict[str, int]:
     return {names[how]: count for how in names if (count := search.count(how))}  # type: ignore[arg-type]  # keys are Hows
 
 
+def groups_of(search: PlacementSearch) -> list[JsonValue]:
+    """Placements by how they ended, each with the most that any simulation of them on the draws may be worth."""
+    worth: dict[str, list[float]] = {}
+    for placement, tried in zip(search.placements, search.tried, strict=True):
+        worth.setdefault(tried.how, []).append(tried.bound_per_s * placement.weight)
+    return [_group(how, len(bounds), max(bounds)) for how, bounds in sorted(worth.items())]
+
+
+def priced_groups(search: PlacementSearch, price_of_placement: Sequence[float]) -> list[JsonValue]:
+    """Placements by how they ended, in the order of their prices; those behind the last tried were not reached."""
+    prices: dict[str, list[float]] = {}
+    for tried, price in zip(search.tried, price_of_placement, strict=False):
+        prices.setdefault(tried.how, []).append(price)
+    rows = [
+        _group(how, len(group), math.inf if how == "excluded" else min(group)) for how, group in sorted(prices.items())
+    ]
+    behind = price_of_placement[len(search.tried) :]
+    return [*rows, *([_group("not reached", len(behind), min(behind))] if behind else [])]
+
+
+def _group(end: str, placements: int, bound: float) -> JsonValue:
+    return {"end": end, "placements": placements, **({"bound": bound} if math.isfinite(bound) else {})}
+
+
 def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
     """What was simulated of a search."""
     return {
@@ -125,6 +150,7 @@ def _evidence(choice: SimulatedChoice, streams: LoadStreams) -> dict[str, JsonVa
         "warm_up": sum(stream.warm_up for stream in draws),
         "seed": streams.setting.resolved.problem.seed,
         **choice.effort,
+        "groups": choice.groups,
         "chosen": choice.search.placements[choice.chosen].name,
         "steady_state": _incumbent(choice, streams.factor),
         "reversals": _reversals(choice.search),

@@ -19,9 +19,11 @@ from planner.kinds.serve.simulated.plan import (
     SimulatedChoice,
     effort_of,
     ends_of,
+    groups_of,
     no_placement,
     plan_of,
     price_of,
+    priced_groups,
 )
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.plan.schema import Envelope
@@ -65,7 +67,7 @@ def _most(outcome: Outcome, streams: LoadStreams) -> Envelope:
         low, high = streams.goodput_interval(goods, goodput_per_s)
         claimed = min(goodput_per_s, low) or goodput_per_s
         cells, value = tuple((deployment,) for deployment in deployments), claimed * streams.factor
-        done = ends_of(search), effort_of(search)
+        done = ends_of(search), effort_of(search), groups_of(search)
         result = SimulatedChoice(search, cells, index, claimed, (low, high), search.bound, value, *done)
         try:
             return plan_of(streams, outcome, result)
@@ -97,6 +99,7 @@ def _least(outcome: Outcome, streams: LoadStreams) -> Envelope:
         for deployment in list_placements(candidates, size, outcome)
     }
     deployments = tuple(sorted(by_counts.values(), key=lambda d: (price_of(outcome, (d,)), -d.steady_per_s)))
+    prices = [price_of(outcome, (deployment,)) for deployment in deployments]
     tried: list[PlacementOutcome] = []
     bound = math.inf
     for index, deployment in enumerate(deployments):
@@ -105,7 +108,7 @@ def _least(outcome: Outcome, streams: LoadStreams) -> Envelope:
         if most < rate:
             tried.append(PlacementOutcome("excluded", most))
             continue
-        price = price_of(outcome, (deployment,))
+        price = prices[index]
         bound = min(bound, price)
         good = keeps(fleet, draws, slo, rate)
         tried.append(PlacementOutcome("simulated", most, rate) if good else PlacementOutcome("dominated", most))
@@ -114,7 +117,8 @@ def _least(outcome: Outcome, streams: LoadStreams) -> Envelope:
         placements = tuple(_placement(streams, each, 1.0) for each in deployments[: index + 1])
         search = PlacementSearch(placements, tuple(tried), index, len(tried))
         cells = tuple((each,) for each in deployments)
-        result = SimulatedChoice(search, cells, index, rate, None, bound, price, ends_of(search), effort_of(search))
+        done = ends_of(search), effort_of(search), priced_groups(search, prices)
+        result = SimulatedChoice(search, cells, index, rate, None, bound, price, *done)
         try:
             return plan_of(streams, outcome, result)
         except Unplaceable:

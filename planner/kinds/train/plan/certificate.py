@@ -1,13 +1,15 @@
 """The certificate of a training plan: space searched, rules and bounds that pruned it, the next best plan."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 
 from pydantic import JsonValue
 
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.search.layerwise import MIXES_RULE
+from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
 from planner.kinds.train.search.search import LAYOUT_RULE, SearchResult
+from planner.kinds.train.search.tally import BOUND, MEMORY, group_records
 from planner.kinds.train.space.space import LAUNCHABLE, context_methods, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
 
@@ -32,8 +34,8 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
     closed = gap <= TOLERANCE
     tally, mixes = result.tally, result.mixes
     pruned = {f"{ILLEGAL}{name}": count for name, count in tally.illegal.items()}
-    pruned |= {f"bound: {name}": count for name, count in tally.bounded.items()}
-    pruned |= {"memory": tally.unfit} if tally.unfit else {}
+    pruned |= {f"{BOUND}{name}": count for name, count in tally.bounded.items()}
+    pruned |= {MEMORY: tally.unfit} if tally.unfit else {}
     return Certificate(
         claim=CLOSED if closed else OPEN,
         status="optimal" if closed else "feasible",
@@ -50,6 +52,8 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
             "evaluated": tally.evaluated,
             "bounds": [*BOUNDS, *([BOUND_OF_MIXES] if mixes else [])],
             **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
+            **({} if result.uses else {"legal": result.space.legal}),
+            "groups": [*group_records(tally), *_cuts(job, mixes)],
             "least_bound_left": bound,
         },
         next_best=None if result.second is None else _alternative(job, result.second, result.value),
@@ -60,6 +64,19 @@ def objective(job: TrainJob, value: float) -> Objective:
     """What is optimised, in its own metric."""
     metric = "tokens_per_s_per_gpu" if job.per_gpu else "step_time_s"
     return Objective(metric=metric, sense="maximize" if job.per_gpu else "minimize", value=value)
+
+
+def _cuts(job: TrainJob, mixes: Mixes | None) -> Iterator[JsonValue]:
+    """Cuts into stages of layers with strategies of their own; they are no candidates."""
+    if mixes is None:
+        return
+    gpus = job.num_gpus if job.per_gpu else 1
+    for end, cuts, least in (
+        ("chains solved", mixes.solved, mixes.least_solved),
+        ("bound: chains", mixes.cuts - mixes.solved, mixes.least_left),
+    ):
+        if cuts:
+            yield {"end": end, "cuts": cuts, **({"least": least * gpus} if isfinite(least) else {})}
 
 
 def in_metric(job: TrainJob, value: float) -> float:

@@ -83,6 +83,10 @@ class PoolsSearch(PlanSearch):
     def bounds(self, nodes: Nodes) -> tuple[Floats, Ints]:
         """Least seconds of the micro-batches of a step of each node, and candidates below it [N]."""
 
+    def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
+        tp_K = np.array([shape.tp for shape in self.nodes.shapes], np.int64)
+        return tp_K[self.nodes.shape_N[nodes]], self.nodes.pp_N[nodes]
+
     def _runs(self, pp: int, batches: int) -> Iterator[tuple[Schedule, int]]:
         """Schedules with their stages per rank; those in which two ranks hold the same stages keep to one pool."""
         for schedule, vpp in schedules(self.job, pp, batches, self.chunks):

@@ -8,7 +8,8 @@ from planner.errors import PlannerError
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.search import ReplicasSearch, StagesSearch, merged_axes
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.search.search import CandidateTally, PlanSearch, SearchResult, prove
+from planner.kinds.train.search.search import PlanSearch, SearchResult, prove
+from planner.kinds.train.search.tally import CandidateTally
 from planner.progress import Limits
 
 MOST_JOINED = 3

@@ -57,6 +57,8 @@ class Mixes:
     bound: float
     cuts: int  # combinations of micro-batch, number of stages and cut
     solved: int  # of them, those that no bound left out
+    least_solved: float  # seconds of a step, of the bounds of those
+    least_left: float  # of the others
 
 
 def require_dense(job: TrainJob) -> None:
@@ -72,17 +74,18 @@ def require_dense(job: TrainJob) -> None:
 def plan_layers(job: TrainJob, cutoff_s: float = np.inf) -> Mixes:
     """The fastest mix whose step takes less than `cutoff_s`."""
     best: Evaluation | None = None
-    value, bound, solved = cutoff_s, np.inf, 0
+    value, least_solved, solved = cutoff_s, np.inf, 0
     cuts = sorted(_cuts(job), key=lambda cut: cut.floor_s)
     for cut in cuts:
         if cut.floor_s >= value * (1.0 - MARGIN):
             break
         solved += 1
         mix, least_s = cut.planned(value)
-        bound = min(bound, least_s)
+        least_solved = min(least_solved, least_s)
         if mix is not None and mix.step_s < value and fits(mix):
             best, value = mix, mix.step_s
-    return Mixes(best, value, min(bound, value), len(cuts), solved)
+    least_left = cuts[solved].floor_s if solved < len(cuts) else np.inf
+    return Mixes(best, value, min(least_solved, value), len(cuts), solved, least_solved, least_left)
 
 
 def _cuts(job: TrainJob) -> Iterator["LayerCut"]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, lay_out, room_of
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.bounds import Floor, floor_s
@@ -84,6 +84,9 @@ class OnePoolSearch(PlanSearch):
         (table,) = self.tables(shard_shape(tp, cp, ep, etp, micro_batch, context))
         paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
         return Floor(table, pp, further_heads=False, paired=paired).slowest_s
+
+    def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
+        return self.space.tp[nodes], self.space.pp[nodes]
 
     def candidates(self, node: int) -> Iterator[JobCandidate]:
         space = self.space

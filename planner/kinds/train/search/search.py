@@ -9,9 +9,8 @@ pipeline simulated. What level 1 and 2 are is said by a subclass: on one pool (`
 
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,39 +19,22 @@ from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits
 from planner.kinds.train.figures import MARGIN, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import Mixes
+from planner.kinds.train.search.tally import (
+    BOUND,
+    COMPUTING,
+    DOMINATED,
+    EVALUATED,
+    EXCHANGE,
+    MEMORY,
+    RECOMPUTATION,
+    CandidateTally,
+)
 from planner.kinds.train.space.space import ShardShape, Space, axis_values
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, Ways, ways_of
 from planner.progress import Limits
 from planner.solvers.best_first import BestFirst, search_all
 
 LAYOUT_RULE = "contiguous, the slowest rank as fast as can be, then the least sum of squares"
-COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "recomputation"
-"""Bounds, by what they take into account."""
-DOMINATED = "no better anywhere than another of its kind"
-
-
-@dataclass(slots=True)
-class CandidateTally:
-    """What became of the candidates: a candidate is a combination of all axes but recomputation and layout."""
-
-    candidates: int = 0
-    illegal: Counter[str] = field(default_factory=Counter)
-    bounded: Counter[str] = field(default_factory=Counter)
-    unfit: int = 0
-    evaluated: int = 0
-
-    def leave(self, reason: str, number: int) -> None:
-        """Candidates left out by a bound."""
-        if number:
-            self.bounded[reason] += number
-
-    def add(self, other: "CandidateTally") -> None:
-        """The candidates of another search as well."""
-        self.candidates += other.candidates
-        self.unfit += other.unfit
-        self.evaluated += other.evaluated
-        self.bounded.update(other.bounded)
-        self.illegal.update(other.illegal)
 
 
 @dataclass(slots=True)
@@ -134,10 +116,16 @@ class PlanSearch(BestFirst[Leaf]):
         self.second: Evaluation | None = None
         self.needed_bytes = 0.0
         self.space = self.plant()
+        dominated = np.setdiff1d(np.arange(len(self.bound_N)), self.queue)
+        self._put_nodes(DOMINATED, dominated, np.full(len(dominated), np.inf))
 
     @abstractmethod
     def plant(self) -> Space:
         """Level 1, its bounds set."""
+
+    @abstractmethod
+    def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """tp and pp of nodes."""
 
     @abstractmethod
     def candidates(self, node: int) -> Iterator[JobCandidate]:
@@ -148,7 +136,6 @@ class PlanSearch(BestFirst[Leaf]):
         self.set_nodes(bound_N, kept_N)
         self.children_N = children_N
         self.tally.candidates = int(children_N.sum())
-        self.tally.leave(DOMINATED, self.tally.candidates - int(children_N[self.queue].sum()))
 
     def run(self) -> SearchResult:
         """The best plan, proven."""
@@ -180,7 +167,8 @@ class PlanSearch(BestFirst[Leaf]):
         least_bytes = float(table.model_2 @ sharing.state_2) / pp
         if least_bytes <= self.most_bytes:
             return True
-        self.tally.unfit += candidates
+        if candidates:
+            self.tally.put(MEMORY, table.shape.tp, pp, candidates=candidates)
         self._remember(least_bytes)
         return False
 
@@ -189,7 +177,7 @@ class PlanSearch(BestFirst[Leaf]):
         candidate, whole = leaf.candidate, leaf.candidate.whole
         evaluation = candidate.priced() if leaf.place >= 0 else None
         if evaluation is not None and fits(evaluation):
-            self.tally.evaluated += 1
+            self._put(EVALUATED, whole, evaluation.objective)
             self._keep(evaluation)
             return
         if evaluation is not None:
@@ -203,21 +191,28 @@ class PlanSearch(BestFirst[Leaf]):
             self._remember(least_bytes)
         later = np.flatnonzero(may_M[leaf.place + 1 :])
         if not len(later):
-            self.tally.unfit += 1
+            self._put(MEMORY, whole)
             return
         place = leaf.place + 1 + int(later[0])
         mode, full_layers = ways.modes[place]
         bound_s = candidate.floor_s(None if full_layers else mode, full_layers * whole.vpp)
         self.push(self.weigh(bound_s, whole.num_gpus), Leaf(candidate.under(mode, full_layers), place))
 
-    def leave(self, leaf: Leaf) -> None:
-        self.tally.leave(leaf.bounded_by, 1)
+    def leave(self, leaf: Leaf, bound: float) -> None:
+        self._put(f"{BOUND}{leaf.bounded_by}", leaf.candidate.whole, bound)
 
     def leave_rest(self) -> None:
         """Count what waits as left out by its bound."""
-        self.tally.leave(COMPUTING, int(self.children_N[self.queue[self.opened :]].sum()))
-        for _, _, leaf in self.heap:
-            self.leave(leaf)
+        waiting = self.queue[self.opened :]
+        self._put_nodes(COMPUTING, waiting, self.bound_N[waiting])
+        for bound, _, leaf in self.heap:
+            self.leave(leaf, bound)
+
+    def _put(self, end: str, whole: PlanChoice, least: float = np.inf) -> None:
+        self.tally.put(end, whole.table.shape.tp, whole.pp, least=least)
+
+    def _put_nodes(self, bound: str, nodes: Ints, least_N: Floats) -> None:
+        self.tally.put_nodes(f"{BOUND}{bound}", *self.degrees(nodes), self.children_N[nodes], least_N)
 
     def _remember(self, used_bytes: float) -> None:
         self.needed_bytes = min(self.needed_bytes or used_bytes, used_bytes)

@@ -57,6 +57,9 @@ class Space:
     context: Ints  # index into CONTEXTS
     axes: dict[str, tuple[int, ...]]
     illegal: dict[str, int]
+    legal: (
+        int  # combinations of the axes that no rule forbids; more than one method of context parallelism may suit one
+    )
 
     def __len__(self) -> int:
         return len(self.tp)
@@ -144,9 +147,10 @@ def space_of(job: TrainJob, part_dp: tuple[int, ...] = ()) -> Space:
         alive &= legal
         illegal[name] = before - int(alive.sum())
     kept = [np.broadcast_to(axis, alive.shape)[alive] for axis in grid]
+    num_legal = len(kept[0])
     kept = _with_methods(job, kept, kept[0], kept[1])
     counts = {name: count for name, count in illegal.items() if count}
-    return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7], axes, counts)
+    return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7], axes, counts, num_legal)
 
 
 def _with_methods(job: TrainJob, columns: list[Ints], tp: Ints, cp: Ints) -> list[Ints]:
