@@ -138,12 +138,14 @@ def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:
 
 
 def _follows(certificate: Plan, numbers: Sequence[Number], how: str) -> Line:
-    """The bound is the best of these: no plan is better than the best of all floors."""
+    """No plan is better than the best of all floors, and the bound no better than that."""
     bound = certificate.get("bound")
     if bound is None:
         return _judged("proof", not numbers, f"{how} give no bound")
-    best = max(numbers) if certificate["objective"]["sense"] == "maximize" else min(numbers)
-    return _judged("proof", _near(best, bound), f"{how} give {float(best):.12g}, the bound is {bound:.12g}")
+    maximised = certificate["objective"]["sense"] == "maximize"
+    best = max(numbers) if maximised else min(numbers)
+    right = _near(best, bound) or (bound > best if maximised else bound < best)
+    return _judged("proof", right, f"{how} give {float(best):.12g}, the bound is {bound:.12g}")
 
 
 # Serving: a mixed-integer program, and a tree of its duals (solvers/mix.py, solvers/dualtree.py)

@@ -42,10 +42,11 @@ def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = (), *, pr
 def _verified(envelope: Envelope, *, statement: bool = True) -> Iterator[Finding]:
     """What `planner.verify` says of the certificate, or without `statement` of its proof."""
     for line in verify.judge(json.loads(plan_json(envelope)), statement=statement):
-        skipped = line.verdict in (verify.STATED, verify.NOTHING)
-        what = line.what if line.verdict in (verify.VERIFIED, verify.REFUSED) else f"{line.verdict}: {line.what}"
-        right = skipped or line.verdict == verify.VERIFIED
-        yield Finding(line.rule, right, what, f"{_WHERE}.proof", _HINT, skipped=skipped)
+        skipped = line.verdict == verify.NOTHING
+        if line.verdict != verify.STATED:  # what a proof rests on is priced again by other rules
+            what = f"{line.verdict}: {line.what}" if line.verdict in (verify.MISSING, verify.NOTHING) else line.what
+            right = skipped or line.verdict == verify.VERIFIED
+            yield Finding(line.rule, right, what, f"{_WHERE}.proof", _HINT, skipped=skipped)
 
 
 def _gap(certificate: Certificate) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from planner.kinds.train.plan.certificate import OPEN
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.progress import Limits
+from planner.verify import checksum
 
 SEARCH = {"cp": 1, "vpp": [1, 2], "zero_stage": [0, 1]}
 GOALS = {"step": {"minimize": "step_time"}, "gpu": {"maximize": "tokens_per_s_per_gpu"}}
@@ -33,6 +34,8 @@ def _judged(plan: Plan) -> list[Finding]:
 
 
 def _failing(plan: Plan) -> set[str]:
+    """Rules that a plan breaks whose checksum was written anew."""
+    plan["certificate"]["proof"]["checksum"] = checksum(plan["certificate"])
     return {finding.rule for finding in _judged(plan) if not finding.ok}
 
 
