@@ -246,12 +246,12 @@ def _agentic(path: Path) -> bool:
 def _judged(envelope: Any, folder: Path) -> dict[str, Any]:  # noqa: ANN401 - an envelope, whatever module holds its class
     from planner.check import check_plan
     from planner.kinds.registry import find_kind
+    from planner.problem.recorded import AtHand
 
     decision = find_kind(envelope.kind).decision.model_validate(envelope.decision)
     plan = json.loads(envelope.model_dump_json())
-    findings = [
-        (found.rule, found.where, found.ok, found.skipped) for found in check_plan(envelope, decision, base=folder)
-    ]
+    judged = check_plan(envelope, decision, base=folder, hand=AtHand((folder, ROOT / "examples")))
+    findings = [(finding.rule, finding.where, finding.verdict) for finding in judged]
     certificate = plan["certificate"]
     return {
         "status": certificate["status"],
@@ -261,7 +261,7 @@ def _judged(envelope: Any, folder: Path) -> dict[str, Any]:  # noqa: ANN401 - an
         "decision": _digest(plan["decision"]),
         "predictions": _digest(plan["predictions"]),
         "checked": len(findings),
-        "failed": sorted({rule for rule, _, ok, _ in findings if not ok}),
+        "failed": sorted({rule for rule, _, verdict in findings if verdict in ("failed", "unverifiable")}),
         "findings": _digest(sorted(map(list, findings))),
     }
 
