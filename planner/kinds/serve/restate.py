@@ -13,7 +13,7 @@ from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.decode import envelope, steady_plan, whole_predictions
-from planner.kinds.serve.proof.taken import Rates, rates_of, taken_mix
+from planner.kinds.serve.proof.taken import Rates, mix_of, rates_of, searched_row, taken_roles
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
@@ -23,7 +23,7 @@ from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.recorded import AtHand, NotAtHand, resolved_again
 from planner.solvers.dualtree import DualTree
 from planner.solvers.mix import MixSolution, build
-from planner.solvers.mix_solve import MixCertificate, reduce
+from planner.solvers.mix_solve import MixCertificate, reduce, used_shapes
 from planner.solvers.result import SolveResult, Status
 
 NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
@@ -58,7 +58,8 @@ def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator
 
 
 def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:
-    setting, tally = prepare(resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand)), Tally()
+    resolved, tally = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand), Tally()
+    setting = prepare(resolved, reserving=bool(stated.certificate.proof))
     candidates = list_candidates(setting, setting.targets, tally)
     missing = sorted(set(stated.digests.profiles) - setting.profile_digests)
     if missing:
@@ -75,7 +76,8 @@ def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated
 
 def _without_rates(stated: Envelope, decision: ServeDecision, hand: AtHand, missing: NotAtHand) -> Restated:
     """Roles with their memory and their places, which hang on no rate; the rest is the stated plan."""
-    setting = prepare(resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand))
+    resolved = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand)
+    setting = prepare(resolved, reserving=False)
     formulated = formulate(setting.resolved, setting.targets, list_candidates(setting, setting.targets, Tally()))
     try:
         outcome = _outcome(setting, formulated, Tally(), stated, decision)
@@ -93,13 +95,14 @@ def _outcome(
     setting: ServeSetting, formulated: Formulated, tally: Tally, stated: Envelope, decision: ServeDecision
 ) -> Outcome:
     """The search as if it had come to this decision."""
-    reduced, _, _ = reduce(formulated.problem)
+    taken, roles = taken_roles(setting, formulated, stated, decision)
+    reduced, _, _ = reduce(formulated.problem, keep={searched_row(taken, own.row) for own in roles})
     _, columns = build(reduced)
     values = stated.certificate.proof.get("values")
     rates = rates_of(reduced, columns, values) if isinstance(values, list) else None
     if setting.options.judged_by == "simulation":
         rates = _claimed(stated, setting)
-    taken, solution = taken_mix(setting, formulated, stated, decision, rates)
+    solution = mix_of(setting, taken, roles, decision, rates)
     result = SolveResult(
         Status.FEASIBLE, stated.certificate.stop_reason, solution, _worth(taken, solution), None, 0.0, _solver(stated)
     )
@@ -136,7 +139,7 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
         proven = _priced_anew(outcome)
     else:
         tree = proof.get("tree")
-        model, columns = build(reduce(outcome.formulated.problem)[0])
+        model, columns = build(reduce(outcome.formulated.problem, keep=used_shapes(outcome.solution))[0])
         made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
         proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
     return steady_plan(setting, outcome, proven, decision.frontier)

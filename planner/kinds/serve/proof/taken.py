@@ -35,13 +35,12 @@ class TakenRole:
     share_of: Rates
 
 
-def taken_mix(
-    setting: ServeSetting, formulated: Formulated, envelope: Envelope, decision: ServeDecision, rates: Rates | None
-) -> tuple[Formulated, MixSolution]:
-    """The solution that the decision is, and the candidates, those of several roles once for each.
+def taken_roles(
+    setting: ServeSetting, formulated: Formulated, envelope: Envelope, decision: ServeDecision
+) -> tuple[Formulated, list[TakenRole]]:
+    """The roles as instance types of the search, and the candidates, those of several roles once for each.
 
-    `rates` are those of the workloads; without them as much as the roles can take. Raises PlannerError for a role that
-    is no instance type of the search.
+    Raises PlannerError for a role that is no instance type of the search.
     """
     candidates, taken = list(formulated.candidates), list[TakenRole]()
     partners = ffn_roles(decision)
@@ -54,30 +53,41 @@ def taken_mix(
                 row = len(candidates) - 1
             shares = tuple(_into(decision, role.name, target.name) for target in setting.targets)
             taken.append(TakenRole(role, row, shares))
+    return replace(formulated, candidates=tuple(candidates)), taken
+
+
+def mix_of(
+    setting: ServeSetting,
+    formulated: Formulated,
+    taken: Sequence[TakenRole],
+    decision: ServeDecision,
+    rates: Rates | None,
+) -> MixSolution:
+    """The solution that roles and routes are at these rates of the workloads; without, at as much as they can take."""
+    candidates = formulated.candidates
     served = _served(setting, formulated, candidates, taken) if rates is None else rates
     counts, loads = [0] * len(candidates), [(0.0,) * len(setting.targets) for _ in candidates]
     for own in taken:
         counts[own.row] = own.role.replicas
         loads[own.row] = tuple(share * rate for share, rate in zip(own.share_of, served, strict=True))
-    shapes = [formulated.problem.shapes[_searched_row(formulated, candidates, own.row)] for own in taken]
-    solution = MixSolution(
+    shapes = [formulated.problem.shapes[searched_row(formulated, own.row)] for own in taken]
+    return MixSolution(
         counts=tuple(counts),
         load_per_s=tuple(loads),
-        flows=tuple(_flows(setting, candidates, decision, taken, served)),
+        flows=tuple(_flows(candidates, setting, decision, taken, served)),
         served_per_s=served,
         devices=sum(shape.devices * own.role.replicas for shape, own in zip(shapes, taken, strict=True)),
         price_per_hour=math.fsum(
             shape.price_per_hour * own.role.replicas for shape, own in zip(shapes, taken, strict=True)
         ),
     )
-    return replace(formulated, candidates=tuple(candidates)), solution
 
 
-def _searched_row(formulated: Formulated, candidates: Sequence[Candidate], row: int) -> int:
-    """The row of a candidate in the search, of one that stands for a second role too."""
-    if row < len(formulated.candidates):
+def searched_row(formulated: Formulated, row: int) -> int:
+    """The row of a candidate among the shapes of the search, of one that stands for a second role too."""
+    if row < len(formulated.problem.shapes):
         return row
-    return next(index for index, known in enumerate(formulated.candidates) if known == candidates[row])
+    return next(index for index, known in enumerate(formulated.candidates) if known == formulated.candidates[row])
 
 
 def rates_of(problem: MixProblem, columns: Vars, values: Sequence[JsonValue]) -> Rates | None:
@@ -143,7 +153,7 @@ def _served(
     ]
     weights = [target.share for target in setting.targets]
     for own in taken:
-        shape = problem.shapes[_searched_row(formulated, candidates, own.row)]
+        shape = problem.shapes[searched_row(formulated, own.row)]
         shares = [share * weight for share, weight in zip(own.share_of, weights, strict=True)]
         busy = math.fsum(s / rate for s, rate in zip(shares, shape.rate_per_s, strict=True) if s > 0.0 and rate > 0.0)
         most += [own.role.replicas / busy] if busy > 0.0 else []
@@ -161,8 +171,8 @@ def _held(target: Target, candidates: Sequence[Candidate], taken: Sequence[Taken
 
 
 def _flows(
-    setting: ServeSetting,
     candidates: Sequence[Candidate],
+    setting: ServeSetting,
     decision: ServeDecision,
     taken: Sequence[TakenRole],
     served: Rates,
