@@ -39,15 +39,17 @@ def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated
     """The plan of this decision under the costs at hand.
 
     Without the calibration or the kernel tables that it was priced with, memory and places are stated again, and the
-    rest is taken over. Raises NotAtHand for other inputs that are missing, PlannerError for roles that the problem
-    cannot have.
+    rest is taken over. A plan with roles in the memory that a search leaves free is one of a search without a reserve.
+    Raises NotAtHand for other inputs that are missing, PlannerError for roles that the problem cannot have.
     """
     try:
-        return _priced(stated, decision, hand)
+        return _priced(stated, decision, hand, reserving=bool(stated.certificate.proof))
     except NotAtHand as missing:
         if "calibration" not in missing.where or hand.calibration is not None:
             raise
         return _without_rates(stated, decision, dataclasses.replace(hand, calibration="default"), missing)
+    except PlannerError:
+        return _priced(stated, decision, hand, reserving=False)
 
 
 def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator[Finding]:
@@ -57,9 +59,9 @@ def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator
         yield Finding("certificate.proof", True, what, "certificate.proof", skipped=True)
 
 
-def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:
+def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool) -> Restated:
     resolved, tally = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand), Tally()
-    setting = prepare(resolved, reserving=bool(stated.certificate.proof))
+    setting = prepare(resolved, reserving=reserving)
     candidates = list_candidates(setting, setting.targets, tally)
     missing = sorted(set(stated.digests.profiles) - setting.profile_digests)
     if missing:

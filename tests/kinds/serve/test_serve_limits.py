@@ -8,6 +8,7 @@ from serve_problems import small
 
 from planner.api import solve
 from planner.check import check_plan
+from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 
@@ -151,6 +152,28 @@ def test_a_rate_that_the_solver_takes_for_none_is_refused_where_the_most_is_soug
     with pytest.raises(PlannerError, match="1e-12 requests/s cannot be told from none") as refused:
         solve(small({"workloads.0.load": {"rate": "1e-12/s"}}))
     assert "write at least `rate: 0.0" in refused.value.hint
+
+
+FULL: dict[str, Any] = {  # 99 % of the memory of a device
+    "options": {"modes": ["colocated"], "tp": [1], "pp": [1], "max_batch": [244], "chunk_tokens": [4096]},
+    "workloads.0.input_tokens": 2000,
+    "workloads.0.output_tokens": 2000,
+    **NO_LIMITS,
+}
+
+
+def test_the_reserve_binds_what_is_chosen_and_no_plan_that_is_there() -> None:
+    assert conflict_of(FULL) == [("memory_reserve = 2 %", "memory_reserve 0 %")]
+    envelope = solve(small({**FULL, "options.memory_reserve": 0.0}))
+    decision = ServeDecision.model_validate(envelope.decision)
+    memory = decision.roles[0].memory
+    assert memory is not None
+    assert 0.98 < memory.used_bytes / memory.capacity_bytes < 1.0
+    inputs = {**envelope.inputs, "options": FULL["options"]}  # as of a plan from before there was a reserve
+    digests = envelope.digests.model_copy(update={"problem": digest(inputs)})
+    older = envelope.model_copy(update={"inputs": inputs, "digests": digests})
+    for plan in (envelope, older):
+        assert [finding.rule for finding in check_plan(plan, decision) if not finding.ok] == []
 
 
 def test_a_model_that_fits_nowhere_is_said_to_fit_nowhere() -> None:

@@ -20,7 +20,7 @@ from planner.kinds.serve.steady.formulate import Formulated
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import FFN, ffn_roles
-from planner.solvers.mix import Flow, MixProblem, MixSolution, Vars, port_bytes_per_s
+from planner.solvers.mix import Flow, MixProblem, MixSolution, Vars, part_of_planned, port_bytes_per_s
 
 Rates = tuple[float, ...]
 """Requests a second by target."""
@@ -95,7 +95,11 @@ def rates_of(problem: MixProblem, columns: Vars, values: Sequence[JsonValue]) ->
     served = [values[column.column] for column in columns.d if column.column < len(values)]
     if len(served) != len(problem.demands):
         return None
-    return tuple(float(rate) * columns.rate_unit_per_s for rate in served if isinstance(rate, int | float))
+    return tuple(
+        float(rate) * columns.rate_unit_per_s * part_of_planned(problem, w)
+        for w, rate in enumerate(served)
+        if isinstance(rate, int | float)
+    )
 
 
 def _row(
