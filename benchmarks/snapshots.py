@@ -197,7 +197,7 @@ def experts_problem(seed: int, folder: Path) -> dict[str, Any]:
     options: dict[str, Any] = {"ep": ep, "slots_per_rank": slots, "policy": policy, "loads": str(path)}
     if policy == "periodic":
         options["interval"] = "600s"
-    if policy != "realtime" and draw.random() < 0.3:
+    if policy != "realtime" and draw.random() < 0.3 and policy == "periodic":
         options["groups"] = 8
     return problem | {"objective": {"minimize": "imbalance"}, "options": options}
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from pydantic import JsonValue
+
 from planner.errors import PlannerError
 from planner.problem.schema import Problem
 from planner.progress import Limits
@@ -31,7 +33,10 @@ NETWORK = frozenset(f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwi
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A field of the problem as a dotted path, or a limit of `FLAGS`, that has no effect here, and what to do."""
+    """A field of the problem as a dotted path, or a limit of `FLAGS`, that has no effect here, and what to do.
+
+    Of the kind's own `options` only those that are given are named.
+    """
 
     name: str
     why: str
@@ -75,6 +80,17 @@ def unread_fields(reads: Reads, problem: Problem, where: Callable[[Path], str]) 
             yield PlannerError(f"{reads.plans} do not read `{written}`", where=place, hint=hint)
         elif name in idle:
             yield PlannerError(f"`{written}` has no effect {idle[name].why}", where=place, hint=idle[name].remedy)
+    for name, unread in idle.items():
+        if name.startswith("options."):
+            yield PlannerError(
+                f"`{name}` has no effect {unread.why}", where=where(tuple(name.split("."))), hint=unread.remedy
+            )
+
+
+def idle_options(options: JsonValue, *names: str, why: str, above: str = "options") -> Iterator[Unread]:
+    """Those of the options called `names` that are given, and without effect."""
+    given = [name for name in names if isinstance(options, dict) and options.get(name) is not None]
+    return (Unread(f"{above}.{name}", why, f"remove `{name}`") for name in given)
 
 
 def refuse_unread_limits(reads: Reads, problem: Problem, limits: Limits) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from schema_leaves import FIELDS
+from option_cases import LAUNCHED, OPTIONS, SIMULATED
+from schema_leaves import FIELDS, leaves
 
 from planner.api import solve
 from planner.cli.main import built_command, main
@@ -137,10 +138,6 @@ STAGES = "options.search.pools=stages ; options.search.pp=[2] ; "
 SPLIT = "options.arrangements=[disaggregated] ; "
 HORIZON = "options.horizon={periods: [{iterations: 2}], generation_change: 9s, training_change: 9s}"
 
-SIMULATED = (
-    "options.judged_by=simulation ; options.simulated_requests=100 ; options.tp=[1] ; cluster.pools.0.gpus=1"
-    " ; workloads.0.output_tokens={mean: 100, cv: 0.5} ; workloads.0.slo={ttft: {p95: 200ms}}"
-)
 TIGHT = "cluster.pools.0.nodes=2 ; options.ep=16 ; options.slots_per_rank=8"
 AHEAD = (
     "options.arrangements=[colocated, disaggregated] ; options.max_staleness=1"
@@ -344,7 +341,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import pyarrow.parquet as pq
 
     path = tmp_path_factory.mktemp("problems")
-    np.savez(path / "loads.npz", load=np.random.default_rng(0).lognormal(0, 0.8, (2, 48, 128)) * 1000)
+    draw = np.random.default_rng(0)
+    loads = {name: draw.lognormal(0, 0.8, (2, 48, 128)) * 1000 for name in ("load", "one", "two")}
+    np.savez(path / "loads.npz", load=loads["load"])
+    np.savez(path / "both.npz", one=loads["one"], two=loads["two"])
+    np.savez(path / "windows.npz", load=loads["one"][:1] * draw.lognormal(0, 0.5, (8, 48, 128)))
+    np.savez(path / "resident.npz", np.tile(np.arange(132) % 128, (48, 1)))
     (path / "a.csv").write_text("input_tokens,output_tokens,other\n100,100,50\n200,90,60\n")
     (path / "b.csv").write_text("input_tokens,output_tokens,other\n150,120,50\n200,90,60\n")
     for name, fields_of_config in _configs().items():
@@ -443,6 +445,18 @@ def test_two_values_of_a_field_that_is_read_have_two_plans(folder: Path, kind: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_options_of_a_kind_all_stand_in_the_table(kind: str) -> None:
+    assert {*OPTIONS[kind], *LAUNCHED.get(kind, ())} == set(leaves(find_kind(kind).options))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in OPTIONS[kind]])
+def test_two_values_of_an_option_have_two_plans(folder: Path, kind: str, name: str) -> None:
+    one_way, other_way = (outcome(folder, kind, changes) for changes in OPTIONS[kind][name])
+    assert isinstance(one_way, dict)
+    assert one_way != other_way
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_field_that_is_not_read_is_refused_with_what_to_do(kind: str) -> None:
     """All fields of the schema at once, each with a value that the schema takes."""
     reads, where = find_kind(kind).reads, Where({}, "problem")
@@ -533,6 +547,13 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
     ("kind", "changes", "limits", "told"),
     [
         ("experts", "options.policy=realtime ; seed=3", None, "with `policy: realtime`"),
+        ("experts", "options.groups=4", None, "`options.groups` has no effect with `policy: static`"),
+        ("train", "options.lora_rank=4", None, "without `task: lora`"),
+        ("train", "options.reliability={remote_write: 1GB/s, slow_speed: 0.5}", None, "without `slow_nodes`"),
+        ("train", "options.optimizer=sgd", None, "`sgd` have no cost"),
+        ("rl", "options.late_change=1s", None, "without `late_thresholds`"),
+        ("serve", "options.simulated_requests=1000", None, "without `judged_by: simulation`"),
+        ("serve", "options.micro_batches=[2]", None, "without `attention-ffn`"),
         ("experts", "options.policy=realtime", Limits(gap=0.1), "with `policy: realtime`"),
         ("rl", HORIZON, Limits(time_limit_s=1.0), "on a horizon"),
         ("rl", HORIZON, Limits(gap=0.1), "on a horizon"),

@@ -114,8 +114,8 @@ def emit_serving(
     With `layouts` also the files of the experts' places, which lie beside the scripts on every node.
     """
     cluster = read_cluster(envelope)
-    _refuse_other_engine(decision, engine)
     _refuse_foreign_functions(decision, engine)
+    _refuse_other_engine(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
     nodes = cluster.nodes({part.place for instance in instances for part in instance.parts})
     placed = place_experts(engine.expert_form, cluster.problem, instances, layouts)

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 
-from planner.problem.reads import NODES, WHOLE, Reads, Unread
+from planner.problem.reads import NODES, WHOLE, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
 
 def _unread(problem: Problem) -> Iterator[Unread]:
-    """Only the local search of static layouts draws, and stops early."""
+    """Only the local search of static layouts draws, and stops early; only windows to come rise and fall by group."""
     policy = problem.options.get("policy", "static")
+    if policy != "periodic":
+        yield from idle_options(
+            problem.options, "groups", why=f"with `policy: {policy}`, which takes loads as recorded"
+        )
     if policy != "static":
         for name in ("seed", "gap"):
             yield Unread(name, f"with `policy: {policy}`, which draws nothing and has no bound to near", "leave it out")

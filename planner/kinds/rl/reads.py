@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 
-from planner.problem.reads import NODES, WHOLE, Reads, Unread
+from planner.problem.reads import NODES, WHOLE, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
 
 def _unread(problem: Problem) -> Iterator[Unread]:
     """A horizon is planned by a dynamic program that runs to its end; only fused schedules go to a solver."""
+    if "late_thresholds" not in problem.options:
+        yield from idle_options(problem.options, "late_change", "late_change_s", why="without `late_thresholds`")
     if problem.options.get("horizon") is not None:
         for name in ("time_limit_s", "gap", "threads"):
             yield Unread(name, "on a horizon, whose dynamic program runs to its end", "leave it out")

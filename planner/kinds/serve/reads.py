@@ -1,6 +1,21 @@
 """What serving plans depend on."""
 
-from planner.problem.reads import NETWORK, NODES, WHOLE, Reads
+from collections.abc import Iterator
+
+from planner.problem.reads import NETWORK, NODES, WHOLE, Reads, Unread, idle_options
+from planner.problem.schema import Problem
+
+APART = ("attention_gpus", "ffn_gpus", "micro_batches")
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    options = problem.options
+    if options.get("judged_by") != "simulation":
+        yield from idle_options(options, "simulated_requests", why="without `judged_by: simulation`")
+    modes = options.get("modes")
+    if not isinstance(modes, list) or "attention-ffn" not in modes:
+        yield from idle_options(options, *APART, why="without `attention-ffn` in `modes`")
+
 
 READS = Reads(
     plans="serving plans",
@@ -15,4 +30,5 @@ READS = Reads(
         "workloads.*.priority": "remove it; `priority` of the requests of a trace orders them in `planner simulate`",
         "current": "remove it, and compare the two plans with `planner diff`",
     },
+    unread=_unread,
 )

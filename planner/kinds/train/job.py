@@ -86,6 +86,12 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
             where=where(("objective",)),
             hint="write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`",
         )
+    if options.optimizer == "sgd":
+        raise PlannerError(
+            "the state and the step of `sgd` have no cost here",
+            where=where(("options", "optimizer")),
+            hint="write `optimizer: adamw`, whose plans need more memory than those of `sgd`",
+        )
     (key,) = resolved.models
     resolved.require_priceable(key, trained=True)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]

@@ -1,6 +1,18 @@
 """What training plans depend on."""
 
-from planner.problem.reads import NETWORK, NODES, WHOLE, Reads
+from collections.abc import Iterator
+
+from planner.problem.reads import NETWORK, NODES, WHOLE, Reads, Unread, idle_options
+from planner.problem.schema import Problem
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    if problem.options.get("task", "pretrain") != "lora":
+        yield from idle_options(problem.options, "lora_rank", why="without `task: lora`")
+    around = problem.options.get("reliability")
+    if isinstance(around, dict) and not around.get("slow_nodes"):
+        yield from idle_options(around, "slow_speed", why="without `slow_nodes`", above="options.reliability")
+
 
 READS = Reads(
     plans="training plans",
@@ -22,4 +34,5 @@ READS = Reads(
         "threads": "leave it out: the search runs on one thread",
         "backend": "leave it out: training plans are searched without a solver",
     },
+    unread=_unread,
 )

@@ -1,0 +1,223 @@
+"""For every option of every kind of plan that is solved: overrides of two problems that have two plans.
+
+They change the small problems of `tests/kinds/test_nothing_ignored.py`; an empty text leaves the base as it is.
+"""
+
+Case = tuple[str, str]
+PARTED = " ; "
+
+
+def apart(first: str, second: str, before: str = "") -> Case:
+    """Two changes of the same changed base."""
+    parts = [PARTED.join(part for part in (before, change) if part) for change in (first, second)]
+    return parts[0], parts[1]
+
+
+SIMULATED = (
+    "options.judged_by=simulation ; options.simulated_requests=100 ; options.tp=[1] ; cluster.pools.0.gpus=1"
+    " ; workloads.0.output_tokens={mean: 100, cv: 0.5} ; workloads.0.slo={ttft: {p95: 200ms}}"
+)
+ROUTED = "models.m.name=Qwen/Qwen3-30B-A3B ; cluster.pools=[{gpu: h200, nodes: 1}] ; options.tp=[1]"
+SIDES = (
+    "models.m.name=Qwen/Qwen3-30B-A3B ; cluster.pools=[{gpu: h200, nodes: 2}] ; options={modes: [attention-ffn],"
+    " tp: [1], max_batch: [64], chunk_tokens: [2048], attention_gpus: [4], ffn_gpus: [4], micro_batches: [2]}"
+)
+HEADS = "models.m.name=XiaomiMiMo/MiMo-7B-Base"
+MTP = "options.speculation={method: mtp, acceptance: 0.7, draft_tokens: [1]}"
+STATED = "options.speculation={method: stated, acceptance: 0.7, draft_tokens: [3], draft_step: 1ms}"
+DRAFTED = (
+    "models={m: {name: Qwen/Qwen3-8B}, s: {name: Qwen/Qwen3-0.6B}, t: {name: Qwen/Qwen3-1.7B}} ; workloads.0.model=m"
+    " ; options.speculation={method: model, acceptance: 0.7, draft_tokens: [3], model: s}"
+)
+
+SERVE: dict[str, Case] = {
+    "modes": ("", "options.modes=[colocated, disaggregated]"),
+    "tp": ("", "options.tp=[2]"),
+    "pp": ("", "options.pp=[2]"),
+    "dp": apart("options.dp=[1]", "options.dp=[2]", ROUTED),
+    "ep": apart("options.ep=[1]", "options.ep=[2]", ROUTED + " ; options.dp=[2]"),
+    "max_batch": ("", "options.max_batch=[32]"),
+    "chunk_tokens": ("", "options.chunk_tokens=[1024]"),
+    "max_gpus_per_instance": ("options.tp=[2]", "options.max_gpus_per_instance=1"),
+    "max_prefill_utilisation": apart(
+        "", "options.max_prefill_utilisation=0.5", "options.modes=[disaggregated] ; workloads.0.slo={}"
+    ),
+    "max_decode_occupancy": ("", "options.max_decode_occupancy=0.5"),
+    "attention_gpus": apart("", "options.attention_gpus=[2]", SIDES),
+    "ffn_gpus": apart("", "options.ffn_gpus=[2]", SIDES),
+    "micro_batches": apart("", "options.micro_batches=[3]", SIDES),
+    "overlap": apart("", "options.overlap=[two-batch]", ROUTED + " ; options.dp=[8] ; options.ep=[8]"),
+    "speculation.method": apart(MTP, STATED, HEADS),
+    "speculation.acceptance": apart("", "options.speculation.acceptance=0.8", HEADS + PARTED + MTP),
+    "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[0]", HEADS + PARTED + MTP),
+    "speculation.model": apart("", "options.speculation.model=t", DRAFTED),
+    "speculation.draft_step_s": apart("", "options.speculation.draft_step=2ms", STATED),
+    "judged_by": apart("", "options={tp: [1]}", SIMULATED),
+    "simulated_requests": apart("", "options.simulated_requests=120", SIMULATED),
+}
+LAUNCHED = {
+    "serve": ("speculation.algorithm", "speculation.checkpoint"),
+}
+"""What only launch scripts read; tests/emit/test_emit_speculation.py holds them to it."""
+
+TWO_POOLS = (
+    "cluster={pools: [{gpu: h100_sxm, gpus: 2}, {gpu: h200, gpus: 2}],"
+    " links: [{pools: [h100_sxm, h200], bandwidth: 10GB/s}]}"
+)
+LENGTHS = "options.lengths=[{tokens: 1024, share: 1}, {tokens: 2048, share: 1}]"
+RAMP = "options.train_tokens=1e9 ; options.search.dp=4 ; options.batch_ramp=[{global_batch: 8, tokens: 1e6}]"
+EXPERTS = "models.m.name=Qwen/Qwen3-30B-A3B ; cluster.pools.0.nodes=2"
+SAVED = (
+    "options.train_tokens=1e12 ; options.reliability={remote_write: 10GB/s} ; cluster.pools.0.nodes=8"
+    " ; options.global_batch=64"
+)
+COPIES = SAVED + (
+    " ; options.search={tp: 8, pp: 1, cp: 1, zero_stage: 0, micro_batch: 1} ; options.reliability.tier=on_failure"
+)
+STAGES = "cluster.pools=[{gpu: h100_sxm, gpus: 6}] ; options.search.pp=[3] ; options.global_batch=12"
+
+TRAIN: dict[str, Case] = {
+    "global_batch": ("", "options.global_batch=32"),
+    "sequence_tokens": ("", "options.sequence_tokens=1024"),
+    "precision": ("", "options.precision=fp8"),
+    "train_tokens": ("options.train_tokens=1e9", "options.train_tokens=2e9"),
+    "optimizer": ("", "options.optimizer=sgd"),
+    "task": ("", "options.task=lora"),
+    "lora_rank": apart("", "options.lora_rank=64", "options.task=lora"),
+    "memory_utilisation": ("", "options.memory_utilisation=0.05"),
+    "overlap": ("", "options.overlap=[]"),
+    "batch_ramp.*.global_batch": apart("", "options.batch_ramp.0.global_batch=4", RAMP),
+    "batch_ramp.*.tokens": apart("", "options.batch_ramp.0.tokens=2e6", RAMP),
+    "lengths.*.tokens": apart("", "options.lengths.0.tokens=512", LENGTHS),
+    "lengths.*.share": apart("", "options.lengths.0.share=3", LENGTHS),
+    **{f"search.{name}": ("", f"options.search.{name}=2") for name in ("tp", "pp", "cp", "micro_batch")},
+    "search.vpp": apart(
+        "options.search.vpp=2", "options.search.vpp=4", "options.search.pp=2 ; options.search.schedule=interleaved"
+    ),
+    "search.dp": ("", "options.search.dp=4"),
+    "search.ep": apart("options.search.ep=4", "options.search.ep=8", EXPERTS),
+    "search.moe_tp": apart(
+        "options.search={tp: 2, pp: 1, moe_tp: 1}", "options.search={tp: 2, pp: 1, moe_tp: 2}", EXPERTS
+    ),
+    "search.schedule": apart("", "options.search.schedule=zb_h1", "options.search.pp=2"),
+    "search.zero_stage": ("", "options.search.zero_stage=3"),
+    "search.zero_shards": apart(
+        "", "options.search.zero_shards=8", "cluster.pools.0.nodes=2 ; options.search={tp: 1, pp: 1, zero_stage: 3}"
+    ),
+    "search.recompute": ("", "options.search.recompute=full"),
+    "search.context_parallel": apart(
+        "options.search.context_parallel=ring", "options.search.context_parallel=ulysses", "options.search.cp=2"
+    ),
+    "search.sequence_parallel": apart("", "options.search.sequence_parallel=false", "options.search.tp=2"),
+    "search.offload": ("", "options.search.offload=[optimizer]"),
+    "search.layers": apart("", "options.search.layers=even", STAGES),
+    "search.layerwise": apart("", "options.search.layerwise=true", "options.search={pp: 1, cp: 1, micro_batch: 1}"),
+    "search.pools": apart("", "options.search.pools=stages", TWO_POOLS),
+    "reliability.remote_write_bytes_per_s": apart("", "options.reliability.remote_write=1GB/s", SAVED),
+    "reliability.remote_read_bytes_per_s": apart("", "options.reliability.remote_read=1GB/s", SAVED),
+    "reliability.mtbf_s": apart("", "options.reliability.mtbf=2h", SAVED),
+    "reliability.nodes_per_rack": apart("", "options.reliability.nodes_per_rack=8", COPIES),
+    "reliability.tier": apart("options.reliability.tier=synchronous", "options.reliability.tier=on_failure", SAVED),
+    "reliability.spare_nodes": apart("options.reliability.spare_nodes=0", "options.reliability.spare_nodes=2", SAVED),
+    "reliability.slow_nodes": apart("", "options.reliability.slow_nodes=5%", SAVED),
+    "reliability.slow_speed": apart(
+        "", "options.reliability.slow_speed=0.5", SAVED + " ; options.reliability.slow_nodes=5%"
+    ),
+}
+
+PPO = (
+    "models={actor: {name: Qwen/Qwen3-0.6B}, critic: {name: Qwen/Qwen3-0.6B}, big: {name: Qwen/Qwen3-1.7B}}"
+    " ; workloads.0.model=actor ; options.algorithm=ppo"
+)
+TWO_MODELS = "models={a: {name: Qwen/Qwen3-0.6B}, b: {name: Qwen/Qwen3-1.7B}}"
+AHEAD = "options.arrangements=[colocated, disaggregated] ; options.max_staleness=1"
+MANY = "options.prompts=64 ; options.generation_tp=[1, 2, 4]"
+LATE = (
+    "models.m.name=Qwen/Qwen3-8B ; workloads.0.output_tokens={mean: 4000, cv: 1.5} ; options.prompts=64"
+    " ; options.samples_per_prompt=8 ; options.generation_tp=[1, 4] ; options.max_running=64"
+    " ; options.late_thresholds=[0.05, 0.1]"
+)
+TOOLS = "options.generation_tp=[1, 2] ; options.tools={calls: 2, wait: 5s}"
+HORIZON = (
+    "options.horizon={periods: [{iterations: 2}, {iterations: 2, output_scale: 8}], generation_change: 0s,"
+    " training_change: 0s} ; options.arrangements=[disaggregated] ; options.prompts=64 ; options.max_staleness=1"
+    " ; options.generation_tp=[1, 2, 4] ; options.training_tp=[1, 2] ; options.training_pp=[1, 2]"
+)
+CURVE = "pp: 1, ep: 1, sequence_s: 1.0e-4, token_s: 1.0e-8, prefill_tokens_per_s: 1.0e+5, max_running: 16"
+CURVES = (
+    f"options.costs={{generation: [{{pool: h100_sxm, tp: 1, step_s: 0.01, kv_tokens: 100000, {CURVE}}},"
+    f" {{pool: h100_sxm, tp: 2, step_s: 0.02, kv_tokens: 100000, {CURVE}}}], training: [{{pool: h100_sxm, tp: 1,"
+    " pp: 1, train_tokens_per_s: 1.0e+4, forward_tokens_per_s: 3.0e+4, micro_tokens: 2048}]}"
+)
+
+
+def _curves(part: str, **other: float) -> dict[str, Case]:
+    """Every figure of the first measured curve, and another."""
+    return {
+        f"costs.{part}.*.{name}": apart("", f"options.costs.{part}.0.{name}={value}", CURVES)
+        for name, value in other.items()
+    }
+
+
+RL: dict[str, Case] = {
+    "algorithm": ("", PPO),
+    "prompts": ("", "options.prompts=32"),
+    "samples_per_prompt": ("", "options.samples_per_prompt=4"),
+    "minibatches": ("", "options.minibatches=2"),
+    "max_staleness": apart("", "options.max_staleness=0", AHEAD),
+    "actor": apart("options.actor=a ; workloads.0.model=a", "options.actor=b ; workloads.0.model=b", TWO_MODELS),
+    "critic": apart("", "options.critic=big", PPO),
+    "reference": ("", "options.reference=m"),
+    "reward": ("", "options.reward=m"),
+    "arrangements": ("", "options.arrangements=[disaggregated]"),
+    "synchrony": apart("", "options.synchrony=[synchronous]", AHEAD),
+    "over_sampling": ("", "options.over_sampling=1.5"),
+    "partial_rollouts": apart("", "options.partial_rollouts=true", "options.over_sampling=1.5 ; " + AHEAD),
+    "max_output_tokens": ("", "options.max_output_tokens=400"),
+    "iterations": ("", "options.iterations=2"),
+    "length_error": ("options.length_error=0.1", "options.length_error=2"),
+    "tail_fractions": apart("", "options.tail_fractions=[0.2]", MANY),
+    "fusion_thresholds": apart("", "options.fusion_thresholds=[0.3]", "options.reference=m"),
+    "late_thresholds": apart("", "options.late_thresholds=[0.3]", MANY),
+    "late_change_s": apart("options.late_change=0s", "options.late_change=2s", LATE),
+    "fused_training": apart("", "options.fused_training=true", PPO + " ; options.training_pp=[2]"),
+    "tools.calls": apart("", "options.tools.calls=3", TOOLS),
+    "tools.wait_s": apart("", "options.tools.wait=9s", TOOLS),
+    "tools.observation_tokens": apart("", "options.tools.observation_tokens=100", TOOLS),
+    "tools.priorities": apart("", "options.tools.priorities=[longest_first]", TOOLS),
+    "tools.move_thresholds": apart("", "options.tools.move_thresholds=[1.5]", TOOLS),
+    "max_running": ("", "options.max_running=8"),
+    **{name: ("", f"options.{name}=[2]") for name in ("generation_tp", "training_tp", "training_pp")},
+    "weight_sync_s": apart("", "options.weight_sync=9s", "options.arrangements=[disaggregated]"),
+    "weight_sync_overlapped": apart("", "options.weight_sync_overlapped=true", AHEAD),
+    "max_iteration_s": ("", "options.max_iteration=1s"),
+    "horizon.periods.*.iterations": apart("", "options.horizon.periods.0.iterations=5", HORIZON),
+    "horizon.periods.*.output_scale": apart("", "options.horizon.periods.1.output_scale=5", HORIZON),
+    **{
+        f"horizon.{name}_change_s": apart("", f"options.horizon.{name}_change=1s", HORIZON)
+        for name in ("generation", "training", "circuit")
+    },
+    "costs.generation.*.pool": ("", CURVES),
+    "costs.training.*.pool": ("", CURVES),
+    **_curves("generation", tp=4, pp=2, ep=2, step_s=0.011, sequence_s=2e-4, token_s=2e-8),
+    **_curves("generation", prefill_tokens_per_s=2e5, max_running=2, kv_tokens=3000),
+    **_curves("training", tp=2, pp=2, train_tokens_per_s=2e4, forward_tokens_per_s=6e4, score_tokens_per_s=6e4),
+    **_curves("training", micro_tokens=9000, min_dp=16, optimizer_s=1, offload_s=1, offload_sharded_s=1),
+}
+
+WINDOWS = "options.policy=periodic ; options.interval=60s ; options.loads=windows.npz"
+
+EXPERT_LAYOUTS: dict[str, Case] = {
+    "ep": ("", "options.ep=8"),
+    "slots_per_rank": ("", "options.slots_per_rank=40"),
+    "rank_speeds": ("", "options.rank_speeds=[1, 1, 1, 0.5]"),
+    "peak_tokens": ("", "options.peak_tokens=1000"),
+    "policy": ("", "options.policy=realtime"),
+    "loads": ("", "options.loads=windows.npz"),
+    "array": apart("options.array=one", "options.array=two", "options.loads=both.npz"),
+    "resident": ("", "options.resident=resident.npz"),
+    "groups": apart("", "options.groups=4", WINDOWS),
+    "interval_s": apart("", "options.interval=90s", WINDOWS),
+}
+
+OPTIONS = {"serve": SERVE, "train": TRAIN, "rl": RL, "experts": EXPERT_LAYOUTS}
