@@ -11,6 +11,8 @@ def encoders(config: ConfigFields, model_type: str) -> tuple[Encoder, ...]:
         return ()
     if model_type.startswith(("qwen3_vl", "qwen3_5")):
         return (_qwen(vision),)
+    if model_type == "llama4":
+        return (_llama4(vision, config.child("text_config").count("hidden_size")),)
     if model_type in ("kimi_k25", "kimi_k3"):
         return (_moonvit(vision, counted=model_type == "kimi_k25"),)
     return (_plain(vision),)
@@ -49,6 +51,17 @@ def _qwen(vision: ConfigFields) -> Encoder:
         + taps * (2 * merged + merger)
     )
     return Encoder("vision", depth, hidden, wide, vision.count("num_heads"), parameters)
+
+
+def _llama4(vision: ConfigFields, output: int) -> Encoder:
+    """The Llama 4 tower: unfolded patches, class token, positions, two outer LayerNorms, pixel shuffle, projector."""
+    hidden, wide, depth = (vision.count(key) for key in ("hidden_size", "intermediate_size", "num_hidden_layers"))
+    size, inner, seen = (vision.count(key) for key in ("patch_size", "projector_input_dim", "vision_output_dim"))
+    patches = (vision.count("image_size") // size) ** 2 + 1
+    ends = vision.count("num_channels") * size**2 * hidden + hidden + patches * hidden + 4 * hidden
+    adapter = wide * inner + inner * vision.count("projector_output_dim") + seen * output
+    parameters = ends + depth * _block(hidden, wide) + adapter
+    return Encoder("vision", depth, hidden, wide, vision.count("num_attention_heads"), parameters)
 
 
 def _moonvit(vision: ConfigFields, *, counted: bool) -> Encoder:

@@ -16,7 +16,7 @@ from planner.models.architecture import (
     MoeFfn,
 )
 from planner.models.config_json import architecture_from_config, read_config
-from planner.models.library import load_model
+from planner.models.library import find_model, load_model
 from planner.models.parameters import parameter_counts
 
 LLAMA: dict[str, Any] = {
@@ -277,3 +277,17 @@ def test_a_model_is_named_after_its_folder(tmp_path: Path) -> None:
 def test_unsupported_mixers_say_why() -> None:
     arch = _import({**LLAMA, "model_type": "qwen2", "use_sliding_window": True})
     assert arch.unsupported_parts() == ["use_sliding_window with max_window_layers"]
+
+
+def test_the_tower_of_llama_4_makes_up_its_published_size(config_folders: list[Path]) -> None:
+    """108,641,793,536 elements in the index of the checkpoint of Scout."""
+    (folder,) = (folder for folder in config_folders if "Llama-4-Scout" in folder.name)
+    vision = {
+        "hidden_size": 1408, "intermediate_size": 5632, "num_hidden_layers": 34, "num_attention_heads": 16,
+        "patch_size": 14, "image_size": 336, "num_channels": 3, "projector_input_dim": 4096,
+        "projector_output_dim": 4096, "vision_output_dim": 4096,
+    }  # fmt: skip
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) | {"vision_config": vision}
+    imported = _import(config)
+    assert parameter_counts(imported).stored == 108_641_793_536
+    assert imported.encoders == find_model("Llama-4-Scout").encoders
