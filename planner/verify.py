@@ -36,13 +36,10 @@ class Line(NamedTuple):
     what: str
 
 
-def judge(plan: Plan, *, statement: bool = True) -> list[Line]:
-    """One line a claim of the certificate of a plan, as JSON; damaged data are refused, not raised.
-
-    Without `statement` only how the bound follows from the proof.
-    """
+def judge(plan: Plan) -> list[Line]:
+    """One line a claim of the certificate of a plan, as JSON; damaged data are refused, not raised."""
     lines: list[Line] = []
-    for part in (_statement, _proof) if statement else (_proof,):
+    for part in (_statement, _proof):
         try:
             lines += part(plan, plan["certificate"])
         except MALFORMED as error:
@@ -114,7 +111,7 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
 
 def _alternative(row: Json, value: Number) -> Line:
     """loss = |o - v| / |v| of an alternative's objective o; |o - v| / |o| where seconds, their inverse, count."""
-    worth, loss = row.get("objective"), row.get("loss")
+    worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
     losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
     right = any(loss is one if one is None else abs(_number(loss) - one) <= ROUNDING * max(one, 1) for one in losses)
     return _judged("next_best", right, f"what `{row['plan']}` loses; that none of its kind loses less is as stated")

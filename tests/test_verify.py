@@ -323,7 +323,7 @@ def test_bounds_of_layers_follow_from_what_is_stated_and_greater_ones_do_not(see
     layer = max(range(6), key=proof["bound_by_layer"].__getitem__)
     proof["bound_by_layer"][layer] *= factor
     proof["imbalance_by_layer"][layer] *= factor
-    lines = [line for line in judge(plan, statement=False) if f"layer {layer}:" in line.what]
+    lines = [line for line in judge(plan) if f"layer {layer}:" in line.what]
     assert [line.verdict for line in lines] == [REFUSED]
 
 
@@ -357,7 +357,7 @@ def test_the_verifier_runs_alone(tmp_path: Path, solved: dict[str, Plan]) -> Non
 def test_the_check_tells_every_claim_at_the_level_of_proofs(solved: dict[str, Plan]) -> None:
     plan = Envelope.model_validate(solved["train"])
     decision = find_kind("train").decision.model_validate(plan.decision)
-    findings = [f for f in check_plan(plan, decision, proof=True) if f.where == "certificate.proof"]
+    findings = [f for f in check_plan(plan, decision, proof=True) if f.where == "certificate"]
     assert {finding.rule for finding in findings} >= {"certificate.checksum", "certificate.candidates"}
     assert all(finding.ok for finding in findings)
 
