@@ -43,6 +43,7 @@ SERVE: dict[str, Case] = {
         "", "options.max_prefill_utilisation=0.5", "options.modes=[disaggregated] ; workloads.0.slo={}"
     ),
     "max_decode_occupancy": ("", "options.max_decode_occupancy=0.5"),
+    "memory_reserve": ("", "options.memory_reserve=70%"),
     "attention_gpus": apart("", "options.attention_gpus=[2]", SIDES),
     "ffn_gpus": apart("", "options.ffn_gpus=[2]", SIDES),
     "micro_batches": apart("", "options.micro_batches=[3]", SIDES),
