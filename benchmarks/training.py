@@ -26,6 +26,7 @@ from training_runs import (
     fitted,
     leave_groups_out,
     read_runs,
+    simulated_s,
     spreads,
 )
 
@@ -51,7 +52,7 @@ def main() -> int:
     everything = np.ones(len(runs.runs), dtype=np.bool_)
     fit, rates = fitted(runs, everything)
     left_out = leave_groups_out(runs, fit)
-    _print_steps(runs, left_out, ~single)
+    _print_steps(runs, rates, left_out, ~single)
     _print_coverage(runs, left_out, ~single)
     _print_choices(runs, left_out, single)
     _print_memory(folder)
@@ -74,11 +75,11 @@ def _read(folder: Path) -> tuple[Runs, Bools]:
     return Runs.of(runs), np.arange(len(runs)) >= sizes[0]
 
 
-def _print_steps(runs: Runs, left_out: LeftOut, main_table: Bools) -> None:
+def _print_steps(runs: Runs, rates: Rates, left_out: LeftOut, main_table: Bools) -> None:
     error = np.abs(left_out.step_s / runs.measured - 1.0)
     formulas = np.abs(left_out.formulas_s / runs.measured - 1.0)
     constant = np.abs(_constants(runs, main_table) / runs.measured - 1.0)
-    seen = np.abs(runs.replay.step_s(fitted(runs, main_table | ~main_table)[1]) / runs.measured - 1.0)
+    seen = np.abs(simulated_s(runs, rates, main_table | ~main_table) / runs.measured - 1.0)
     print(
         "\nstep time, groups left out          runs    mean  median  formulas alone   one constant a GPU    fitted to"
     )

@@ -2,9 +2,10 @@
 
 Published figures: Jiang et al., "MegaScale", NSDI 2024, tables 1 to 3 and section 6.1 (175B parameters, 96 layers of
 width 12,288 with 128 heads, TP 8, PP 8, six chunks a rank, 2,048 tokens, vocabulary 64,000, ZeRO 2, A100s with one
-200 Gb/s adapter each). Its MFU counts causal attention by half and the logits, 6 P + 6 L h s + 6 h V flop a token,
-which table 2 confirms to 0.1 %. Not published are the width of the sliding window (taken as a quarter of the sequence)
-and what a read of a sample takes (`host_idle.py`). No rate was fitted to these figures.
+200 Gb/s adapter each). A pipeline adds gradients up whole and scatters them once a step, which is ZeRO 1 here. Its MFU
+counts causal attention by half and the logits, 6 P + 6 L h s + 6 h V flop a token, which table 2 confirms to 0.1 %. Not
+published are the width of the sliding window (taken as a quarter of the sequence) and what a read of a sample takes
+(`host_idle.py`). No rate was fitted to these figures.
 
 Run with: make bench-training, or .venv/bin/python benchmarks/training_megascale.py
 """
@@ -75,7 +76,7 @@ def ladder() -> Iterator[Step]:
     )
     config = TrainingConfig(
         model(), machine_of(find_node("a100_sxm")), TOKENS, 256, 1, tp=8, pp=8, vpp=6, dp=4,
-        zero_stage=2, schedule="interleaved", overlap=frozenset(), framework=baseline,
+        zero_stage=1, schedule="interleaved", overlap=frozenset(), framework=baseline,
     )  # fmt: skip
     habits = HostHabits(loaders_per_node=8, blocking_hand_overs=True)
     yield Step("Megatron-LM", 47.7, config, habits)

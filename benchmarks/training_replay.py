@@ -1,23 +1,27 @@
 """Measured training runs as arrays: their steps under any rates at once, for fitting.
 
+A fit needs many thousand steps, more than pipelines can be simulated for. So they go by the closed formulas of their
+schedules, times what the simulation of the run takes over its formula at rates near by: `Replay.corrected`.
 Kernels of layers that several runs share are priced once. Shapes: N runs, K kernels of all distinct layers, U distinct
 layers and ends, G = 3 U of their passes, S kinds of pipeline ranks of all runs, E parts of these.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.arrays import Floats, Ints
-from planner.costs.training.config import TrainingConfig
+from planner.arrays import Bools, Floats, Ints
+from planner.costs.training.config import TrainingConfig, stages_of_rank
 from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
-from planner.costs.training.layer_costs import Part, jitter, kernel_columns, together
+from planner.costs.training.layer_costs import jitter, kernel_columns, together
 from planner.costs.training.parameters import rank_parameters
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import NONE, LayerShape, shape_of
-from planner.costs.training.step import SCHEDULES, StepParts, rank_contents
+from planner.costs.training.stages import Part, StagePart, stage_contents
+from planner.costs.training.step import part_shard, step_time
 from planner.costs.training.volumes import DataParallelVolume, data_parallel_volume, message_volume
+from planner.costs.training.zero_overlap import beside, exposed_s
 from planner.models.architecture import Layer
 
 _HOSTS = ("graphs", "plain", "eager", "legacy")
@@ -63,6 +67,76 @@ class Kernels:
         ] if self.table_of_choice else selected
 
 
+SCHEDULES = ("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepParts:
+    """Runs as columns [N] or [N, K], their steps by closed formulas of the schedules: smooth in the rates, and quick.
+
+    The pipeline is that of its slowest rank and the sum of all ranks (arXiv:2104.04473, section 2.2; arXiv:2401.10241,
+    table 2; the DualPipe README), exact where ranks are equal. K kinds of ranks, equal ones together.
+    """
+
+    stage_NK3: Floats  # forward, backward-input, backward-weight of each kind of rank
+    ranks_NK: Floats  # how many ranks are of each kind; 0 pads
+    micro_batches: Floats
+    vpp: Floats
+    schedule: Ints  # index into SCHEDULES
+    message_s: Floats
+    p2p_overlapped: Bools
+    reduce_s: Floats
+    gather_s: Floats
+    reduce_overlapped: Bools
+    gather_overlapped: Bools
+    zero_3: Bools
+    optimizer_s: Floats
+
+    def parts(self, rates: Rates) -> tuple[Floats, Floats, Floats]:
+        """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""
+        stage_NK3 = np.where(self.zero_3[:, None, None], self._gathered(rates), self.stage_NK3)
+        total_NK = stage_NK3.sum(axis=2)
+        slowest = total_NK.max(axis=1)
+        rest = (total_NK * self.ranks_NK).sum(axis=1) - slowest
+        slowest_kind = total_NK.argmax(axis=1)
+        forward, backward, weight = (stage_NK3[np.arange(len(slowest_kind)), slowest_kind, p] for p in range(3))
+        share = self._bubble_share(forward, backward, weight)
+        hops = self.ranks_NK.sum(axis=1) - 1.0
+        exposed = np.where(self.p2p_overlapped, rates.get("exposed.p2p.overlapped"), rates.get("exposed.p2p"))
+        message = self.message_s * (2.0 * hops + 2.0 * exposed * self.micro_batches * self.vpp)
+        bubble = rest * share
+        pipeline = self.micro_batches * slowest + bubble + message
+        return pipeline, bubble, self._shown(forward, backward + weight, rates)
+
+    def _bubble_share(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
+        """Bubble of the schedule over that of 1F1B, (p - 1)(F + B + W); DualPipe's is (PP/2 - 1)(F&B + B - 3W), where
+        B is the whole backward pass and F&B is taken as their sum."""
+        whole, ranks = forward + backward + weight, self.ranks_NK.sum(axis=1)
+        chunk = np.maximum(2.0 * whole - forward - 3.0 * weight, 0.0) / whole
+        shares = [
+            np.ones_like(whole),
+            1.0 / self.vpp,
+            np.maximum(whole - 2.0 * weight, 0.0) / whole,
+            np.maximum(whole - 3.0 * weight, 0.0) / whole,
+            np.maximum(whole - 3.0 * weight, 0.0) / whole / 2.0,
+            chunk * np.maximum(ranks / 2.0 - 1.0, 0.0) / np.maximum(ranks - 1.0, 1.0),
+            chunk / 2.0,  # of 2 p stages, each half as long as what a rank holds: (p - 1) chunk / 2
+        ]
+        return np.choose(self.schedule, shares)
+
+    def _gathered(self, rates: Rates) -> Floats:
+        """Stages under ZeRO-3."""
+        hidden = self.reduce_overlapped & self.gather_overlapped
+        lost_N1 = np.where(hidden, rates.get("contention.zero3"), 1.0)[:, None]
+        return beside(self.stage_NK3, self.gather_s[:, None], self.reduce_s[:, None], lost_N1)
+
+    def _shown(self, forward: Floats, backward: Floats, rates: Rates) -> Floats:
+        """What shows of reductions beside the last backward, and of gathers beside the first forward."""
+        reduced = np.where(self.reduce_overlapped, exposed_s(self.reduce_s, backward, rates), self.reduce_s)
+        gathered = np.where(self.gather_overlapped, exposed_s(self.gather_s, forward, rates), self.gather_s)
+        return np.where(self.zero_3, 0.0, reduced + gathered)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
     """Runs and what their steps are composed of."""
@@ -82,6 +156,12 @@ class Replay:
     message_N2: Floats
     generations: tuple[str, ...]
     generation_N: Ints
+    ratio_N: Floats  # of simulated steps to those of the closed formulas
+
+    def corrected(self, rates: Rates) -> "Replay":
+        """The same runs, exact at these rates."""
+        simulated_N = np.array([step_time(config, rates).step_s for config in self.configs])
+        return replace(self, ratio_N=simulated_N * self.ratio_N / self.step_s(rates))
 
     def step_s(self, rates: Rates) -> Floats:
         """Seconds of a step [N] of every run."""
@@ -98,7 +178,7 @@ class Replay:
         stage_NK3.reshape(-1, PASSES)[self.place_S] = stage_S3
         parts = self._parts(rates, stage_NK3)
         pipeline, _, shown = parts.parts(rates)
-        return np.asarray(pipeline + shown + parts.optimizer_s + rates.get("step_s"))
+        return np.asarray(self.ratio_N * (pipeline + shown + parts.optimizer_s + rates.get("step_s")))
 
     def _parts(self, rates: Rates, stage_NK3: Floats) -> StepParts:
         def rate(name: str) -> Floats:
@@ -148,27 +228,26 @@ class _Builder:
 
     def add(self, row: int, config: TrainingConfig) -> None:
         """One run."""
-        kinds: dict[tuple[tuple[Part, Layer | None, float, float], ...], int] = {}
-        for rank in range(config.pp):
-            contents = rank_contents(config, rank)
+        kinds: dict[tuple[StagePart, ...], int] = {}
+        held = stage_contents(config)
+        for stages in stages_of_rank(config):
+            contents = tuple(part for stage in stages for part in held[stage])
             kinds[contents] = kinds.get(contents, 0) + 1
         for kind, (contents, count) in enumerate(kinds.items()):
-            stage = len(self.places)
+            rank = len(self.places)
             self.places.append((row, kind, float(count)))
-            for part, layer, times, full in contents:
-                self._add_part(config, stage, part, layer, times, full)
+            for part in contents:
+                self._add_part(config, rank, part)
 
-    def _add_part(
-        self, config: TrainingConfig, stage: int, part: Part, layer: Layer | None, times: float, full: float
-    ) -> None:
-        index = self._table(config, part, layer)
-        self.entries.append((stage, index, times, full))
-        if config.recompute.granularity == "selective" and part == "layer":
+    def _add_part(self, config: TrainingConfig, rank: int, part: StagePart) -> None:
+        index = self._table(config, part.part, part.layer)
+        self.entries.append((rank, index, float(part.count), float(part.full)))
+        if config.recompute.granularity == "selective" and part.part == "layer":
             choice = self.choices.setdefault((index, config.recompute.modules), len(self.choices))
-            self.again.append((stage, choice, times))
+            self.again.append((rank, choice, float(part.count)))
 
     def _table(self, config: TrainingConfig, part: Part, layer: Layer | None) -> int:
-        machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
+        machine, shard, vocab = config.machine, part_shard(config, part, layer), config.arch.vocab_size
         table = kernel_columns(part, machine, shard, 0 if part in ("layer", "embedding") else vocab, layer)
         if table not in self.tables:
             self.tables[table] = len(self.tables)
@@ -241,6 +320,7 @@ class _Builder:
             message_N2=np.array([message_volume(c) for c in configs]),
             generations=generations,
             generation_N=np.array([generations.index(c.machine.generation) for c in configs]),
+            ratio_N=np.ones(len(configs)),
         )
 
 

@@ -2,11 +2,11 @@
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from training_fit import Fit, fit_rates, fit_shapes, with_shapes
+from training_fit import Fit, fit_rates, fit_shapes, prior, with_shapes
 from training_replay import Replay, replay
 
 from planner.arrays import Bools, Floats
@@ -14,6 +14,7 @@ from planner.costs.training.config import TrainingConfig
 from planner.costs.training.intervals import run_class
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import LayerShape, main_shape
+from planner.costs.training.step import step_time
 from planner.errors import PlannerError
 from planner.estimate.training_rows import completed, config_of_row
 
@@ -79,10 +80,25 @@ class Runs:
         )
 
 
-def fitted(runs: Runs, used: Bools, start: Floats | None = None) -> tuple[Fit, Rates]:
-    """Rates fitted to the runs used, alone and with the factors of their shapes."""
-    fit = fit_rates(runs.replay, runs.measured, runs.weights, used, start=start, evaluations=25 if start is None else 4)
-    errors = np.log(runs.measured / runs.replay.step_s(fit.rates))
+def simulated_s(runs: Runs, rates: Rates, used: Bools) -> Floats:
+    """Steps of the runs used, each simulated."""
+    return np.array([step_time(runs.runs[index].config, rates).step_s for index in np.flatnonzero(used)])
+
+
+def fitted(runs: Runs, used: Bools, start: Fit | None = None) -> tuple[Fit, Rates]:
+    """Rates fitted to the runs used, alone and with the factors of their shapes.
+
+    Pipelines are simulated at the rates of `start`, or at the prior's and then at those of a first fit.
+    """
+    near = prior().rates(prior().start) if start is None else start.rates
+    fit = start
+    for evaluations in (25, 8) if start is None else (4,):
+        replay = runs.replay.corrected(near) if start is None else runs.replay
+        logs = None if fit is None else fit.logs
+        fit = fit_rates(replay, runs.measured, runs.weights, used, start=logs, evaluations=evaluations)
+        near = fit.rates
+    assert fit is not None
+    errors = np.log(runs.measured / replay.step_s(fit.rates))
     index = np.flatnonzero(used)
     return fit, with_shapes(fit.rates, fit_shapes([runs.shapes[i] for i in index], errors[index]))
 
@@ -102,13 +118,14 @@ class LeftOut:
 
 def leave_groups_out(runs: Runs, fit: Fit) -> LeftOut:
     """Every group predicted by a fit to the other groups, which starts from the fit to all."""
+    runs = replace(runs, replay=runs.replay.corrected(fit.rates))
     steps, formulas = np.empty(len(runs.runs)), np.empty(len(runs.runs))
     classes = np.empty(len(runs.runs), dtype="U64")
     for group in sorted(set(runs.groups.tolist())):
         out = runs.groups == group
-        part, rates = fitted(runs, ~out, fit.logs)
-        steps[out] = runs.replay.step_s(rates)[out]
-        formulas[out] = runs.replay.step_s(part.rates)[out]
+        part, rates = fitted(runs, ~out, fit)
+        steps[out] = simulated_s(runs, rates, out)
+        formulas[out] = simulated_s(runs, part.rates, out)
         classes[out] = [run_class(runs.runs[i].config, rates) for i in np.flatnonzero(out)]
     return LeftOut(steps, formulas, classes)
 

@@ -1,4 +1,7 @@
-"""Predicts rows of measured training runs: step time with interval, tokens per second and GPU, memory."""
+"""Predicts rows of measured training runs: step time with interval, tokens per second and GPU, memory, whether it fits.
+
+`memory_share` is of the device, with what driver and libraries hold.
+"""
 
 import csv
 import json
@@ -10,7 +13,7 @@ from planner.costs.training.memory import memory
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.errors import PlannerError
-from planner.estimate.training_rows import REQUIRED, completed, config_of_row
+from planner.estimate.training_rows import REQUIRED, choices_of, completed, config_of_row
 
 
 def is_training_table(path: str) -> bool:
@@ -38,16 +41,20 @@ def training_lines(path: str) -> Iterator[str]:
 def _line(row: Mapping[str, str]) -> str:
     name = row.get("id") or ""
     try:
-        return json.dumps({"id": name, "prediction": _prediction(completed(config_of_row(row)))})
+        stated = config_of_row(row)
+        config = completed(stated)
+        return json.dumps({"id": name, "prediction": _prediction(config), "chosen": choices_of(stated, config)})
     except PlannerError as error:
         return json.dumps({"id": name, "error": error.what})
 
 
 def _prediction(config: TrainingConfig) -> dict[str, object]:
-    time = step_time(config)
+    time, fullest = step_time(config), memory(config)
     return {
         "step_time_s": time.step_s,
         "step_time_s_interval": step_interval_s(config, time.step_s, default_rates()),
         "tokens_per_s_per_gpu": time.tokens_per_s_per_gpu(config),
-        "memory_bytes": memory(config).allocated_bytes,
+        "memory_bytes": fullest.allocated_bytes,
+        "memory_share": fullest.total_bytes / config.machine.memory_bytes,
+        "fits": fullest.total_bytes <= config.machine.memory_bytes,
     }

@@ -189,13 +189,17 @@ def _release(framework: str) -> float:
 
 
 def zero_stage(row: Mapping[str, str]) -> int:
+    """The ZeRO stage that the row names, 0 where it names none.
+
+    Pipelines add gradients up whole and scatter them once a step, which costs as stage 1 does, also where they are said
+    to run stage 2 (MegaScale, arXiv:2402.15627, section 3.2).
+    """
     text = (row.get("zero") or "").lower()
     if not text and "NeMo" in (row.get("framework") or ""):
         return 1  # its default
-    for stage, words in ((3, ("zero-3", "megatron-fsdp", "hsdp")), (2, ("zero-2",)), (1, ("zero-1", "distopt"))):
-        if any(word in text for word in words):
-            return stage
-    return 0
+    stages = ((3, ("zero-3", "megatron-fsdp", "hsdp")), (2, ("zero-2",)), (1, ("zero-1", "distopt")))
+    stated = next((stage for stage, words in stages if any(word in text for word in words)), 0)
+    return 1 if stated == 2 and float(row.get("pp") or 1) > 1 else stated
 
 
 def zero_ranks(row: Mapping[str, str]) -> int:
@@ -220,6 +224,12 @@ def recompute_of(text: str, note: str, framework: Framework) -> RecomputeConfig:
             else RecomputeConfig("selective", ("attention",))
         )
     return RecomputeConfig()
+
+
+def schedule_of_row(row: Mapping[str, str]) -> Schedule:
+    """The schedule that the row names, 1F1B where it names none; interleaved where ranks hold several stages."""
+    schedule = SCHEDULES.get((row.get("schedule") or "").strip(), "1f1b")
+    return "interleaved" if schedule == "1f1b" and float(row.get("vpp") or 1) > 1 else schedule
 
 
 def precision_of(text: str) -> Precision:

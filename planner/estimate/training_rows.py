@@ -7,32 +7,36 @@ Tables of peak memory have fewer columns, and are read too.
 Latent attention, hybrid and sparse layers do not stand in such columns: these models come from the catalog by name,
 with the row's layers.
 
-What a row leaves open is chosen as a user would: the least recomputation that fits, and the micro-batch of the least
-predicted step time among those that fit. A run that would not fit as stated is taken to shard more than was printed.
+What a row leaves open is chosen as a user would: the least recomputation that fits, the micro-batch of the least
+predicted step time among those that fit, and gradients added up in bf16 where nothing fits otherwise. What it states
+stays: a run that would not fit so is priced as stated.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from planner.costs.training.config import RecomputeConfig, TrainingConfig
+from planner.costs.training.config import RecomputeConfig, TrainingConfig, stage_layers
 from planner.costs.training.memory import memory
 from planner.errors import PlannerError
 from planner.estimate.training_columns import (
-    SCHEDULES,
     architecture_of_row,
     framework_of_row,
     machine_of_row,
     overlap_of,
     precision_of,
     recompute_of,
+    schedule_of_row,
     task_of,
     zero_ranks,
     zero_stage,
 )
+from planner.solvers.pass_orders import CHUNKS
+from planner.solvers.schedules.pipeline import size_conflict
 
 REQUIRED = ("id", "model", "seq", "gpu", "num_gpus", "tp", "pp", "mbs", "gbs", "precision")
 LARGEST = 10**8  # no degree, batch or length comes near
+MOST_STAGES = 1024  # whose schedules are simulated
 USABLE = 0.97  # of the device's memory that a job can fill
 
 
@@ -44,6 +48,7 @@ class TrainingRow:
     config: TrainingConfig
     recompute_open: bool
     micro_batch_open: bool
+    scattered_once: bool = False  # gradients of a pipeline that is said to run ZeRO 2
 
 
 def config_of_row(row: Mapping[str, str]) -> TrainingRow:
@@ -86,6 +91,7 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
     if "w/o MTP" in (row.get("note") or ""):
         arch = replace(arch, mtp_layers=())
     framework = framework_of_row(row)
+    schedule = schedule_of_row(row)
     stated = (row.get("recompute") or "").strip() or ("note" if "recompute of" in (row.get("note") or "") else "")
     config = TrainingConfig(
         arch=arch,
@@ -95,14 +101,14 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
         micro_batch=int(float(row.get("mbs") or 1)),
         tp=tp,
         pp=pp,
-        vpp=degree("vpp"),
+        vpp=degree("vpp") if row.get("vpp") else CHUNKS.get(schedule, 1),
         cp=cp,
         ep=degree("ep"),
         etp=degree("etp"),
         dp=dp,
         zero_stage=zero_stage(row),
         zero_ranks=zero_ranks(row),
-        schedule=SCHEDULES.get((row.get("schedule") or "").strip(), "1f1b"),
+        schedule=schedule,
         recompute=recompute_of(stated, row.get("note") or "", framework),
         precision=precision_of(row["precision"]),
         task=task_of(row),
@@ -110,7 +116,8 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
         framework=framework,
     )
     _require_possible(config, num_gpus)
-    return TrainingRow(row["id"], _laid_out(config), not stated, not row.get("mbs"))
+    scattered_once = pp > 1 and "zero-2" in (row.get("zero") or "").lower()
+    return TrainingRow(row["id"], _laid_out(config), not stated, not row.get("mbs"), scattered_once)
 
 
 def _laid_out(config: TrainingConfig) -> TrainingConfig:
@@ -134,6 +141,11 @@ def _require_possible(config: TrainingConfig, num_gpus: int) -> None:
             (f"tp x pp x dp x cp is {config.num_gpus}, and the row has {num_gpus} GPUs", config.num_gpus == num_gpus),
             ("there are more pipeline stages than layers", config.pp * config.vpp <= config.arch.num_layers + 2),
             ("the model has no layers or no width", min(config.arch.num_layers, config.arch.hidden_size) >= 1),
+            (
+                f"`{config.schedule}` has {CHUNKS.get(config.schedule)} stages a rank, and the row has {config.vpp}",
+                CHUNKS.get(config.schedule, config.vpp) == config.vpp,
+            ),
+            (f"there are more than {MOST_STAGES} pipeline stages", config.pp * config.vpp <= MOST_STAGES),
             ("a size is larger than any machine is", max(*sizes, config.ep, config.etp) < LARGEST),
         )
         if not right
@@ -143,24 +155,34 @@ def _require_possible(config: TrainingConfig, num_gpus: int) -> None:
 
 
 def completed(row: TrainingRow) -> TrainingConfig:
-    """The configuration with what the row leaves open chosen."""
+    """The configuration with what the row leaves open chosen; as stated where nothing that is open makes it fit."""
     config = row.config
     if row.micro_batch_open:
         return min(_micro_batches(row), key=_predicted_s)
-    for candidate in _sharded_further(config):
+    for candidate in (config, replace(config, framework=replace(config.framework, gradient_bytes=2.0))):
         chosen = _with_recompute(candidate) if row.recompute_open else candidate
         if _fits(chosen):
             return chosen
     return _with_recompute(config) if row.recompute_open else config
 
 
-def _sharded_further(config: TrainingConfig) -> Iterator[TrainingConfig]:
-    """As stated; with gradients added up in bf16; with gradients, and then weights, sharded too."""
-    yield config
-    narrow = replace(config, framework=replace(config.framework, gradient_bytes=2.0))
-    yield narrow
-    for stage in range(config.zero_stage + 1, 4):
-        yield replace(narrow, zero_stage=stage)
+def choices_of(row: TrainingRow, config: TrainingConfig) -> dict[str, str | int]:
+    """What was chosen in this completed configuration because the row leaves it open."""
+    chosen: dict[str, str | int] = {}
+    if row.micro_batch_open:
+        chosen["micro_batch"] = config.micro_batch
+    if row.recompute_open:
+        recompute = config.recompute
+        modules = " ".join(recompute.modules)
+        layers = f"{recompute.num_layers} layers of each stage" if recompute.num_layers else "every layer"
+        chosen["recompute"] = {"full": f"full: {layers}", "selective": f"selective: {modules}"}.get(
+            recompute.granularity, "none"
+        )
+    if row.scattered_once:
+        chosen["zero_stage"] = config.zero_stage
+    if config.framework.gradient_bytes != row.config.framework.gradient_bytes:
+        chosen["gradients"] = "bf16"
+    return chosen
 
 
 def _predicted_s(config: TrainingConfig) -> float:
@@ -170,16 +192,21 @@ def _predicted_s(config: TrainingConfig) -> float:
 
 
 def _micro_batches(row: TrainingRow) -> Iterator[TrainingConfig]:
-    """Micro-batches that divide the batch of a rank and fit; one where none does."""
+    """Micro-batches that divide the batch of a rank, suit the schedule and fit; the least where none does."""
     per_rank = max(row.config.global_batch // row.config.dp, 1)
-    any_given = False
-    for size in (1, 2, 4, 8, 16, 32):
-        if per_rank % size == 0:
-            config = replace(row.config, micro_batch=size)
-            config = _with_recompute(config) if row.recompute_open else config
-            if not any_given or _fits(config):
-                any_given = True
-                yield config
+    sizes = [replace(row.config, micro_batch=size) for size in (1, 2, 4, 8, 16, 32) if per_rank % size == 0]
+    first, *larger = [config for config in sizes if _has_order(config)] or sizes[:1]
+    yield _with_recompute(first) if row.recompute_open else first
+    for config in larger:
+        chosen = _with_recompute(config) if row.recompute_open else config
+        if _fits(chosen):
+            yield chosen
+
+
+def _has_order(config: TrainingConfig) -> bool:
+    """Whether the schedule has an order of passes for these sizes."""
+    sizes = (config.schedule, config.pp, config.vpp, config.num_micro_batches)
+    return config.pp == 1 or size_conflict(*sizes) is None
 
 
 def _fits(config: TrainingConfig) -> bool:
@@ -197,8 +224,8 @@ def _with_recompute(config: TrainingConfig) -> TrainingConfig:
 
 
 def _fewest_layers(config: TrainingConfig) -> TrainingConfig:
-    """Whole layers computed again, as few of each pipeline rank as fit; all of them where that does not help."""
-    low, high = 1, -(-config.arch.num_layers // config.pp)
+    """Whole layers computed again, as few of each stage as fit; all of them where that does not help."""
+    low, high = 1, max(stage_layers(config))
     while low < high:
         middle = (low + high) // 2
         if _fits(replace(config, recompute=RecomputeConfig("full", num_layers=middle))):

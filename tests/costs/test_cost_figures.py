@@ -129,7 +129,7 @@ def _training_lines() -> Iterator[str]:
         yield _line(
             seed, time.step_s, *step_interval_s(config, time.step_s, default_rates()), time.pipeline_s, time.bubble_s,
             time.data_parallel_s, time.optimizer_s,
-            *(getattr(time.stages[end], name) for end in (0, -1) for name in names),
+            *(float(value) for end in (0, -1) for value in time.pass_R3[end]),
             model_flop_per_token(config.arch, config.sequence_tokens),
             *(value for end in ends for value in (
                 end.state.weights_bytes, end.state.gradients_bytes, end.state.optimizer_bytes, end.activations_bytes,

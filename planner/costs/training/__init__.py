@@ -10,14 +10,15 @@
   backward_input_s, backward_weight_s, exchange_s {"tp","cp","ep"}: what shows and is contained in the three,
   forward_of_module {module: s})`.
 - `rates.default_rates()`: the calibration; pass this one object, costs are kept by its identity.
-- `step.recompute_s(config, cost, full_layers, layers)`: seconds computed again in the backward pass.
-- `step.stage_cost(config, rank, rates)` -> `StageCost(forward_s, backward_input_s, backward_weight_s)` of one
-  micro-batch on a pipeline rank, all its vpp stages together, recomputation in the backward.
+- `stages.stage_contents(config)`: what each of the pp x vpp stages holds, as `StagePart(part, layer, count, full)`;
+  `config.stages_of_rank(config)`: the stages of each pipeline rank under its schedule.
+- `step.stage_passes(config, rates)`: seconds [S, 3] of one micro-batch in each stage, recomputation in the backward.
 - `step.message_seconds(config, rates)`: one hand-over between neighbouring stages.
 - `step.data_parallel(config, parameters.rank_parameters(config, rank), rates)` -> `DataParallel(reduce_s, gather_s,
-  optimizer_s)`, each on its own; `step.StepParts` holds many configurations as columns and composes their steps with
-  closed formulas of the schedules: what shows beside computing, bubbles, the optimizer.
-- `step.step_time(config)` -> `OptimizerStepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, stages)`.
+  optimizer_s)`, each on its own; `zero_overlap` says what of it shows beside computing, every micro-batch or once a step.
+- `pipeline.pipeline_time(...)`: all micro-batches through a schedule, simulated; searched plans go through it too.
+- `step.step_time(config)` -> `OptimizerStepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, pass_R3)`,
+  which is what `planner.kinds.train.evaluation` gives the same plan.
 - `parameters.layer_parameters(layer, hidden, tp, ep, etp)`, `.rank_parameters(config, rank)`,
   `.state_bytes(config, parameters)` -> `StateBytes(weights_bytes, gradients_bytes, optimizer_bytes)` by ZeRO stage.
 - `activations.layer_activations(layer, shard)` -> `LayerActivations(input_bytes, of_module)` with `.total_bytes` and

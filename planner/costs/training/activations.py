@@ -4,12 +4,13 @@ As Korthikanti et al. count them (arXiv:2205.05198, section 4.1): inputs of prod
 queries, keys, values and outputs of the softmax attention, dropout masks; products in 8 bits keep their inputs in 8.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.costs.training.config import Shard, TrainingConfig
 from planner.costs.training.sizes import VALUE_BYTES
+from planner.costs.training.stages import StagePart
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, LinearAttention, MoeFfn
 
 BF16 = 2.0
@@ -62,6 +63,16 @@ def kept_bytes(config: TrainingConfig, layer: Layer, *, full: bool) -> float:
     if config.recompute.granularity == "selective":
         return kept.without(config.recompute.modules)
     return kept.total_bytes
+
+
+def stage_bytes(config: TrainingConfig, parts: Iterable[StagePart]) -> float:
+    """Bytes of one micro-batch that the layers of a stage keep for its backward pass."""
+    return sum(
+        part.full * kept_bytes(config, part.layer, full=True)
+        + (part.count - part.full) * kept_bytes(config, part.layer, full=False)
+        for part in parts
+        if part.part == "layer" and part.layer is not None
+    )
 
 
 def _add(kept: dict[str, float], module: str, size: float) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from planner.hardware.cluster import NodeType
 from planner.models.architecture import Architecture, Layer
+from planner.solvers.schedules.pipeline import stages_of_ranks
 
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 Task = Literal["pretrain", "sft", "lora"]
@@ -65,7 +66,7 @@ class RecomputeConfig:
 
     granularity: Literal["none", "selective", "full"] = "none"
     modules: tuple[str, ...] = ()  # with `selective`
-    num_layers: int = 0  # with `full`: layers of each pipeline stage; 0 = all of them
+    num_layers: int = 0  # with `full`: the first layers of each of the pp x vpp stages; 0 = all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +159,11 @@ class TrainingConfig:
         return max(self.global_batch // (self.dp * self.micro_batch), 1)
 
     @property
+    def dense_shard(self) -> "Shard":
+        """The key of what has no experts: shapes that differ in their experts alone share it."""
+        return replace(self.shard, ep=1, etp=1)
+
+    @property
     def shard(self) -> "Shard":
         """What the costs of one layer hang on."""
         framework = self.framework
@@ -234,6 +240,13 @@ def layer_runs(layers: tuple[Layer, ...], counts: tuple[int, ...]) -> tuple[tupl
         stages.append(tuple(count_of.items()))
         start += count
     return tuple(stages)
+
+
+def stages_of_rank(config: TrainingConfig) -> tuple[tuple[int, ...], ...]:
+    """The stages of each pipeline rank, in the order in which a micro-batch passes them."""
+    if config.pp == 1:
+        return (tuple(range(config.vpp)),)
+    return stages_of_ranks(config.schedule, config.pp, config.vpp)
 
 
 def stage_layers(config: TrainingConfig) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
@@ -14,9 +13,9 @@ from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
 from planner.costs.training.layers import layer_kernels
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
+from planner.costs.training.stages import Part
 from planner.models.architecture import Layer
 
-Part = Literal["layer", "embedding", "loss", "mtp"]
 EXCHANGES = {
     **dict.fromkeys(("tp", "tp.beside"), "tp"),
     **dict.fromkeys(("cp", "cp.gather", "cp.heads"), "cp"),

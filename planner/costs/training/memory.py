@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from planner.costs.training.activations import kept_bytes, layer_activations
-from planner.costs.training.config import Shard, TrainingConfig, layer_runs, stage_layers
+from planner.costs.training.activations import layer_activations, stage_bytes
+from planner.costs.training.config import Shard, TrainingConfig, stages_of_rank
 from planner.costs.training.parameters import (
     StateBytes,
     layer_parameters,
@@ -12,6 +12,7 @@ from planner.costs.training.parameters import (
     state_bytes,
 )
 from planner.costs.training.rates import Rates, default_rates
+from planner.costs.training.stages import stage_contents
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
 
 BF16 = 2.0
@@ -49,7 +50,7 @@ def rank_memory(config: TrainingConfig, rank: int, rates: Rates | None = None) -
     """One pipeline rank."""
     known = rates or default_rates()
     parameters = rank_parameters(config, rank)
-    last = rank == (config.pp * config.vpp - 1) % config.pp
+    last = config.pp * config.vpp - 1 in stages_of_rank(config)[rank]
     return RankMemory(
         state=state_bytes(config, parameters) + lora_state_bytes(config, parameters),
         activations_bytes=activations_bytes(config, rank),
@@ -61,17 +62,11 @@ def rank_memory(config: TrainingConfig, rank: int, rates: Rates | None = None) -
 
 def activations_bytes(config: TrainingConfig, rank: int) -> float:
     """Activations of the layers of a rank, for all micro-batches that are in flight there at once."""
-    runs = layer_runs(config.arch.layers, stage_layers(config))
-    in_flight = chunks_in_flight(config, rank)
-    left = config.recompute.num_layers or config.arch.num_layers
-    total = 0.0
-    for chunk, stage in enumerate(range(rank, len(runs), config.pp)):
-        for layer, count in runs[stage]:
-            full = min(count, max(left, 0))
-            left -= count
-            kept = full * kept_bytes(config, layer, full=True) + (count - full) * kept_bytes(config, layer, full=False)
-            total += kept * in_flight[chunk]
-    return 0.0 if "activations" in config.offload else total
+    if "activations" in config.offload:
+        return 0.0
+    contents = stage_contents(config)
+    stages = zip(stages_of_rank(config)[rank], chunks_in_flight(config, rank), strict=False)
+    return sum(stage_bytes(config, contents[stage]) * in_flight for stage, in_flight in stages)
 
 
 def chunks_in_flight(config: TrainingConfig, rank: int) -> tuple[float, ...]:
@@ -146,8 +141,9 @@ def gathered_kv_bytes(layer: Layer, shard: Shard) -> float:
 def buffers_bytes(config: TrainingConfig, rank: int) -> float:
     """What one layer needs while it runs: its gradients, its weights gathered under ZeRO-3, and under full
     recomputation its activations once more."""
-    runs = layer_runs(config.arch.layers, stage_layers(config))
-    layers = [layer for stage in range(rank, len(runs), config.pp) for layer, _ in runs[stage]]
+    contents = stage_contents(config)
+    parts = [part for stage in stages_of_rank(config)[rank] for part in contents[stage]]
+    layers = [part.layer for part in parts if part.part == "layer" and part.layer is not None]
     if not layers:
         return 0.0
     shard = config.shard

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
-from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
+from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers, stages_of_rank
 from planner.models.architecture import Architecture, Layer, Precisions
 from planner.models.parameters import edge_tensors, layer_tensors
 
@@ -74,17 +74,24 @@ def total_parameters(arch: Architecture) -> float:
 
 def rank_parameters(config: TrainingConfig, rank: int) -> Parameters:
     """Elements on a rank of pipeline rank `rank`: its vpp stages, with embedding and output matrix at the ends."""
-    counts = stage_layers(config)
-    runs = layer_runs(config.arch.layers, counts)
     total = Parameters()
-    for stage in range(rank, len(runs), config.pp):
-        for layer, count in runs[stage]:
-            total += layer_parameters(layer, config.arch.hidden_size, config.tp, config.ep, config.etp).times(count)
-    if rank == 0:
-        total += embedding_parameters(config)
-    if rank == (len(runs) - 1) % config.pp:
-        total += output_parameters(config) + mtp_parameters(config)
+    elements = stage_parameters(config)
+    for stage in stages_of_rank(config)[rank]:
+        total += elements[stage]
     return total
+
+
+def stage_parameters(config: TrainingConfig) -> tuple[Parameters, ...]:
+    """Elements on a rank of each of the pp x vpp stages, embedding and output matrix with the first and the last."""
+    stages = []
+    for runs in layer_runs(config.arch.layers, stage_layers(config)):
+        total = Parameters()
+        for layer, count in runs:
+            total += layer_parameters(layer, config.arch.hidden_size, config.tp, config.ep, config.etp).times(count)
+        stages.append(total)
+    stages[0] += embedding_parameters(config)
+    stages[-1] += output_parameters(config) + mtp_parameters(config)
+    return tuple(stages)
 
 
 def mtp_parameters(config: TrainingConfig) -> Parameters:

@@ -60,11 +60,12 @@ def main_shape(config: TrainingConfig) -> LayerShape:
 
 @lru_cache(maxsize=65536)
 def shape_of(machine: Machine, layer: Layer, shard: Shard) -> LayerShape:
-    """The shape of one layer."""
+    """The shape of one layer; one without experts is the same however experts are spread."""
     code = f"{shard.attention}/{shard.host}/{'fused' if shard.fused else 'unfused'}"
-    ffn = "moe" if isinstance(layer.ffn, MoeFfn) else "dense"
+    sparse = isinstance(layer.ffn, MoeFfn)
+    ffn = "moe" if sparse else "dense"
     kind = ShapeKind(code, machine.generation, shard.precision, ffn, shard.lora_rank > 0)
-    sizes = (shard.hidden, shard.tp, shard.tokens, shard.sequence_tokens, shard.cp, shard.ep)
+    sizes = (shard.hidden, shard.tp, shard.tokens, shard.sequence_tokens, shard.cp, shard.ep if sparse else 1)
     return LayerShape(kind, machine.node.accelerator.name, tuple(float(size) for size in sizes))
 
 

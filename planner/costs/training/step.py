@@ -1,44 +1,29 @@
-"""Seconds of one optimizer step: pipeline stages and bubble, data-parallel communication, and the optimizer.
+"""Seconds of one optimizer step: the pipeline simulated, what shows of the data-parallel exchange, and the optimizer.
 
-The pipeline is closed formulas of its schedule over the slowest rank and the sum of all ranks (arXiv:2104.04473,
-section 2.2; arXiv:2401.10241, table 2; the DualPipe README), exact where ranks are equal. Shapes: N configurations,
-K kinds of ranks (equal ranks together).
+Training plans are chosen by the same parts (`planner.kinds.train.evaluation`), and rows of measured runs are estimated
+by them. Shape suffixes: S stage, B border between two, R rank of the pipeline, 3 forward pass and gradients of inputs
+and of weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from planner.arrays import Bools, Floats, Ints
-from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers
-from planner.costs.training.layer_costs import LayerCost, Part, end_cost, layer_cost
-from planner.costs.training.parameters import Parameters, rank_parameters
+from planner.arrays import Floats
+from planner.costs.rates.overlap import slowed_by_exchange
+from planner.costs.training.activations import stage_bytes
+from planner.costs.training.config import Shard, TrainingConfig, stages_of_rank
+from planner.costs.training.layer_costs import LayerCost, end_cost, layer_cost
+from planner.costs.training.parameters import Parameters, stage_parameters
+from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
 from planner.costs.training.rates import Rates, default_rates
+from planner.costs.training.stages import Part, StagePart, stage_contents
 from planner.costs.training.volumes import data_parallel_volume, message_volume
-from planner.costs.training.zero_overlap import beside, exposed_s
-from planner.models.architecture import Layer
+from planner.costs.training.zero_overlap import ExchangeSwitches, shown, with_exchange
+from planner.models.architecture import Layer, MoeFfn
 
-
-@dataclass(frozen=True, slots=True)
-class StageCost:
-    """Seconds of one micro-batch on one pipeline rank, its vpp stages together; recomputation is in the backward."""
-
-    forward_s: float = 0.0
-    backward_input_s: float = 0.0
-    backward_weight_s: float = 0.0
-
-    def plus(self, cost: LayerCost, count: float, recompute_s: float = 0.0) -> "StageCost":
-        """This and `count` layers more."""
-        return StageCost(
-            self.forward_s + count * cost.forward_s,
-            self.backward_input_s + count * cost.backward_input_s + recompute_s,
-            self.backward_weight_s + count * cost.backward_weight_s,
-        )
-
-    @property
-    def total_s(self) -> float:
-        return self.forward_s + self.backward_input_s + self.backward_weight_s
+PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,65 +32,111 @@ class OptimizerStepTime:
 
     step_s: float
     pipeline_s: float  # all micro-batches, bubbles included
-    bubble_s: float
+    bubble_s: float  # in which the busiest rank waits
     data_parallel_s: float  # what shows of it
     optimizer_s: float
-    stages: tuple[StageCost, ...] = field(repr=False)  # by pipeline rank
+    pass_R3: Floats = field(repr=False)  # of one micro-batch on each pipeline rank, recomputation in the backward
 
     def tokens_per_s_per_gpu(self, config: TrainingConfig) -> float:
         return config.global_batch * config.sequence_tokens / self.step_s / config.num_gpus
 
 
 def step_time(config: TrainingConfig, rates: Rates | None = None) -> OptimizerStepTime:
-    """One optimizer step of this configuration by the closed formulas."""
+    """One optimizer step of this configuration; raises PlannerError for sizes that its schedule has no order for."""
     known = rates or default_rates()
-    stages = tuple(stage_cost(config, rank, known) for rank in range(config.pp))
-    exchange = [data_parallel(config, rank_parameters(config, rank), known) for rank in (0, config.pp - 1)]
-    parts = StepParts.of([(config, stages, exchange)], known)
-    return parts.step_times(known, [stages])[0]
+    ranks, batches = stages_of_rank(config), config.num_micro_batches
+    exchange_S3 = _exchange_of_stages(config, known)
+    switches = ExchangeSwitches(config.overlap, config.zero_stage, batches, known)
+    pass_S3 = with_exchange(switches, stage_passes(config, known), exchange_S3[:, 1], exchange_S3[:, 0])
+    message_B = np.full(len(pass_S3) - 1, message_seconds(config, known))
+    exposed = exposed_share(known, config.overlap, config.vpp)
+    joined_S = _joined(config, known, pass_S3) if config.schedule.startswith("dualpipe") else None
+    pipeline_s, busy_R = pipeline_time(
+        config.schedule, config.vpp, batches, ranks, pass_S3, message_B, exposed, joined_S
+    )
+    held = [list(stages) for stages in ranks]
+    pass_R3 = np.array([pass_S3[stages].sum(axis=0) for stages in held]) / copies_of(config.schedule)
+    reduce_s, gather_s, optimizer_s = np.array([exchange_S3[stages].sum(axis=0) for stages in held]).max(axis=0)
+    slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
+    shown_s = float(shown(switches, gather_s, reduce_s, slowest_13)[0])
+    total_s = pipeline_s + shown_s + float(optimizer_s) + known.get("step_s")
+    return OptimizerStepTime(
+        total_s, pipeline_s, pipeline_s - float(busy_R.max()), shown_s, float(optimizer_s), pass_R3
+    )
 
 
-def stage_cost(config: TrainingConfig, rank: int, rates: Rates) -> StageCost:
-    """Seconds of one micro-batch on pipeline rank `rank`."""
-    machine, shard, vocab = config.machine, config.shard, config.arch.vocab_size
-    cost_of_rank = StageCost()
-    for part, layer, count, full in rank_contents(config, rank):
-        if layer is not None and part == "layer":
-            cost = layer_cost(machine, layer, shard, rates)
-            cost_of_rank = cost_of_rank.plus(cost, count, recompute_s(config, cost, full, count))
-        else:
-            cost_of_rank = cost_of_rank.plus(end_cost(part, machine, shard, vocab, rates, layer), count)
-    return cost_of_rank
+def part_shard(config: TrainingConfig, part: Part, layer: Layer | None) -> Shard:
+    """The key of a part's costs: degrees of experts change nothing where there are none."""
+    sparse = isinstance(layer.ffn, MoeFfn) if layer is not None and part == "layer" else part == "mtp"
+    return config.shard if sparse else config.dense_shard
 
 
-def rank_contents(config: TrainingConfig, rank: int) -> tuple[tuple[Part, Layer | None, float, float], ...]:
-    """What pipeline rank `rank` holds: part ("layer", "embedding", "loss", "mtp"), layer, how often, and how many of
-    these are recomputed whole."""
-    runs = layer_runs(config.arch.layers, stage_layers(config))
-    left = config.recompute.num_layers or config.arch.num_layers
-    left = left if config.recompute.granularity == "full" else 0
-    contents: list[tuple[Part, Layer | None, float, float]] = []
-    for stage in range(rank, len(runs), config.pp):
-        for layer, count in runs[stage]:
-            contents.append(("layer", layer, float(count), float(min(count, max(left, 0)))))
-            left -= count
-    if rank == 0:
-        contents.append(("embedding", None, 1.0, 0.0))
-    if rank == (len(runs) - 1) % config.pp:
-        contents.append(("loss", None, 1.0, 0.0))
-        contents += [("mtp", layer, 1.0, 0.0) for layer in config.arch.mtp_layers]
-    return tuple(contents)
+def stage_passes(config: TrainingConfig, rates: Rates) -> Floats:
+    """Seconds of one micro-batch in each stage [S, 3], recomputation in the backward, before any exchange beside it."""
+    contents = stage_contents(config)
+    priced = {parts: _passes(config, parts, rates) for parts in dict.fromkeys(contents)}
+    pass_S3 = np.array([priced[parts] for parts in contents])
+    if "activations" in config.offload:
+        moved = {parts: stage_bytes(config, parts) / config.machine.host_bytes_per_s for parts in priced}
+        moved_S = np.array([moved[parts] for parts in contents])
+        pass_S3[:, :2] = np.maximum(pass_S3[:, :2], moved_S[:, None])
+    return pass_S3
 
 
-def recompute_s(config: TrainingConfig, cost: LayerCost, full_layers: float, layers: float) -> float:
-    """Seconds that the backward pass of `layers` layers computes again, `full_layers` of them at full granularity."""
+def _passes(config: TrainingConfig, parts: tuple[StagePart, ...], rates: Rates) -> Floats:
+    """Seconds [3] of one stage."""
+    total_3 = np.zeros(len(PASSES))
+    for part in parts:
+        cost = part_cost(config, part, rates)
+        total_3 += part.count * np.array([getattr(cost, name) for name in PASSES])
+        if part.part == "layer":
+            total_3[1] += recompute_s(config, cost, part)
+    return total_3
+
+
+def part_cost(config: TrainingConfig, part: StagePart, rates: Rates) -> LayerCost:
+    """Seconds of one of these parts."""
+    shard = part_shard(config, part.part, part.layer)
+    if part.part == "layer" and part.layer is not None:
+        return layer_cost(config.machine, part.layer, shard, rates)
+    return end_cost(part.part, config.machine, shard, config.arch.vocab_size, rates, part.layer)
+
+
+def recompute_s(config: TrainingConfig, cost: LayerCost, part: StagePart) -> float:
+    """Seconds that the backward pass of these layers computes again."""
     match config.recompute.granularity:
         case "full":
-            return full_layers * cost.forward_s
+            return part.full * cost.forward_s
         case "selective":
-            return layers * sum(cost.forward_of_module.get(module, 0.0) for module in config.recompute.modules)
+            return part.count * sum(cost.forward_of_module.get(module, 0.0) for module in config.recompute.modules)
         case _:
             return 0.0
+
+
+def _joined(config: TrainingConfig, rates: Rates, pass_S3: Floats) -> Floats:
+    """Seconds saved where a forward pass of each stage runs beside a backward pass [S]."""
+    exchange_S = np.array(
+        [
+            sum(
+                part.count * part_cost(config, part, rates).exchange_s.get("ep", 0.0)
+                for part in parts
+                if part.part == "layer"
+            )
+            for parts in stage_contents(config)
+        ]
+    )
+    return joined_seconds(pass_S3, exchange_S, config.machine.num_multiprocessors)
+
+
+def joined_seconds(pass_S3: Floats, exchange_S: Floats, multiprocessors: int) -> Floats:
+    """Seconds saved where a forward pass of each stage runs beside a backward pass [S].
+
+    The exchange between experts of both, `exchange_S` of what the passes take, runs beside the products of both, which
+    have fewer multiprocessors then.
+    """
+    total_S = pass_S3.sum(axis=1)
+    together_S = np.maximum(exchange_S, (total_S - exchange_S) * slowed_by_exchange(multiprocessors))
+    return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +152,7 @@ class DataParallel:
 
 
 def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) -> DataParallel:
-    """The exchange of a pipeline rank that holds these parameters."""
+    """The exchange of a pipeline rank that holds these parameters; linear in them."""
     volume, generation = data_parallel_volume(config, parameters), config.machine.generation
     link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
     return DataParallel(
@@ -129,6 +160,13 @@ def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) 
         volume.gather_inside_s / link + volume.gather_outside_s / fabric,
         volume.update_s / rates.get("move.optimizer", generation) + volume.offload_s,
     )
+
+
+def _exchange_of_stages(config: TrainingConfig, rates: Rates) -> Floats:
+    """Seconds of reductions, gathers and the optimizer for what each stage holds [S, 3]."""
+    held = stage_parameters(config)
+    each: Mapping[Parameters, DataParallel] = {some: data_parallel(config, some, rates) for some in dict.fromkeys(held)}
+    return np.array([[each[some].reduce_s, each[some].gather_s, each[some].optimizer_s] for some in held])
 
 
 def message_seconds(config: TrainingConfig, rates: Rates) -> float:
@@ -139,115 +177,3 @@ def message_seconds(config: TrainingConfig, rates: Rates) -> float:
     generation = config.machine.generation
     moved = inside / rates.get("link.p2p", generation) + outside / rates.get("fabric.p2p", generation)
     return moved + rates.get("start.p2p")
-
-
-SCHEDULES = ("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepParts:
-    """Configurations as columns; every field is [N] or [N, K]."""
-
-    stage_NK3: Floats  # forward, backward-input, backward-weight of each kind of rank
-    ranks_NK: Floats  # how many ranks are of each kind; 0 pads
-    micro_batches: Floats
-    vpp: Floats
-    schedule: Ints  # index into SCHEDULES
-    message_s: Floats
-    p2p_overlapped: Bools
-    reduce_s: Floats
-    gather_s: Floats
-    reduce_overlapped: Bools
-    gather_overlapped: Bools
-    zero_3: Bools
-    optimizer_s: Floats
-
-    @classmethod
-    def of(
-        cls, rows: Sequence[tuple[TrainingConfig, Sequence[StageCost], Sequence[DataParallel]]], rates: Rates
-    ) -> "StepParts":
-        """Columns of configurations with the costs of their pipeline ranks and of the exchanges of the end ranks."""
-        kinds = [_kinds(stages) for _, stages, _ in rows]
-        width = max(len(kinds_of_row) for kinds_of_row in kinds)
-        stage = np.zeros((len(rows), width, 3))
-        ranks = np.zeros((len(rows), width))
-        for row, kinds_of_row in enumerate(kinds):
-            for kind, (cost, count) in enumerate(kinds_of_row):
-                stage[row, kind] = (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)
-                ranks[row, kind] = count
-        configs = [config for config, _, _ in rows]
-        return cls(
-            stage,
-            ranks,
-            np.array([c.num_micro_batches for c in configs], dtype=np.float64),
-            np.array([c.vpp for c in configs], dtype=np.float64),
-            np.array([SCHEDULES.index(c.schedule) for c in configs]),
-            np.array([message_seconds(c, rates) for c in configs]),
-            np.array(["p2p" in c.overlap and c.vpp > 1 for c in configs]),
-            np.array([max(d.reduce_s for d in dp) for _, _, dp in rows]),
-            np.array([max(d.gather_s for d in dp) for _, _, dp in rows]),
-            np.array(["grad_reduce" in c.overlap for c in configs]),
-            np.array(["param_gather" in c.overlap for c in configs]),
-            np.array([c.zero_stage == 3 for c in configs]),
-            np.array([max(d.optimizer_s for d in dp) for _, _, dp in rows]),
-        )
-
-    def step_times(self, rates: Rates, stages: Sequence[Sequence[StageCost]]) -> list[OptimizerStepTime]:
-        """The steps of all configurations."""
-        pipeline, bubble, shown = self.parts(rates)
-        total = pipeline + shown + self.optimizer_s + rates.get("step_s")
-        columns = np.stack([total, pipeline, bubble, shown, self.optimizer_s], axis=1).tolist()
-        return [
-            OptimizerStepTime(a, b, c, d, e, tuple(of)) for (a, b, c, d, e), of in zip(columns, stages, strict=True)
-        ]
-
-    def parts(self, rates: Rates) -> tuple[Floats, Floats, Floats]:
-        """Pipeline, its bubbles, and what shows of the data-parallel exchange [N]."""
-        stage_NK3 = np.where(self.zero_3[:, None, None], self._gathered(rates), self.stage_NK3)
-        total_NK = stage_NK3.sum(axis=2)
-        slowest = total_NK.max(axis=1)
-        rest = (total_NK * self.ranks_NK).sum(axis=1) - slowest
-        slowest_kind = total_NK.argmax(axis=1)
-        forward, backward, weight = (stage_NK3[np.arange(len(slowest_kind)), slowest_kind, p] for p in range(3))
-        share = self._bubble_share(forward, backward, weight)
-        hops = self.ranks_NK.sum(axis=1) - 1.0
-        exposed = np.where(self.p2p_overlapped, rates.get("exposed.p2p.overlapped"), rates.get("exposed.p2p"))
-        message = self.message_s * (2.0 * hops + 2.0 * exposed * self.micro_batches * self.vpp)
-        bubble = rest * share
-        pipeline = self.micro_batches * slowest + bubble + message
-        return pipeline, bubble, self._shown(forward, backward + weight, rates)
-
-    def _bubble_share(self, forward: Floats, backward: Floats, weight: Floats) -> Floats:
-        """Bubble of the schedule over that of 1F1B, (p - 1)(F + B + W); DualPipe's is (PP/2 - 1)(F&B + B - 3W), where
-        B is the whole backward pass and F&B is taken as their sum."""
-        whole, ranks = forward + backward + weight, self.ranks_NK.sum(axis=1)
-        chunk = np.maximum(2.0 * whole - forward - 3.0 * weight, 0.0) / whole
-        shares = [
-            np.ones_like(whole),
-            1.0 / self.vpp,
-            np.maximum(whole - 2.0 * weight, 0.0) / whole,
-            np.maximum(whole - 3.0 * weight, 0.0) / whole,
-            np.maximum(whole - 3.0 * weight, 0.0) / whole / 2.0,
-            chunk * np.maximum(ranks / 2.0 - 1.0, 0.0) / np.maximum(ranks - 1.0, 1.0),
-            chunk / 2.0,  # of 2 p stages, each half as long as what a rank holds: (p - 1) chunk / 2
-        ]
-        return np.choose(self.schedule, shares)
-
-    def _gathered(self, rates: Rates) -> Floats:
-        """Stages under ZeRO-3."""
-        hidden = self.reduce_overlapped & self.gather_overlapped
-        lost_N1 = np.where(hidden, rates.get("contention.zero3"), 1.0)[:, None]
-        return beside(self.stage_NK3, self.gather_s[:, None], self.reduce_s[:, None], lost_N1)
-
-    def _shown(self, forward: Floats, backward: Floats, rates: Rates) -> Floats:
-        """What shows of reductions beside the last backward, and of gathers beside the first forward."""
-        reduced = np.where(self.reduce_overlapped, exposed_s(self.reduce_s, backward, rates), self.reduce_s)
-        gathered = np.where(self.gather_overlapped, exposed_s(self.gather_s, forward, rates), self.gather_s)
-        return np.where(self.zero_3, 0.0, reduced + gathered)
-
-
-def _kinds(stages: Sequence[StageCost]) -> list[tuple[StageCost, int]]:
-    counts: dict[StageCost, int] = {}
-    for cost in stages:
-        counts[cost] = counts.get(cost, 0) + 1
-    return list(counts.items())

@@ -16,7 +16,7 @@ from planner.costs.training.memory import RankMemory, activations_bytes, chunks_
 from planner.costs.training.memory import memory as training_memory
 from planner.costs.training.parameters import rank_parameters, state_bytes
 from planner.costs.training.rates import default_rates
-from planner.costs.training.step import data_parallel, message_seconds, stage_cost
+from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.generation_curves import splits
 from planner.kinds.rl.setting import RlSetting
@@ -156,7 +156,7 @@ def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Help
         tp *= 2
     packed = max(1, lengths.longest // lengths.typical)
     config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
-    seconds = stage_cost(config, 0, default_rates()).forward_s
+    seconds = float(stage_passes(config, default_rates())[0, 0])
     return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp, weights / tp)
 
 
@@ -284,10 +284,10 @@ def _option(config: TrainingConfig, inner: int, pool: Pool, least: int, most: in
     """The curve of one configuration; the exchange of gradients as with all GPUs of the pool."""
     rates = default_rates()
     whole = _with_dp(config, max(most, least) * inner)
-    stages = [stage_cost(whole, rank, rates) for rank in range(config.pp)]
+    pass_S3 = stage_passes(whole, rates)
     hop = 2.0 * message_seconds(whole, rates)
-    slowest = max(stage.total_s for stage in stages) + hop
-    forward = max(stage.forward_s for stage in stages) + hop / 2.0
+    slowest = float(pass_S3.sum(axis=1).max()) + hop
+    forward = float(pass_S3[:, 0].max()) + hop / 2.0
     tokens = config.micro_batch * config.sequence_tokens * inner
     exchange = [data_parallel(whole, rank_parameters(whole, rank), rates) for rank in (0, config.pp - 1)]
     optimizer = max(rank.reduce_s + rank.gather_s + rank.optimizer_s for rank in exchange)

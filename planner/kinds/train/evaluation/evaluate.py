@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.rates.overlap import slowed_by_exchange
+from planner.costs.training import zero_overlap
 from planner.costs.training.config import RecomputeConfig, Schedule, TrainingConfig
-from planner.costs.training.zero_overlap import beside, each_micro_batch, exposed_s, lost_share
+from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
+from planner.costs.training.step import joined_seconds
+from planner.costs.training.zero_overlap import ExchangeSwitches, each_micro_batch
 from planner.kinds.train.evaluation.layout import (
     Counts,
     LayoutProblem,
@@ -24,10 +26,7 @@ from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL, Pipe, pipe_of
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing
-from planner.solvers.schedules.pipeline import StageTimes, orders, peak_resident, simulate
-
-VALIDATED_LATER = ("zb_h1", "zb_h2", "zb_v")
-"""Schedules whose ranks start the next step before all have ended this one (Qi et al., arXiv:2401.10241, section 4)."""
+from planner.solvers.schedules.pipeline import orders, peak_resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +57,7 @@ class PlanChoice:
     @property
     def config(self) -> TrainingConfig:
         """The choice as the costs know it, layers laid out evenly."""
+        recompute = RecomputeConfig("full", num_layers=self.full_layers) if self.full_layers else self.mode.recompute
         return replace(
             self.table.config,
             pp=self.pp,
@@ -67,7 +67,7 @@ class PlanChoice:
             zero_stage=self.zero_stage,
             zero_ranks=self.shards,
             offload=self.offload,
-            recompute=self.mode.recompute,
+            recompute=recompute,
         )
 
     @property
@@ -133,6 +133,11 @@ class Evaluation:
     def step_s(self) -> float:
         """The whole step."""
         return self.pipeline_s + self.exchange_s + self.optimizer_s + self.choice.table.job.rates.get("step_s")
+
+    @property
+    def config(self) -> TrainingConfig:
+        """The plan as the costs know it, where all of its layers and ranks have the strategy of `choice`."""
+        return replace(self.choice.config, layers_of_stage=self.counts_S)
 
     @property
     def objective(self) -> float:
@@ -228,7 +233,7 @@ class StageCosts:
     def by_rank(self, choice: PlanChoice) -> tuple[Floats, Floats]:
         """The passes [R, 3] and the elements [R, 2] of each rank of the pipeline."""
         stage_RC = choice.pipe.stage_RC
-        return self.pass_S3[stage_RC].sum(axis=1) / _copies(choice), self.resident_S2[stage_RC].sum(axis=1)
+        return self.pass_S3[stage_RC].sum(axis=1) / copies_of(choice.schedule), self.resident_S2[stage_RC].sum(axis=1)
 
 
 def stage_costs(choice: PlanChoice, counts_S: Sequence[int]) -> StageCosts:
@@ -277,11 +282,6 @@ def evaluate_stages(
 def fits(evaluation: Evaluation) -> bool:
     """Whether every rank stays within what the job may use."""
     return bool((evaluation.memory.total_R <= evaluation.capacity_R * (1.0 + ROUNDING)).all())
-
-
-def _copies(choice: PlanChoice) -> float:
-    """Ranks that share the micro-batches of a stage."""
-    return 2.0 if choice.schedule == "dualpipe" else 1.0
 
 
 def _kinds_of_stages(job: TrainJob, counts_S: Sequence[int]) -> Floats:
@@ -340,13 +340,12 @@ def _resident(choice: PlanChoice, counts_S: Sequence[int]) -> Floats:
 def with_exchange(
     job: TrainJob, sharing: Sharing, zero_stage: int, num_micro_batches: int, pass_S3: Floats, resident_S2: Floats
 ) -> Floats:
-    """Passes of stages with what is exchanged every micro-batch beside them: gathers with ZeRO-3, reductions with it
-    and ZeRO-2."""
+    """Passes of stages that hold so many elements with what is exchanged every micro-batch beside them."""
     if not each_micro_batch(zero_stage, num_micro_batches):
         return pass_S3
-    reduce_S = sharing.of("reduce_s", resident_S2)
-    gather_S = sharing.of("gather_s", resident_S2) if zero_stage == 3 else np.zeros_like(reduce_S)
-    return beside(pass_S3, gather_S, reduce_S, lost_share(job.rates, job.options.overlap, zero_stage))
+    switches = ExchangeSwitches(job.options.overlap, zero_stage, num_micro_batches, job.rates)
+    gather_S, reduce_S = (sharing.of(name, resident_S2) for name in ("gather_s", "reduce_s"))
+    return zero_overlap.with_exchange(switches, pass_S3, gather_S, reduce_S)
 
 
 def simulated(choice: PlanChoice, stages: StageCosts, message_B: Floats, exposed: float) -> tuple[float, Floats]:
@@ -354,23 +353,9 @@ def simulated(choice: PlanChoice, stages: StageCosts, message_B: Floats, exposed
 
     message_B: seconds of a hand-over between a stage and the next; ranks spend the share `exposed` of it on each pass.
     """
-    pass_S3, batches = stages.pass_S3, choice.num_micro_batches
-    if choice.pp == 1:
-        busy_s = batches * float(pass_S3.sum())
-        return busy_s, np.array([busy_s])
-    rank_of_stage = {stage: rank for rank, stages in enumerate(choice.pipe.stages_of_rank) for stage in stages}
-    apart_B = np.array([float(rank_of_stage[s] != rank_of_stage[s + 1]) for s in range(len(message_B))])
-    if choice.schedule == "dualpipe":
-        apart_B = np.ones(len(message_B))
-    more_S = exposed * np.maximum(np.append(message_B, 0.0), np.insert(message_B, 0, 0.0))
     joined_S = stages.joined_S if choice.schedule.startswith("dualpipe") else None
-    times = StageTimes(
-        pass_S3[:, 0] + more_S, pass_S3[:, 1] + more_S, pass_S3[:, 2], (1.0 - exposed) * message_B * apart_B, joined_S
-    )
-    timeline = simulate(orders(choice.schedule, choice.pp, choice.vpp, batches), times)
-    if choice.schedule in VALIDATED_LATER:
-        return float((timeline.end_s_R - timeline.first_s_R).max()), timeline.busy_s_R
-    return timeline.makespan_s, timeline.busy_s_R
+    ranks, batches = choice.pipe.stages_of_rank, choice.num_micro_batches
+    return pipeline_time(choice.schedule, choice.vpp, batches, ranks, stages.pass_S3, message_B, exposed, joined_S)
 
 
 def handover(choice: PlanChoice) -> tuple[float, float]:
@@ -378,22 +363,15 @@ def handover(choice: PlanChoice) -> tuple[float, float]:
     if choice.pp == 1:
         return 0.0, 0.0
     job = choice.table.job
-    overlapped = "p2p" in job.options.overlap and choice.vpp > 1
-    share = job.rates.get("exposed.p2p.overlapped" if overlapped else "exposed.p2p")
+    share = exposed_share(job.rates, job.options.overlap, choice.vpp)
     return choice.table.message_s(choice.pp, choice.dp), share
 
 
 def _joined(choice: PlanChoice, counts_S: Sequence[int], pass_S3: Floats) -> Floats:
-    """Seconds saved where a forward pass of each stage runs beside a backward pass [S].
-
-    The exchange between experts of both runs beside the products of both, which have fewer multiprocessors then.
-    """
+    """Seconds saved where a forward pass of each stage runs beside a backward pass [S]."""
     table, job = choice.table, choice.table.job
     exchange_S = _kinds_of_stages(job, counts_S) @ table.exchange_K
-    slowed = slowed_by_exchange(job.machine.num_multiprocessors)
-    total_S = pass_S3.sum(axis=1)
-    together_S = np.maximum(exchange_S, (total_S - exchange_S) * slowed)
-    return np.asarray(np.clip(total_S - together_S, 0.0, pass_S3[:, 0]))
+    return joined_seconds(pass_S3, exchange_S, job.machine.num_multiprocessors)
 
 
 def shown_s(choice: PlanChoice, resident_R2: Floats, pass_R3: Floats) -> float:
@@ -408,13 +386,8 @@ def shown(
     job: TrainJob, zero_stage: int, num_micro_batches: int, gather_X: Floats, reduce_X: Floats, pass_X3: Floats
 ) -> Floats:
     """What shows of gathers and reductions once a step, each beside its passes [X]."""
-    overlap, shown_X = job.options.overlap, np.zeros(len(pass_X3))
-    if zero_stage != 3:
-        shown_X += exposed_s(gather_X, pass_X3[:, 0], job.rates) if "param_gather" in overlap else gather_X
-    if not each_micro_batch(zero_stage, num_micro_batches):
-        backward_X = pass_X3[:, 1] + pass_X3[:, 2]
-        shown_X += exposed_s(reduce_X, backward_X, job.rates) if "grad_reduce" in overlap else reduce_X
-    return shown_X
+    switches = ExchangeSwitches(job.options.overlap, zero_stage, num_micro_batches, job.rates)
+    return zero_overlap.shown(switches, gather_X, reduce_X, pass_X3)
 
 
 def memory_of(choice: PlanChoice, stages: StageCosts) -> RankBytes:

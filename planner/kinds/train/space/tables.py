@@ -13,7 +13,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.training.activations import LayerActivations, layer_activations
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig
-from planner.costs.training.layer_costs import LayerCost, Part, end_cost, layer_cost
+from planner.costs.training.layer_costs import LayerCost, end_cost, layer_cost
 from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
 from planner.costs.training.parameters import (
     Parameters,
@@ -24,7 +24,8 @@ from planner.costs.training.parameters import (
     output_parameters,
     state_bytes,
 )
-from planner.costs.training.step import data_parallel, message_seconds
+from planner.costs.training.stages import Part
+from planner.costs.training.step import PASSES, data_parallel, message_seconds
 from planner.kinds.train.decision import Module
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
@@ -32,7 +33,6 @@ from planner.kinds.train.space.space import ShardShape
 from planner.models.architecture import Layer, MoeFfn
 
 GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
-PASSES = ("forward_s", "backward_input_s", "backward_weight_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class CostTable:
     @cached_property
     def dense_shard(self) -> Shard:
         """The key of what has no experts: shapes that differ in their experts alone share it."""
-        return replace(self.config.shard, ep=1, etp=1)
+        return self.config.dense_shard
 
     @cached_property
     def layers(self) -> tuple[LayerCost, ...]:
