@@ -219,7 +219,7 @@ def prediction_lines(data: Data, ttft_s: Floats, tpot_s: Floats) -> list[str]:
 def write(path: Path, fitted: Fitted, data: Data, families: LeftOut) -> None:
     """A calibration file of all rows, with the intervals of groups left out."""
     from planner.calibrate.deployments import document_of
-    from planner.calibrate.history import text_of
+    from planner.calibrate.history import text_of, training_of
     from planner.documents.files import digest
 
     measured = data.measured
@@ -228,7 +228,7 @@ def write(path: Path, fitted: Fitted, data: Data, families: LeftOut) -> None:
         "tpot": fit_spread(measured.tpot_s, families.predicted.tpot_s, families.features),
     }
     document = document_of(fitted, spreads, rows=len(data.rows), data=digest({"rows": data.rows}))
-    path.write_text(text_of(document), encoding="utf-8")
+    path.write_text(text_of(document | training_of(load_calibration())), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,14 @@ memory, which is computed and not fitted.
 
     python benchmarks/training.py ../shared/data/training           # the tables
     python benchmarks/training.py ../shared/data/training --write   # and the calibration of all runs into the package
+    python benchmarks/training.py ../shared/data/training --tables ../shared/data/kernel-profiles   # the rates alone
+        # with products as kernel tables of others hold them, counted in full: what such tables are worth
 """
 
 import csv
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -31,17 +34,25 @@ from training_runs import (
 )
 
 from planner.arrays import Bools, Floats
+from planner.calibrate.history import text_of
+from planner.costs.rates.calibration import SHIPPED, TrainingSection, load_calibration
+from planner.costs.training.config import TrainingConfig
 from planner.costs.training.memory import memory
 from planner.costs.training.parameters import total_parameters
-from planner.costs.training.rates import Rates
-from planner.costs.training.shapes import written
+from planner.costs.training.products import measured_products
+from planner.costs.training.rates import Rates, default_rates
+from planner.costs.training.shapes import NONE, written
+from planner.costs.training.step import step_time
 from planner.documents.files import digest, write_text_atomic
+from planner.documents.read import load_document
 from planner.errors import PlannerError
 from planner.estimate.training_rows import completed, config_of_row
+from planner.hardware.cluster import Pool
+from planner.hardware.profiles.store import ProfileStore
 
 MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
 SINGLE = "measured_single_node.csv"
-PACKAGE = Path("planner/costs/training")
+CALIBRATION, SHAPES = Path("planner/costs/rates/calibration.yaml"), Path("planner/costs/training/measured_shapes.csv")
 GIB = 2.0**30
 
 
@@ -49,6 +60,9 @@ def main() -> int:
     """Print the tables; with --write, write the calibration."""
     folder = Path(sys.argv[1])
     runs, single = _read(folder)
+    if "--tables" in sys.argv[2:]:
+        _print_tables(runs, ~single, Path(sys.argv[sys.argv.index("--tables") + 1]))
+        return 0
     everything = np.ones(len(runs.runs), dtype=np.bool_)
     fit, rates = fitted(runs, everything)
     left_out = leave_groups_out(runs, fit)
@@ -208,6 +222,37 @@ def _memory_error(row: Mapping[str, str], measured_gib: float) -> float:
     return memory(config).allocated_bytes / GIB / measured_gib - 1.0
 
 
+def _print_tables(runs: Runs, main_table: Bools, folder: Path) -> None:
+    """The shipped rates without factors of shapes, alone and with products from imported tables, by GPU."""
+    known = replace(default_rates(), shapes=NONE, _found={})
+    rated = simulated_s(runs, known, main_table)
+    configs = [runs.runs[index].config for index in np.flatnonzero(main_table)]
+    measured = runs.measured[main_table]
+    print(f"\n{'products':12} {'runs':>5}  {'rates: mean, median, bias':>30}  {'tables: mean, median, bias':>30}")
+    for name in sorted({config.machine.node.accelerator.name for config in configs}):
+        if not (folder / name).is_dir():
+            continue
+        store = ProfileStore.open([folder / name])
+        here = np.array([config.machine.node.accelerator.name == name for config in configs])
+        tabled = np.array([_tabled_s(config, known, store) for config in configs if _is_on(config, name)])
+        cells = []
+        for predicted in (rated[here], tabled):
+            error = predicted / measured[here] - 1.0
+            cells.append(f"{np.abs(error).mean():9.1%} {np.median(np.abs(error)):9.1%} {np.mean(error):+9.1%}")
+        print(f"{name:12} {here.sum():5d}  {cells[0]:>30}  {cells[1]:>30}")
+
+
+def _is_on(config: TrainingConfig, name: str) -> bool:
+    return config.machine.node.accelerator.name == name
+
+
+def _tabled_s(config: TrainingConfig, known: Rates, store: ProfileStore) -> float:
+    pool = Pool(config.machine.node.name, config.machine.node, num_nodes=1)
+    products = measured_products(pool, config.arch, load_calibration(), store)
+    assert products is not None
+    return step_time(config, replace(known, products=replace(products, imported_weight=1.0), _found={})).step_s
+
+
 def _print_refused(runs: Runs) -> None:
     """Runs that happened, and that the memory model would not let happen."""
     shares = np.array([memory(run.config).total_bytes / run.config.machine.memory_bytes for run in runs.runs])
@@ -224,23 +269,22 @@ def _print_refused(runs: Runs) -> None:
 
 
 def _write(runs: Runs, fit: Fit, rates: Rates, left_out: LeftOut) -> None:
-    """The calibration of all runs, with the intervals of those left out."""
+    """Section `training` of the shipped calibration from all runs, with the intervals of those left out."""
     member = runs.weights >= 1.0
     spread = spreads(left_out.errors(runs.measured)[member], left_out.classes[member], runs.groups[member])
-    lines = [
-        f"source: fitted to {len(runs.runs)} measured training runs by benchmarks/training.py --write",
-        f"date: '{date.today().isoformat()}'",
-        f"data: {digest({'runs': [[run.id, run.step_s] for run in runs.runs]})}",
-        "rates:",
-        *(f"  {name}: {value:.4g}" for name, value in sorted(rates.values.items())),
-        "errors:  # standard error of the logarithm of each fitted rate, its prior included",
-        *(f"  {name}: {error:.2g}" for name, error in zip(prior().names, fit.errors, strict=True)),
-        "spread:  # logarithms of an 80 % interval of measured over predicted steps",
-        *(f"  {name}: [{low:.4f}, {high:.4f}]" for name, (low, high) in spread.items()),
-    ]
-    write_text_atomic(PACKAGE / "calibration.yaml", "\n".join(lines) + "\n")
-    write_text_atomic(PACKAGE / "measured_shapes.csv", "\n".join(written(rates.shapes)) + "\n")
-    print(f"\nwrote {PACKAGE / 'calibration.yaml'} and {PACKAGE / 'measured_shapes.csv'}")
+    section = TrainingSection(
+        rates={name: float(f"{value:.4g}") for name, value in sorted(rates.values.items())},
+        errors={name: float(f"{error:.2g}") for name, error in zip(prior().names, fit.errors, strict=True)},
+        spread={name: (round(low, 4), round(high, 4)) for name, (low, high) in spread.items()},
+        shapes=SHIPPED,
+        source=f"fitted to {len(runs.runs)} measured training runs by benchmarks/training.py --write",
+        date=date.today().isoformat(),
+        data=digest({"runs": [[run.id, run.step_s] for run in runs.runs]}),
+    )
+    shipped = load_document(CALIBRATION).data
+    write_text_atomic(CALIBRATION, text_of({**shipped, "training": section.document()}))
+    write_text_atomic(SHAPES, "\n".join(written(rates.shapes)) + "\n")
+    print(f"\nwrote {CALIBRATION} and {SHAPES}")
 
 
 if __name__ == "__main__":

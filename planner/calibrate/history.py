@@ -16,8 +16,8 @@ _DIGITS = 5  # far below any standard error
 def document_of(fit: EfficiencyFit, base: Calibration, *, date: str, sources: tuple[str, ...]) -> dict[str, Any]:
     """The file as plain data; `previous` holds the values that were replaced, and the digest of where they stood.
 
-    Only `roofline`, `tables`, `engines` and `intervals` are costs; everything else says where they are from and is not
-    part of the digest.
+    Only `roofline`, `tables`, `engines`, `intervals` and `training` are costs; everything else says where they are
+    from. The digest is of the first four.
     """
     values = _rounded(fit)
     before = asdict(base.efficiencies)
@@ -37,7 +37,12 @@ def document_of(fit: EfficiencyFit, base: Calibration, *, date: str, sources: tu
     }
     if fit.held_out is not None:
         document["step_time_error"]["groups_left_out"] = fit.held_out.as_json()
-    return document
+    return document | training_of(base)
+
+
+def training_of(base: Calibration) -> dict[str, Any]:
+    """Section `training` of the calibration that a fit began with, which no serving run tells about; none without."""
+    return {} if base.training is None else {"training": base.training.document()}
 
 
 def _ends(spread: ErrorSpread) -> dict[str, list[float]]:

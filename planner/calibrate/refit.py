@@ -17,6 +17,7 @@ from planner.calibrate.deployments import (
     predict,
 )
 from planner.calibrate.fit import RelativeErrors
+from planner.calibrate.history import training_of
 from planner.calibrate.serving import ServingRow
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import Calibration
@@ -51,15 +52,19 @@ class Refit:
         ]
 
     def document(self, base: Calibration, rows: Sequence[ServingRow], date: str) -> dict[str, Any]:
-        """The calibration file; intervals stay those of `base`."""
+        """The calibration file; intervals and rates of training stay those of `base`."""
         data = digest({"rows": [[row.case.id, row.ttft_s, row.tpot_s] for row in rows]})
         document = document_of(self.fitted, base.spreads, rows=self.num_rows, data=data)
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
-        return document | {
-            "source": f"fitted to {self.num_rows} measured deployments of {sources}; started from {base.name}",
-            "date": date,
-            "previous": {"calibration": base.name, "digest": base.digest},
-        }
+        return (
+            document
+            | training_of(base)
+            | {
+                "source": f"fitted to {self.num_rows} measured deployments of {sources}; started from {base.name}",
+                "date": date,
+                "previous": {"calibration": base.name, "digest": base.digest},
+            }
+        )
 
 
 def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:

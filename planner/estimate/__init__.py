@@ -22,6 +22,6 @@ def estimate_measured(path: str, *, profiles: tuple[str, ...] = ()) -> Iterator[
     from planner.estimate.training import is_training_table, training_lines
 
     if is_training_table(path):
-        yield from training_lines(path)
+        yield from training_lines(path, profiles)
         return
     yield from answer_lines(cases_of_table(path), profiles)

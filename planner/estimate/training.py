@@ -7,13 +7,16 @@ import csv
 import json
 from collections.abc import Iterator, Mapping
 
-from planner.costs.training.config import TrainingConfig
+from planner.costs.rates.pricer import open_store, profile_paths
+from planner.costs.training.config import Machine, TrainingConfig
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.memory import memory
-from planner.costs.training.rates import default_rates
+from planner.costs.training.rates import Rates, rates_on
 from planner.costs.training.step import step_time
 from planner.errors import PlannerError
 from planner.estimate.training_rows import REQUIRED, choices_of, completed, config_of_row
+from planner.hardware.cluster import Pool
+from planner.hardware.profiles.store import ProfileStore
 
 
 def is_training_table(path: str) -> bool:
@@ -26,8 +29,13 @@ def is_training_table(path: str) -> bool:
     return "isl" not in header and {"seq", "gbs", "num_gpus"} <= set(header)
 
 
-def training_lines(path: str) -> Iterator[str]:
-    """One line of JSON for every row, in order; raises PlannerError for a table that lacks a column."""
+def training_lines(path: str, profiles: tuple[str, ...] = ()) -> Iterator[str]:
+    """One line of JSON for every row, in order; raises PlannerError for a table that lacks a column.
+
+    Products take what the kernel tables `profiles` hold of a row's GPU.
+    """
+    store = open_store(profile_paths(profiles))
+    rates_of: dict[Machine, Rates] = {}
     with open(path, newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         missing = [name for name in REQUIRED if name not in (reader.fieldnames or ())]
@@ -35,24 +43,31 @@ def training_lines(path: str) -> Iterator[str]:
             raise PlannerError(
                 f"has no column `{missing[0]}`", where=f"{path}:1", hint=f"its columns must hold {', '.join(REQUIRED)}"
             )
-        yield from (_line(row) for row in reader)
+        for row in reader:
+            yield _line(row, rates_of, store)
 
 
-def _line(row: Mapping[str, str]) -> str:
+def _line(row: Mapping[str, str], rates_of: dict[Machine, Rates], store: ProfileStore | None) -> str:
+    """The prediction of one row; `rates_of` keeps what was found for each machine."""
     name = row.get("id") or ""
     try:
         stated = config_of_row(row)
-        config = completed(stated)
-        return json.dumps({"id": name, "prediction": _prediction(config), "chosen": choices_of(stated, config)})
+        machine = stated.config.machine
+        if machine not in rates_of:
+            pool = Pool(machine.node.name, machine.node, num_nodes=1)
+            rates_of[machine] = rates_on(pool, stated.config.arch, "default", store)
+        rates = rates_of[machine]
+        config = completed(stated, rates)
+        return json.dumps({"id": name, "prediction": _prediction(config, rates), "chosen": choices_of(stated, config)})
     except PlannerError as error:
         return json.dumps({"id": name, "error": error.what})
 
 
-def _prediction(config: TrainingConfig) -> dict[str, object]:
-    time, fullest = step_time(config), memory(config)
+def _prediction(config: TrainingConfig, rates: Rates) -> dict[str, object]:
+    time, fullest = step_time(config, rates), memory(config, rates)
     return {
         "step_time_s": time.step_s,
-        "step_time_s_interval": step_interval_s(config, time.step_s, default_rates()),
+        "step_time_s_interval": step_interval_s(config, time.step_s, rates),
         "tokens_per_s_per_gpu": time.tokens_per_s_per_gpu(config),
         "memory_bytes": fullest.allocated_bytes,
         "memory_share": fullest.total_bytes / config.machine.memory_bytes,

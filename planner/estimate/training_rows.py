@@ -18,6 +18,8 @@ from dataclasses import dataclass, replace
 
 from planner.costs.training.config import RecomputeConfig, TrainingConfig, stage_layers
 from planner.costs.training.memory import memory
+from planner.costs.training.rates import Rates
+from planner.costs.training.step import step_time
 from planner.errors import PlannerError
 from planner.estimate.training_columns import (
     architecture_of_row,
@@ -154,11 +156,11 @@ def _require_possible(config: TrainingConfig, num_gpus: int) -> None:
         raise PlannerError(wrong[0], hint="correct the row")
 
 
-def completed(row: TrainingRow) -> TrainingConfig:
+def completed(row: TrainingRow, rates: Rates | None = None) -> TrainingConfig:
     """The configuration with what the row leaves open chosen; as stated where nothing that is open makes it fit."""
     config = row.config
     if row.micro_batch_open:
-        return min(_micro_batches(row), key=_predicted_s)
+        return min(_micro_batches(row), key=lambda tried: step_time(tried, rates).step_s)
     for candidate in (config, replace(config, framework=replace(config.framework, gradient_bytes=2.0))):
         chosen = _with_recompute(candidate) if row.recompute_open else candidate
         if _fits(chosen):
@@ -183,12 +185,6 @@ def choices_of(row: TrainingRow, config: TrainingConfig) -> dict[str, str | int]
     if config.framework.gradient_bytes != row.config.framework.gradient_bytes:
         chosen["gradients"] = "bf16"
     return chosen
-
-
-def _predicted_s(config: TrainingConfig) -> float:
-    from planner.costs.training.step import step_time
-
-    return step_time(config).step_s
 
 
 def _micro_batches(row: TrainingRow) -> Iterator[TrainingConfig]:

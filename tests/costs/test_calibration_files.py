@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.calibrate.history import text_of, training_of
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration, section_of
+from planner.costs.training.rates import load_rates
 from planner.errors import PlannerError
 
 HEAD = "schema: planner.calibration/1\n"
@@ -104,3 +106,42 @@ def test_a_bad_file_is_refused_at_its_place(tmp_path: Path, text: str, message: 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match=r"nowhere\.yaml"):
         load_calibration(str(tmp_path / "nowhere.yaml"))
+
+
+def test_rates_of_training_stand_in_a_section_of_their_own(tmp_path: Path) -> None:
+    shipped = load_rates()
+    half = load_rates(_file(tmp_path, HEAD + "training:\n  rates: {flop.gemm.hopper: 0.25, flop.scan.hopper: 0.1}\n"))
+    assert half.get("flop.gemm", "hopper") == 0.25
+    assert half.get("flop.scan", "hopper") == 0.1
+    assert half.get("flop.gemm", "ampere") == shipped.get("flop.gemm", "ampere")
+    assert half.digest != shipped.digest
+    assert (half.shapes.measured, len(shipped.shapes.measured) > 100) == ((), True)
+
+
+def test_the_ideal_machine_trains_at_the_rates_of_the_data_sheet() -> None:
+    ideal, shipped = load_rates("none"), load_rates()
+    assert (ideal.get("flop.gemm", "hopper"), ideal.get("step_s"), ideal.get("start.p2p")) == (1.0, 0.0, 0.0)
+    assert ideal.get("memory.context_bytes") == shipped.get("memory.context_bytes")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("roofline: {}", r"calibration.yaml: has no section `training`"),
+        ("training: {rates: {flop.gem: 0.5}}", r"unknown rate `flop.gem` of training"),
+        ("training: {rates: {flop.gemm: 0}}", r"must be a number above 0, found 0"),
+        ("training: {rates: {step_s: fast}}", r"must be a number of at least 0, found 'fast'"),
+        ("training: {shapes: mine.csv}", r"no table of shapes `mine.csv`"),
+        ("training: 3", r"`training` must be a mapping"),
+    ],
+)
+def test_a_section_of_training_that_cannot_be_is_refused_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(PlannerError, match=message):
+        load_rates(_file(tmp_path, HEAD + text + "\n"))
+
+
+def test_a_fit_to_serving_keeps_the_rates_of_training(tmp_path: Path) -> None:
+    text = text_of({"schema": "planner.calibration/1", **training_of(load_calibration())})
+    assert load_rates(_file(tmp_path, text)).values == load_rates().values

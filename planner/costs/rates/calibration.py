@@ -1,7 +1,7 @@
-"""Named parameters of the cost model: roofline efficiencies of the hardware, and overheads that engines add.
+"""Named parameters of the cost model: roofline efficiencies of the hardware, overheads of engines, rates of training.
 
-Each value stands in a calibration file with what it rests on. `none` is the ideal machine: every efficiency 1, no
-overhead of any engine.
+Each value stands in a calibration file with what it rests on, a section for each part. `none` is the ideal machine:
+every efficiency 1, no overhead of any engine.
 """
 
 import math
@@ -182,8 +182,36 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingSection:
+    """Section `training`: rates by name (`planner.costs.training.rates` looks them up), and how sure they are."""
+
+    rates: Mapping[str, float]
+    errors: Mapping[str, float] = field(default_factory=dict)  # standard error of the logarithm of each fitted one
+    spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # logs of an 80 % interval, by class of run
+    shapes: str = ""  # SHIPPED: factors of measured shapes that come with planner, which belong to its own rates
+    source: str = ""
+    date: str = ""
+    data: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """The section as plain data."""
+        written = {name: getattr(self, name) for name in ("source", "date", "data")}
+        spread = {name: list(ends) for name, ends in self.spread.items()}
+        return {
+            **written, "rates": dict(self.rates), "errors": dict(self.errors), "spread": spread, "shapes": self.shapes,
+        }  # fmt: skip
+
+
+SHIPPED = "shipped"
+_IDEAL_SHARES, _IDEAL_TIMES = (
+    ("flop.", "move.", "link.", "fabric."),
+    ("start.", "host_launch_s.", "host_jitter", "step_s"),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
-    """All parameters, and the digest that identifies them."""
+    """All parameters, and the digest that identifies those of serving."""
 
     name: str
     efficiencies: Efficiencies
@@ -192,6 +220,7 @@ class Calibration:
     source: str
     tables: TableTrust = field(default_factory=TableTrust)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)  # of "ttft" and "tpot"
+    training: TrainingSection | None = None
 
     def engine(self, name: str, version: str | None = None) -> EngineOverheads:
         """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
@@ -202,7 +231,8 @@ class Calibration:
 def load_calibration(name: str = "default") -> Calibration:
     """`default` (shipped), `none` (ideal machine), or the calibration file at that path."""
     if name == "none":
-        return Calibration("none", Efficiencies(), {}, digest({"calibration": "none"}), "data-sheet rates")
+        ideal = _ideal(_shipped_training())
+        return Calibration("none", Efficiencies(), {}, digest({"calibration": "none"}), ideal.source, training=ideal)
     if name == "default":
         text = resources.files("planner.costs.rates").joinpath("calibration.yaml").read_text(encoding="utf-8")
         return _parse(parse_document(text, "planner/costs/rates/calibration.yaml"), "default")
@@ -223,7 +253,54 @@ def _parse(document: Document, name: str) -> Calibration:
     tables = _section(TableTrust, data.get("tables", {}), document, ("tables",))
     spreads = _spreads(data.get("intervals", {}), document)
     identity = {key: value for key, value in data.items() if key in ("roofline", "engines", "tables", "intervals")}
-    return Calibration(name, efficiencies, engines, digest(identity), str(data.get("source", "")), tables, spreads)
+    training = _training(data["training"], document, name) if "training" in data else None
+    source = str(data.get("source", ""))
+    return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training)
+
+
+def _shipped_training() -> TrainingSection:
+    section = load_calibration("default").training
+    assert section is not None
+    return section
+
+
+def _ideal(known: TrainingSection) -> TrainingSection:
+    """Kernels and links at the data sheet's rates that start at once; what overlap hides, and sizes, stay."""
+
+    def rate(name: str, value: float) -> float:
+        return 1.0 if name.startswith(_IDEAL_SHARES) else 0.0 if name.startswith(_IDEAL_TIMES) else value
+
+    return TrainingSection({name: rate(name, value) for name, value in known.rates.items()}, source="data-sheet rates")
+
+
+def _training(values: object, document: Document, name: str) -> TrainingSection:
+    """Section `training`; a file that states some rates only has the others as shipped."""
+    given = _mapping(values, document, ("training",))
+    rates = _mapping(given.get("rates", {}), document, ("training", "rates"))
+    known = {} if name == "default" else dict(_shipped_training().rates)
+    for key, value in rates.items():
+        where = document.where(("training", "rates", key))
+        if known and key not in known and key.rpartition(".")[0] not in known:
+            hint = did_you_mean(
+                str(key), sorted(known), otherwise="take a name from planner/costs/rates/calibration.yaml"
+            )
+            raise PlannerError(f"unknown rate `{key}` of training", where=where, hint=hint)
+        least = "a number above 0" if key.startswith(_IDEAL_SHARES) else "a number of at least 0"
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
+        if not number or (value == 0 and key.startswith(_IDEAL_SHARES)):
+            hint = f"write {least} or leave `{key}` out"
+            raise PlannerError(f"`{key}` must be {least}, found {value!r}", where=where, hint=hint)
+    shapes = str(given.get("shapes", ""))
+    if shapes not in ("", SHIPPED):
+        hint = f"write `{SHIPPED}`, or leave `shapes` out"
+        raise PlannerError(f"no table of shapes `{shapes}`", where=document.where(("training", "shapes")), hint=hint)
+    return TrainingSection(
+        {**known, **{key: float(value) for key, value in rates.items()}},
+        {key: float(value) for key, value in given.get("errors", {}).items()},
+        {key: (float(low), float(high)) for key, (low, high) in given.get("spread", {}).items()},
+        shapes,
+        *(str(given.get(key, "")) for key in ("source", "date", "data")),
+    )
 
 
 def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:

@@ -9,13 +9,14 @@
   `end_cost(end, machine, shard, vocab, rates, layer)` of "embedding", "loss" or "mtp" -> `LayerCost(forward_s,
   backward_input_s, backward_weight_s, exchange_s {"tp","cp","ep"}: what shows and is contained in the three,
   forward_of_module {module: s})`.
-- `rates.default_rates()`: the calibration; pass this one object, costs are kept by its identity.
+- `rates.load_rates(name)`: the rates of a calibration; `rates.rates_on(pool, arch, name, store)` with the products that
+  kernel tables of the pool's GPU hold. Pass this one object: costs are kept by its identity.
 - `stages.stage_contents(config)`: what each of the pp x vpp stages holds, as `StagePart(part, layer, count, full)`;
   `config.stages_of_rank(config)`: the stages of each pipeline rank under its schedule.
 - `step.stage_passes(config, rates)`: seconds [S, 3] of one micro-batch in each stage, recomputation in the backward.
 - `step.message_seconds(config, rates)`: one hand-over between neighbouring stages.
 - `step.data_parallel(config, parameters.rank_parameters(config, rank), rates)` -> `DataParallel(reduce_s, gather_s,
-  optimizer_s)`, each on its own; `zero_overlap` says what of it shows beside computing, every micro-batch or once a step.
+  optimizer_s)`, each on its own; `zero_overlap` says what of it shows beside computing.
 - `pipeline.pipeline_time(...)`: all micro-batches through a schedule, simulated; searched plans go through it too.
 - `step.step_time(config)` -> `OptimizerStepTime(step_s, pipeline_s, bubble_s, data_parallel_s, optimizer_s, pass_R3)`,
   which is what `planner.kinds.train.evaluation` gives the same plan.

@@ -4,7 +4,7 @@ A row holds what a kernel would take at the data sheet's rates, by resource; a r
 
     seconds = exposed (max(flop_s / flop, move_s / move) + inside_s / link + outside_s / fabric + launches start)
 
-Shapes: K kernels, R rates.
+Where kernel tables hold a product, it takes what was measured. Shapes: K kernels, R rates.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.arrays import Floats, Ints
+from planner.costs.rates.evidence import Basis
 from planner.costs.training.rates import Rates
 
 FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT = 0, 1, 2
@@ -31,6 +33,9 @@ class Kernel(NamedTuple):
     inside_s: float = 0.0
     outside_s: float = 0.0
     launches: float = 1.0
+    m: float = 0.0  # rows and columns of the output, and depth, of a product with one weight; 0 of all else
+    n: float = 0.0
+    k: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,17 +50,31 @@ class KernelColumns:
     inside_K: Floats
     outside_K: Floats
     launches_K: Floats
+    size_K3: Floats
 
     @classmethod
     def of(cls, kernels: Iterable[Kernel]) -> "KernelColumns":
         """The table of these kernels."""
         rows: Sequence[Kernel] = tuple(kernels)
-        columns = [np.array([row[index] for row in rows], dtype=np.float64) for index in range(3, 8)]
+        flop, move, inside, outside, launches = (
+            np.array([row[index] for row in rows], dtype=np.float64) for index in range(3, 8)
+        )
         part = np.array([row.part for row in rows], dtype=np.int64)
-        return cls(tuple(row.kind for row in rows), part, tuple(row.module for row in rows), *columns)
+        size_K3 = np.array([row[8:11] for row in rows], dtype=np.float64).reshape(-1, 3)
+        kinds, modules = tuple(row.kind for row in rows), tuple(row.module for row in rows)
+        return cls(kinds, part, modules, flop, move, inside, outside, launches, size_K3)
+
+    def measured(self, rates: Rates, generation: str) -> tuple[Floats, NDArray[np.uint8]]:
+        """Seconds [K] of the device, products as kernel tables hold them, and the basis of each."""
+        second_K = self.seconds(rates, generation)
+        if rates.products is None:
+            return second_K, np.full(len(second_K), Basis.ANALYTICAL, dtype=np.uint8)
+        runs_K = np.maximum(self.launches_K, 1.0)
+        each_K, basis_K = rates.products.seconds(self.kinds, self.size_K3, second_K / runs_K)
+        return np.where(basis_K == Basis.ANALYTICAL, second_K, each_K * runs_K), basis_K
 
     def seconds(self, rates: Rates, generation: str) -> Floats:
-        """Seconds [K] of the device."""
+        """Seconds [K] of the device at the calibrated rates."""
         rate_RK = rates.of(self.kinds, generation)
         compute = np.maximum(self.flop_K / rate_RK[0], self.move_K / rate_RK[1])
         moved = self.inside_K / rate_RK[2] + self.outside_K / rate_RK[3]

@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.rates.evidence import Basis
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
 from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
@@ -35,6 +36,8 @@ class LayerCost:
     backward_weight_s: float
     exchange_s: Mapping[str, float]  # of "tp", "cp" and "ep", contained in the three above
     forward_of_module: Mapping[str, float]
+    measured_s: float = 0.0  # of the device's time, by tables that we measured
+    imported_s: float = 0.0  # and with the help of those of others
 
     @property
     def total_s(self) -> float:
@@ -57,6 +60,8 @@ class LayerCost:
 def layer_cost(machine: Machine, layer: Layer, shard: Shard, rates: Rates) -> LayerCost:
     """One decoder layer."""
     cost = cost_of(kernel_columns("layer", machine, shard, layer=layer), rates, machine.generation, shard)
+    if cost.measured_s:  # the factors of measured shapes correct the rates that our tables replace
+        return cost
     return cost.times(rates.shapes.factor(shape_of(machine, layer, shard)))
 
 
@@ -88,7 +93,7 @@ def kernel_columns(
 
 def cost_of(table: KernelColumns, rates: Rates, generation: str, shard: Shard) -> LayerCost:
     """Seconds of the passes: those of the device, or of the host where it cannot launch kernels as fast."""
-    second_K = table.seconds(rates, generation)
+    second_K, basis_K = table.measured(rates, generation)
     device = sums(table.part_K, second_K, PASSES)
     host = sums(table.part_K, table.launches_K, PASSES) * host_launch_s(rates, shard)
     passes = together(device, host, rates.get("host_overlap"))
@@ -101,7 +106,8 @@ def cost_of(table: KernelColumns, rates: Rates, generation: str, shard: Shard) -
         if table.part_K[index] == FORWARD:
             name = table.modules[index]
             module[name] = module.get(name, 0.0) + float(second_K[index]) * stretch
-    return LayerCost(float(passes[0]), float(passes[1]), float(passes[2]), exchange, module)
+    from_tables = (float(second_K[basis_K == basis].sum()) for basis in (Basis.MEASURED, Basis.IMPORTED))
+    return LayerCost(float(passes[0]), float(passes[1]), float(passes[2]), exchange, module, *from_tables)
 
 
 def host_launch_s(rates: Rates, shard: Shard) -> float:

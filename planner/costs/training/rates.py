@@ -1,20 +1,25 @@
 """Calibrated rates of training: shares of data-sheet rates that kernels reach, launch and exchange overheads.
 
 A rate is looked up by kind and generation, then by kind, then by what the kind is a part of: `flop.gemm.bf16.hopper`,
-`flop.gemm.bf16`, `flop.gemm.hopper`, `flop.gemm`. Values stand in
-`calibration.yaml` beside this module, with the data that they were fitted to.
+`flop.gemm.bf16`, `flop.gemm.hopper`, `flop.gemm`. Values stand in section `training` of a calibration file, with the
+data that they were fitted to. Kernel tables take the place of the rates of products where they hold these.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import resources
 
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.rates.calibration import SHIPPED, load_calibration
+from planner.costs.training.products import MeasuredProducts, measured_products
 from planner.costs.training.shapes import NONE, MeasuredShapes, default_shapes
-from planner.documents.read import parse_document
+from planner.documents.files import digest
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.hardware.profiles.store import ProfileStore
+from planner.models.architecture import Architecture
 
 COLUMNS = ("flop", "move", "link", "fabric", "start", "exposed")
 _NEUTRAL = (1.0, 1.0, 1.0, 1.0, 0.0, 1.0)
@@ -31,7 +36,13 @@ class Rates:
     errors: Mapping[str, float] = field(default_factory=dict)  # standard error of the logarithm of each
     shapes: MeasuredShapes = NONE
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # logs of an 80 % interval, by class
+    products: MeasuredProducts | None = None
     _found: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def digest(self) -> str:
+        """Of the values, not of the tables."""
+        return digest(dict(self.values))
 
     def get(self, name: str, generation: str = "") -> float:
         """The parameter of this generation, or the common one; raises KeyError where there is neither."""
@@ -61,17 +72,34 @@ class Rates:
         return default
 
 
+def load_rates(name: str = "default") -> Rates:
+    """The training rates of a calibration: `default` (shipped), `none` (ideal machine), or the file at that path.
+
+    Raises PlannerError for a file without a section `training`.
+    """
+    return _loaded(name)
+
+
 @cache
+def _loaded(name: str) -> Rates:
+    section = load_calibration(name).training
+    if section is None:
+        raise PlannerError(
+            "has no section `training`",
+            where=name,
+            hint="copy that of planner/costs/rates/calibration.yaml, or refit it with `planner calibrate -o`",
+        )
+    shapes = default_shapes() if section.shapes == SHIPPED else NONE
+    return Rates(section.rates, section.source, section.date, section.data, section.errors, shapes, section.spread)
+
+
 def default_rates() -> Rates:
-    """The calibration that comes with the package."""
-    text = resources.files("planner.costs.training").joinpath("calibration.yaml").read_text(encoding="utf-8")
-    document = parse_document(text, "training calibration").data
-    return Rates(
-        {name: float(value) for name, value in document["rates"].items()},
-        source=str(document["source"]),
-        date=str(document["date"]),
-        data=str(document["data"]),
-        errors={name: float(value) for name, value in document.get("errors", {}).items()},
-        shapes=default_shapes(),
-        spread={name: (float(low), float(high)) for name, (low, high) in document.get("spread", {}).items()},
-    )
+    """The rates that come with the package."""
+    return load_rates()
+
+
+def rates_on(pool: Pool, arch: Architecture, calibration: str, store: ProfileStore | None) -> Rates:
+    """The rates of a calibration, with what the tables of a store hold of this pool's accelerator."""
+    rates = load_rates(calibration)
+    products = measured_products(pool, arch, load_calibration(calibration), store)
+    return rates if products is None else replace(rates, products=products, _found={})

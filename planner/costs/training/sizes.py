@@ -24,7 +24,8 @@ def product(
     moved = groups * (value * (m * k + k * n) + 2.0 * m * n)
     waste = tile_waste(m, n, groups, machine.num_multiprocessors)
     move_s = moved / machine.memory_bandwidth_bytes_per_s
-    return Kernel(f"{kind}.{precision}", part, module, runs * flop_s * waste, runs * move_s, launches=runs)
+    kernel = Kernel(f"{kind}.{precision}", part, module, runs * flop_s * waste, runs * move_s, launches=runs)
+    return kernel._replace(m=m, n=n, k=k) if groups == 1.0 else kernel
 
 
 def tile_waste(m: float, n: float, groups: float, multiprocessors: int) -> float:

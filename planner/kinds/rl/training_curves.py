@@ -15,7 +15,7 @@ from planner.costs.training.config import RecomputeConfig, TrainingConfig, machi
 from planner.costs.training.memory import RankMemory, activations_bytes, chunks_in_flight
 from planner.costs.training.memory import memory as training_memory
 from planner.costs.training.parameters import rank_parameters, state_bytes
-from planner.costs.training.rates import default_rates
+from planner.costs.training.rates import Rates, rates_on
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.generation_curves import splits
@@ -73,6 +73,7 @@ class Trainer:
     inner_dp: int = 1  # data-parallel ranks of one replica, where experts spread over several
     helpers: tuple[Helper, ...] = ()
     critic: Critic | None = None  # how the critic's pipelines would run at the same time
+    rates: Rates | None = None  # the shipped ones where None
 
     def at(self, dp: int) -> TrainingConfig:
         """The configuration with `dp` replicas."""
@@ -81,7 +82,7 @@ class Trainer:
 
     def memory(self, dp: int) -> RankMemory:
         """The fullest device with `dp` replicas."""
-        return training_memory(self.at(dp))
+        return training_memory(self.at(dp), self.rates)
 
     @property
     def actor_gpu_s(self) -> tuple[float, float]:
@@ -93,23 +94,24 @@ class Trainer:
 
 def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
     """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it."""
+    rates = rates_on(pool, setting.actor, setting.resolved.problem.costs.calibration, setting.store)
     scorers = tuple(
-        _scorer(part, arch, pool, lengths)
+        _scorer(part, arch, pool, lengths, rates)
         for part in ("reference", "reward")
         if (arch := setting.model(part)) is not None
     )
     critic = setting.model("critic")
     if critic is None:
-        yield from _trainers(setting.actor, setting, pool, lengths, lambda gpus, pp: scorers)
+        yield from _trainers(setting.actor, setting, pool, lengths, rates, lambda gpus, pp: scorers)
         return
-    learners = _Learners(list(_trainers(critic, setting, pool, lengths, lambda gpus, pp: ())), setting, pool)
+    learners = _Learners(list(_trainers(critic, setting, pool, lengths, rates, lambda gpus, pp: ())), setting, pool)
     if learners.fastest is None:
         return
 
     def beside(gpus: int, pp: int) -> tuple[Helper, ...]:
         return (_critic(learners.beside(gpus, pp), gpus), *scorers)
 
-    for trainer in _trainers(setting.actor, setting, pool, lengths, beside):
+    for trainer in _trainers(setting.actor, setting, pool, lengths, rates, beside):
         yield _with_critic(trainer, learners.beside(trainer.option.gpus, trainer.option.pp), pool)
 
 
@@ -149,14 +151,14 @@ def _critic(learner: Trainer, gpus: int) -> Helper:
     return Helper("critic", option.tp, option.pp, train, forward, weights, kept, config.cp, config.ep)
 
 
-def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths) -> Helper:
+def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths, rates: Rates) -> Helper:
     """A model that only runs forward, cut over as few GPUs of a node as keep little on each."""
     tp, weights, room = 1, _weight_bytes(arch), pool.node.accelerator.memory_bytes * HELPER_SHARE
     while weights / tp > room and 2 * tp <= pool.node.num_gpus and splits(arch, 2 * tp, 2 * tp, 1):
         tp *= 2
     packed = max(1, lengths.longest // lengths.typical)
     config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
-    seconds = float(stage_passes(config, default_rates())[0, 0])
+    seconds = float(stage_passes(config, rates)[0, 0])
     return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp, weights / tp)
 
 
@@ -206,6 +208,7 @@ def _trainers(
     setting: RlSetting,
     pool: Pool,
     lengths: Lengths,
+    rates: Rates,
     beside: Callable[[int, int], tuple[Helper, ...]],
 ) -> Iterator[Trainer]:
     """Trainers of one model, with the helpers that lie beside a replica of so many GPUs and stages."""
@@ -217,10 +220,11 @@ def _trainers(
         granularities: tuple[Recomputed, ...] = ("none", "full")
         for recomputed in granularities:
             config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
-            least = _least_dp(config, inner, most, room)
+            least = _least_dp(config, inner, most, room, rates)
             if least < NEVER_FITS:
-                option = _with_helpers(_option(config, inner, pool, least, most, recomputed), helpers, pool)
-                yield Trainer(option, config, inner, helpers)
+                option = _option(config, inner, least, most, pool, recomputed, rates)
+                option = _with_helpers(option, helpers, pool)
+                yield Trainer(option, config, inner, helpers, rates=rates)
                 break
 
 
@@ -266,23 +270,24 @@ def _with_dp(config: TrainingConfig, ranks: int) -> TrainingConfig:
     return replace(config, dp=ranks, global_batch=config.micro_batch * ranks * max(config.pp, 1))
 
 
-def _least_dp(config: TrainingConfig, inner: int, most: int, room: float) -> int:
+def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, rates: Rates) -> int:
     """The fewest replicas whose fullest device stays within `room`; what they share only falls with their number."""
-    if most < 1 or training_memory(_with_dp(config, most * inner)).total_bytes > room:
+    if most < 1 or training_memory(_with_dp(config, most * inner), rates).total_bytes > room:
         return NEVER_FITS
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
-        if training_memory(_with_dp(config, middle * inner)).total_bytes <= room:
+        if training_memory(_with_dp(config, middle * inner), rates).total_bytes <= room:
             high = middle
         else:
             low = middle + 1
     return low
 
 
-def _option(config: TrainingConfig, inner: int, pool: Pool, least: int, most: int, recomputed: str) -> TrainingOption:
+def _option(
+    config: TrainingConfig, inner: int, least: int, most: int, pool: Pool, recomputed: str, rates: Rates
+) -> TrainingOption:
     """The curve of one configuration; the exchange of gradients as with all GPUs of the pool."""
-    rates = default_rates()
     whole = _with_dp(config, max(most, least) * inner)
     pass_S3 = stage_passes(whole, rates)
     hop = 2.0 * message_seconds(whole, rates)

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
+from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import MEGATRON, Framework, Machine, machine_of
-from planner.costs.training.rates import Rates, default_rates
+from planner.costs.training.rates import Rates, rates_on
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.train.decision import TrainOptions
@@ -107,14 +108,15 @@ def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> Tra
     problem, run = resolved.problem, pool.device_run
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     sequence_parallel = options.search.sequence_parallel or (True,)
+    arch, store = resolved.models[key], open_store(profile_paths(problem.costs.profiles))
     return TrainJob(
         resolved=resolved,
         options=options,
         key=key,
-        arch=resolved.models[key],
+        arch=arch,
         pool=pool,
         machine=machine_of(node),
-        rates=default_rates(),
+        rates=rates_on(pool, arch, problem.costs.calibration, store),
         framework=replace(MEGATRON, sequence_parallel=sequence_parallel[0]),
         num_gpus=min(len(run), problem.limits.gpus or len(run)),
         first_device=run.start,

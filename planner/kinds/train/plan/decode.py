@@ -62,7 +62,8 @@ def envelope(job: TrainJob, best: Evaluation, proven: Certificate) -> Envelope:
             problem=digest(inputs),
             models=known["models"],
             hardware=known["hardware"],
-            calibration=digest(dict(job.rates.values)),
+            profiles=tuple(sorted({name for own in _jobs(best) for name in _tables(own)})),
+            calibration=job.rates.digest,
         ),
         inputs=inputs,
         decision=decision_of(best).model_dump(mode="json", exclude_none=True),
@@ -191,16 +192,36 @@ def _mean_peak(best: Evaluation) -> float:
     return sum(peaks) / sum(own.num_gpus for own in owns)
 
 
+def _jobs(best: Evaluation) -> list[TrainJob]:
+    return [part.choice.table.job for part in best.parts]
+
+
+def _tables(job: TrainJob) -> tuple[str, ...]:
+    """Digests of the kernel tables behind its costs."""
+    return () if job.rates.products is None else job.rates.products.digests
+
+
+def _basis(part: PoolShare) -> dict[str, float]:
+    """Shares of the passes of the model's layers and ends."""
+    measured, imported = part.choice.table.table_shares
+    shares = {"measured": measured, "imported": imported, "analytical": max(1.0 - measured - imported, 0.0)}
+    return {name: share for name, share in shares.items() if share}
+
+
 def _evidence(best: Evaluation) -> Evidence:
     rates = best.choice.table.job.rates
+    basis_of = {role_name(best, part): _basis(part) for part in best.parts}
     steps = {
-        role_name(best, part): StepEvidence(seconds=_seconds(best, part), basis={"analytical": 1.0})
-        for part in best.parts
+        name: StepEvidence(seconds=_seconds(best, part), basis=basis_of[name])  # type: ignore[arg-type]  # names of Shares
+        for name, part in ((role_name(best, part), part) for part in best.parts)
     }
+    tables = {job.rates.products for job in _jobs(best)} - {None}
+    sources = tuple(products.pricer.name for products in tables if products is not None)
+    notes = sorted({note for products in tables if products is not None for note in products.notes})
     return Evidence(
-        basis={"analytical": 1.0},
-        sources=(f"training rates of {rates.date}: {rates.source}",),
-        notes=("model FLOP utilisation is of the peak in bf16, attention counted over whole sequences",),
+        basis=next(iter(basis_of.values())),  # type: ignore[arg-type]  # names of Shares
+        sources=(f"training rates of {rates.date}: {rates.source}", *sorted(sources)),
+        notes=("model FLOP utilisation is of the peak in bf16, attention counted over whole sequences", *notes),
         steps=steps,
     )
 

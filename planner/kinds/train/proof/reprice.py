@@ -25,6 +25,10 @@ def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
         return "its inputs are no valid problem"
     if any(model.name is None for model in problem.models.values()):
         return "the config.json of its model is not at hand"
+    if envelope.digests.profiles:
+        return "the kernel tables that it was made with are not at hand"
+    if problem.costs.calibration == "file":
+        return "the calibration file that it was made with is not at hand"
     try:
         return priced_again(jobs_of(resolve(problem, INPUTS)), decision)
     except PlannerError as error:
