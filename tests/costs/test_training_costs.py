@@ -21,11 +21,12 @@ from planner.costs.training.config import (
     machine_of,
     stage_layers,
 )
-from planner.costs.training.ends import embedding_kernels, loss_kernels, padded_vocabulary
 from planner.costs.training.intervals import run_class, step_interval_s
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from planner.costs.training.layer_costs import layer_cost, together
-from planner.costs.training.layers import layer_kernels
+from planner.costs.training.layers.decoder import layer_kernels
+from planner.costs.training.layers.ends import embedding_kernels, loss_kernels, padded_vocabulary
+from planner.costs.training.layers.sizes import spread_ranks, sweep, tile_waste
 from planner.costs.training.memory import chunks_in_flight, memory, rank_memory
 from planner.costs.training.parameters import (
     Parameters,
@@ -37,7 +38,6 @@ from planner.costs.training.parameters import (
 from planner.costs.training.pipeline import pipeline_time
 from planner.costs.training.rates import default_rates
 from planner.costs.training.shapes import shape_of
-from planner.costs.training.sizes import spread_ranks, sweep, tile_waste
 from planner.costs.training.step import message_seconds, step_time
 from planner.costs.training.volumes import data_parallel_volume
 from planner.hardware.library import find_node

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.costs.training.config import Shard, TrainingConfig
-from planner.costs.training.sizes import VALUE_BYTES
+from planner.costs.training.layers.sizes import VALUE_BYTES
 from planner.costs.training.stages import StagePart
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, LinearAttention, MoeFfn
 

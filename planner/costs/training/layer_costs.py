@@ -9,9 +9,9 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.rates.evidence import Basis
 from planner.costs.training.config import Machine, Shard
-from planner.costs.training.ends import embedding_kernels, loss_kernels, mtp_kernels
 from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
-from planner.costs.training.layers import layer_kernels
+from planner.costs.training.layers.decoder import layer_kernels
+from planner.costs.training.layers.ends import embedding_kernels, loss_kernels, mtp_kernels
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import shape_of
 from planner.costs.training.stages import Part

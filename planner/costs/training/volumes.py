@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from planner.costs.training.config import TrainingConfig
+from planner.costs.training.layers.sizes import message_s, sweep
 from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas, sharing_ranks
-from planner.costs.training.sizes import message_s, sweep
 
 BF16_BYTES = 2.0
 

@@ -7,7 +7,7 @@ import pytest
 from planner.costs.training.config import ContextParallel, Shard, TrainingConfig, machine_of
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD
 from planner.costs.training.layer_costs import layer_cost
-from planner.costs.training.layers import layer_kernels
+from planner.costs.training.layers.decoder import layer_kernels
 from planner.costs.training.memory import gathered_kv_bytes
 from planner.costs.training.rates import default_rates
 from planner.hardware.library import find_node

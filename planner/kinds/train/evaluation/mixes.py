@@ -17,7 +17,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import ContextParallel, RecomputeConfig
-from planner.costs.training.sizes import scatter
+from planner.costs.training.layers.sizes import scatter
 from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
     PlanChoice,

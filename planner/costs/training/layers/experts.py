@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
-from planner.costs.training.linear import linear_kernels
-from planner.costs.training.sizes import memory_pass, scatter, spread_ranks, sweep
+from planner.costs.training.layers.linear import linear_kernels
+from planner.costs.training.layers.sizes import memory_pass, scatter, spread_ranks, sweep
 from planner.models.architecture import MoeFfn
 
 ACTIVATION_BYTES = 2.0

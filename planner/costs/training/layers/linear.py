@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kernel
-from planner.costs.training.sizes import VALUE_BYTES, memory_pass, product
+from planner.costs.training.layers.sizes import VALUE_BYTES, memory_pass, product
 
 
 def linear_kernels(

@@ -8,12 +8,12 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 from collections.abc import Iterator
 
 from planner.costs.rates.overlap import fused_s, split_s, waves
-from planner.costs.training.attention import attention_kernels, mixer_widths
 from planner.costs.training.config import Machine, Shard
-from planner.costs.training.experts import expert_kernels
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
-from planner.costs.training.linear import linear_kernels
-from planner.costs.training.sizes import memory_pass, product, sweep
+from planner.costs.training.layers.attention import attention_kernels, mixer_widths
+from planner.costs.training.layers.experts import expert_kernels
+from planner.costs.training.layers.linear import linear_kernels
+from planner.costs.training.layers.sizes import memory_pass, product, sweep
 from planner.models.architecture import DenseFfn, Layer, MoeFfn
 
 ACTIVATION_BYTES = 2.0  # bf16 and fp16 alike

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kernel
-from planner.costs.training.layers import layer_kernels
-from planner.costs.training.linear import linear_kernels
-from planner.costs.training.sizes import memory_pass, sweep
+from planner.costs.training.layers.decoder import layer_kernels
+from planner.costs.training.layers.linear import linear_kernels
+from planner.costs.training.layers.sizes import memory_pass, sweep
 from planner.models.architecture import Layer
 
 ACTIVATION_BYTES = 2.0
