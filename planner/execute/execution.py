@@ -19,10 +19,11 @@ from planner.costs.rates.pricer import Pricer
 from planner.documents.files import read_text
 from planner.errors import PlannerError
 from planner.execute.judge.judging import judge
-from planner.execute.judge.pricing import plan_pricer
+from planner.execute.judge.pricing import plan_pricer, plan_trained_shards
+from planner.execute.judge.trained import TrainedShards
 from planner.execute.judge.verdict import Execution, Measured, StepVerdict
 from planner.execute.ranks.launch import JobOutcome, Rendezvous, TimeLimits, run_local, run_torchrun
-from planner.execute.shards.cases import OPTIMIZER, Cut, StepCase, left_out, role_steps
+from planner.execute.shards.cases import OPTIMIZER, TRAIN, Cut, StepCase, left_out, role_steps
 from planner.execute.shards.faults import FaultKind, RankFault, first_cause
 from planner.execute.shards.spec import RankSpec, RoleSpec, distinct_ranks, role_spec
 from planner.plan.reader import read_plan
@@ -121,6 +122,7 @@ class _ReadyRole:
     spec: RoleSpec
     cases: list[StepCase]
     pricer: Pricer
+    trained: TrainedShards | None  # prices its training steps
 
 
 def _executable(plan: PlanDocument, options: ExecutionOptions) -> tuple[list[_ReadyRole], dict[str, str]]:
@@ -151,10 +153,13 @@ def _ready(plan: PlanDocument, name: str, options: ExecutionOptions) -> _ReadyRo
             raise ValueError(f"a step of {least} tokens")
         role = role_spec(plan, name)
         _require_met(role, options.meeting)
-        pricer = plan_pricer(
-            plan, plan.role(name), role.arch, profiles=options.profiles, calibration=options.calibration
+        known = plan, plan.role(name), role.arch
+        pricer = plan_pricer(*known, profiles=options.profiles, calibration=options.calibration)
+        trains = any(case.kind == TRAIN for case in cases)
+        trained = (
+            plan_trained_shards(*known, profiles=options.profiles, calibration=options.calibration) if trains else None
         )
-        return _ReadyRole(role, cases, pricer)
+        return _ReadyRole(role, cases, pricer, trained)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise PlannerError(
             f"role `{name}` cannot be read: {type(error).__name__}, {error}",
@@ -220,4 +225,4 @@ def _judged(ready: _ReadyRole, rank: RankSpec, data: Mapping[str, Any], cut: Cut
     """One step that a rank wrote down, against its prediction."""
     measured = Measured.from_json(data)
     case = next((case for case in ready.cases if case.kind == measured.step), None)
-    return judge(ready.spec, cut.of_rank(rank), case, measured, ready.pricer, cut)
+    return judge(ready.spec, cut.of_rank(rank), case, measured, ready.pricer, cut, ready.trained)

@@ -94,9 +94,7 @@ def kernel_columns(
 def cost_of(table: KernelColumns, rates: Rates, generation: str, shard: Shard) -> LayerCost:
     """Seconds of the passes: those of the device, or of the host where it cannot launch kernels as fast."""
     second_K, basis_K = table.measured(rates, generation)
-    device = sums(table.part_K, second_K, PASSES)
-    host = sums(table.part_K, table.launches_K, PASSES) * host_launch_s(rates, shard)
-    passes = together(device, host, rates.get("host_overlap"))
+    device, passes = _passes(table, second_K, rates, shard)
     exchange: dict[str, float] = {}
     module: dict[str, float] = {}
     stretch = float(passes[FORWARD] / device[FORWARD]) if device[FORWARD] > 0 else 1.0
@@ -108,6 +106,27 @@ def cost_of(table: KernelColumns, rates: Rates, generation: str, shard: Shard) -
             module[name] = module.get(name, 0.0) + float(second_K[index]) * stretch
     from_tables = (float(second_K[basis_K == basis].sum()) for basis in (Basis.MEASURED, Basis.IMPORTED))
     return LayerCost(float(passes[0]), float(passes[1]), float(passes[2]), exchange, module, *from_tables)
+
+
+def _passes(table: KernelColumns, second_K: Floats, rates: Rates, shard: Shard) -> tuple[Floats, Floats]:
+    """Seconds of the three passes on the device, and with the host that launches them."""
+    device = sums(table.part_K, second_K, PASSES)
+    host = sums(table.part_K, table.launches_K, PASSES) * host_launch_s(rates, shard)
+    return device, together(device, host, rates.get("host_overlap"))
+
+
+def kernel_seconds(
+    part: Part, machine: Machine, shard: Shard, vocab: int, rates: Rates, layer: Layer | None
+) -> tuple[KernelColumns, Floats]:
+    """The kernels of a decoder layer or an end of the model, and what each takes of its `LayerCost` [K]."""
+    table = kernel_columns(part, machine, shard, 0 if part in ("layer", "embedding") else vocab, layer)
+    second_K, basis_K = table.measured(rates, machine.generation)
+    device, passes = _passes(table, second_K, rates, shard)
+    stretch = np.divide(passes, device, out=np.ones(PASSES), where=device > 0)
+    factor = 1.0
+    if part == "layer" and layer is not None and not (basis_K == Basis.MEASURED).any():
+        factor = rates.shapes.factor(shape_of(machine, layer, shard))
+    return table, factor * stretch[table.part_K] * second_K
 
 
 def host_launch_s(rates: Rates, shard: Shard) -> float:

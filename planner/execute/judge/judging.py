@@ -20,6 +20,7 @@ from planner.execute.judge.predict import (
     rank_memory_bytes,
     rank_parameters,
 )
+from planner.execute.judge.trained import TrainedShards, predict_training
 from planner.execute.judge.verdict import PIPELINE, Measured, StepVerdict, operator_rows
 from planner.execute.shards.cases import DECODE, EXPERT_LAYER, MIXED, PREFILL, TRAIN, Cut, StepCase
 from planner.execute.shards.expert_layout import slotted
@@ -30,17 +31,18 @@ _WITH_MEMORY = (PREFILL, DECODE, MIXED, EXPERT_LAYER)
 
 
 def judge(
-    role: RoleSpec, rank: RankSpec, case: StepCase | None, measured: Measured, pricer: Pricer, cut: Cut | None = None
-) -> StepVerdict:
+    role: RoleSpec, rank: RankSpec, case: StepCase | None, measured: Measured, pricer: Pricer, cut: Cut | None = None,
+    trained: TrainedShards | None = None,
+) -> StepVerdict:  # fmt: skip
     """A measured step of one rank against its prediction; a step that is no step of the role is not predicted.
 
     The prediction is for the formats that ran, so that it is not blamed for what the device lacks, and with the
-    schedule of the pipeline where the ranks ran it together.
+    schedule of the pipeline where the ranks ran it together. `trained` prices training steps, where the plan has any.
     """
     predicted: dict[str, OperatorTime] = {}
     memory_bytes = None
     if case is not None:
-        predicted = _predicted(role, rank, case, measured, pricer, cut or Cut())
+        predicted = _predicted(role, rank, case, measured, pricer, cut or Cut(), trained)
     if case is not None and case.kind in _WITH_MEMORY:
         executed = slotted(as_executed(role.arch, measured.plain), role.layouts_of(rank), rank.expert_part)
         memory_bytes = rank_memory_bytes(executed, rank, case)
@@ -75,19 +77,27 @@ def judge(
 
 
 def _predicted(
-    role: RoleSpec, rank: RankSpec, case: StepCase, measured: Measured, pricer: Pricer, cut: Cut
-) -> dict[str, OperatorTime]:
+    role: RoleSpec, rank: RankSpec, case: StepCase, measured: Measured, pricer: Pricer, cut: Cut,
+    trained: TrainedShards | None,
+) -> dict[str, OperatorTime]:  # fmt: skip
     """Seconds by operator, and of the pipeline what its schedule takes beyond the rank's own work."""
 
     def of(spec: RankSpec) -> dict[str, OperatorTime]:
-        return predict(executed_operators(role, spec, case, measured.plain, measured.working), pricer)
+        operators = executed_operators(role, spec, case, measured.plain, measured.working)
+        if trained is None or case.kind != TRAIN:
+            return predict(operators, pricer)
+        return predict_training(operators, pricer, trained.seconds(spec, case, measured.plain))
 
     own = of(rank)
     if not measured.micro_batches:
         return own
     batches = measured.micro_batches
     times = {name: OperatorTime(time.seconds * batches, time.count * batches) for name, time in own.items()}
-    whole_s = _schedule_s(role, rank, case, measured, pricer, _stage_seconds(role, cut, of))
+    if trained is None or case.kind != TRAIN:
+        message_s = _message_s(role, rank, case, measured, pricer)
+    else:
+        message_s = trained.message_s(rank, case, measured.plain)
+    whole_s = _schedule_s(role, case, measured, message_s, _stage_seconds(role, cut, of))
     waiting_s = max(whole_s - sum(time.seconds for time in times.values()), 0.0)
     times[PIPELINE] = OperatorTime(waiting_s, 1.0)
     if batches > 1:
@@ -97,26 +107,26 @@ def _predicted(
     return times
 
 
-def _schedule_s(
-    role: RoleSpec,
-    rank: RankSpec,
-    case: StepCase,
-    measured: Measured,
-    pricer: Pricer,
-    seconds_of: Callable[[Pass], float],
-) -> float:
-    """How long all micro-batches take through the stages of all ranks."""
+def _message_s(role: RoleSpec, rank: RankSpec, case: StepCase, measured: Measured, pricer: Pricer) -> float:
+    """A hand-over between neighbouring stages."""
     shape = role.parallelism
     tokens = case.prefill_sequences * (context_tokens(case, rank) // shape.cp) + case.decode_sequences
     size = np.array([tokens * role.arch.hidden_size * 2.0])
     stride = np.array([float(shape.tp * shape.cp * shape.dp)])
     message = Collective("stage_handover", 1.0, "p2p", size, np.array([2.0]), stride)
     (message,) = in_working_format([message], measured.working)  # type: ignore[assignment]  # stays a collective
-    handover_s = float(pricer.price(message).seconds[0])
+    return float(pricer.price(message).seconds[0])
+
+
+def _schedule_s(
+    role: RoleSpec, case: StepCase, measured: Measured, message_s: float, seconds_of: Callable[[Pass], float]
+) -> float:
+    """How long all micro-batches take through the stages of all ranks."""
+    shape = role.parallelism
     passes = forward_passes(role.stages_of_pipeline_rank)
     if case.kind == TRAIN:
         passes = passes_of(shape.pp, shape.vpp, measured.micro_batches)
-    return makespan_s(passes, seconds_of, handover_s)
+    return makespan_s(passes, seconds_of, message_s)
 
 
 def _stage_seconds(

@@ -145,7 +145,7 @@ def predict(operators: Sequence[Operator], pricer: Pricer) -> dict[str, Operator
     times: dict[str, OperatorTime] = {}
     for op in operators:
         count = float(np.asarray(op.count).reshape(-1)[0])
-        name = _row_name(op.name)
+        name = row_name(op.name)
         before = times.get(name, OperatorTime(0.0, 0.0))
         seconds = float(pricer.price(op).seconds[0]) * count
         runs = before.count + count if name == op.name else max(before.count, count)
@@ -153,7 +153,8 @@ def predict(operators: Sequence[Operator], pricer: Pricer) -> dict[str, Operator
     return {name: time for name, time in times.items() if time.count > 0}
 
 
-def _row_name(name: str) -> str:
+def row_name(name: str) -> str:
+    """What an operator is measured as: both gradients of one are timed together."""
     for ending in ("_input_gradient", "_weight_gradient"):
         if name.endswith(ending):
             return name.removesuffix(ending) + BACKWARD

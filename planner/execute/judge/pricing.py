@@ -7,7 +7,9 @@ from typing import Any
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
+from planner.costs.training.rates import rates_on
 from planner.errors import PlannerError
+from planner.execute.judge.trained import TrainedShards
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_fabric, find_node
 from planner.models.architecture import Architecture
@@ -44,8 +46,24 @@ def plan_pricer(
     return replace(pricer, skew=EVEN_LOAD) if isinstance(pricer, Profiled) else pricer
 
 
+def plan_trained_shards(
+    plan: PlanDocument, role: Role, arch: Architecture, *, profiles: Sequence[str] = (), calibration: str | None = None
+) -> TrainedShards:
+    """What prices the training steps of a role: the rates and kernel tables that a solve takes.
+
+    Raises PlannerError as `plan_pricer` does.
+    """
+    pool = plan_pool(plan, role.pool)
+    rates = rates_on(pool, arch, _calibration_name(plan, calibration), open_store(profile_paths(profiles)))
+    return TrainedShards.of(plan, arch, pool, rates)
+
+
 def plan_calibration(plan: PlanDocument, given: str | None = None) -> Calibration:
     """The calibration file `given`, else the one that the plan's inputs name."""
+    return load_calibration(_calibration_name(plan, given))
+
+
+def _calibration_name(plan: PlanDocument, given: str | None) -> str:
     name = given or str(_mapping(plan.inputs.get("costs")).get("calibration", "default"))
     if name == "file":
         raise PlannerError(
@@ -53,7 +71,7 @@ def plan_calibration(plan: PlanDocument, given: str | None = None) -> Calibratio
             where=f"{plan.source}: inputs.costs",
             hint="give it: `--calibration FILE`",
         )
-    return load_calibration(name)
+    return name
 
 
 def plan_pool(plan: PlanDocument, name: str) -> Pool:
