@@ -424,13 +424,7 @@ def test_the_table_holds_every_field_that_a_kind_reads_and_no_other(kind: str) -
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [
-        pytest.param(kind, name, marks=[pytest.mark.xfail(reason="priced by costs of its own", strict=False)])
-        if kind == "train" and name.startswith("costs.")
-        else (kind, name)
-        for kind in KINDS
-        for name in READ[kind]
-    ],
+    [(kind, name) for kind in KINDS for name in READ[kind]],
 )
 def test_two_values_of_a_field_that_is_read_have_two_plans(folder: Path, kind: str, name: str) -> None:
     first, second = READ[kind][name]

@@ -87,7 +87,8 @@ class TrainOptions(Spec):
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
     lora_rank: Count = Field(default=16, description="with task `lora`")
     memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.95, description="share of device memory the job may use; the rest is lost to fragmentation"
+        default=0.95,
+        description="share of device memory that a plan may fill; the rest is room for fragmentation",
     )
     overlap: tuple[Overlap, ...] = Field(
         default=("grad_reduce", "param_gather", "p2p"),

@@ -55,7 +55,7 @@ class TrainJob:
 
     @property
     def capacity_bytes(self) -> float:
-        """Of one GPU, that the job may use."""
+        """Of one GPU, that a plan may be chosen to fill; more would fit, with less room for fragmentation."""
         return self.machine.memory_bytes * self.options.memory_utilisation
 
 

@@ -9,6 +9,7 @@ from train_problems import problem
 from planner.api import solve
 from planner.check import check_plan
 from planner.errors import Infeasible, Stopped
+from planner.hardware.library import find_node
 from planner.kinds.train.decision import TrainDecision
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -34,6 +35,22 @@ def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() ->
     assert more is not None
     assert less < more
     assert not _failing(hybrid.model_dump(mode="json", by_alias=True))
+
+
+def test_a_reserve_binds_what_is_chosen_and_not_what_is_possible() -> None:
+    size = find_node("h100_sxm").accelerator.memory_bytes
+    plans, used = [], []
+    for share, micro_batch in ((0.35, 1), (1.0, 2)):
+        data = problem(global_batch=16, memory_utilisation=share, search={**SEARCH, "micro_batch": micro_batch})
+        plans.append(solve(data).model_dump(mode="json", by_alias=True))
+        memory = dict(plans[-1]["decision"]["roles"][0]["memory"])
+        assert memory.pop("capacity_bytes") == size
+        used.append(sum(memory.values()))
+    roomy, full = plans
+    assert used[0] <= 0.35 * size < used[1]
+    assert any("65% of each GPU's memory stays free" in line for line in roomy["assumptions"])
+    tight = {**full, "inputs": {**full["inputs"], "options": {**full["inputs"]["options"], "memory_utilisation": 0.35}}}
+    assert not {"memory.parts", "memory.capacity", "train.rank_memory", "train.memory"} & _failing(tight)
 
 
 @pytest.mark.parametrize(

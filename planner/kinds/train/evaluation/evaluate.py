@@ -151,8 +151,15 @@ class Evaluation:
 
     @property
     def capacity_R(self) -> Floats:
-        """Bytes that each rank may use."""
+        """Bytes of each rank that a plan may be chosen to fill."""
         return np.concatenate([np.full(len(part.rows), part.choice.table.job.capacity_bytes) for part in self.parts])
+
+    @property
+    def device_R(self) -> Floats:
+        """Bytes that each rank's GPU has."""
+        jobs = [part.choice.table.job for part in self.parts]
+        sizes = [np.full(len(part.rows), job.machine.memory_bytes) for part, job in zip(self.parts, jobs, strict=True)]
+        return np.concatenate(sizes)
 
 
 def room_of(choice: PlanChoice) -> Floats:
@@ -280,7 +287,7 @@ def evaluate_stages(
 
 
 def fits(evaluation: Evaluation) -> bool:
-    """Whether every rank stays within what the job may use."""
+    """Whether every rank leaves the room that is to stay free."""
     return bool((evaluation.memory.total_R <= evaluation.capacity_R * (1.0 + ROUNDING)).all())
 
 

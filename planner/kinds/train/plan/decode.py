@@ -140,7 +140,7 @@ def _recompute(choice: PlanChoice, layers: int) -> Recompute:
 
 
 def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
-    memory, capacity_R = best.memory, best.capacity_R
+    memory, device_R = best.memory, best.device_R
     for rank, (forward_s, input_s, weight_s) in enumerate(best.pass_R3.tolist()):
         yield PipelineRank(
             forward_s=forward_s,
@@ -154,7 +154,7 @@ def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
                 optimizer_bytes=float(memory.optimizer_R[rank]),
                 activations_bytes=float(memory.activations_R[rank]),
                 workspace_bytes=float(memory.workspace_R[rank]),
-                capacity_bytes=float(capacity_R[rank]),
+                capacity_bytes=float(device_R[rank]),
             ),
         )
 
@@ -243,6 +243,9 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
 
 def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     yield from ASSUMPTIONS
+    room = 1.0 - best.choice.table.job.options.memory_utilisation
+    if room > 0.0:
+        yield f"at least {room:.0%} of each GPU's memory stays free, for what its allocator loses between tensors"
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
     if best.strategies:
