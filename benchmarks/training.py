@@ -223,27 +223,23 @@ def _memory_error(row: Mapping[str, str], measured_gib: float) -> float:
 
 
 def _print_tables(runs: Runs, main_table: Bools, folder: Path) -> None:
-    """The shipped rates without factors of shapes, alone and with products from imported tables, by GPU."""
+    """The shipped rates without factors of shapes, alone and with products from imported tables, by GPU and format."""
     known = replace(default_rates(), shapes=NONE, _found={})
-    rated = simulated_s(runs, known, main_table)
-    configs = [runs.runs[index].config for index in np.flatnonzero(main_table)]
-    measured = runs.measured[main_table]
-    print(f"\n{'products':12} {'runs':>5}  {'rates: mean, median, bias':>30}  {'tables: mean, median, bias':>30}")
-    for name in sorted({config.machine.node.accelerator.name for config in configs}):
-        if not (folder / name).is_dir():
-            continue
-        store = ProfileStore.open([folder / name])
-        here = np.array([config.machine.node.accelerator.name == name for config in configs])
-        tabled = np.array([_tabled_s(config, known, store) for config in configs if _is_on(config, name)])
-        cells = []
-        for predicted in (rated[here], tabled):
-            error = predicted / measured[here] - 1.0
-            cells.append(f"{np.abs(error).mean():9.1%} {np.median(np.abs(error)):9.1%} {np.mean(error):+9.1%}")
-        print(f"{name:12} {here.sum():5d}  {cells[0]:>30}  {cells[1]:>30}")
-
-
-def _is_on(config: TrainingConfig, name: str) -> bool:
-    return config.machine.node.accelerator.name == name
+    rows: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    stores: dict[str, ProfileStore] = {}
+    for index in np.flatnonzero(main_table):
+        config, measured = runs.runs[index].config, float(runs.measured[index])
+        name = config.machine.node.accelerator.name
+        if (folder / name).is_dir():
+            store = stores.setdefault(name, ProfileStore.open([folder / name]))
+            steps = step_time(config, known).step_s / measured - 1.0, _tabled_s(config, known, store) / measured - 1.0
+            for key in ((name, "all"), (name, "bf16" if config.precision == "bf16" else "narrower")):
+                rows.setdefault(key, []).append(steps)
+    print(f"\n{'products':20} {'runs':>5}  {'rates: mean, median, bias':>30}  {'tables: mean, median, bias':>30}")
+    for (name, formats), errors in sorted(rows.items()):
+        columns = np.array(errors).T
+        cells = [f"{np.abs(e).mean():9.1%} {np.median(np.abs(e)):9.1%} {e.mean():+9.1%}" for e in columns]
+        print(f"{name + ' ' + formats:20} {len(errors):5d}  {cells[0]:>30}  {cells[1]:>30}")
 
 
 def _tabled_s(config: TrainingConfig, known: Rates, store: ProfileStore) -> float:

@@ -1,9 +1,9 @@
 """Products of training from kernel tables: measured seconds of the shapes that tables hold, beside a calibrated rate.
 
 The tables are read as serving reads them (`planner.costs.rates.profiled`). Our own count in full; those of others by
-the weight that the calibration gives them, since kernels alone in a loop run up to 15 % faster than in a training step
-(docs/training-accuracy.md). Shapes outside the tables, grouped and misaligned products keep the rate. Shapes: K
-products, 3 rows and columns of the output and depth.
+the weight that the calibration gives them: kernels alone in a loop are faster than in a training step, and counted in
+full make steps up to 14 % too fast (docs/training-accuracy.md). Shapes outside the tables, grouped and misaligned
+products keep the rate. Shapes: K products, 3 rows and columns of the output and depth.
 """
 
 from collections.abc import Sequence
