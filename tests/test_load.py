@@ -104,6 +104,27 @@ def test_overrides_reach_the_problem() -> None:
     assert resolved.problem.seed == 7
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        "limits.price=-4USD/h",  # a short name, whose error is about the SI name
+        "kind=train",  # the options of the file are then those of another kind
+        'models.other={"name": "Qwen/Qwen3-8B"}',  # the workload of the file then names no model
+        "workloads.0.load.concurrency=4",  # beside the rate of the file
+        "cluster.pools.0.gpu=h20000",
+        "current=plan.json",
+        "workloads.0.slo.ttft=200",
+    ],
+)
+def test_an_error_that_an_override_makes_names_the_override(tmp_path: Path, override: str) -> None:
+    path = tmp_path / "problem.yaml"
+    path.write_text(EXAMPLE.read_text().replace("    slo:", "    load: {rate: 1/s}\n    slo:"))
+    load_problem(path, overrides=["name=other"])
+    with pytest.raises(PlannerError) as raised:
+        load_problem(path, overrides=["name=other", override])
+    assert raised.value.where.startswith(f"--set {override.partition('=')[0]}: ")
+
+
 def test_paths_in_a_file_are_relative_to_it_and_flags_replace_them(tmp_path: Path) -> None:
     path = tmp_path / "problem.yaml"
     path.write_text(f"{EXAMPLE.read_text()}costs: {{profiles: [tables]}}\n")

@@ -10,7 +10,7 @@ from emit_plans import DEEPSEEK, QWEN, QWEN_MOE, Case, RolePlan, colocated
 from planner.emit.registry import emit, targets
 from planner.emit.serving.checkpoints import load_quantisation, published_name
 from planner.errors import PlannerError
-from planner.plan.schema import Memory
+from planner.plan.schema import Engine, Memory
 from planner.problem.schema import ModelSpec
 
 METHODS = {"fp8": "fp8"}
@@ -225,3 +225,15 @@ def test_quantisation_is_asked_for_only_where_the_checkpoint_lacks_it(model: dic
 def test_a_format_that_loading_cannot_make_is_refused(model: dict[str, Any]) -> None:
     with pytest.raises(PlannerError, match="cannot turn the checkpoint"):
         load_quantisation(ModelSpec(**model), METHODS, "the engine", "here")
+
+
+@pytest.mark.parametrize(("target", "planned"), [("vllm", "trtllm"), ("vllm", "sglang"), ("sglang", "vllm")])
+def test_a_plan_of_another_engine_is_refused(target: str, planned: str) -> None:
+    envelope, decision = colocated(tp=1).build()
+    (role,) = decision.roles
+    other = decision.model_copy(update={"roles": (role.model_copy(update={"engine": Engine(name=planned)}),)})
+    with pytest.raises(PlannerError, match=f"was planned for {planned}") as raised:
+        emit(envelope, other, target)
+    assert f"engine: {{name: {target}}}" in raised.value.hint
+    own = decision.model_copy(update={"roles": (role.model_copy(update={"engine": Engine(name=target)}),)})
+    assert emit(envelope, own, target) == emit(envelope, decision, target)
