@@ -66,7 +66,8 @@ def groups_of(cases: Sequence[Case]) -> list[list[int]]:
 
 
 def _group(cases: list[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
-    reasons = cases[0].arch.unsupported_parts()
+    arch = cases[0].arch
+    reasons = arch.unsupported_parts() + [f"{part} of unknown size" for part in arch.parts_beside(sized=False)]
     if reasons:
         return [Refused(case.id, f"{case.arch.name}: unsupported {'; '.join(reasons)}") for case in cases]
     return batch_of(cases, store).estimates()

@@ -87,8 +87,9 @@ def _catalog_model(name: str, layers: int) -> Architecture:
     from planner.models.library import find_model
 
     arch = find_model(name)
-    if arch.unsupported_parts():
-        raise PlannerError(f"{arch.name} cannot be priced: {arch.unsupported_parts()[0]}", hint="leave the row out")
+    parts = arch.unsupported_parts() or [f"{part} beside its decoder" for part in arch.parts_beside(sized=True)]
+    if parts:
+        raise PlannerError(f"{arch.name} cannot be priced: {parts[0]}", hint="leave the row out")
     return replace(arch, layers=arch.layers[:layers]) if 0 < layers < arch.num_layers else arch
 
 

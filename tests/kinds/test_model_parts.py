@@ -9,6 +9,7 @@ from planner.api import solve
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import weight_bytes
 from planner.errors import PlannerError
+from planner.estimate.training_columns import architecture_of_row
 from planner.models.library import find_model
 
 POOL = {"pools": [{"gpu": "h200", "gpus": 8}]}
@@ -57,3 +58,9 @@ def test_weights_of_a_tower_of_known_size_are_counted() -> None:
     (tower,) = whole.encoders
     text = weight_bytes(replace(whole, encoders=()), alone)
     assert float((weight_bytes(whole, alone) - text)[0]) == pytest.approx(2 * tower.parameters)
+
+
+def test_rows_of_models_with_parts_beside_their_decoder_are_not_estimated_as_their_text_parts() -> None:
+    with pytest.raises(PlannerError, match="vision tower beside its decoder"):
+        architecture_of_row({"model": "Qwen/Qwen3-VL-2B-Instruct"})
+    assert architecture_of_row({"model": "Qwen/Qwen3-1.7B"}).num_layers == 28
