@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from planner.check.certificate import certificate_findings
+from planner.check.again import priced_again
+from planner.check.certificate import certificate_findings, checksum_findings
 from planner.check.figures import figure_findings, memory_findings
 from planner.check.inputs import (
     hardware_findings,
@@ -18,15 +17,13 @@ from planner.check.inputs import (
 from planner.check.legality import placement_findings
 from planner.check.promises import cap_findings, slo_findings
 from planner.check.proven import searched_again
-from planner.check.restated import HINT, not_restated, restated_findings
-from planner.errors import PlannerError
+from planner.check.restated import not_restated
 from planner.kinds.registry import Kind, find_kind
 from planner.plan.findings import FAILED, NOT_JUDGED, Finding, unverifiable
 from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import INPUTS, AtHand, NotAtHand
+from planner.problem.recorded import AtHand
 from planner.problem.schema import Problem
-from planner.schema.base import planner_error
 
 
 def check_plan(
@@ -59,7 +56,7 @@ def check_plan(
     restated, priced = _restated(kind, envelope, decision, hand, findings, proof)
     if problem is not None:
         findings += _promised(envelope, problem, restated)
-    findings += priced
+    findings += [*priced, *checksum_findings(envelope)]
     if proof and kind.solvable and not _unpriced(kind, findings):
         findings += kind.prove(envelope, decision, hand)
         findings += searched_again(kind, envelope, hand) if restated is not None else ()
@@ -75,16 +72,7 @@ def _restated(
     if _unpriced(kind, findings):
         what = "not judged: the figures of a plan whose inputs or ranks are not in order"
         return None, [Finding("restated.plan", True, what, "decision", skipped=True)]
-    try:
-        restated = kind.restate(envelope, decision, hand)
-    except NotAtHand as missing:
-        return None, [not_restated(missing.what, missing.where, missing.hint)]
-    except PlannerError as error:
-        return None, [Finding("restated.plan", False, error.what, error.where or "decision", HINT)]
-    except ValidationError as error:
-        what = planner_error(error, INPUTS).what
-        return None, [Finding("restated.plan", False, f"the decision gives no figures: {what}", "decision", HINT)]
-    return restated, list(restated_findings(envelope, decision, restated, proof=proof))
+    return priced_again(kind, envelope, decision, hand, proof=proof)
 
 
 def _unpriced(kind: Kind, findings: Iterable[Finding]) -> bool:

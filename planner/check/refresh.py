@@ -4,7 +4,7 @@ from planner.check.restated import not_restated
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
-from planner.plan.restated import unproven
+from planner.plan.restated import without_proof
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import AtHand
 
@@ -25,13 +25,7 @@ def refreshed(envelope: Envelope, decision: Decision, hand: AtHand) -> Envelope:
             where="digests.problem",
             hint="restore it, or solve the problem that it is now",
         )
-    bare = envelope.model_copy(
-        update={
-            "certificate": unproven(envelope.certificate.objective),
-            "digests": envelope.digests.model_copy(update={"profiles": ()}),
-        }
-    )
-    restated = kind.restate(bare, decision, hand)
+    restated = kind.restate(without_proof(envelope), decision, hand)
     missing = next((part for part in restated.left_out if part.unverifiable), None)
     if missing is not None:
         raise PlannerError(missing.why, where=missing.path, hint=missing.hint)

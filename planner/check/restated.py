@@ -6,7 +6,7 @@ its certificate to say.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.plan.findings import Finding, unverifiable
@@ -16,6 +16,8 @@ from planner.plan.schema import Decision, Envelope
 REL_TOL = 1e-6
 """Of figures that are derived again in another order, or from shares that a plan keeps."""
 ABS_TOL = 1e-12
+Place = tuple[str, Any, Any]
+"""The dotted path of a place that differs, what the plan states there, and what it should."""
 MOST_TOLD = 8  # places of a section that are told one by one
 
 RULES = {
@@ -42,16 +44,12 @@ def restated_findings(
     With `proof` what was left out for that level to judge is not told.
     """
     derived = type(decision).model_validate(restated.envelope.decision)
-    stated, again = _plain(envelope, decision), _plain(restated.envelope, derived)
-    wrong: dict[str, list[Finding]] = {}
+    stated, again = plain(envelope, decision), plain(restated.envelope, derived)
+    places: dict[str, list[Place]] = {}
     for section, rule in RULES.items():
-        places = [
-            Finding(f"restated.{rule}", False, f"states {_shown(mine)}, priced again {_shown(other)}", path, HINT)
-            for path, mine, other in differing(stated.get(section), again.get(section), section)
-        ]
-        wrong.setdefault(rule, []).extend(places)
-    for rule, places in wrong.items():
-        yield from _told(rule, places)
+        places.setdefault(rule, []).extend(differing(stated.get(section), again.get(section), section))
+    for rule, wrong in places.items():
+        yield from told(rule, wrong)
     yield from (_left(part) for part in restated.left_out if not (proof and part.proven) or part.unverifiable)
 
 
@@ -60,7 +58,7 @@ def not_restated(why: str, where: str = "", hint: str = "") -> Finding:
     return unverifiable("restated.plan", f"no figure of it was priced again: {why}", where or "decision", hint)
 
 
-def differing(stated: Any, again: Any, path: str) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401 - parsed JSON
+def differing(stated: Any, again: Any, path: str) -> Iterator[Place]:  # noqa: ANN401 - parsed JSON
     """(path, stated, derived) of every smallest place where two JSON values differ, but for rounding of floats.
 
     Entries of lists are compared by their position; empty collections, empty text and nothing are alike.
@@ -106,7 +104,7 @@ def _name(entry: Any, index: int) -> str:  # noqa: ANN401 - parsed JSON
     return str(index)
 
 
-def _plain(envelope: Envelope, decision: Decision) -> dict[str, Any]:
+def plain(envelope: Envelope, decision: Decision) -> dict[str, Any]:
     """The plan as JSON, its decision with the defaults of its kind."""
     data: dict[str, Any] = envelope.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["digests"].pop("problem", None)
@@ -114,15 +112,15 @@ def _plain(envelope: Envelope, decision: Decision) -> dict[str, Any]:
     return {**data, "decision": decision.model_dump(mode="json", exclude_none=True)}
 
 
-def _told(rule: str, places: list[Finding]) -> Iterator[Finding]:
+def told(rule: str, places: Sequence[Place]) -> Iterator[Finding]:
+    """One finding a place that differs, the first of them one by one; one for all where none does."""
     name = f"restated.{rule}"
     if not places:
         yield Finding(name, True, f"{rule}: what inputs and decision give", rule)
-        return
-    yield from places[:MOST_TOLD]
-    more = len(places) - MOST_TOLD
-    if more > 0:
-        yield Finding(name, False, f"and {more} more places differ", places[MOST_TOLD].where, HINT)
+    for path, stated, again in places[:MOST_TOLD]:
+        yield Finding(name, False, f"states {_shown(stated)}, priced again {_shown(again)}", path, HINT)
+    if len(places) > MOST_TOLD:
+        yield Finding(name, False, f"and {len(places) - MOST_TOLD} more places differ", places[MOST_TOLD][0], HINT)
 
 
 def _left(part: LeftOut) -> Finding:

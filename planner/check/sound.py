@@ -19,5 +19,6 @@ def require_sound(envelope: Envelope, decision: Decision, base: Path | None, han
             where=failure.where,
             hint="see all of it with `planner check`, and solve again, or `planner check --refresh`",
         )
-    open_parts = [finding for finding in findings if finding.verdict == UNVERIFIABLE]
-    return (f"unverifiable: {open_parts[0].rule}: {open_parts[0].what}",) if open_parts else ()
+    away = [finding for finding in findings if finding.verdict == UNVERIFIABLE]
+    away.sort(key=lambda finding: not finding.rule.startswith("restated."))
+    return (f"{len(away)} parts of the plan are unverifiable: {away[0].what}",) if away else ()

@@ -29,3 +29,10 @@ class Restated:
 def unproven(objective: Objective) -> Certificate:
     """The certificate of a decision that was priced anew: what it is worth, and no more."""
     return Certificate(claim=UNPROVEN, status="feasible", objective=objective)
+
+
+def without_proof(envelope: Envelope) -> Envelope:
+    """The plan as one that proves nothing, and that may be priced with any kernel tables."""
+    digests = envelope.digests.model_copy(update={"profiles": ()})
+    update = {"certificate": unproven(envelope.certificate.objective), "digests": digests}
+    return envelope.model_copy(update=update)

@@ -24,6 +24,7 @@ Options = TypeVar("Options", bound=Spec)
 
 INPUTS = Where({}, "inputs")
 """Places in errors about the recorded problem."""
+CALIBRATION = "inputs.costs.calibration"
 
 
 class NotAtHand(PlannerError):
@@ -117,7 +118,7 @@ def _costs(problem: Problem, hand: AtHand) -> dict[str, Any]:
         return {"profiles": hand.profiles}
     if hand.calibration is None:
         hint = "name the file: `--calibration FILE`"
-        raise NotAtHand("the calibration file is not at hand", where="inputs.costs.calibration", hint=hint)
+        raise NotAtHand("the calibration file is not at hand", where=CALIBRATION, hint=hint)
     return {"profiles": hand.profiles, "calibration": hand.calibration}
 
 

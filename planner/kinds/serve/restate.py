@@ -4,7 +4,6 @@ The candidates of the search are priced again, the decision is read as a mix of 
 by the code that makes plans. What needs a search (the frontier, the next best plans) or a simulation is left out.
 """
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
@@ -31,23 +30,19 @@ FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
 SIMULATED = LeftOut(
     "predictions", "times and shares that were simulated", hint="`planner check --level simulate`", proven=False
 )
-OF_RATES = ("predictions", "certificate", "evidence", "digests", "decision.kv_transfer_bytes_per_s")
 SOLVERS = ("ortools-gscip", "ortools-highs", "ortools-cp-sat", "pulp-cbc")
 
 
 def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:
     """The plan of this decision under the costs at hand.
 
-    Without the calibration or the kernel tables that it was priced with, memory and places are stated again, and the
-    rest is taken over. A plan with roles in the memory that a search leaves free is one of a search without a reserve.
-    Raises NotAtHand for other inputs that are missing, PlannerError for roles that the problem cannot have.
+    A plan with roles in the memory that a search leaves free is one of a search without a reserve.
+    Raises NotAtHand for inputs and kernel tables that are missing, PlannerError for roles that the problem cannot have.
     """
     try:
         return _priced(stated, decision, hand, reserving=bool(stated.certificate.proof))
-    except NotAtHand as missing:
-        if "calibration" not in missing.where or hand.calibration is not None:
-            raise
-        return _without_rates(stated, decision, dataclasses.replace(hand, calibration="default"), missing)
+    except NotAtHand:
+        raise
     except PlannerError:
         return _priced(stated, decision, hand, reserving=False)
 
@@ -63,34 +58,15 @@ def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reservin
     resolved, tally = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand), Tally()
     setting = prepare(resolved, reserving=reserving)
     candidates = list_candidates(setting, setting.targets, tally)
-    missing = sorted(set(stated.digests.profiles) - setting.profile_digests)
-    if missing:
-        lacking = NotAtHand(
-            f"kernel tables {missing[0][:19]}... are not at hand", where="digests.profiles", hint="give `--profiles`"
+    if not set(stated.digests.profiles) <= setting.profile_digests:
+        raise NotAtHand(
+            "its kernel tables are not at hand", where="digests.profiles", hint="name them: `--profiles PATH`"
         )
-        return _without_rates(stated, decision, hand, lacking)
     outcome = _outcome(setting, formulate(setting.resolved, setting.targets, candidates), tally, stated, decision)
     if setting.options.judged_by == "simulation":
         return _simulated(stated, setting, outcome)
     left = [*([NEXT_BEST] if stated.certificate.proof else []), *([FRONTIER] if decision.frontier else [])]
     return Restated(_steady(stated, setting, outcome, decision), tuple(left))
-
-
-def _without_rates(stated: Envelope, decision: ServeDecision, hand: AtHand, missing: NotAtHand) -> Restated:
-    """Roles with their memory and their places, which hang on no rate; the rest is the stated plan."""
-    resolved = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand)
-    setting = prepare(resolved, reserving=False)
-    formulated = formulate(setting.resolved, setting.targets, list_candidates(setting, setting.targets, Tally()))
-    try:
-        outcome = _outcome(setting, formulated, Tally(), stated, decision)
-    except PlannerError:
-        raise missing from None
-    made = _steady(stated.model_copy(update={"certificate": _priced_anew(outcome)}), setting, outcome, decision)
-    again = {name: made.decision[name] for name in ("roles", "placement", "mode")}
-    left = tuple(LeftOut(path, missing.what, unverifiable=True, hint=missing.hint) for path in OF_RATES)
-    return Restated(
-        stated.model_copy(update={"decision": {**decision.model_dump(mode="json", exclude_none=True), **again}}), left
-    )
 
 
 def _outcome(

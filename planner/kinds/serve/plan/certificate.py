@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from planner.documents.files import digest
 from planner.kinds.serve.steady.demand import LATENCY_SHARES
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
@@ -54,7 +53,6 @@ def certificate(
         proof={
             "method": METHOD,
             **scaled.to_dict(),
-            "tree_digest": digest(scaled.tree.to_dict()),
             **_subject(outcome, reduced, kept),
         },
         next_best=_alternatives(outcome) if next_best is None else list(next_best),
