@@ -27,6 +27,7 @@ EXAMPLES = {
     "rl": "rl-grpo-7b",
     "experts": "experts-deepseek-v3-ep32",
 }
+CHECKSUM = "certificate.checksum"  # tells that something of a certificate was changed, and not what
 WANTED = 0.97  # of the edits of each kind
 LISTS = 0.1  # share of edits that change a list, where the plan has one
 Path_ = tuple[str | int, ...]
@@ -127,7 +128,8 @@ def judge(plan: dict[str, Any], edit: Edit, folders: Sequence[Path], *, proof: b
     for level in ("static", "proof") if proof else ("static",):
         findings = check_plan(envelope, decision, hand=AtHand(tuple(folders)), proof=level == "proof")
         if not passed(findings):
-            return Verdict(edit, level, next(f.rule for f in findings if f.verdict in ("failed", "unverifiable")))
+            rules = [finding.rule for finding in findings if finding.verdict in ("failed", "unverifiable")]
+            return Verdict(edit, level, next((rule for rule in rules if rule != CHECKSUM), CHECKSUM))
     return Verdict(edit, "")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from planner.check.again import priced_again
-from planner.check.certificate import certificate_findings, checksum_findings
+from planner.check.certificate import certificate_findings
 from planner.check.figures import figure_findings, memory_findings
 from planner.check.inputs import (
     hardware_findings,
@@ -56,7 +56,7 @@ def check_plan(
     restated, priced = _restated(kind, envelope, decision, hand, findings, proof)
     if problem is not None:
         findings += _promised(envelope, problem, restated)
-    findings += [*priced, *checksum_findings(envelope)]
+    findings += priced
     if proof and kind.solvable and not _unpriced(kind, findings):
         findings += kind.prove(envelope, decision, hand)
         findings += searched_again(kind, envelope, hand) if restated is not None else ()

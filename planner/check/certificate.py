@@ -47,15 +47,6 @@ def _verified(envelope: Envelope) -> Iterator[Finding]:
             yield Finding(line.rule, right, what, _WHERE, _HINT, skipped=skipped)
 
 
-def checksum_findings(envelope: Envelope) -> Iterator[Finding]:
-    """Whether the certificate is as the solve wrote it, down to multipliers that its bound does not hang on."""
-    if "checksum" in envelope.certificate.proof:
-        certificate = json.loads(plan_json(envelope))["certificate"]
-        right = verify.checksum(certificate) == certificate["proof"]["checksum"]
-        what = "the certificate is as the solve wrote it" if right else "something of the certificate was changed"
-        yield Finding("certificate.checksum", right, what, f"{_WHERE}.proof.checksum", "solve again")
-
-
 def _gap(certificate: Certificate) -> Iterator[Finding]:
     value, bound, gap = certificate.objective.value, certificate.bound, certificate.gap
     if value is None or bound is None:
