@@ -2,7 +2,6 @@
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,8 @@ settings.load_profile("planner")
 
 def pytest_configure() -> None:
     """No test reads the catalog entries of the user who runs it."""
-    os.environ["PLANNER_CATALOG"] = tempfile.mkdtemp(prefix="planner-no-catalog-")
+    os.environ.pop("PLANNER_CATALOG", None)
+    os.environ["XDG_CONFIG_HOME"] = str(PLANS / "no-config")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ others are refused. The names come from the schemas, so that a new field stands 
 
 import json
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -404,6 +405,7 @@ def solved(folder: Path, kind: str, changes: str, limits: Limits | None = None) 
     return solve(resolve_document(given_document(data, "problem"), folder, overrides=overrides), limits)
 
 
+@cache
 def outcome(folder: Path, kind: str, changes: str, limits: Limits | None = None) -> object:
     """What a user gets, without what repeats the problem; the name of the solver stays."""
     try:
