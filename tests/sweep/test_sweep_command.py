@@ -236,3 +236,13 @@ def test_labels_tell_decisions_apart() -> None:
     assert plan_label({"roles": [role, {**role, "pool": "b", "parallelism": {}}]}) == (
         "2 x decode tp4 moe-tp2 on a + 2 x decode tp1 on b"
     )
+
+
+@pytest.mark.parametrize("variable", ["PLANNER_SEED", "PLANNER_THREADS"])
+def test_variables_that_no_sweep_reads_are_refused(
+    sweep: Sweep, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "2")
+    done = sweep(AXES)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {variable}: ")
