@@ -19,7 +19,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))  # the checkout need not be installed
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))  # nor for ranks
 
-from execute_examples import Examples, execute_examples  # noqa: E402 - found through the line above
+from execute_examples import EACH_S, Examples, execute_examples, executed_all  # noqa: E402 - found through the line above
 from families import families_from_json  # noqa: E402
 
 from planner.documents.files import write_text_atomic  # noqa: E402
@@ -40,7 +40,7 @@ VERIFY_SHARE = 0.15  # of the budget
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to do, as the command line says it; seconds of measuring and of executing."""
+    """What to do, as the command line says it; seconds of measuring, of executing, and for each role."""
 
     out: Path
     inputs: Path
@@ -48,15 +48,19 @@ class Request:
     accelerator: str | None
     budget_s: float
     execute_s: float
+    each_s: float
     cut: Cut
 
 
 def main(argv: list[str]) -> int:
-    """0 when the result is whole, 2 with a message when it is not."""
+    """0 when the result is whole, 1 when plans were left unexecuted, 2 with a message when there is no result."""
     parser = argparse.ArgumentParser(description="Profile the GPU of this machine, and execute plans on it.")
     parser.add_argument("--out", required=True, metavar="DIR", help="where the result is to lie")
     parser.add_argument("--budget", type=float, default=300.0, metavar="SECONDS", help="for measuring, all in all")
     parser.add_argument("--execute", type=float, default=240.0, metavar="SECONDS", help="for executing plans; 0: none")
+    parser.add_argument(
+        "--each", type=float, default=EACH_S, metavar="SECONDS", help="for executing one role of a plan"
+    )
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--accelerator", metavar="NAME", help="its name in the catalog, where its driver's is unknown")
     parser.add_argument("--cut", metavar="BOUNDS", help="smaller steps of the plans, such as layers=1,batch=2")
@@ -65,15 +69,16 @@ def main(argv: list[str]) -> int:
     try:
         out, inputs = Path(given.out), Path(given.inputs)
         cut = parse_cut(given.cut)
-        run(Request(out, inputs, given.device, given.accelerator, given.budget, given.execute, cut))
+        seconds = (given.budget, given.execute, given.each)
+        whole = run(Request(out, inputs, given.device, given.accelerator, *seconds, cut))
     except PlannerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
+    return 0 if whole else 1
 
 
-def run(request: Request) -> None:
-    """Profile, verify, execute, pack; raises PlannerError."""
+def run(request: Request) -> bool:
+    """Profile, verify, execute, pack; whether nothing is left to do. Raises PlannerError."""
     started_s = time.monotonic()
     shapes = json.loads((request.inputs / "shapes.json").read_text(encoding="utf-8"))
     if (request.inputs / "catalog.json").is_file():
@@ -87,8 +92,9 @@ def run(request: Request) -> None:
     executed = _execute(request, shapes, name, folder)
     shutil.copyfile(folder / VERIFIED, request.out / VERIFIED)
     write_text_atomic(request.out / EXECUTED, json.dumps(executed) + "\n")
+    finished = request.execute_s <= 0 or executed_all(executed)
     facts_of_run = {
-        "finished": True,
+        "finished": finished,
         "accelerator": name,
         "budget_s": request.budget_s,
         "took_s": time.monotonic() - started_s,
@@ -96,10 +102,13 @@ def run(request: Request) -> None:
         "families": card["families"],
         "left_out": len(card["left_out"]),
         "executed": executed["summary"],
+        "unexecuted": executed["unexecuted"],
     }
     pack(folder, request.out, facts=facts_of_run)
-    shutil.rmtree(folder)
-    _print(name, card, json.loads((request.out / VERIFIED).read_text(encoding="utf-8")), executed["summary"])
+    if finished:
+        shutil.rmtree(folder)
+    _print(name, card, json.loads((request.out / VERIFIED).read_text(encoding="utf-8")), executed)
+    return finished
 
 
 def _tell(line: str) -> None:
@@ -128,11 +137,12 @@ def _execute(request: Request, shapes: dict[str, Any], name: str, folder: Path) 
     examples = Examples(request.inputs / "plans", shapes.get("executed", {}))
     return execute_examples(
         examples, folder, folder / EXECUTED, device=request.device, accelerator=name,
-        budget_s=request.execute_s, cut=request.cut, tell=_tell,
+        budget_s=request.execute_s, each_s=request.each_s, cut=request.cut, tell=_tell,
     )  # fmt: skip
 
 
-def _print(name: str, card: dict[str, Any], verified: dict[str, Any], executed: dict[str, Any]) -> None:
+def _print(name: str, card: dict[str, Any], verified: dict[str, Any], outcome: dict[str, Any]) -> None:
+    executed = outcome["summary"]
     print(f"{name}: {card['points']} points of {card['families']} families in {card['took_s']:.0f} s")
     for kind, errors in verified["kinds"].items():
         between = errors.get("between")
@@ -143,6 +153,12 @@ def _print(name: str, card: dict[str, Any], verified: dict[str, Any], executed: 
         print(f"  {executed['claimed']} executed steps: {told}")
     if executed["worst_memory_error"] is not None:
         print(f"  their memory: worst error {executed['worst_memory_error']:.1%}")
+    told = outcome["unexecuted"]
+    print(f"  executed {executed['roles'] - len(told)} of {executed['roles']} roles of plans{':' if told else ''}")
+    for role, why in told.items():
+        print(f"    not {role}: {why}")
+    if outcome["unfinished"]:
+        print("  run the same command again to go on, or with `--execute 0` to leave the rest out")
 
 
 def _name(driver_name: str, aliases: dict[str, str]) -> str:
