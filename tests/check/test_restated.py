@@ -86,6 +86,20 @@ def test_a_serving_plan_that_claims_something_else_fails_and_is_not_launched(
     assert "planner check" in refused.err
 
 
+def test_a_workload_that_comes_to_no_role_is_a_finding_and_no_crash(plans: dict[str, Plan]) -> None:
+    plan = copy.deepcopy(plans["serve"])
+    for route in plan["decision"]["routing"]:
+        if "source" not in route:
+            route["share"] = 0.0
+    assert {"arithmetic.shares", "restated.plan"} <= by_verdict(plan, None, "failed")
+
+
+def test_what_the_problem_asks_for_is_not_taken_from_the_decision(plans: dict[str, Plan]) -> None:
+    plan = copy.deepcopy(plans["train"])
+    plan["decision"]["overlap"].append(plan["decision"]["overlap"][0])
+    assert by_verdict(plan, None, "failed") == {"restated.decision"}
+
+
 def test_limits_are_judged_by_what_the_plan_gives_and_not_by_what_it_states(plans: dict[str, Plan]) -> None:
     plan = copy.deepcopy(plans["serve"])
     plan["inputs"]["workloads"][0]["slo"] = {"ttft": {"mean_s": 1e-3}}

@@ -48,7 +48,8 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
     made = with_ramp(with_lengths(plan_of(jobs[0], best, proven), best), best)
     chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
     made = with_checkpoints(made, TrainDecision.model_validate(made.decision).model_copy(update=chosen))
-    return Restated(made, left_out)
+    asked = {**made.decision, "overlap": list(jobs[0].options.overlap)}
+    return Restated(made.model_copy(update={"decision": asked}), left_out)
 
 
 def _certificate(

@@ -63,8 +63,14 @@ def mix_of(
     decision: ServeDecision,
     rates: Rates | None,
 ) -> MixSolution:
-    """The solution that roles and routes are at these rates of the workloads; without, at as much as they can take."""
+    """The solution that roles and routes are at these rates of the workloads; without, at as much as they can take.
+
+    Raises PlannerError for a workload that no role takes in.
+    """
     candidates = formulated.candidates
+    for target in setting.targets:
+        if not any(own.share_of[target.index] > 0.0 for own in taken if not candidates[own.row].decodes):
+            raise PlannerError(f"nothing of workload `{target.name}` comes to a role", where="decision.routing")
     served = _served(setting, formulated, candidates, taken) if rates is None else rates
     counts, loads = [0] * len(candidates), [(0.0,) * len(setting.targets) for _ in candidates]
     for own in taken:
