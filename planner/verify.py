@@ -22,7 +22,7 @@ VERIFIED, REFUSED, STATED, MISSING, NOTHING = "verified", "REFUSED", "as stated"
 CLOSED = Fraction(1e-6)  # a gap up to this counts as optimal; relative, of rows of a model that count as kept
 ROUNDING = Fraction(3, 10**9)  # relative, of what floats state of sums
 LEAST_RATE = Fraction(1e-5)  # of the fastest instance's; a rate to be met counts as no less
-AGAIN = "`planner check --level proof` derives them again"
+AGAIN = "`planner check --level proof` derives them again from the plan's inputs"
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what damaged data raise when read
 MAXIMISED = ("goodput_per_gpu", "tokens_per_s_per_gpu", "tokens_per_usd")
 STOPS = ("finished", "time_limit", "node_limit", "interrupted", "numerical")
@@ -131,7 +131,8 @@ def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:
         yield Line("certificate.proof", MISSING, f"solved by an older version: the proof has no `{lacking[0]}`")
     else:
         yield from judged(plan, certificate, stated)
-        yield Line("certificate.rests_on", STATED, f"{rests_on}: {AGAIN}")
+        again = "solving again simulates them" if method == "optimistic_simulation" else AGAIN
+        yield Line("certificate.rests_on", STATED, f"{rests_on}: {again}")
 
 
 def _follows(certificate: Plan, numbers: Sequence[Number], how: str) -> Line:
