@@ -20,6 +20,7 @@ from serve_problems import small
 from planner import verify
 from planner.api import solve
 from planner.check import check_plan
+from planner.cli.main import main
 from planner.experts.ranks import make_ranks
 from planner.kinds.experts.proof import bound_records
 from planner.kinds.registry import find_kind
@@ -360,6 +361,17 @@ def test_the_check_tells_every_claim_at_the_level_of_proofs(solved: dict[str, Pl
     findings = [f for f in check_plan(plan, decision, proof=True) if f.where == "certificate"]
     assert {finding.rule for finding in findings} >= {"certificate.checksum", "certificate.candidates"}
     assert all(finding.ok for finding in findings)
+
+
+def test_the_command_checks_at_the_level_of_proofs(
+    tmp_path: Path, solved: dict[str, Plan], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "plan.json"
+    for plan, code in ((solved["rl"], 0), (altered(solved["rl"], ("candidates",)), 1)):
+        path.write_text(json.dumps(plan))
+        assert main(["check", str(path), "--level", "proof", "--json"]) == code
+        findings = {row["rule"]: row["ok"] for row in json.loads(capsys.readouterr().out)["findings"]}
+        assert findings["certificate.checksum"] is (code == 0)
 
 
 # max 3x + 2y, x integer, with 2x + y <= 7 and x + 3y <= 9: 3 x 3 + 2 x 1 = 11 at (3, 1)

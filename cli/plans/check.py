@@ -162,7 +162,8 @@ def check(
             "beside_stated": beside,
         }
 
-    require_known("level", level, ["static", "simulate", "execute", "engine"], listing="levels are", where="--level")
+    known = ["static", "proof", "simulate", "execute", "engine"]
+    require_known("level", level, known, listing="levels are", where="--level")
     refuse_other_levels(
         level, tolerance=tolerance, url=url, target=target, report=report, generator=generator, tokenizer=tokenizer,
         duration=duration, ready=ready, roles=roles, device=device, nproc=nproc, cut=cut, time_limit=time_limit,

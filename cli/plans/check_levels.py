@@ -5,10 +5,10 @@ from planner.errors import PlannerError
 READ_AT = {
     **dict.fromkeys(("url", "target", "report", "generator", "tokenizer", "duration", "ready"), ("engine",)),
     **dict.fromkeys(("roles", "device", "nproc", "cut", "time_limit"), ("execute",)),
-    **dict.fromkeys(("profiles", "calibration"), ("static", "simulate", "execute")),
+    **dict.fromkeys(("profiles", "calibration"), ("static", "proof", "simulate", "execute")),
     "tolerance": ("execute", "engine"),
     "trace": ("simulate",),
-    "inputs": ("static",),
+    "inputs": ("static", "proof"),
     "refresh": ("static",),
 }
 """Levels by the name of a parameter."""
