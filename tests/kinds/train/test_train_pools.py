@@ -14,6 +14,7 @@ from planner.documents.read import given_document
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.execute.shards.spec import role_spec
+from planner.kinds.registry import checksummed
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate
 from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
@@ -149,7 +150,7 @@ def test_replicas_in_two_pools_of_the_same_gpus_are_as_fast_as_in_one() -> None:
 
 
 def _solved(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
-    envelope = solve(resolve_document(given_document(data, "problem"), Path()), Limits())
+    envelope = checksummed(solve(resolve_document(given_document(data, "problem"), Path()), Limits()))
     return envelope, TrainDecision.model_validate(envelope.decision)
 
 
