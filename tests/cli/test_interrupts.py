@@ -1,8 +1,10 @@
 """Ctrl-C at any moment ends a command with exit code 130 and one line: also while libraries load."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,14 @@ try:
 except BaseException as error:
     {instead}
 """
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Jobs in the background of a shell ignore interrupts, and so would the commands that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def run(folder: Path) -> "subprocess.CompletedProcess[str]":
