@@ -32,8 +32,11 @@ class Formulated:
 
     @property
     def fullness(self) -> list[float]:
-        """The share of its memory that an instance of each shape fills on its fullest device."""
-        return [candidate.memory_share for candidate in self.candidates]
+        """The share of its memory that an instance of each shape fills on its fullest device; one more by hand-over.
+
+        Room alone is no reason to cut a model into pipeline stages, whose bubbles these rates leave out.
+        """
+        return [candidate.memory_share + candidate.shape.pp - 1 for candidate in self.candidates]
 
 
 def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequence[Candidate]) -> Formulated:
