@@ -121,3 +121,20 @@ def test_nothing_is_left_to_gain_where_the_search_ends() -> None:
         assert ended.solution is not None
         again = solve_nearby(problem, GROUP_R, ended.solution.item_P, goal)
         assert again.objective == ended.objective
+
+
+def test_loads_are_those_of_the_layout_as_a_slot_changes_its_item() -> None:
+    from planner.solvers.compiled.nearby import _apply_recount
+
+    weight_E = np.array([6.0, 10.0, 3.0])
+    placed_ER = np.array([[True, True, True, False], [True, False, False, True], [False, True, False, True]])
+
+    def load_R() -> npt.NDArray[np.float64]:
+        copies_E = placed_ER.sum(axis=1)
+        return np.asarray((weight_E / copies_E) @ placed_ER, dtype=np.float64)
+
+    copies_E, kept_R = placed_ER.sum(axis=1), load_R()
+    _apply_recount(0, 1, 2, weight_E, copies_E, placed_ER, kept_R)  # the third bin takes item 1 instead of item 0
+    assert placed_ER[:, 2].tolist() == [False, True, False]
+    assert copies_E.tolist() == [2, 3, 2]
+    assert kept_R == pytest.approx(load_R())
