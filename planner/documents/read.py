@@ -177,6 +177,8 @@ def _parse_json(text: str, source: str) -> Document:
         data = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
         if "\\u" in text:
             json.dumps(data, ensure_ascii=False).encode()
+            if "\\u0000" in text:
+                lines()
     except json.JSONDecodeError:
         raise
     except (_RefusedError, RecursionError, ValueError):

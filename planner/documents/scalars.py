@@ -20,6 +20,7 @@ _DIGITS = r"\d+(?:_\d+)*"
 _INT = re.compile(rf"[-+]?{_DIGITS}|0x[0-9a-fA-F]+|0o[0-7]+", re.ASCII)
 _FLOAT = re.compile(rf"[-+]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][-+]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 _MAX_DIGITS = 4000  # Python refuses to read longer integers
 _YAML = "tag:yaml.org,2002:"
 _TYPES: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
@@ -46,6 +47,15 @@ def plain_scalar(text: str, source: str, line: int) -> Scalar:
             f"`{text}` is not a finite number", where=f"{source}:{line}", hint="write a finite number or leave it out"
         )
     return text
+
+
+def check_text(value: object, source: str, line: int) -> None:
+    """Raises PlannerError for text that escapes made and no path or file can hold: U+0000, half of a surrogate pair."""
+    bad = _NO_TEXT.search(value) if isinstance(value, str) else None
+    if bad is None:
+        return
+    what = "character U+0000 is not allowed in text" if bad[0] == "\0" else "half of a surrogate pair is not text"
+    raise PlannerError(what, where=f"{source}:{line}", hint="leave the escape out, or write the whole character")
 
 
 def tagged_scalar(text: str, tag: str, source: str, line: int) -> Scalar:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from planner.documents.scalars import plain_scalar
+from planner.documents.scalars import check_text, plain_scalar
 from planner.errors import PlannerError
 
 MAX_DEPTH = 200
@@ -15,7 +15,6 @@ MAX_ALIASED_NODES = 100_000
 Line = tuple[int, "dict[str | int, Line] | None"]  # the line of an entry, and those of the entries below it
 
 _JSON_TOKEN = re.compile(r'"(?:[^"\\]+|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|\n')
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
@@ -48,7 +47,8 @@ class _Frame:
 class TreeBuilder:
     """Takes scalars, openings, closings and aliases; `result` is then the data and its lines, None before the end.
 
-    Raises PlannerError for a key that is not text or comes twice, for aliases that multiply, and for deep nesting.
+    Raises PlannerError for a key that is not text or comes twice, for text that no file can hold, for aliases that
+    multiply, and for deep nesting.
     """
 
     def __init__(self, source: str) -> None:
@@ -60,6 +60,7 @@ class TreeBuilder:
 
     def scalar(self, value: object, line: int, anchor: str | None = None) -> None:
         """Adds one value that holds no others."""
+        check_text(value, self.source, line)
         self._add(value, (line, None), 1, anchor)
 
     def open(self, container: dict[str, Any] | list[Any], line: int, anchor: str | None = None) -> None:
@@ -129,7 +130,7 @@ def json_lines(text: str, source: str) -> Line:
     """The lines of a well-formed JSON text.
 
     Raises PlannerError with the line for what Python's reader lets pass or refuses without a place: a key that comes
-    twice, a number that is not finite or too long, half of a surrogate pair, deep nesting.
+    twice, a number that is not finite or too long, half of a surrogate pair, U+0000, deep nesting.
     """
     builder = TreeBuilder(source)
     line = 1
@@ -148,12 +149,7 @@ def json_lines(text: str, source: str) -> Line:
 
 def _json_scalar(token: str, source: str, line: int) -> object:
     if token[0] == '"':
-        text: str = json.loads(token)
-        if _SURROGATE.search(text):
-            raise PlannerError(
-                "half of a surrogate pair is not text", where=f"{source}:{line}", hint="write the whole character"
-            )
-        return text
+        return json.loads(token)
     if token in _NOT_FINITE:
         raise PlannerError(
             f"`{token}` is not a finite number", where=f"{source}:{line}", hint="write a finite number or leave it out"
