@@ -105,8 +105,8 @@ def _changed(value: Any, draw: random.Random) -> Any:  # noqa: ANN401 - parsed J
         return draw.choice((value[:-1], [*value, value[-1]], [*value[1:], value[0]], value[::-1]))
     if value.startswith("sha256:"):
         return f"sha256:{draw.getrandbits(256):064x}"
-    at = draw.randrange(len(value) + 1)
-    return value[:at] + draw.choice("abcdefghijklmnopqrstuvwxyz") + value[at + draw.randrange(2) :]
+    place = draw.randrange(len(value) + 1)
+    return value[:place] + draw.choice("abcdefghijklmnopqrstuvwxyz") + value[place + draw.randrange(2) :]
 
 
 def judge(plan: dict[str, Any], edit: Edit, folders: Sequence[Path], *, proof: bool = True) -> Verdict:

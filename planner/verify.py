@@ -113,7 +113,9 @@ def _alternative(row: Json, value: Number) -> Line:
     """loss = |o - v| / |v| of an alternative's objective o; |o - v| / |o| where seconds, their inverse, count."""
     worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
     losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
-    right = any(loss is one if one is None else abs(_number(loss) - one) <= ROUNDING * max(one, 1) for one in losses)
+    right = any(
+        loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses
+    )
     return _judged("next_best", right, f"what `{row['plan']}` loses; that none of its kind loses less is as stated")
 
 

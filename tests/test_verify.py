@@ -186,10 +186,10 @@ def altered(plan: Plan, path: tuple[Any, ...]) -> Plan | None:
 
 
 def refused_at_every_place(plan: Plan, number: int) -> None:
-    found = list(places(plan["certificate"]))
-    for path in random.Random(1).sample(found, min(number, len(found))):
-        other = altered(plan, path)
-        assert other is None or REFUSED in verdicts(other), path
+    paths = list(places(plan["certificate"]))
+    for path in random.Random(1).sample(paths, min(number, len(paths))):
+        forged = altered(plan, path)
+        assert forged is None or REFUSED in verdicts(forged), path
 
 
 def test_whatever_is_altered_in_a_certificate_is_refused(text: str) -> None:

@@ -62,8 +62,10 @@ def _without_rates(
         yield not_restated(missing.what, missing.where, missing.hint)
         return
     again = type(decision).model_validate(restated.envelope.decision)
-    mine, other = (plain(envelope, own)["decision"] for own in (decision, again))
-    places = [place for name in OF_NO_RATE for place in differing(mine.get(name), other.get(name), f"decision.{name}")]
+    stated, priced = (plain(envelope, own)["decision"] for own in (decision, again))
+    places = [
+        place for name in OF_NO_RATE for place in differing(stated.get(name), priced.get(name), f"decision.{name}")
+    ]
     yield from told("decision", places)
     for section in OF_RATES:
         yield unverifiable(f"restated.{section}", missing.what, section, missing.hint)

@@ -69,5 +69,5 @@ def _counts(stated: dict[str, Any], again: dict[str, Any]) -> Iterator[Finding]:
         places = list(differing(own, again[name], where))
         if not places:
             yield Finding(rule, True, "what the search gives again", where)
-        for path, mine, other in places[:4]:
-            yield Finding(rule, False, f"states {mine}, solved again {other}", path, _HINT)
+        for path, value, searched in places[:4]:
+            yield Finding(rule, False, f"states {value}, solved again {searched}", path, _HINT)

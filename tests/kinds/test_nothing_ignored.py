@@ -109,21 +109,21 @@ def _limits(time: str) -> dict[str, Case]:
 
 
 def _lengths(side: str) -> dict[str, Case]:
-    at = f"workloads.0.{side}"
+    field = f"workloads.0.{side}"
     return {
-        f"workloads.*.{side}": (f"{at}=400", f"{at}=500"),
-        f"workloads.*.{side}.low": (f"{at}={{low: 100, high: 900}}", f"{at}={{low: 500, high: 900}}"),
-        f"workloads.*.{side}.high": (f"{at}={{low: 100, high: 900}}", f"{at}={{low: 100, high: 990}}"),
-        f"workloads.*.{side}.mean": (f"{at}={{mean: 100, cv: 1}}", f"{at}={{mean: 120, cv: 1}}"),
-        f"workloads.*.{side}.cv": (f"{at}={{mean: 100, cv: 1}}", f"{at}={{mean: 100, cv: 2}}"),
+        f"workloads.*.{side}": (f"{field}=400", f"{field}=500"),
+        f"workloads.*.{side}.low": (f"{field}={{low: 100, high: 900}}", f"{field}={{low: 500, high: 900}}"),
+        f"workloads.*.{side}.high": (f"{field}={{low: 100, high: 900}}", f"{field}={{low: 100, high: 990}}"),
+        f"workloads.*.{side}.mean": (f"{field}={{mean: 100, cv: 1}}", f"{field}={{mean: 120, cv: 1}}"),
+        f"workloads.*.{side}.cv": (f"{field}={{mean: 100, cv: 1}}", f"{field}={{mean: 100, cv: 2}}"),
     }
 
 
 def _traced(side: str) -> dict[str, Case]:
-    at = f"workloads.0.{side}"
+    field = f"workloads.0.{side}"
     return {
-        f"workloads.*.{side}.trace": (f"{at}={{trace: a.csv}}", f"{at}={{trace: b.csv}}"),
-        f"workloads.*.{side}.column": (f"{at}={{trace: a.csv}}", f"{at}={{trace: a.csv, column: other}}"),
+        f"workloads.*.{side}.trace": (f"{field}={{trace: a.csv}}", f"{field}={{trace: b.csv}}"),
+        f"workloads.*.{side}.column": (f"{field}={{trace: a.csv}}", f"{field}={{trace: a.csv, column: other}}"),
     }
 
 

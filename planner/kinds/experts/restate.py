@@ -21,6 +21,8 @@ from planner.problem.recorded import AtHand, NotAtHand, recorded_problem, resolv
 from planner.solvers.layouts.spread import SpreadProblem, bin_times, equal_shares, time_bound
 from planner.solvers.result import Status
 
+REL_TOL = 1e-9  # of a bound that is computed again
+
 BOUNDS = LeftOut("certificate.proof.bound_by_layer", "whether the bounds of layers hold")
 OF_LOADS = ("decision.moved_bytes", "predictions", "certificate", "evidence.sources", "digests.traces")
 
@@ -47,7 +49,9 @@ def prove(envelope: Envelope, decision: ExpertsDecision, hand: AtHand) -> Iterat
     except NotAtHand as missing:
         yield unverifiable("certificate.proof", missing.what, missing.where, missing.hint)
         return
-    wrong = [layer for layer, (mine, other) in enumerate(zip(stated, again, strict=False)) if mine > other * (1 + 1e-9)]
+    wrong = [
+        layer for layer, (bound, least) in enumerate(zip(stated, again, strict=False)) if bound > least * (1 + REL_TOL)
+    ]
     right = not wrong and len(stated) == len(again)
     what = f"the bounds of {len(again)} layers follow from their loads"
     if not right:

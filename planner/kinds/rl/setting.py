@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from planner.hardware.profiles.store import ProfileStore
 
 PARTS = ("actor", "critic", "reference", "reward")
+MOST_SAMPLES = 2**21  # of all iterations drawn; a solve of so many takes some 16 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
     refusals = chain(
         _foreign(resolved),
         _lengths(resolved),
+        _samples(options),
         _synchrony(options),
         _fusion(options),
         _curves(options),
@@ -113,6 +115,14 @@ def _prices(resolved: Resolved) -> Iterator[Refusal]:
         what = f"pool `{pool.name}` has no price, and the objective is in dollars"
         unpriced = in_dollars and not pool.usd_per_gpu_hour
         yield unpriced, ("cluster", "pools", index), what, "add `price: 2.50 USD/h`, of one GPU"
+
+
+def _samples(options: RlOptions) -> Iterator[Refusal]:
+    """More samples than rollouts can be simulated of."""
+    drawn = options.prompts * options.samples_per_prompt * options.iterations
+    what = f"{drawn} samples of {options.iterations} iterations are to be simulated, and {MOST_SAMPLES} can be"
+    part = "prompts" if options.prompts > options.samples_per_prompt else "samples_per_prompt"
+    yield drawn > MOST_SAMPLES, ("options", part), what, "write fewer of them, or fewer `iterations`"
 
 
 def _synchrony(options: RlOptions) -> Iterator[Refusal]:

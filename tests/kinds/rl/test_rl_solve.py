@@ -136,6 +136,11 @@ BAD = {
         "32 samples do not divide into 3 minibatches",
         "write `minibatches: 2`",
     ),
+    "more samples than can be simulated": (
+        {"options": {"samples_per_prompt": 480_000_000_000_000}},
+        "2097152 can be",
+        "write fewer of them",
+    ),
     "asynchronous without staleness": (
         {"options": {"max_staleness": 0, "synchrony": ["asynchronous"]}},
         "a staleness of 0",
