@@ -7,6 +7,7 @@ Variables   the node of every group
 Of packings, those are taken whose instances lie on one node, else on few consecutive ones.
 """
 
+import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ class PlacedGroup:
 def pack(
     free_slots: Sequence[Sequence[int]], instances: Sequence[Bundle]
 ) -> tuple[tuple[PlacedGroup, ...], ...] | None:
-    """The groups of each instance, in the order given, or None when they do not fit; O(instances x nodes).
+    """The groups of each instance, in the order given, or None when they do not fit.
+
+    O(log nodes) for an instance that one node holds, O(nodes) for any other.
 
     `free_slots[node]` lists the free slots of a node in order. Largest groups go first, each instance on one node
     with least room left over, else on the shortest run of consecutive nodes, else on the emptiest nodes; ties take the
@@ -42,23 +45,48 @@ def pack(
     Raises PlannerError when sizes do not divide one another.
     """
     _require_chain(instances)
-    used = [0] * len(free_slots)
+    nodes = _Nodes(free_slots)
     placed: list[tuple[PlacedGroup, ...]] = [()] * len(instances)
     order = sorted(range(len(instances)), key=lambda i: (-instances[i].size, -instances[i].groups, i))
     for index in order:
         instance = instances[index]
-        free = [len(slots) - taken for slots, taken in zip(free_slots, used, strict=True)]
-        room = [slots // instance.size for slots in free]
-        chosen = _one_node(free, room, instance) or _run_of_nodes(free, room, instance) or _emptiest(room, instance)
+        chosen = nodes.fullest_with(instance.groups * instance.size, instance.groups)
+        if chosen is None:
+            room = [slots // instance.size for slots in nodes.free]
+            chosen = _run_of_nodes(nodes.free, room, instance) or _emptiest(room, instance)
         if chosen is None:
             return None
-        groups = []
-        for node in chosen:
-            first = used[node]
-            used[node] += instance.size
-            groups.append(PlacedGroup(node, tuple(free_slots[node][first : used[node]])))
+        groups = [PlacedGroup(node, tuple(nodes.take(node, instance.size))) for node in chosen]
         placed[index] = tuple(groups)
     return tuple(placed)
+
+
+class _Nodes:
+    """Nodes with what is free of each, found by how much that is."""
+
+    def __init__(self, free_slots: Sequence[Sequence[int]]) -> None:
+        self._slots = free_slots
+        self.free = [len(slots) for slots in free_slots]
+        self._by_free: list[list[int]] = [[] for _ in range(max(self.free, default=0) + 1)]  # heaps; some entries old
+        for node, free in enumerate(self.free):
+            self._by_free[free].append(node)
+
+    def fullest_with(self, slots: int, groups: int) -> list[int] | None:
+        """The node, once for each group, that has so many slots and least left over; the lowest of several."""
+        for free in range(slots, len(self._by_free)):
+            heap = self._by_free[free]
+            while heap and self.free[heap[0]] != free:
+                heapq.heappop(heap)
+            if heap:
+                return [heap[0]] * groups
+        return None
+
+    def take(self, node: int, size: int) -> Sequence[int]:
+        """The next slots of a node."""
+        first = len(self._slots[node]) - self.free[node]
+        self.free[node] -= size
+        heapq.heappush(self._by_free[self.free[node]], node)
+        return self._slots[node][first : first + size]
 
 
 def _require_chain(instances: Sequence[Bundle]) -> None:
@@ -66,12 +94,6 @@ def _require_chain(instances: Sequence[Bundle]) -> None:
     for small, large in itertools.pairwise(sizes):
         if large % small:
             raise PlannerError(f"group sizes {small} and {large} do not divide each other", where="packing")
-
-
-def _one_node(free: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int] | None:
-    """The node that holds all groups with least room left over."""
-    able = [(free[node], node) for node in range(len(free)) if room[node] >= instance.groups]
-    return [min(able)[1]] * instance.groups if able else None
 
 
 def _run_of_nodes(free: Sequence[int], room: Sequence[int], instance: Bundle) -> list[int] | None:

@@ -89,3 +89,15 @@ def test_a_missing_slot_is_stepped_over() -> None:
 def test_sizes_that_do_not_divide_each_other_are_refused() -> None:
     with pytest.raises(PlannerError, match="2 and 3"):
         pack([[0, 1, 2, 3]], [Bundle(1, 2), Bundle(1, 3)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(packings())
+def test_an_instance_of_one_group_goes_where_it_leaves_least_room(case: tuple[list[list[int]], list[Bundle]]) -> None:
+    nodes, kinds = case
+    instances = sorted((Bundle(1, kind.size) for kind in kinds), key=lambda instance: -instance.size)
+    placed, free = pack(nodes, instances), [len(slots) for slots in nodes]
+    for instance, groups in zip(instances, placed or (), strict=False):
+        able = [(free[node], node) for node in range(len(nodes)) if free[node] >= instance.size]
+        assert groups[0].node == min(able)[1]
+        free[groups[0].node] -= instance.size
