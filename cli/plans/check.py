@@ -25,7 +25,7 @@ from planner.cli.progress import announce_compilation
 from planner.cli.render.plan import render_findings
 from planner.cli.render.simulation import render_beside
 from planner.errors import PlannerError, require_known
-from planner.plan.findings import as_row, counts, passed
+from planner.plan.findings import as_row, counts, passed, undecided_fails
 
 if TYPE_CHECKING:
     from planner.plan.findings import Finding
@@ -92,6 +92,10 @@ def check(
         str | None,
         typer.Option(metavar="FILE", help="Requests; the plan's own workload if absent.", rich_help_panel=SIMULATE),
     ] = None,
+    decisive: Annotated[
+        bool,
+        typer.Option("--decisive", help="Fail limits that are too close to call.", rich_help_panel=SIMULATE),
+    ] = False,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -103,8 +107,9 @@ def check(
     file and kernel tables are named by --calibration and --profiles. Without them the figures that rest on them are
     `unverifiable`, which is not ok. Level proof also judges every claim of the certificate, as
     `python planner/verify.py plan.json` does, derives bounds and next best plans again, and tells what it rests on.
-    Level simulate simulates it on its workload, or on a trace, and holds the times of
-    the requests against the limits, beside those that the plan states. Level execute builds the shards of its roles
+    Level simulate simulates it on independent streams of its workload, as long as the verdict needs, or on a trace,
+    and says of each limit whether it is kept, broken, or too close to call within the 95 % interval of what was
+    simulated, which fails with --decisive alone. Level execute builds the shards of its roles
     with random weights, runs their steps on the devices at hand, and holds measured against predicted time. Level
     engine starts the plan's engine (or takes a URL), drives it with the plan's workload through a load generator, and
     holds TTFT and TPOT against prediction and SLO.
@@ -147,16 +152,18 @@ def check(
     def simulated() -> Judged:
         from planner.load.problems import load_plan
         from planner.simulate.plans.fleet import Policies
-        from planner.simulate.plans.simulation import Traffic, beside_stated, simulate_plan
+        from planner.simulate.plans.simulation import Traffic, beside_stated, judge_plan, simulate_plan
         from planner.simulate.plans.simulation import findings as judge
 
         envelope, decision = load_plan(plan)
         announce_compilation()
-        simulation = simulate_plan(
-            envelope, decision, Traffic(trace), Policies(), profiles=tuple(profiles or ()), calibration=calibration
+        play = judge_plan if trace is None else partial(simulate_plan, load=Traffic(trace))
+        simulation = play(
+            envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
         beside = list(beside_stated(simulation, envelope.predictions))
-        return list(judge(simulation)), {
+        told = list(judge(simulation))
+        return [undecided_fails(finding) for finding in told] if decisive else told, {
             "schema": "planner.simulation/1",
             **simulation.summary,
             "beside_stated": beside,
@@ -168,6 +175,7 @@ def check(
         level, tolerance=tolerance, url=url, target=target, report=report, generator=generator, tokenizer=tokenizer,
         duration=duration, ready=ready, roles=roles, device=device, nproc=nproc, cut=cut, time_limit=time_limit,
         profiles=profiles or None, calibration=calibration, trace=trace, inputs=inputs or None, refresh=refresh or None,
+        decisive=decisive or None,
     )  # fmt: skip
     if refresh:
         plan = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration))

@@ -8,6 +8,7 @@ READ_AT = {
     **dict.fromkeys(("profiles", "calibration"), ("static", "proof", "simulate", "execute")),
     "tolerance": ("execute", "engine"),
     "trace": ("simulate",),
+    "decisive": ("simulate",),
     "inputs": ("static", "proof"),
     "refresh": ("static",),
 }

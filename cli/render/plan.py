@@ -11,7 +11,7 @@ from planner.cli.errors import plain
 from planner.documents.units import figure as figure
 from planner.documents.units import format_si, significant
 from planner.errors import Infeasible
-from planner.plan.findings import FAILED, NOT_JUDGED, OK, UNVERIFIABLE, counts
+from planner.plan.findings import CLOSE, FAILED, NOT_JUDGED, OK, UNVERIFIABLE, counts
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from planner.plan.schema import Certificate, Decision, Envelope, Parallelism, Prediction, Role
 
 _PADDING = re.compile(r"\s+((?:\x1b\[[0-9;]*m)*)$")  # after the last column, perhaps before the end of a colour
-_WORDS = {FAILED: "FAIL", NOT_JUDGED: "note", UNVERIFIABLE: "unverifiable"}
+_WORDS = {FAILED: "FAIL", NOT_JUDGED: "note", UNVERIFIABLE: "unverifiable", CLOSE: "close"}
 _WIDEST = 60  # of a cell whose value is a list
 _MOST_ROWS = 4  # of a table of lists that do not fit into its cells
 
@@ -220,14 +220,14 @@ def render_findings(findings: "Sequence[Finding]") -> str:
     judged = number[OK] + number[FAILED]
     approximate = sum(finding.verdict == OK and finding.approximate for finding in findings)
     notes = [f"{approximate} by mean-based models only"] if approximate else []
-    notes += [f"{number[verdict]} {verdict}" for verdict in (NOT_JUDGED, UNVERIFIABLE) if number[verdict]]
+    notes += [f"{number[verdict]} {verdict}" for verdict in (NOT_JUDGED, UNVERIFIABLE, CLOSE) if number.get(verdict)]
     told = f" ({', '.join(notes)})" if notes else ""
     lines = [f"ok    {number[OK]} of {judged} rules{told}"]
     for finding in findings:
         if finding.verdict != OK:
             where = f"{finding.where}: " if finding.where else ""
             lines.append(f"{_WORDS[finding.verdict]:<5} {finding.rule}  {where}{finding.what}")
-        if finding.hint and finding.verdict in (FAILED, UNVERIFIABLE):
+        if finding.hint and finding.verdict in (FAILED, UNVERIFIABLE, CLOSE):
             lines.append(f"      hint: {finding.hint}")
     return plain("\n".join(lines))
 

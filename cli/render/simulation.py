@@ -21,9 +21,14 @@ def render_beside(rows: Sequence[Mapping[str, Any]]) -> str:
         stated, simulated = row["stated_s"], row["simulated_s"]
         apart = f"{simulated / stated - 1.0:+.1%}" if stated and simulated is not None else "-"
         times = (_time(value) if value is not None else "-" for value in (stated, simulated))
+        between = " to ".join(map(_time, row["interval_s"])) if row["interval_s"] else "-"
         limit = f"<= {_time(row['limit_s'])}" if row["limit_s"] is not None else "-"
-        cells.append((row["workload"], row["time"], row["statistic"], *times, apart, limit))
-    return table(("workload", "time", "statistic", "stated", "simulated", "apart", "limit"), cells)
+        margin = f"{row['margin']:+.1%}" if row["margin"] is not None else "-"
+        verdict = row["verdict"] or "-"
+        names = row["workload"], row["time"], row["statistic"]
+        cells.append((*names, *times, between, apart, limit, margin, verdict))
+    header = ("workload", "time", "statistic", "stated", "simulated", "95 % interval", "apart", "limit", "margin")
+    return table((*header, "verdict"), cells)
 
 
 def _verdict(summary: Mapping[str, Any]) -> list[str]:

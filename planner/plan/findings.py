@@ -1,11 +1,14 @@
 """Findings of a check: one pass or failure by rule, with place and fix."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 OK, FAILED, NOT_JUDGED, UNVERIFIABLE = "ok", "failed", "not judged", "unverifiable"
-"""Verdicts: the rule holds, it does not, this level does not judge it, or what it is judged by is not at hand."""
+CLOSE = "too close to call"
+"""Verdicts: the rule holds, it does not, this level does not judge it, what it is judged by is not at hand, or the
+interval of what was simulated holds the limit.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,7 @@ class Finding:
     approximate: bool = False  # holds by a mean-based model only
     skipped: bool = False  # could not be judged here; `what` says why, and `ok`, which counts for nothing, stays true
     unverifiable: bool = False  # an input that the rule needs is not at hand; `ok` is false
+    close: bool = False  # the limit lies within the error of what it is judged by
 
     @property
     def verdict(self) -> str:
@@ -28,6 +32,8 @@ class Finding:
             return UNVERIFIABLE
         if self.skipped:
             return NOT_JUDGED
+        if self.close:
+            return CLOSE
         return OK if self.ok else FAILED
 
 
@@ -42,16 +48,24 @@ def first_failure(findings: Iterable[Finding]) -> Finding | None:
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
-    """How many rules have each verdict."""
+    """How many rules have each verdict; those too close to call only where there are some."""
     verdicts = [finding.verdict for finding in findings]
-    return {verdict: verdicts.count(verdict) for verdict in (OK, FAILED, NOT_JUDGED, UNVERIFIABLE)}
+    told = (OK, FAILED, NOT_JUDGED, UNVERIFIABLE, *([CLOSE] if CLOSE in verdicts else []))
+    return {verdict: verdicts.count(verdict) for verdict in told}
 
 
 def passed(findings: Iterable[Finding]) -> bool:
-    """Whether nothing failed and nothing was unverifiable; what was not judged speaks neither way."""
-    return all(finding.verdict in (OK, NOT_JUDGED) for finding in findings)
+    """Whether nothing failed and nothing was unverifiable; what was not judged or is close speaks neither way."""
+    return all(finding.verdict in (OK, NOT_JUDGED, CLOSE) for finding in findings)
+
+
+def undecided_fails(finding: Finding) -> Finding:
+    """The finding, failed where it is too close to call."""
+    return replace(finding, ok=False, close=False) if finding.verdict == CLOSE else finding
 
 
 def as_row(finding: Finding) -> dict[str, Any]:
     """The finding as plain data; `ok` is true of rules that were judged and hold, and of no other."""
-    return {**asdict(finding), "ok": finding.verdict == OK, "verdict": finding.verdict}
+    row = {**asdict(finding), "ok": finding.verdict == OK, "verdict": finding.verdict}
+    close = row.pop("close")
+    return {**row, "close": True} if close else row

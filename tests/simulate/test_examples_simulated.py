@@ -8,7 +8,7 @@ from planner.api import solve
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem
 from planner.simulate.plans.fleet import Policies
-from planner.simulate.plans.simulation import Traffic, simulate_plan
+from planner.simulate.plans.simulation import Traffic, simulate_plan, slos_of
 from planner.simulate.run.summary import statistic
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,7 +24,7 @@ def test_a_plan_keeps_its_limits_at_its_own_rate(name: str) -> None:
     simulated = simulate_plan(plan, ServeDecision.model_validate(plan.decision), Traffic(), Policies())
     assert simulated.result.drained
     assert not simulated.summary["saturated"]
-    (slo,) = simulated.slos
+    (slo,) = slos_of(simulated.planned.problem)
     for limit, values in ((slo.ttft, simulated.result.ttft_s), (slo.tpot, simulated.result.tpot_s)):
         for of, bound in limit.statistics().items() if limit is not None else ():
             assert statistic(values, of) <= MISSED * bound

@@ -1,25 +1,33 @@
 """Simulates a serving plan, and checks its limits and predictions against the run."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.documents.units import format_si
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
-from planner.problem.schema import SloSpec
+from planner.problem.schema import Problem, SloSpec
+from planner.simulate.judge.intervals import Estimate, estimate
+from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge, judge_runs
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plans.workload import own_requests
-from planner.simulate.requests.stream import Requests
+from planner.simulate.requests.stream import Requests, all_requests
 from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
-from planner.simulate.run.summary import attained, figures, statistic, summarise
+from planner.simulate.run.summary import figures, summarise
 
 OWN_REQUESTS = 10_000
+JUDGED_SEED = 500_000  # of the streams that plans are judged on; searches draw others
+STREAM_SEEDS = 1000  # between those of two streams
+LOWER = "lower the rate"
+PLAN_AGAIN = "solve with the limits judged by simulation: `planner solve PROBLEM --level simulate`"
+SIMULATE_AGAIN = "the interval holds the limit: lower the rate a little where it must be kept for certain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +45,12 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class PlanSimulation:
-    """A run of a plan."""
+    """A run of a plan, and what it, or several on independent streams, say of the limits."""
 
     planned: PlannedFleet
     result: SimulationResult
     summary: dict[str, object]
-    slos: tuple[SloSpec, ...]  # by workload
+    judgement: Judgement
 
 
 def simulate_plan(
@@ -60,18 +68,71 @@ def simulate_plan(
     requests = requests_of(envelope, load, seed)
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
+    if load.warm_up >= len(requests):
+        raise PlannerError(
+            f"the warm-up of {load.warm_up} requests leaves none of {len(requests)}",
+            where=load.trace or "",
+            hint="leave less out, or give more requests",
+        )
     planned = fleet_of_plan(envelope, decision, requests, policies, profiles=profiles, calibration=calibration)
-    if requests.workload is not None:
-        requests = replace(requests, model=np.array(planned.model_of_workload)[requests.workload])
-    result = simulate(planned.fleet, requests, seed=seed, limit_s=limit_s)
-    slos = tuple(workload.slo for workload in planned.problem.workloads)
-    summary = summarise(result, slos, gpus=planned.gpus, roles=planned.role_of_instance, warm_up=load.warm_up)
-    if requests.workload is not None:
+    result = simulate(planned.fleet, with_models(planned, requests), seed=seed, limit_s=limit_s)
+    return _summarised(planned, judge_runs((result,), slos_of(planned.problem)), load.warm_up)
+
+
+def judge_plan(
+    envelope: Envelope,
+    decision: Decision,
+    policies: Policies,
+    *,
+    seed: int = JUDGED_SEED,
+    profiles: Sequence[str] = (),
+    calibration: str | None = None,
+) -> PlanSimulation:
+    """The limits of a plan's own workloads, judged on independent streams as long as they need; `result` is the first.
+
+    Raises PlannerError for what cannot be simulated.
+    """
+    problem = recorded_problem(envelope.inputs)
+    if problem is None:
+        raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
+    played: list[PlannedFleet] = []
+
+    def play(count: int) -> list[SimulationResult]:
+        streams = [
+            own_requests(envelope, problem, -(-count // STREAMS), seed + STREAM_SEEDS * number)
+            for number in range(STREAMS)
+        ]
+        planned = fleet_of_plan(
+            envelope, decision, all_requests(streams), policies, profiles=profiles, calibration=calibration
+        )
+        played.append(planned)
+        return [simulate(planned.fleet, with_models(planned, requests), seed=seed) for requests in streams]
+
+    judgement = judge(play, slos_of(problem))
+    return _summarised(played[-1], judgement, 0)
+
+
+def slos_of(problem: Problem) -> tuple[SloSpec, ...]:
+    """The limits by workload."""
+    return tuple(workload.slo for workload in problem.workloads)
+
+
+def with_models(planned: PlannedFleet, requests: Requests) -> Requests:
+    """Requests of several workloads, each for the model of its own."""
+    if requests.workload is None:
+        return requests
+    return replace(requests, model=np.array(planned.model_of_workload)[requests.workload])
+
+
+def _summarised(planned: PlannedFleet, judgement: Judgement, warm_up: int) -> PlanSimulation:
+    result, slos = judgement.runs[0], slos_of(planned.problem)
+    summary = summarise(result, slos, gpus=planned.gpus, roles=planned.role_of_instance, warm_up=warm_up)
+    if result.requests.workload is not None:
         names = [workload.name for workload in planned.problem.workloads]
         summary["workloads"] = {
-            name: figures(result.of_workload(index), slos[index], load.warm_up) for index, name in enumerate(names)
+            name: figures(result.of_workload(index), slos[index], warm_up) for index, name in enumerate(names)
         }
-    return PlanSimulation(planned, result, summary, slos)
+    return PlanSimulation(planned, result, summary, judgement)
 
 
 def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
@@ -105,61 +166,81 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
 def beside_stated(simulation: PlanSimulation, predictions: Sequence[Prediction]) -> Iterator[dict[str, object]]:
     """Simulated times [s] of every workload beside those that the plan states and its limits, None where there is none.
 
-    Statistics are those that the plan or a limit names, else the mean.
+    Statistics are those that the plan or a limit names, else the mean; `verdict` and `margin`, the share of a limit
+    that is left, are of limits.
     """
-    result = simulation.result
+    judgement = simulation.judgement
     for index, workload in enumerate(simulation.planned.problem.workloads):
-        if index and result.requests.workload is None:
+        if index and simulation.result.requests.workload is None:
             return
-        own = result if result.requests.workload is None else result.of_workload(index)
-        for name, times_s in own.times_s.items():
+        for name in simulation.result.times_s:
             stated = {
                 row.statistic: row.value for row in predictions if (row.metric, row.of) == (f"{name}_s", workload.name)
             }
-            limits = {of: bound_s for time, of, bound_s in workload.slo.limits() if time == name}
+            limits = {each.statistic: each for each in judgement.limits if (each.workload, each.time) == (index, name)}
             for of in dict.fromkeys([*stated, *limits]) or ("mean",):
-                simulated_s = statistic(times_s, of)
+                limit = limits.get(of)
+                simulated = limit.estimate if limit is not None else estimate(judgement.values(index, name), of)
                 yield {
                     "workload": workload.name,
                     "time": name,
                     "statistic": of,
                     "stated_s": stated.get(of),
-                    "simulated_s": None if math.isnan(simulated_s) else simulated_s,
-                    "limit_s": limits.get(of),
+                    "simulated_s": None if math.isnan(simulated.value) else simulated.value,
+                    "interval_s": None if simulated.interval is None else list(simulated.interval),
+                    "limit_s": None if limit is None else limit.limit,
+                    "margin": None if limit is None or math.isnan(simulated.value) else limit.margin,
+                    "verdict": None if limit is None else limit.verdict.value,
                 }
 
 
 def findings(simulation: PlanSimulation) -> Iterator[Finding]:
-    """Whether a run drained, rejected nobody, and kept the limits of the workload."""
-    result = simulation.result
-    left = result.num_unfinished
-    what = f"{left} of {len(result.requests)} requests were not answered" if left else "every request was answered"
+    """Whether runs drained, rejected nobody, and kept the limits of the workloads."""
+    judgement, runs = simulation.judgement, simulation.judgement.runs
+    left, total = sum(run.num_unfinished for run in runs), sum(len(run.requests) for run in runs)
+    what = f"{left} of {total} requests were not answered" if left else "every request was answered"
     yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
-    rejected = int(result.rejected.sum())
+    rejected = sum(int(run.rejected.sum()) for run in runs)
     what = f"{rejected} requests are longer than an instance allows" if rejected else "every request fits"
     yield Finding("simulate.fits", not rejected, what, "", "give instances more KV cache, and a higher context limit")
-    cut = int(result.cut.sum())
+    cut = sum(int(run.cut.sum()) for run in runs)
     what = f"{cut} answers end at the context limit of their instance" if cut else "no answer is cut"
     yield Finding("simulate.context", not cut, what, "", "solve for requests as long as these")
-    grows = bool(simulation.summary["saturated"])
-    what = "waits grow as long as requests come" if grows else "waits settle"
-    yield Finding("simulate.saturation", not grows, what, "", "lower the rate, or plan for it")
-    if result.requests.workload is None:
-        yield from _limits(result, simulation.slos[0] if simulation.slos else SloSpec(), "")
-        return
-    for index, (workload, slo) in enumerate(zip(simulation.planned.problem.workloads, simulation.slos, strict=True)):
-        yield from _limits(result.of_workload(index), slo, f"{workload.name}: ")
+    what = "waits grow as long as requests come" if judgement.saturated else "waits settle"
+    yield Finding("simulate.saturation", not judgement.saturated, what, "", "lower the rate, or plan for it")
+    if len(runs) > 1 and not judgement.saturated:
+        settled = judgement.settled
+        cuts = max((cut for cut in judgement.warm_ups if cut is not None), default=0)
+        what = f"after {cuts} requests of each of {len(runs)} streams times are stationary"
+        what = what if settled else "no stream has a stationary part that is most of it"
+        yield Finding("simulate.warm_up", True, what, "", "", close=not settled)
+    many = simulation.result.requests.workload is not None
+    names = [workload.name for workload in simulation.planned.problem.workloads]
+    for limit in judgement.limits:
+        if many or limit.workload == 0:
+            yield _finding(limit, f"{names[limit.workload]}: " if many else "")
 
 
-def _limits(result: SimulationResult, slo: SloSpec, of_workload: str) -> Iterator[Finding]:
-    """Whether the requests of a workload keep its limits."""
-    times_s = result.times_s
-    for name, of, bound_s in slo.limits():
-        simulated_s, place = statistic(times_s[name], of), f"{of_workload}{of}"
-        what = f"{of} of {name} is {1e3 * simulated_s:.3g} ms, the limit {1e3 * bound_s:.3g} ms"
-        hint = "lower the rate, or solve with a tighter limit"
-        yield Finding(f"simulate.{name}", simulated_s <= bound_s, what, place, hint)
-    if slo.attainment is not None:
-        share, place = float(attained(result, (slo,)).mean()), of_workload.removesuffix(": ")
-        what = f"{share:.2%} of the requests keep every limit, wanted are {slo.attainment:.2%}"
-        yield Finding("simulate.attainment", share >= slo.attainment, what, place, "lower the rate, or solve again")
+def _finding(limit: JudgedLimit, of_workload: str) -> Finding:
+    """What was simulated of a limit, its interval, the verdict, and what to do about a limit that is not kept."""
+    broken, close = limit.verdict is Verdict.BROKEN, limit.verdict is Verdict.CLOSE
+    if limit.time == "attainment":
+        interval = _between(limit.estimate, lambda share: f"{share:.2%}")
+        share = f"{limit.estimate.value:.2%} of the requests keep every limit"
+        what, place = f"{share}{interval}, wanted are {limit.limit:.2%}", of_workload.removesuffix(": ")
+        hint = SIMULATE_AGAIN if close else f"{PLAN_AGAIN}, or {LOWER}"
+        return Finding("simulate.attainment", not broken, what, place, hint, close=close)
+    value, interval = (
+        format_si(limit.estimate.value, "s"),
+        _between(limit.estimate, lambda time_s: format_si(time_s, "s")),
+    )
+    what = f"{limit.statistic} of {limit.time} is {value}{interval}, the limit {format_si(limit.limit, 's')}"
+    what += f": {abs(limit.margin):.1%} {'under' if limit.margin >= 0 else 'over'}"
+    tighter = limit.limit * limit.limit / max(limit.estimate.value, limit.limit)
+    stricter = f"with a limit of {format_si(tighter, 's')} in the problem"
+    hint = SIMULATE_AGAIN if close else f"{PLAN_AGAIN}; or solve {stricter}, or {LOWER}"
+    return Finding(f"simulate.{limit.time}", not broken, what, f"{of_workload}{limit.statistic}", hint, close=close)
+
+
+def _between(value: Estimate, form: Callable[[float], str]) -> str:
+    return "" if value.interval is None else f" ({form(value.low)} to {form(value.high)})"

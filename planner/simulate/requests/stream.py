@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 
+SIDES = ("input", "output")
 _COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "predicted_tokens", "priority", "think_s", "successor")
 
 
@@ -132,6 +133,15 @@ def together(streams: Sequence[Requests]) -> Requests:
     after = np.where(whole["successor"] < 0, -1, place[np.maximum(whole["successor"] + starts, 0)])
     columns: dict[str, Any] = {name: values[order] for name, values in (whole | {"successor": after}).items()}
     return Requests(**columns, num_open=int(opens.sum()), workload=workload[order])
+
+
+def all_requests(streams: Sequence[Requests]) -> Requests:
+    """All requests of some streams, coming at once: what a fleet must have step times for to take any of them."""
+    inputs, outputs = (np.concatenate([getattr(each, f"{side}_tokens") for each in streams]) for side in SIDES)
+    stream = Requests.open_stream(np.zeros(len(inputs)), inputs, outputs)
+    workloads = [each.workload for each in streams if each.workload is not None]
+    clients = max(each.clients for each in streams)
+    return replace(stream, clients=clients, workload=np.concatenate(workloads) if workloads else None)
 
 
 def _lengths(input_tokens: ArrayLike, output_tokens: ArrayLike, count: int) -> tuple[Ints, Ints]:

@@ -8,9 +8,10 @@ import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.problem.schema import SloSpec
+from planner.problem.statistics import quantile_of
 from planner.simulate.run.result import SimulationResult
 
-STATISTICS = {"mean": None, "p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+STATISTICS = ("mean", "p50", "p90", "p95", "p99")  # that a summary shows
 BATCHES = 20
 STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
 GROWTH = 0.01  # seconds that waits grow per second of arrivals: beyond it the load is more than the fleet can take
@@ -30,7 +31,7 @@ def statistic(values: Floats, name: str) -> float:
     known = values[~np.isnan(values)]
     if not len(known):
         return math.nan
-    quantile = STATISTICS[name]
+    quantile = quantile_of(name)
     return float(known.mean()) if quantile is None else float(np.quantile(known, quantile))
 
 

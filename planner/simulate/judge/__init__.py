@@ -1,0 +1,1 @@
+"""Limits judged by simulation: stationary parts of runs, estimates with intervals, verdicts."""

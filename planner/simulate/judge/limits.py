@@ -1,0 +1,166 @@
+"""Verdicts on the limits of workloads, from runs on independent streams that grow until they can be told.
+
+A limit is kept where the 95 % interval of its statistic lies below it, broken where it lies above, and too close to
+call where it holds the limit even on the longest runs.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.problem.schema import SloSpec
+from planner.simulate.judge.intervals import Estimate, estimate, fewest
+from planner.simulate.judge.warm_up import undisturbed, warm_up
+from planner.simulate.run.result import SimulationResult
+from planner.simulate.run.summary import attained, saturated
+
+STREAMS = 5  # independent ones, each with its seed
+FEWEST = 20_000  # requests of the first runs together
+MOST_REQUESTS = 400_000  # of all runs of a round
+MOST_EVENTS = 3_000_000  # of all runs of a round
+CLEAR = 0.5  # of the distance to the limit: half an interval that ends the growth of runs
+NARROW = 0.005  # of the limit: half an interval that ends it too
+LEAST_JUDGED = 0.5  # of the requests of a stream; where more are warm-up and end, the next round is longer
+
+
+class Verdict(StrEnum):
+    """What simulation says of a limit."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    CLOSE = "too close to call"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedLimit:
+    """A limit with the estimate of what it limits: seconds, or the share of requests that keep all limits at once."""
+
+    workload: int
+    time: str  # ttft, tpot, latency; attainment
+    statistic: str
+    limit: float
+    estimate: Estimate
+
+    @property
+    def margin(self) -> float:
+        """How far the value stays from the limit, as a share of it; negative beyond."""
+        room = self.limit - self.estimate.value
+        return (room if self.time != "attainment" else -room) / self.limit
+
+    @property
+    def clear(self) -> bool:
+        """Whether the interval is narrow beside the distance to the limit, or beside the limit itself."""
+        half = 0.5 * (self.estimate.high - self.estimate.low)
+        distance = abs(self.limit - self.estimate.value)
+        return half <= max(CLEAR * distance, NARROW * self.limit)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Kept or broken where the whole interval is; the value itself decides where there is no interval."""
+        low, high = self.estimate.low, self.estimate.high
+        if self.time == "attainment":
+            low, high = -high, -low
+        bound = -self.limit if self.time == "attainment" else self.limit
+        if high <= bound:
+            return Verdict.KEPT
+        return Verdict.CLOSE if low <= bound else Verdict.BROKEN
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judgement:
+    """What runs on independent streams say of every limit."""
+
+    runs: tuple[SimulationResult, ...]
+    limits: tuple[JudgedLimit, ...]
+    warm_ups: tuple[int | None, ...]  # requests of each stream, by workload; None where no stationary part was found
+    judged_share: float  # of the requests of the workload of which the least are judged
+    saturated: bool  # waits grow in most of the streams
+    parts: tuple[tuple[slice, ...], ...]  # [workload][stream] of its requests that are judged
+
+    def values(self, workload: int, time: str) -> list[Floats]:
+        """A time of the judged requests of a workload, stream by stream."""
+        return [
+            _own(run, workload).times_s[time][part] for run, part in zip(self.runs, self.parts[workload], strict=True)
+        ]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every stream has a stationary part that is most of it."""
+        return None not in self.warm_ups and self.judged_share >= LEAST_JUDGED
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of all."""
+        verdicts = {limit.verdict for limit in self.limits}
+        if self.saturated or Verdict.BROKEN in verdicts:
+            return Verdict.BROKEN
+        return Verdict.CLOSE if Verdict.CLOSE in verdicts or None in self.warm_ups else Verdict.KEPT
+
+
+def judge_runs(runs: Sequence[SimulationResult], slos: Sequence[SloSpec]) -> Judgement:
+    """Every limit of every workload, judged on the stationary parts of runs on independent streams."""
+    limits: list[JudgedLimit] = []
+    cuts: list[int | None] = []
+    shares: list[float] = []
+    parts: list[tuple[slice, ...]] = []
+    for workload, slo in enumerate(slos):
+        own = [_own(run, workload) for run in runs]
+        ends = [max(undisturbed(run), 1) for run in own]
+        cuts.append(_warm_up(own, ends))
+        begin = min(cuts[-1] or 0, min(ends) - 1)
+        parts.append(tuple(slice(begin, end) for end in ends))
+        limits += _limits(own, parts[-1], slo, workload)
+        shares.append(sum(end - begin for end in ends) / max(sum(len(run.requests) for run in own), 1))
+    grows = sum(saturated(run) for run in runs) * 2 > len(runs)
+    return Judgement(tuple(runs), tuple(limits), tuple(cuts), min(shares, default=1.0), grows, tuple(parts))
+
+
+def judge(
+    play: Callable[[int], Sequence[SimulationResult]],
+    slos: Sequence[SloSpec],
+    *,
+    fewest_requests: int = FEWEST,
+    most_requests: int = MOST_REQUESTS,
+) -> Judgement:
+    """Judges limits on runs `play(requests)` of independent streams, twice as long until every verdict is clear.
+
+    Equal arguments give equal judgements: lengths of runs follow intervals and caps on work, no clock.
+    """
+    count = max(fewest_requests, *(fewest(of) for slo in slos for _, of, _ in slo.limits()), 0)
+    while True:
+        runs = play(min(count, most_requests))
+        judgement = judge_runs(runs, slos)
+        events, requests = sum(each.num_events for each in runs), sum(len(each.requests) for each in runs)
+        clear = judgement.settled and all(limit.clear for limit in judgement.limits)
+        if clear or judgement.saturated or 2 * requests > most_requests or 2 * events > MOST_EVENTS:
+            return judgement
+        count = 2 * requests
+
+
+def _own(run: SimulationResult, workload: int) -> SimulationResult:
+    return run if run.requests.workload is None else run.of_workload(workload)
+
+
+def _warm_up(runs: Sequence[SimulationResult], ends: Sequence[int]) -> int | None:
+    """The longest of the warm-ups of all times; None where one has none."""
+    cuts = []
+    for name in ("ttft", "tpot"):
+        series = [run.times_s[name][:end] for run, end in zip(runs, ends, strict=True)]
+        if not all(np.isnan(values).all() for values in series):
+            cuts.append(warm_up(series))
+    known = [cut for cut in cuts if cut is not None]
+    return max(known, default=0) if len(known) == len(cuts) else None
+
+
+def _limits(
+    runs: Sequence[SimulationResult], parts: Sequence[slice], slo: SloSpec, workload: int
+) -> Iterator[JudgedLimit]:
+    for name, of, bound_s in slo.limits():
+        times = [run.times_s[name][part] for run, part in zip(runs, parts, strict=True)]
+        yield JudgedLimit(workload, name, of, bound_s, estimate(times, of))
+    if slo.attainment is not None:
+        kept = [attained(run, (slo,))[part].astype(np.float64) for run, part in zip(runs, parts, strict=True)]
+        yield JudgedLimit(workload, "attainment", "mean", slo.attainment, estimate(kept, "mean"))
