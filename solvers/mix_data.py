@@ -37,7 +37,7 @@ def problem_to_dict(problem: MixProblem) -> dict[str, JsonValue]:
 def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
     """The problem that `problem_to_dict` wrote; raises PlannerError when the data are malformed."""
     try:
-        return MixProblem(
+        problem = MixProblem(
             shapes=tuple(
                 MixShape(
                     **{
@@ -59,6 +59,11 @@ def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise PlannerError(f"malformed mix: {error}", where="certificate.proof.mix") from None
+    names = [part.name for parts in (problem.shapes, problem.pools, problem.demands) for part in parts]
+    for name in names:
+        if not isinstance(name, str):
+            raise PlannerError(f"malformed mix: `{name}` is no name", where="certificate.proof.mix")
+    return problem
 
 
 def point_of(problem: MixProblem, kept: Sequence[int], variables: Vars, solution: MixSolution) -> tuple[float, ...]:

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import time
+from typing import Any
 
 import pytest
 from mix_oracle import brute_force_mix
@@ -169,6 +170,13 @@ def test_the_certificate_bounds_what_brute_force_finds_and_closes(optima: list[f
 def test_shapes_survive_json_unchanged() -> None:
     for problem in SMALL:
         assert problem_from_dict(json.loads(json.dumps(problem_to_dict(problem)))).shapes == problem.shapes
+
+
+def test_a_mix_whose_shapes_have_no_names_is_refused() -> None:
+    data: Any = problem_to_dict(candidates_40())
+    data["shapes"][2]["name"] = -10_000_000
+    with pytest.raises(PlannerError, match="`-10000000` is no name"):
+        problem_from_dict(data)
 
 
 def test_the_certificate_survives_json_unchanged() -> None:
