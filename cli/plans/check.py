@@ -162,7 +162,7 @@ def check(
             envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
         beside = list(beside_stated(simulation, envelope.predictions))
-        told = list(judge(simulation))
+        told = list(judge(simulation, envelope.predictions))
         return [undecided_fails(finding) for finding in told] if decisive else told, {
             "schema": "planner.simulation/1",
             **simulation.summary,

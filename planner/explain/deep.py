@@ -92,7 +92,16 @@ def _knobs(problem: Problem) -> Iterator[_Knob]:
         if load is not None and load.concurrency is not None:
             path = ("workloads", index, "load", "concurrency")
             yield _Knob(path, f"clients of `{name}`", about, load.concurrency, "", True)
-    limits = problem.limits
+    limits, context = problem.limits, problem.engine.max_context_tokens
+    if context is not None:
+        yield _Knob(
+            ("engine", "max_context_tokens"),
+            "max_context_tokens",
+            ("max_context_tokens", "objective"),
+            context,
+            "",
+            True,
+        )
     if limits.gpus is not None:
         yield _Knob(("limits", "gpus"), "gpus <=", ("gpus",), limits.gpus, "", True)
     if limits.usd_per_hour is not None:
@@ -108,7 +117,10 @@ def _moved(
     data = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
     _set(data, knob.path, int(value) if knob.whole else value)
     start = f"{knob.name} {knob.show(value)}"
-    there = _solved(Problem.model_validate(data), base, tell)
+    try:
+        there = _solved(Problem.model_validate(data), base, tell)
+    except PlannerError as error:
+        there = error.what
     if isinstance(there, str):
         return Fact("change", f"{start}: {there}", knob.about)
     return Fact("change", f"{start}: {_difference(here, there)}", knob.about, figures=_figures(here, there))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.errors import PlannerError
 from planner.explain.batches import batch_facts
+from planner.explain.context import context_facts
 from planner.explain.facts import Fact
 from planner.explain.fields import Field, find_field
 from planner.explain.mix import Mix, read_mix
@@ -62,6 +63,7 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
     yield from objective_facts(envelope)
     yield from limit_facts(envelope)
     yield from memory_facts(decision)
+    yield from context_facts(envelope, decision)
     try:
         mix = read_mix(envelope, decision)
     except PlannerError as error:

@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from planner.documents.files import digest
 from planner.errors import PlannerError, errors_at
 from planner.hardware.cluster import NodeType, Pool
 from planner.models.architecture import Architecture
+from planner.problem.lengths import LengthFacts
 from planner.problem.schema import (
     Lengths,
     MomentLengths,
@@ -24,17 +25,6 @@ from planner.problem.schema import (
     WorkloadSpec,
 )
 from planner.schema.base import Where
-
-
-@dataclass(frozen=True, slots=True)
-class LengthFacts:
-    """What the costs need of a length distribution: mean, coefficient of variation, and the longest."""
-
-    mean_tokens: float
-    cv: float
-    max_tokens: int
-    digest: str | None = None  # of the trace it was read from
-    traced: tuple[int, ...] = field(default=(), repr=False)  # its lengths, row by row
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +218,13 @@ def _node_index(spec: PoolSpec, entry: int | str, num_nodes: int, where: str) ->
 def _lengths(spec: Lengths, column: str, where: str, base: Path) -> LengthFacts:
     match spec:
         case int():
-            return LengthFacts(float(spec), 0.0, spec)
+            return LengthFacts(float(spec), 0.0)
         case UniformLengths():
             mean = (spec.low + spec.high) / 2
             width = spec.high - spec.low + 1
-            return LengthFacts(mean, ((width**2 - 1) / 12) ** 0.5 / mean, spec.high)
+            return LengthFacts(mean, ((width**2 - 1) / 12) ** 0.5 / mean)
         case MomentLengths():
-            return LengthFacts(spec.mean, spec.cv, max(1, round(spec.mean * (1 + 4 * spec.cv))))
+            return LengthFacts(spec.mean, spec.cv)
         case TraceLengths():
             return _trace_lengths(base / spec.trace, spec.column or column, where)
 
@@ -245,7 +235,7 @@ def _trace_lengths(path: Path, column: str, where: str) -> LengthFacts:
         raise PlannerError(f"trace `{path.name}` has no rows", where=where, hint="give a trace with requests")
     mean = sum(lengths) / len(lengths)
     variance = sum((length - mean) ** 2 for length in lengths) / len(lengths)
-    return LengthFacts(mean, variance**0.5 / mean, max(lengths), digest(lengths), tuple(lengths))
+    return LengthFacts(mean, variance**0.5 / mean, digest(lengths), tuple(lengths))
 
 
 def _length(row: dict[str, str], column: str, number: int, path: Path, where: str) -> int:

@@ -113,7 +113,7 @@ class UniformLengths(Spec):
 
 
 class MomentLengths(Spec):
-    """Log-normal lengths of the given mean and coefficient of variation."""
+    """Log-normal lengths of the given mean and coefficient of variation, as long as they come."""
 
     mean: Annotated[float, Field(ge=1)]
     cv: Annotated[float, Field(ge=0)] = 0.0
@@ -232,6 +232,11 @@ class EngineSpec(Spec):
     version: Name | None = Field(default=None, description="the newest with costs when absent")
     memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.9, description="share of device memory the engine may use"
+    )
+    max_context_tokens: Count | None = Field(
+        default=None,
+        description="prompt and answer that one request may have together; the model's own limit as far as memory "
+        "allows when absent",
     )
 
 

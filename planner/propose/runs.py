@@ -13,6 +13,7 @@ from planner.engine_check.generators import GUIDELLM_REPORT, GeneratorRun, guide
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.place import placement_blocks
+from planner.kinds.serve.steady.context import role_context
 from planner.plan.schema import (
     SCHEMA,
     Certificate,
@@ -77,13 +78,13 @@ def plan_of(question: Question, alternative: Alternative) -> Envelope:
 def _decision(question: Question, alternative: Alternative) -> ServeDecision:
     setting, team = question.setting, question.teams[alternative.name]
     pool = setting.resolved.pools[team.decode[0].pool]
-    (target,) = setting.targets
     engine = setting.resolved.problem.engine
     parts = [part for part in (alternative.case.prefill, alternative.case.decode) if part is not None]
     roles = []
     for (candidate, count), part in zip(team.members, parts, strict=True):
         shape = candidate.shape
-        limits: dict[str, float | int | str] = {"max_context_tokens": target.longest_tokens}
+        held = role_context(candidate, setting.costs_of_pool[candidate.model, candidate.pool])
+        limits: dict[str, float | int | str] = {"max_context_tokens": held.tokens}
         sizes = {"max_batch": part.max_batch, "chunk_tokens": part.chunk_tokens, "draft_tokens": candidate.draft_tokens}
         limits |= {name: size for name, size in sizes.items() if size}
         roles.append(
@@ -98,6 +99,7 @@ def _decision(question: Question, alternative: Alternative) -> ServeDecision:
                 limits=limits,
             )
         )
+    (target,) = setting.targets
     routing = [Route(workload=target.name, to=roles[0].name, share=1.0)]
     if len(roles) == 2:
         routing.append(Route(workload=target.name, source=roles[0].name, to=roles[1].name, share=1.0))

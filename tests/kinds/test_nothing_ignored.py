@@ -192,6 +192,7 @@ READ: dict[str, dict[str, Case]] = {
         "engine.name": ("", "engine.name=sglang"),
         "engine.version": ("engine={name: trtllm}", "engine={name: trtllm, version: 1.0.0}"),
         "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
+        "engine.max_context_tokens": ("", "engine.max_context_tokens=2000"),
         "costs.profiles": ("", "costs.profiles=[profiles]"),
         "costs.calibration": ("", "costs.calibration=none"),
         "objective.maximize": ("", "objective.maximize=tokens_per_s_per_gpu"),

@@ -10,7 +10,6 @@ from serve_problems import SMALL, small
 from planner.api import solve
 from planner.cli.main import main
 from planner.documents.files import write_text_atomic
-from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
@@ -20,7 +19,7 @@ from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.plans.fleet import Policies, fleet_of_plan
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
-from planner.simulate.run.attainment import Draws, required
+from planner.simulate.run.attainment import Draws, kept, required
 from planner.simulate.run.engine import simulate
 
 GRID = StepGrid.affine(0.01, token_s=1e-4, most_sequences=8)
@@ -66,15 +65,38 @@ def test_the_stricter_end_of_a_path_ends_an_answer() -> None:
     assert result.rejected.tolist() == [False, True]
 
 
-def test_no_rate_is_excluded_for_engines_that_end_answers() -> None:
-    draws, slo = Draws.renewal(np.full(50, 90), np.full(50, 20)), SloSpec.model_validate({"ttft": {"p90_s": 1.0}})
-    with pytest.raises(PlannerError, match="end requests of 110 tokens at 100"):
-        RateBound(draws, required(slo)).most_rate(Fleet((engine(most_context=100),)))
+def test_requests_beyond_the_context_exclude_no_rate() -> None:
+    slo = SloSpec.model_validate({"ttft": {"p99_s": 0.1}})
+    outputs = np.where(np.arange(50) % 4 == 0, 20, 5)
+    draws = Draws.renewal(np.full(50, 90), outputs)
+    free, limited, none = (
+        RateBound(draws, required(slo)).most_rate(Fleet((engine(most_context=most),))) for most in (200, 100, 50)
+    )
+    fewer = Draws(draws.arrival_s, np.where(outputs > 10, 1, 90), np.where(outputs > 10, 1, outputs))
+    assert free < limited < none == np.inf
+    assert limited >= RateBound(fewer, required(slo)).most_rate(Fleet((engine(),)))
+
+
+def test_runs_with_refused_requests_keep_limits_that_enough_others_keep() -> None:
+    slo = SloSpec.model_validate({"ttft": {"p90_s": 1.0}})
+    for refused, right in ((5, True), (6, False)):
+        inputs = np.where(np.arange(50) < refused, 150, 50)
+        result = simulate(Fleet((engine(most_context=100),)), Requests.open_stream(np.arange(50.0), inputs, 5))
+        assert int(result.rejected.sum()) == refused
+        assert kept(result, slo) is right
+
+
+def test_a_prefill_engine_ends_no_answers() -> None:
+    ends = (engine(role="prefill", most_context=80), engine(role="decode", most_context=200, model=1))
+    fleet = Fleet(ends, paths=((RequestPath(0, 1, 1.0),),))
+    result = simulate(fleet, Requests.open_stream([0.0, 9.0, 18.0], [70, 80, 79], [50, 3, 150]))
+    assert result.requests.output_tokens.tolist() == [50, 3, 121]
+    assert result.rejected.tolist() == [False, True, False]
 
 
 @pytest.fixture(scope="module")
 def plan() -> Envelope:
-    return solve(small({"options.modes": ["colocated"]}))
+    return solve(small({"options.modes": ["colocated"], "engine.max_context_tokens": MOST}))
 
 
 def trace(folder: Path, rows: list[tuple[float, int, int]]) -> str:
@@ -120,7 +142,7 @@ def test_check_fails_a_plan_for_answers_that_it_cuts(plan: Envelope, tmp_path: P
 
 def test_the_verb_says_how_many_are_cut_and_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     problem, plan = tmp_path / "problem.json", tmp_path / "plan.json"
-    problem.write_text(json.dumps(SMALL))
+    problem.write_text(json.dumps(SMALL | {"engine": {"max_context_tokens": MOST}}))
     assert main(["solve", str(problem), "-o", str(plan)]) == 0
     path = trace(tmp_path, [(0.0, 100, 5000), (1.0, 3000, 5), (2.0, 100, 10)])
     out = tmp_path / "requests.csv"

@@ -10,8 +10,9 @@ from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, re
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
+from planner.problem.lengths import end_of_samples
 from planner.problem.recorded import recorded_options, recorded_problem
-from planner.problem.schema import Lengths, MomentLengths, Problem, UniformLengths
+from planner.problem.schema import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +157,8 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
             refuse("hybrid plans share some GPUs", "arrangement", "plan without sharing"),
         ),
     )
-    prompt = _longest(problem.workloads[0].input_tokens) if problem.workloads else 1024
-    response = _longest(problem.workloads[0].output_tokens) if problem.workloads else 1024
+    prompt = end_of_samples(problem.workloads[0].input_tokens) if problem.workloads else 1024
+    response = end_of_samples(problem.workloads[0].output_tokens) if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)
     per_node = {pool.label: pool.gpus_per_node for pool in problem.cluster.pools}
     rollout, actor = rollouts[0], actors[0]
@@ -196,19 +197,6 @@ def _refuse_changes(decision: RlDecision) -> None:
             for change, field, what, option in changes
         ),
     )
-
-
-def _longest(lengths: Lengths) -> int:
-    """Where the problem's lengths end."""
-    match lengths:
-        case int():
-            return lengths
-        case UniformLengths():
-            return lengths.high
-        case MomentLengths():
-            return max(1, round(lengths.mean * (1 + 4 * lengths.cv)))
-        case _:
-            raise PlannerError("lengths of a trace", where="inputs.workloads", hint="give the lengths by mean and cv")
 
 
 def _role_nodes(role: Role, per_node: int) -> RoleNodes:

@@ -20,7 +20,10 @@ def _unread(problem: Problem) -> Iterator[Unread]:
 
 READS = Reads(
     plans="expert layouts",
-    fields=WHOLE | NODES | {"models.*.weights", "engine", "objective.minimize", "seed"},
+    fields=WHOLE
+    | NODES
+    | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
+    | {"models.*.weights", "objective.minimize", "seed"},
     limits=frozenset({"gap", "seed"}),
     instead={
         "models.*.kv_cache": "remove it: a layout moves experts alone",

@@ -8,6 +8,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.documents.files import digest
 from planner.kinds.rl.decision import RlOptions, ToolCalls
+from planner.problem.lengths import end_of_samples
 from planner.problem.schema import Problem
 from planner.rl.trajectories import SampleBatch, Trajectories
 from planner.simulate.plans.workload import drawn_lengths
@@ -32,8 +33,9 @@ def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[SampleBatch
 def draw_batches(problem: Problem, options: RlOptions, output_scale: float = 1.0) -> tuple[SampleBatch, ...]:
     """Lengths of successive iterations. Raises PlannerError for lengths that are read from a trace.
 
-    Samples of one prompt share its length. Outputs longer than `max_output_tokens` are cut there. Tool waits make turns
-    of a sample: geometrically many calls at even distances in its output, each waiting an exponential time.
+    Samples of one prompt share its length. Log-normal lengths are cut at mean x (1 + 4 cv), outputs at
+    `max_output_tokens`. Tool waits make turns of a sample: geometrically many calls at even distances in its
+    output, each waiting an exponential time.
     """
     rng = np.random.default_rng(problem.seed)
     return tuple(_batch(problem, options, rng, output_scale) for _ in range(options.iterations))
@@ -53,10 +55,11 @@ def trained_tokens(batches: tuple[SampleBatch, ...], options: RlOptions) -> floa
 def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, output_scale: float) -> SampleBatch:
     count = generated(options)
     prompts = -(-count // options.samples_per_prompt)
-    prompt = np.repeat(drawn_lengths(problem.workloads[0], "input_tokens", prompts, rng), options.samples_per_prompt)[
-        :count
-    ]
-    output = drawn_lengths(problem.workloads[0], "output_tokens", count, rng)
+    workload = problem.workloads[0]
+    prompt = drawn_lengths(workload, "input_tokens", prompts, rng)
+    prompt = np.repeat(np.minimum(prompt, end_of_samples(workload.input_tokens)), options.samples_per_prompt)[:count]
+    output = drawn_lengths(workload, "output_tokens", count, rng)
+    output = np.minimum(output, end_of_samples(workload.output_tokens))
     output = np.maximum(1, np.rint(output * output_scale)).astype(np.int64)
     if options.max_output_tokens is not None:
         output = np.minimum(output, options.max_output_tokens)

@@ -12,6 +12,7 @@ from planner.kinds.rl.generation_curves import GeneratorCurve, measured_generato
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
+from planner.problem.lengths import end_of_samples
 from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, TrainingOption
 from planner.rl.problem import RlProblem
 
@@ -203,7 +204,7 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
     most = max(generator.option.curve.kv_tokens for generator in generators)
     if lengths.longest > most:
         what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
-        cut = int(max(1, most - max(int(b) for b in (setting.workload.input.max_tokens,))))
+        cut = max(1, int(most) - end_of_samples(setting.workload.spec.input_tokens))
         raise PlannerError(
             what,
             where=where(("workloads", 0, "output_tokens")),
@@ -216,7 +217,7 @@ def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Leng
         return
     tokens = _trained_tokens(setting, lengths)
     if tokens is not None:
-        output = max(1, tokens - setting.workload.input.max_tokens)
+        output = max(1, tokens - end_of_samples(setting.workload.spec.input_tokens))
         limit = f"training on samples of {lengths.longest} tokens"
         raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
     pool = max(setting.pools, key=lambda pool: pool.num_gpus)

@@ -24,9 +24,9 @@ READS = Reads(
     | {f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s", "usd_per_gpu_hour")}
     | {f"models.*.{name}" for name in ("weights", "kv_cache")}
     | {f"workloads.*.{name}" for name in ("model", "input_tokens", "output_tokens")}
+    | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
     | {
         "cluster.links",
-        "engine",
         "costs",
         "objective.maximize",
         "objective.minimize",
@@ -38,6 +38,7 @@ READS = Reads(
     instead={
         "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
         "workloads.*.load": "remove it, and write `options.prompts`",
+        "engine.max_context_tokens": "remove it, and write `options.max_output_tokens`",
         "workloads.*.slo": "remove it, and write `options.max_iteration`",
         "objective": "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`",
         "limits.usd_per_hour": "remove it, and write `minimize: cost`",

@@ -6,7 +6,8 @@ refuses prompts beyond `max_input_len` and lowers the output tokens to what is l
 cpp/include/tensorrt_llm/batch_manager/llmRequest.h). SGLang refuses prompts of `--context-length` and lowers the output
 tokens alike, to two tokens less (`init_req_max_new_tokens`, python/sglang/srt/managers/scheduler.py). All three may be
 asked for more output than there is room for; the front ends of vLLM and SGLang refuse such a request, where it names
-its number itself. Requests here name none: their output is what the model would have to say.
+its number itself. Requests here name none: their output is what the model would have to say. An engine that prefills
+for others makes one token of an answer, so that its limit is on prompts alone.
 """
 
 import numpy as np
@@ -26,13 +27,15 @@ def answer_tokens(fleet: Fleet, requests: Requests, first: Ints, last: Ints) -> 
     """
     if all(instance.most_context == UNLIMITED for instance in fleet.instances):
         return requests.output_tokens
-    limit = np.full(len(requests), UNLIMITED, dtype=np.int64)
-    for taken, decoding in ((first, False), (last, True)):
+    room = np.full(len(requests), UNLIMITED, dtype=np.int64)
+    refused = np.zeros(len(requests), dtype=np.bool_)
+    for taken, roles in ((first, ("colocated", "prefill")), (last, ("decode",)), (first, ("colocated",))):
         limits: dict[int, int] = {}
         for instance in fleet.instances:
-            if (instance.role == "decode") == decoding:
+            if instance.role in roles:
                 limits[instance.model] = max(limits.get(instance.model, 0), instance.most_context)
         for number, tokens in limits.items():
-            limit = np.where(taken == number, np.minimum(limit, tokens), limit)
-    room = limit - requests.input_tokens
-    return np.where(room < 1, ENDLESS, np.minimum(requests.output_tokens, room)).astype(np.int64)
+            left = np.where(taken == number, tokens - requests.input_tokens, UNLIMITED)
+            refused |= left < 1
+            room = np.minimum(room, left) if "prefill" not in roles else room
+    return np.where(refused, ENDLESS, np.minimum(requests.output_tokens, room)).astype(np.int64)

@@ -18,7 +18,14 @@ import numpy as np
 from planner.arrays import Floats
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet
-from planner.simulate.goodput.rate_bound import OnTimeQuota, RateBound, kinds, latest_s, rate_of_work
+from planner.simulate.goodput.rate_bound import (
+    OnTimeQuota,
+    RateBound,
+    kinds,
+    latest_s,
+    most_context,
+    rate_of_work,
+)
 from planner.simulate.run.attainment import Draws, Requirement, required
 from planner.simulate.run.mixture import Mixture
 
@@ -61,7 +68,7 @@ class SharedWork:
 
     def most_rate(self, fleet: Fleet) -> float:
         """(B6) for prefill, for decoding, and for both where engines do both."""
-        fleet = self.prices.stepping_alone(fleet)
+        fleet, limit = self.prices.stepping_alone(fleet), most_context(fleet)
         first = [instance for instance in fleet.instances if instance.role != "decode"]
         last = [instance for instance in fleet.instances if instance.role != "prefill"]
         sides = [("prefill_s", first), ("decode_s", last)]
@@ -69,7 +76,7 @@ class SharedWork:
             sides.append(("joint_s", list(fleet.instances)))
         rates = []
         for name, engines in sides:
-            works = [getattr(self.prices.work(engine, self.wanted), name) for engine in kinds(engines)]
+            works = [getattr(self.prices.work(engine, self.wanted, limit), name) for engine in kinds(engines)]
             work_R = np.minimum.reduce(works) / len(engines)
             rates.append(rate_of_work(work_R, self.late_R, self.shares, self.span_s))
         return min(rates)

@@ -10,6 +10,7 @@ its limits fix, by engines that work one second a second; `step_prices` says wha
 (B3) a prompt that takes too long on an idle engine is never on time,
 (B4) behind a lone engine that serves first come, first served, no prompt is ready before all that came earlier.
 
+Requests that engines refuse or cut at their context limit are taken to cost nothing and to be on time.
 It holds for the draws at hand, and so for simulations of them. It takes for granted that nothing is cached from other
 requests, and that an engine which throws a cache away and computes it again, which gives a token without a decode step,
 works no less for it than that step.
@@ -22,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Bools, Floats, Ints
+from planner.arrays import Bools, Floats
 from planner.errors import PlannerError
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.goodput.step_prices import (
@@ -79,7 +80,7 @@ class RateBound:
 
     def __init__(self, draws: Draws, requirements: tuple[Requirement, ...]) -> None:
         self.draws, self.requirements = draws, requirements
-        self._work: dict[tuple[int, float], tuple[Instance, EngineSeconds]] = {}
+        self._work: dict[tuple[int, float, int], tuple[Instance, EngineSeconds]] = {}
         self._single: dict[tuple[object, ...], float] = {}
         self._least: dict[tuple[int, int], tuple[Instance, Instance]] = {}
 
@@ -87,11 +88,6 @@ class RateBound:
     def _lengths(self) -> tuple[Floats, Floats]:
         judged = slice(self.draws.warm_up, None)
         return self.draws.input_tokens[judged].astype(float), self.draws.output_tokens[judged].astype(float)
-
-    @cached_property
-    def _lengths_whole(self) -> Ints:
-        """Of prompt and answer together, of all requests [R]."""
-        return self.draws.input_tokens + self.draws.output_tokens
 
     @cached_property
     def _arrival_s(self) -> Floats:
@@ -109,12 +105,6 @@ class RateBound:
     def stepping_alone(self, fleet: Fleet) -> Fleet:
         """The fleet with steps that no instance undercuts, whatever others make it do; raises as `most_rate` does."""
         _require_steady(fleet)
-        longest, most = int(self._lengths_whole.max()), min(instance.most_context for instance in fleet.instances)
-        if longest > most:
-            raise PlannerError(
-                f"no rate can be excluded for engines that end requests of {longest} tokens at {most}",
-                hint="give them a higher context limit, or judge the fleet by runs alone",
-            )
         members = max(fleet.groups, default=1)
         return replace(fleet, instances=tuple(self._alone(instance, members) for instance in fleet.instances))
 
@@ -132,17 +122,18 @@ class RateBound:
         last = [instance for instance in fleet.instances if instance.role != "prefill"]
         before_s, after_s = fleet.request_overhead_s, self._moved_s(fleet, first, last)
         in_order = len(first) == 1 and fleet.queueing == "fcfs"
-        key = (wanted, len(first), in_order, before_s, float(after_s.max()), *sorted(set(map(id, first))))
+        limit = most_context(fleet)
+        key = (wanted, limit, len(first), in_order, before_s, float(after_s.max()), *sorted(set(map(id, first))))
         if key not in self._single:
-            self._single[key] = self._prompts(first, wanted, before_s, after_s, in_order=in_order)
+            self._single[key] = self._prompts(first, wanted, limit, before_s, after_s, in_order=in_order)
         most = self._single[key]
-        key = ("decode", wanted, len(last), before_s, *sorted(set(map(id, last))))
+        key = ("decode", wanted, limit, len(last), before_s, *sorted(set(map(id, last))))
         if key not in self._single:
-            work_R = np.minimum.reduce([self.work(engine, wanted).decode_s for engine in kinds(last)])
+            work_R = np.minimum.reduce([self.work(engine, wanted, limit).decode_s for engine in kinds(last)])
             self._single[key] = self._whole(work_R, len(last), wanted)
         most = min(most, self._single[key])
         if any(instance.role == "colocated" for instance in fleet.instances):
-            work_R = np.minimum.reduce([self.work(engine, wanted).joint_s for engine in kinds(fleet.instances)])
+            work_R = np.minimum.reduce([self.work(engine, wanted, limit).joint_s for engine in kinds(fleet.instances)])
             most = min(most, self._whole(work_R, len(fleet.instances), wanted))
         return most
 
@@ -153,17 +144,22 @@ class RateBound:
             return np.zeros(len(input_R))
         rate = min(max(engine.link_tokens_per_s for engine in side) for side in (first, last))
         latency_s = max(min(engine.link_latency_s for engine in side) for side in (first, last))
-        return np.where(output_R > 1.0, input_R / rate + latency_s, 0.0)
+        within = input_R + output_R <= most_context(fleet)
+        return np.where((output_R > 1.0) & within, input_R / rate + latency_s, 0.0)
 
-    def work(self, instance: Instance, wanted: Requirement) -> EngineSeconds:
-        """What the judged requests cost this kind of engine at least while they keep their time per token."""
-        key = (id(instance), wanted.tpot_s)
+    def work(self, instance: Instance, wanted: Requirement, limit: int) -> EngineSeconds:
+        """What the judged requests cost this kind of engine at least while they keep their time per token.
+
+        Those of more than `limit` tokens cost nothing.
+        """
+        key = (id(instance), wanted.tpot_s, limit)
         if key not in self._work:
-            self._work[key] = (instance, self._priced(instance, wanted))
+            self._work[key] = (instance, self._priced(instance, wanted, limit))
         return self._work[key][1]
 
-    def _priced(self, instance: Instance, wanted: Requirement) -> EngineSeconds:
-        input_R, output_R = self._lengths
+    def _priced(self, instance: Instance, wanted: Requirement, limit: int) -> EngineSeconds:
+        within_R = sum(self._lengths) <= limit
+        input_R, output_R = (np.where(within_R, side, 1.0) for side in self._lengths)
         demand = MeanRequest(
             float(input_R.mean()),
             float(pairs(input_R).mean()),
@@ -177,17 +173,24 @@ class RateBound:
         prefill = prefill_prices(instance, demand) if prefills else nothing
         joint = joint_prices(instance, demand) if decodes and prefills else nothing
         return EngineSeconds(
-            prefill.prefill_s(input_R),
-            decode.decode_s(input_R, output_R),
-            joint.prefill_s(input_R) + joint.decode_s(input_R, output_R),
-            shortest_prefill_s(instance, input_R) if prefills else np.zeros(len(input_R)),
+            within_R * prefill.prefill_s(input_R),
+            within_R * decode.decode_s(input_R, output_R),
+            within_R * (joint.prefill_s(input_R) + joint.decode_s(input_R, output_R)),
+            within_R * (shortest_prefill_s(instance, input_R) if prefills else np.zeros(len(input_R))),
         )
 
     def _prompts(
-        self, engines: list[Instance], wanted: Requirement, before_s: float, after_s: Floats, *, in_order: bool
+        self,
+        engines: list[Instance],
+        wanted: Requirement,
+        limit: int,
+        before_s: float,
+        after_s: Floats,
+        *,
+        in_order: bool,
     ) -> float:
         """(B1), (B3), (B4): the highest rate at which enough prompts can be prefilled on time."""
-        works = [self.work(engine, wanted) for engine in kinds(engines)]
+        works = [self.work(engine, wanted, limit) for engine in kinds(engines)]
         idle_R = np.minimum.reduce([work.idle_s for work in works])
         need = math.ceil(wanted.share * len(idle_R) - 1e-9)
         window_s = min(wanted.ttft_s, wanted.latency_s)
@@ -212,6 +215,11 @@ class RateBound:
         late_R = latest_s(wanted, self._lengths[1])
         share = OnTimeQuota(np.ones(len(late_R), dtype=np.bool_), math.ceil(wanted.share * len(late_R) - 1e-9))
         return rate_of_work(work_R / engines, late_R, (share,), float(self._arrival_s[-1] - self._arrival_s[0]))
+
+
+def most_context(fleet: Fleet) -> int:
+    """Tokens of the longest request that every engine serves whole."""
+    return min(instance.most_context for instance in fleet.instances)
 
 
 def latest_s(wanted: Requirement, output_R: Floats) -> Floats:

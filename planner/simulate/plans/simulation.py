@@ -28,6 +28,7 @@ STREAM_SEEDS = 1000  # between those of two streams
 LOWER = "lower the rate"
 PLAN_AGAIN = "solve with the limits judged by simulation: `planner solve PROBLEM --level simulate`"
 SIMULATE_AGAIN = "the interval holds the limit: lower the rate a little where it must be kept for certain"
+SIGMAS, SPARE = 4.0, 2  # of the count of requests beyond the context, whose share a plan states, and of small counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,18 +195,13 @@ def beside_stated(simulation: PlanSimulation, predictions: Sequence[Prediction])
                 }
 
 
-def findings(simulation: PlanSimulation) -> Iterator[Finding]:
-    """Whether runs drained, rejected nobody, and kept the limits of the workloads."""
+def findings(simulation: PlanSimulation, predictions: Sequence[Prediction] = ()) -> Iterator[Finding]:
+    """Whether runs drained, rejected and cut no more than the plan states, and kept the limits of the workloads."""
     judgement, runs = simulation.judgement, simulation.judgement.runs
     left, total = sum(run.num_unfinished for run in runs), sum(len(run.requests) for run in runs)
     what = f"{left} of {total} requests were not answered" if left else "every request was answered"
     yield Finding("simulate.drains", not left, what, "", "lower the rate, or plan for it")
-    rejected = sum(int(run.rejected.sum()) for run in runs)
-    what = f"{rejected} requests are longer than an instance allows" if rejected else "every request fits"
-    yield Finding("simulate.fits", not rejected, what, "", "give instances more KV cache, and a higher context limit")
-    cut = sum(int(run.cut.sum()) for run in runs)
-    what = f"{cut} answers end at the context limit of their instance" if cut else "no answer is cut"
-    yield Finding("simulate.context", not cut, what, "", "solve for requests as long as these")
+    yield from _beyond(simulation, predictions)
     what = "waits grow as long as requests come" if judgement.saturated else "waits settle"
     yield Finding("simulate.saturation", not judgement.saturated, what, "", "lower the rate, or plan for it")
     if len(runs) > 1 and not judgement.saturated:
@@ -219,6 +215,31 @@ def findings(simulation: PlanSimulation) -> Iterator[Finding]:
     for limit in judgement.limits:
         if many or limit.workload == 0:
             yield _finding(limit, f"{names[limit.workload]}: " if many else "")
+
+
+def _beyond(simulation: PlanSimulation, predictions: Sequence[Prediction]) -> Iterator[Finding]:
+    """Whether as many requests are beyond the context as the plan states, by the spread of a count."""
+    runs, names = simulation.judgement.runs, [workload.name for workload in simulation.planned.problem.workloads]
+    texts = {
+        "fits": ("requests are longer than an instance allows", "every request fits", "give instances more KV cache"),
+        "context": ("answers end at the context limit of their instance", "no answer is cut", "solve for longer ones"),
+    }
+    for rule, metric, flags in (("fits", "refused_share", "rejected"), ("context", "cut_share", "cut")):
+        stated = {row.of: row.value for row in predictions if row.metric == metric}
+        count = sum(int(getattr(run, flags).sum()) for run in runs)
+        most = 0.0
+        for index, name in enumerate(names):
+            expected = stated.get(name, 0.0) * sum(_requests_of(run, index) for run in runs)
+            most += expected + SIGMAS * math.sqrt(expected) + SPARE * (expected > 0.0)
+        some, none, hint = texts[rule]
+        what = f"{count} {some}, the plan states {most:.3g} at most" if most else f"{count} {some}" if count else none
+        yield Finding(f"simulate.{rule}", count <= most, what, "", f"{hint}, or raise `engine.max_context_tokens`")
+
+
+def _requests_of(run: SimulationResult, workload: int) -> int:
+    """Requests of a workload; all are of the first where a run does not tell."""
+    known = run.requests.workload
+    return len(run.requests) * (workload == 0) if known is None else int((known == workload).sum())
 
 
 def _finding(limit: JudgedLimit, of_workload: str) -> Finding:

@@ -14,6 +14,7 @@ from planner.simulate.requests.stream import Requests, together
 
 ROUNDS = 20  # requests of each client of a closed loop, at least
 SEEDS = 7919  # between those of two workloads
+MOST_TOKENS = 2**31  # of a drawn length: no context comes near it
 
 
 def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) -> Requests:
@@ -78,7 +79,7 @@ def claimed_rate(envelope: Envelope, workload: WorkloadSpec) -> float:
 
 
 def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.Generator) -> Ints:
-    """`count` lengths of `input_tokens` or `output_tokens`; raises PlannerError for those of a trace."""
+    """`count` lengths of `input_tokens` or `output_tokens`, tails and all; raises PlannerError for those of a trace."""
     spec = workload.input_tokens if side == "input_tokens" else workload.output_tokens
     if isinstance(spec, int):
         return np.full(count, spec, dtype=np.int64)
@@ -87,8 +88,7 @@ def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.
     if isinstance(spec, MomentLengths):
         variance = math.log1p(spec.cv**2)
         drawn = rng.lognormal(math.log(spec.mean) - variance / 2.0, math.sqrt(variance), count)
-        longest = max(1, round(spec.mean * (1 + 4 * spec.cv)))  # as the schema says: lengths end there
-        return np.clip(np.rint(drawn), 1, longest).astype(np.int64)
+        return np.clip(np.rint(drawn), 1, MOST_TOKENS).astype(np.int64)
     assert isinstance(spec, TraceLengths)
     raise PlannerError(
         f"the {side} of `{workload.name}` come from the trace `{spec.trace}`, whose path the plan does not keep",

@@ -107,8 +107,11 @@ def attainment(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> floa
 
 
 def kept(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> bool:
-    """Whether the judged requests of a run keep all limits: shares, means, and the attainment."""
-    if not bool(result.complete.all()):
+    """Whether the judged requests of a run keep all limits: shares, means, and the attainment.
+
+    Requests that an engine refuses keep none.
+    """
+    if not bool((result.complete | result.rejected).all()):
         return False
     for name, of, bound_s in slo.limits():
         if of == "mean":

@@ -11,9 +11,11 @@ from planner.costs.rates.profiled import Profiled
 from planner.documents.files import digest
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision
 from planner.kinds.serve.plan.certificate import certificate
+from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
 from planner.kinds.serve.steady.attention_ffn import advice
+from planner.kinds.serve.steady.context import role_context
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.predict import resting_scale, times
@@ -75,6 +77,7 @@ def steady_plan(
 ) -> Envelope:
     """The plan of a mix with what is proven of it, limits judged in steady state."""
     predictions, assumed = tuple(_predictions(setting, outcome)), tuple(_assumptions(setting, outcome))
+    predictions += tuple(beyond_predictions(setting, outcome))
     return envelope(setting, outcome, proven, predictions, assumed, frontier)
 
 
@@ -117,6 +120,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
             f"drafts of {drafting.drafter} are right with {drafting.acceptance:.3g} where those before them are, each "
             "by itself; times and rates are expected values"
         )
+    yield from context_assumptions(setting, outcome)
     yield from setting.resolved.price_notes
     targets = setting.targets
     if any(target.clients is not None for target in targets):
@@ -218,11 +222,8 @@ def _parallelism(shape: InstanceShape) -> Parallelism:
 def _role(setting: ServeSetting, item: RoleInUse) -> Role:
     """The role of an instance type in use, with its limits and the memory of its devices."""
     candidate, engine = item.candidate, setting.resolved.problem.engine
-    limits: dict[str, float | int | str] = {
-        "max_context_tokens": max(
-            target.longest_tokens for target in setting.targets if candidate.capacities[target.index] is not None
-        )
-    }
+    pool_costs = setting.costs_of_pool[candidate.model, candidate.pool]
+    limits: dict[str, float | int | str] = {"max_context_tokens": role_context(candidate, pool_costs).tokens}
     if candidate.max_batch:
         limits["max_batch"] = candidate.max_batch
     if candidate.chunk_tokens:
@@ -245,7 +246,7 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
             kv_cache_bytes=item.kv_bytes(),
             activations_bytes=candidate.activations_bytes,
             workspace_bytes=candidate.workspace_bytes,
-            capacity_bytes=setting.costs_of_pool[candidate.model, candidate.pool].memory_bytes,
+            capacity_bytes=pool_costs.memory_bytes,
         ),
     )
 

@@ -16,6 +16,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
+from planner.problem.lengths import ServedLengths, served_lengths
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, PoolLinkSpec
 from planner.solvers.stochastic.queueing import mean_wait_s, utilisation_for_wait, wait_quantile_s
@@ -65,7 +66,7 @@ class Target:
     osl: float
     context: float  # mean cached tokens of a decoding sequence
     resident_tokens: float  # cache reserved for a decoding sequence: its whole length, so that none is ever preempted
-    longest_tokens: int
+    context_tokens: int  # that prompt and answer may have together; lengths are those of what is served below it
     ttft_limits: tuple[TimeLimit, ...]  # strictest quantile first; at least one, infinite when the problem sets none
     tpot_limit_s: float
     latency_limits: tuple[TimeLimit, ...]
@@ -182,8 +183,12 @@ def make_target(
     arch: Architecture,
     spreads: Mapping[str, ErrorSpread],
     drafter: Drafter | None = None,
+    *,
+    context_tokens: int,
 ) -> Target:
     """The target of one resolved workload; its limits are divided by the margins of its confidence.
+
+    Lengths are those of what engines with a context of `context_tokens` serve of it.
 
     A limit on the whole request has the margin of the time per output token, which is most of it.
 
@@ -191,31 +196,37 @@ def make_target(
     """
     slo, load = workload.spec.slo, workload.spec.load
     margins = Margins.of(slo.confidence, spreads)
-    isl, osl = workload.input.mean_tokens, workload.output.mean_tokens
-    longest = workload.input.max_tokens + workload.output.max_tokens
-    decoding_osl = osl * (1.0 + workload.output.cv**2)
+    served = served_of(workload, context_tokens)
+    isl, osl = served.input.mean_tokens, served.output.mean_tokens
+    decoding_osl = osl * (1.0 + served.output.cv**2)
     moved = kv_bytes(arch, np.array([isl])) + state_bytes_per_sequence(arch, np.array([1.0]))
     return Target(
         name=workload.spec.name,
         index=index,
         isl=isl,
         osl=osl,
-        context=min(isl + decoding_osl / 2.0, float(longest)),
-        resident_tokens=min(isl + decoding_osl, float(longest)),
-        longest_tokens=longest,
+        context=min(isl + decoding_osl / 2.0, float(context_tokens)),
+        resident_tokens=min(isl + decoding_osl, float(context_tokens)),
+        context_tokens=context_tokens,
         ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
         tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None, margins.tpot)), default=math.inf),
         latency_limits=_limits(slo.latency, slo.attainment, margins.tpot),
         margins=margins,
         attainment=slo.attainment,
         arrival_cv2=1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2,
-        service_cv2=workload.input.cv**2,
+        service_cv2=served.input.cv**2,
         transfer_bytes=float(moved[0]),
         draft_bytes=0.0 if drafter is None else float(drafter.kv_bytes(Shards.of(1), isl, np.ones(1))[0]),
         rate_per_s=None if load is None else load.rate_per_s,
         clients=None if load is None else load.concurrency,
         share=workload.spec.share,
     )
+
+
+def served_of(workload: Workload, context_tokens: int, prefill_tokens: int | None = None) -> ServedLengths:
+    """What engines with that context serve of a workload, those that prefill for them with another one."""
+    spec, lengths = workload.spec, (workload.input, workload.output)
+    return served_lengths(spec.input_tokens, spec.output_tokens, *lengths, context_tokens, prefill_tokens)
 
 
 def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tuple[TimeLimit, ...]:

@@ -10,9 +10,11 @@ from planner.documents.units import format_si, significant
 from planner.errors import Conflict, Infeasible
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
+from planner.kinds.serve.steady.context import largest_context
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import ServeSetting, search, with_pools
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import ServeSetting, list_candidates, search, with_pools
 from planner.problem.resolve import resolve_pool
 from planner.progress import Limits
 from planner.solvers.conflicts import nearest_candidate, nearest_value, smallest_conflict
@@ -37,10 +39,11 @@ class _Limit:
 def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """The answer for a problem without a plan.
 
-    Limits considered: each time limit and the load of each workload, the GPUs at hand, the memory left free, and the
-    price. A limit is taken away by making it infinite (for GPUs: sixteen times the nodes), a load by making it almost
-    nothing, the reserve by leaving none. The nearest value of one is found while all other limits of the problem stay.
-    Where a limit of the solve comes first, all limits are named, without nearest values.
+    Limits considered: each time limit and the load of each workload, the GPUs at hand, the context that is stated, the
+    memory left free, and the price. A limit is taken away by making it infinite (for GPUs: sixteen times the nodes), a
+    load by making it almost nothing, the context and the reserve by having none. The nearest value of one is found
+    while all other limits of the problem stay. Where a limit of the solve comes first, all limits are named, without
+    nearest values.
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
@@ -93,6 +96,11 @@ def _limits(setting: ServeSetting) -> Iterator[_Limit]:
         if setting.resolved.problem.objective.minimize is not None:
             yield _load_limit(index, target)
     yield _gpu_limit(setting)
+    stated = setting.resolved.problem.engine.max_context_tokens
+    if stated is not None:
+        yield _Limit(
+            "context", f"max_context_tokens = {stated}", lambda setting: _holding(setting, None), _nearest_context
+        )
     if setting.options.memory_reserve > 0.0:
         yield _reserve_limit(setting.options.memory_reserve)
     price = setting.resolved.problem.limits.usd_per_hour
@@ -217,6 +225,24 @@ def _reserve_limit(reserve: float) -> _Limit:
 def _without_reserve(setting: ServeSetting) -> ServeSetting:
     options = setting.options.model_copy(update={"memory_reserve": 0.0})
     return with_pools(dataclasses.replace(setting, options=options), setting.resolved)
+
+
+def _nearest_context(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
+    """The largest context with a plan: one of those that instance types hold which keep all other limits."""
+    free = _holding(setting, None)
+    candidates = list_candidates(free, free.targets, Tally())
+    held = (largest_context(item, free.costs_of_pool[item.model, item.pool]) for item in candidates)
+    tokens = nearest_candidate(lambda tokens: works(_holding(setting, tokens)), sorted(set(held), reverse=True))
+    return None if tokens is None else f"max_context_tokens {tokens}"
+
+
+def _holding(setting: ServeSetting, tokens: int | None) -> ServeSetting:
+    """Instance types that hold sequences of so many tokens, for requests as long as they are."""
+    problem = setting.resolved.problem
+    engine = problem.engine.model_copy(update={"max_context_tokens": tokens})
+    return with_pools(
+        setting, dataclasses.replace(setting.resolved, problem=problem.model_copy(update={"engine": engine}))
+    )
 
 
 def _with_field(index: int, field: str, setting: ServeSetting, value: object) -> ServeSetting:

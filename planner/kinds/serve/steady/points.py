@@ -25,6 +25,7 @@ CLIENT_BATCHES = (*range(1, 5), *(part << power for power in range(1, 9) for par
 """Where clients wait, faster and fuller batches of a shape all compete: 1 to 4, then two to a doubling up to 1024."""
 CHUNK_TOKENS = (2048, 4096, 8192, 16384)
 PREFILL_CHUNK_TOKENS = (2048, 4096, 8192, 16384, 32768)
+CONTEXT_RULE = "one sequence of `engine.max_context_tokens` does not fit in the KV cache"
 PREFILL_PROMPTS_RESIDENT = 4.0  # at least, by a prefill rank
 
 
@@ -38,6 +39,7 @@ class PoolCosts:
     memory_bytes: float  # what an engine may use of one device
     port: Port  # of one device
     reserve: float = 0.0  # share of that memory which plans leave free
+    held_tokens: int = 0  # that one sequence must find room for
 
     @property
     def room_bytes(self) -> float:
@@ -186,10 +188,13 @@ def _within_memory(
     )
     heavy = can_run & (weights > room)
     free = room - weights - activations
-    fits = tuple(can_run & ~heavy & (cache <= free) for cache in kv)
-    full = sum(int(np.sum(can_run & ~heavy & ~fit)) for fit in fits)
+    held = needs.kv_bytes(pool_costs.costs, shards, pool_costs.held_tokens)
+    short = can_run & ~heavy & (pool_costs.held_tokens > 0) & (held > free)
+    fits = tuple(can_run & ~heavy & ~short & (cache <= free) for cache in kv)
+    full = sum(int(np.sum(can_run & ~heavy & ~short & ~fit)) for fit in fits)
     tally.evaluated += len(shape) * len(fits) * copies
     tally.drop("weights do not fit in memory", int(np.sum(heavy)) * len(fits) * copies)
+    tally.drop(CONTEXT_RULE, int(np.sum(short)) * len(fits) * copies)
     tally.drop("KV cache does not fit in memory", full * copies)
     kept = np.logical_or.reduce(fits)
     return Points(

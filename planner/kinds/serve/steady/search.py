@@ -16,6 +16,7 @@ from planner.errors import PlannerError
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
+from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.formulate import Formulated, formulate
@@ -107,7 +108,14 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     store = open_store(profile_paths(problem.costs.profiles))
     drafters = {key: _drafter(resolved, options, key) for key in (workload.model for workload in resolved.workloads)}
     targets = tuple(
-        make_target(workload, index, resolved.models[workload.model], calibration.spreads, drafters[workload.model])
+        make_target(
+            workload,
+            index,
+            resolved.models[workload.model],
+            calibration.spreads,
+            drafters[workload.model],
+            context_tokens=context_of(resolved, index),
+        )
         for index, workload in enumerate(resolved.workloads)
     )
     costs_of_pool = {
@@ -162,7 +170,8 @@ def _pool_costs(
     pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store)
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
-    return PoolCosts(index, pool, costs, memory, Port.of(pool, calibration.efficiencies), options.memory_reserve)
+    port, held = Port.of(pool, calibration.efficiencies), engine.max_context_tokens or 0
+    return PoolCosts(index, pool, costs, memory, port, options.memory_reserve, held)
 
 
 def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:

@@ -20,7 +20,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.evaluate import StepTimes
-from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, decode_batches
+from planner.kinds.serve.steady.points import CONTEXT_RULE, Points, PoolCosts, Tally, decode_batches
 from planner.kinds.serve.steady.shapes import InstanceShape, group_devices, heads_rule, width_rule
 from planner.models.architecture import MoeFfn
 
@@ -186,9 +186,12 @@ def price_units(sides: Sides, options: ServeOptions, targets: Sequence[Target], 
     unit_of = np.repeat(np.arange(len(units), dtype=np.intp), len(batches))
     many, batch = sides.arrays(units).take(unit_of), np.tile(batches, len(units))
     memory = UnitMemory.of(sides, many, batch, [target.resident_tokens for target in targets])
-    fits = memory.fits
+    held = kv_cache_bytes(sides.attention.costs.arch, many.attention, np.full(len(batch), sides.attention.held_tokens))
+    short = (memory.room >= 0.0) & (held > memory.room)
+    fits = tuple(fit & ~short for fit in memory.fits)
     tally.evaluated = len(batch) * len(targets) * copies
-    tally.drop("KV cache does not fit in memory", sum(int(np.sum(~fit)) for fit in fits) * copies)
+    tally.drop("KV cache does not fit in memory", sum(int(np.sum(~fit & ~short)) for fit in fits) * copies)
+    tally.drop(CONTEXT_RULE, int(np.sum(short)) * len(fits) * copies)
     kept = np.logical_or.reduce(fits)
     if not kept.any():
         return _nothing(sides, tally)
