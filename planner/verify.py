@@ -149,7 +149,6 @@ def _follows(certificate: Plan, numbers: Sequence[Number], how: str) -> Line:
 
 
 # Serving: a mixed-integer program, and a tree of its duals (solvers/mix.py, solvers/dualtree.py)
-
 Column: TypeAlias = tuple[Number, Number, bool]  # least, most, whether it is an integer
 Row: TypeAlias = tuple[str, dict[str, Number], Number, Number]  # name, terms, least and most of their sum
 
@@ -174,7 +173,7 @@ def leaf_side(model: Model, box: Mapping[str, Column], multipliers: Json, *, wit
         _, terms, low, high = model.rows[index]
         side = high if y > 0 else low
         if side is not None:  # a y on a side without limit counts as 0
-            total += y * side
+            total += y * _number(side)
             for name, a in terms.items():
                 reduced[name] = reduced.get(name, 0) - y * a
     return total + sum(max(r * box[name][0], r * box[name][1]) for name, r in reduced.items())
@@ -235,9 +234,9 @@ def point_value(model: Model, values: Json) -> Number:
 
 
 class Mix:
-    """An instance mix and its model, by (C1) to (C7) of solvers/mix.py, in its letters and units."""
+    """An instance mix and its model, by (C1) to (C7) of solvers/mix.py in its letters and units; (C8) as stated."""
 
-    def __init__(self, data: Json) -> None:
+    def __init__(self, data: Json, stated: Json) -> None:
         self.shapes = [{"price_per_hour": 0, "channel": 0, "aside": []} | shape for shape in data["shapes"]]
         self.demands = [{"share": 1, "transfer_bytes": 0} | demand for demand in data["demands"]]
         self.pools, self.links, self.limits, self.goal = data["pools"], data["links"], data["limits"], data["objective"]
@@ -257,7 +256,15 @@ class Mix:
         weights = [_number(shape["devices"]) for shape in self.shapes] if self.goal == "devices" else self.v
         objective = {"t": 1} if self.more else {f"n[{c}]": weight for c, weight in enumerate(weights) if weight}
         rows = [(name, {x: a for x, a in terms.items() if a}, low, high) for name, terms, low, high in self._rows()]
-        self.model = Model(self._columns(), rows, objective, self.more)
+        columns, failures = self._stated(stated)
+        self.model = Model(columns | self._columns(), rows + failures, objective, self.more)
+
+    def _stated(self, data: Json) -> tuple[dict[str, Column], list[Row]]:
+        """Of the stated model the rows (C8), what failures leave, and where there are some its columns."""
+        names, kept = data["names"], [row for row in data["rows"] if row[0].startswith("C8")]
+        rows = [(row, {names[j]: _number(a) for j, a in zip(js, y, strict=True)}, *ends) for row, js, y, *ends in kept]
+        boxes = zip(map(_number, data["lower"]), map(_number, data["upper"]), data["integer"], strict=True)
+        return dict(zip(names, boxes, strict=True)) if kept else {}, rows
 
     def parts(self, c: int) -> list[tuple[int, int, int]]:
         """(p, g_cp, e_cp) of an instance: its pools, and the devices there in groups of so many."""
@@ -342,18 +349,17 @@ class Mix:
 
 def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """The plan is a point of the model of the mix, and the leaves of the tree bound its objective."""
-    mix, unit, nodes = Mix(stated["mix"]), _number(stated["objective_unit"]), stated["tree"]["nodes"]
-    model, types = mix.model, f"the {len(mix.shapes)} instance types of the proof"
-    reached = point_value(model, stated["values"]) * unit
-    right = _near(reached, certificate["objective"]["value"])
-    yield _judged("point", right, f"the instances keep (C1) to (C7) of {types} and give {float(reached):.12g}")
+    mix, unit, nodes = Mix(stated["mix"], stated["model"]), _number(stated["objective_unit"]), stated["tree"]["nodes"]
+    reached = point_value(mix.model, stated["values"]) * unit
+    right, types = _near(reached, certificate["objective"]["value"]), f"{len(mix.shapes)} instance types of the proof"
+    yield _judged("point", right, f"the instances keep (C1) to (C8) of the {types} and give {float(reached):.12g}")
     counts = [(round(stated["values"][c]), mix.shapes[c]["devices"]) for c in mix.C]
     roles, degrees = plan["decision"]["roles"], ("tp", "pp", "dp", "cp")
     used = sum(role["replicas"] * math.prod(role["parallelism"].get(name, 1) for name in degrees) for role in roles)
     instances = sum(role["replicas"] for role in roles if role["function"] != "ffn")
     right = (sum(n for n, _ in counts), sum(n * devices for n, devices in counts)) == (instances, used)
     yield _judged("instances", right, f"they are the {instances} instances of the plan on {used} devices")
-    bound = tree_bound(model, nodes)
+    bound = tree_bound(mix.model, nodes)
     numbers = [] if bound is None else [bound * unit, reached]
     yield _follows(certificate, numbers, f"weak duality at the leaves of {len(nodes)} nodes")
     left = sum(rate > 0 for shape in mix.shapes for rate in shape["rate_per_s"])
@@ -463,7 +469,7 @@ def _optimistic_simulation(plan: Plan, certificate: Plan, stated: Plan) -> Itera
 
 
 METHODS = {  # kind, judge, evidence, and what that rests on
-    "dual_tree": ("serve", _dual_tree, "mix tree values", "axes; rates, stays, ports, prices of types, and their unit"),
+    "dual_tree": ("serve", _dual_tree, "mix tree values", "axes; rates, stays, ports, prices, their unit, rows (C8)"),
     "optimistic_simulation": ("serve", _optimistic_simulation, "groups", "axes; simulations, floors of placements"),
     "branch_and_bound": ("train", _branch_and_bound, "groups", "axes; floors of candidates, and which do not fit"),
     "best_first": ("rl", _best_first, "groups", "axes; curves, floors and prices of plans"),

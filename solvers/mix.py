@@ -7,12 +7,13 @@ or in two stages, by `first` shapes whose output moves over links between pools 
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, total
+from planner.solvers.mix_spare import Standing, add_spare
 
 LEAST_RATE = 1e-5  # of what the fastest instance serves of a demand; solvers cannot tell much less from none
 
@@ -62,12 +63,18 @@ class MixShape:
     held_s: tuple[float, ...] = ()  # how long a request of each demand stays here; empty: none
     channel: int = 0  # first stages hand over to second stages of the same channel only
     aside: tuple[Slots, ...] = ()
+    lost: int = 0  # instances that one failure takes of every `spread` in use; 0: none is reckoned with
+    spread: int | None = None  # None: of any number in use
 
     @property
     def slots(self) -> tuple[Slots, ...]:
         """What it takes of each pool, its own first."""
         own = self.devices - sum(part.devices for part in self.aside)
         return (Slots(self.pool, own, self.group_devices), *self.aside)
+
+    def losses(self, count: int) -> int:
+        """How many times a failure takes `lost` of so many instances."""
+        return min(count, 1) if self.spread is None else -(-count // self.spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,10 @@ FlowKey: TypeAlias = tuple[int, int, int, int]  # source pool, target pool, dema
 
 @dataclass(frozen=True, slots=True)
 class Vars:
-    """The variables of a mix model; rates are in units of `rate_unit_per_s`, the objective of `objective_unit`."""
+    """The variables of a mix model; rates are in units of `rate_unit_per_s`, the objective of `objective_unit`.
+
+    `m` are the losses of a failure, by shape where one is reckoned with.
+    """
 
     n: tuple[Expr, ...]
     u: dict[tuple[int, int], Expr]
@@ -166,6 +176,12 @@ class Vars:
     objective: Expr
     rate_unit_per_s: float
     objective_unit: float
+    m: dict[int, Expr] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> tuple[Expr, ...]:
+        """The integers: instances, and the losses that follow from them."""
+        return (*self.n, *self.m.values())
 
 
 def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
@@ -191,6 +207,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     (C5e) sum_w b_w R_cw u_cw <= E_c n_c  (I_c for c in S)          for c          capacity of one instance
     (C6)  limits on sum_c g_c n_c, sum_c v_c n_c and the instances of each role
     (C7)  sum_c h_cw R_cw u_cw <= N_w  (>= N_w for DEVICES, PRICE)  for w          Little's law over the clients of w
+    (C8)  what a failure leaves of each role carries the same       for shapes with losses: `mix_spare.add_spare`
 
     (C4) is exact when the sizes of a pool divide one another. Necessary: what groups of size >= s occupy on a node is
     a multiple of s, at most floor(a / s) s. Sufficient: place groups largest first on any node with room; when one of
@@ -239,7 +256,8 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     _add_transfer(problem, model, x, f, n, unit)
     _add_limits(problem, model, n)
     _add_clients(problem, model, x, unit)
-    return model, Vars(n, u, f, d, objective, unit, objective_unit)
+    m = _add_spare(problem, model, R, U, cap, n, u, unit) if any(shape.lost for shape in C) else {}
+    return model, Vars(n, u, f, d, objective, unit, objective_unit, m)
 
 
 def _set_objective(
@@ -345,6 +363,51 @@ def _add_clients(problem: MixProblem, model: LinearModel, x: dict[tuple[int, int
                 if (c, w) in x
             )
             model.add(inside <= 1.0 if problem.maximising else inside >= 1.0, f"C7[{w}]")
+
+
+def _add_spare(
+    problem: MixProblem,
+    model: LinearModel,
+    R: list[list[float]],
+    U: list[int],
+    cap: Sequence[float],
+    n: Sequence[Expr],
+    u: dict[tuple[int, int], Expr],
+    unit: float,
+) -> dict[int, Expr]:
+    W = problem.demands
+    waiting = [w for w, demand in enumerate(W) if demand.clients is not None]
+    standing = []
+    for c, shape in enumerate(problem.shapes):
+        port = port_bytes_per_s(shape)
+        moved = [demand.transfer_bytes * rate * unit for demand, rate in zip(W, R[c], strict=True)]
+        used = [0.0 if port is None or not size else size / port if port else math.inf for size in moved]
+        held = [
+            shape.held_s[w] * R[c][w] * unit / (demand.clients or 1.0) if w in waiting else 0.0
+            for w, demand in enumerate(W)
+        ]
+        most = U[c] if shape.spread is not None else _most_useful(problem, shape, R[c], used, cap, U[c])
+        stage = stage_of(problem, shape)
+        standing.append(Standing(stage, tuple(R[c]), tuple(used), tuple(held), most, shape.lost, shape.spread))
+    return add_spare(model, standing, n, u, waiting, maximising=problem.maximising)
+
+
+def stage_of(problem: MixProblem, shape: MixShape) -> tuple[object, ...]:
+    """What the instances of a shape can stand in for where others fail."""
+    by_pool = problem.links is not None or shape.spread is not None
+    return shape.role, shape.channel, shape.pool if by_pool else 0
+
+
+def _most_useful(
+    problem: MixProblem, shape: MixShape, R: Sequence[float], used: Sequence[float], cap: Sequence[float], most: int
+) -> int:
+    """How many instances can be of use: those that carry all demands alone and those lost; more would stand idle."""
+    if problem.limits.min_instances:
+        return most
+    busy = math.fsum(
+        served / rate * max(1.0, port) for served, rate, port in zip(cap, R, used, strict=True) if rate > 0.0
+    )
+    return most if busy >= most else min(most, math.floor(busy) + 1 + shape.lost)
 
 
 def group_sizes(problem: MixProblem, pool: int) -> list[int]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.errors import PlannerError
-from planner.solvers.backends.model import JsonValue
+from planner.solvers.backends.model import JsonValue, LinearModel
+from planner.solvers.backends.solve import vertex
 from planner.solvers.mix import (
     MixDemand,
     MixLimits,
@@ -66,8 +67,13 @@ def problem_from_dict(data: Mapping[str, JsonValue]) -> MixProblem:
     return problem
 
 
-def point_of(problem: MixProblem, kept: Sequence[int], variables: Vars, solution: MixSolution) -> tuple[float, ...]:
-    """The values of the model's columns at `solution`; shape i of `problem` is shape `kept[i]` of the solution's."""
+def point_of(
+    problem: MixProblem, kept: Sequence[int], model: LinearModel, variables: Vars, solution: MixSolution
+) -> tuple[float, ...]:
+    """The values of the model's columns at `solution`; shape i of `problem` is shape `kept[i]` of the solution's.
+
+    Loads after a failure are no part of a solution: any that keep the rows are taken.
+    """
     unit = variables.rate_unit_per_s
     part = [part_of_planned(problem, w) for w in range(len(problem.demands))]
     values: dict[int, float] = {}
@@ -87,6 +93,11 @@ def point_of(problem: MixProblem, kept: Sequence[int], variables: Vars, solution
         values[variables.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (
             unit * math.fsum(share for _, share in shares)
         )
+    for c, losses in variables.m.items():
+        values[losses.column] = float(problem.shapes[c].losses(solution.counts[kept[c]]))
+    if len(values) < len(model.names):
+        completed = vertex(model, values)
+        return completed or tuple(values.get(column, 0.0) for column in range(len(model.names)))
     return tuple(values[column] for column in range(len(values)))
 
 

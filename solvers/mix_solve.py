@@ -200,7 +200,8 @@ class _BuiltMix:
 def _balanced(problem: MixProblem, model: LinearModel, variables: Vars, values: Sequence[float]) -> Sequence[float]:
     """The same mix and the same service with the busiest shape of each role as idle as it can be."""
     even = model.restricted({}, {})
-    fixed = {e.column: values[e.column] for e in (*variables.n, *variables.d, variables.objective) if len(e.terms) == 1}
+    kept = (*variables.whole, *variables.d, variables.objective)
+    fixed = {e.column: values[e.column] for e in kept if len(e.terms) == 1}
     busiest: list[Expr] = []
     for role in MixRole:
         shapes = [c for c, shape in enumerate(problem.shapes) if shape.role is role and values[variables.n[c].column]]

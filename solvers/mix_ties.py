@@ -97,7 +97,7 @@ def _settled(
     result = solve(tied, node_limit=node_limit, **effort)
     if result.solution is None:
         return None
-    counts = {n.column: result.solution.values_by_column[n.column] for n in variables.n}
+    counts = {each.column: result.solution.values_by_column[each.column] for each in variables.whole}
     exact = vertex(model, counts)
     if exact is None:
         return None

@@ -32,7 +32,7 @@ class PlacedGroup:
 
 
 def pack(
-    free_slots: Sequence[Sequence[int]], instances: Sequence[Bundle]
+    free_slots: Sequence[Sequence[int]], instances: Sequence[Bundle], *, apart: Sequence[int] = ()
 ) -> tuple[tuple[PlacedGroup, ...], ...] | None:
     """The groups of each instance, in the order given, or None when they do not fit.
 
@@ -41,6 +41,8 @@ def pack(
     `free_slots[node]` lists the free slots of a node in order. Largest groups go first, each instance on one node
     with least room left over, else on the shortest run of consecutive nodes, else on the emptiest nodes; ties take the
     lowest node. Groups take slots from the front, so that a group of s starts at a multiple of s in its node's list.
+    With `apart`, the kind (0, 1, ...) of each instance, all of one kind alike and in a row, one that fits on a node
+    takes that with fewest of its kind, then with most room.
     Exact: packing largest-first cannot fail while the counts fit (the proof is at (C4) of the mix formulation).
     Raises PlannerError when sizes do not divide one another.
     """
@@ -50,7 +52,9 @@ def pack(
     order = sorted(range(len(instances)), key=lambda i: (-instances[i].size, -instances[i].groups, i))
     for index in order:
         instance = instances[index]
-        chosen = nodes.fullest_with(instance.groups * instance.size, instance.groups)
+        size = instance.groups * instance.size
+        near = nodes.farthest(apart[index], size, instance.groups) if apart else None
+        chosen = near or nodes.fullest_with(size, instance.groups)
         if chosen is None:
             room = [slots // instance.size for slots in nodes.free]
             chosen = _run_of_nodes(nodes.free, room, instance) or _emptiest(room, instance)
@@ -70,6 +74,8 @@ class _Nodes:
         self._by_free: list[list[int]] = [[] for _ in range(max(self.free, default=0) + 1)]  # heaps; some entries old
         for node, free in enumerate(self.free):
             self._by_free[free].append(node)
+        self._kind = -1
+        self._of_kind: list[tuple[int, int, int]] = []  # instances of the kind, what is free, the node
 
     def fullest_with(self, slots: int, groups: int) -> list[int] | None:
         """The node, once for each group, that has so many slots and least left over; the lowest of several."""
@@ -79,6 +85,21 @@ class _Nodes:
                 heapq.heappop(heap)
             if heap:
                 return [heap[0]] * groups
+        return None
+
+    def farthest(self, kind: int, slots: int, groups: int) -> list[int] | None:
+        """The node, once for each group, with so many slots and fewest of a kind; ties have most room, then are lowest.
+
+        Instances of a kind come one after the other.
+        """
+        if self._kind != kind:
+            self._kind, self._of_kind = kind, [(0, -free, node) for node, free in enumerate(self.free)]
+            heapq.heapify(self._of_kind)
+        while self._of_kind:
+            near, free, node = heapq.heappop(self._of_kind)
+            if slots <= -free:
+                heapq.heappush(self._of_kind, (near + 1, free + slots, node))
+                return [node] * groups
         return None
 
     def take(self, node: int, size: int) -> Sequence[int]:

@@ -281,6 +281,30 @@ class LimitsSpec(Spec):
     usd_per_hour: Positive | None = None
 
 
+class AvailabilitySpec(Spec):
+    """What may fail while the rest carries the whole load within every limit; a bare `n+1` means `{per: role}`."""
+
+    level: Literal["n+1"] = Field(default="n+1", description="any one of what `per` says")
+    per: Literal["role", "node", "rack"] = Field(
+        default="role", description="one instance of every role, all that stands on one node, or in one rack"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def bare_level(cls, data: object) -> object:
+        return {"level": data} if isinstance(data, str) else data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        return {"anyOf": [{"type": "string", "const": "n+1"}, dict(schema)]}
+
+    @property
+    def text(self) -> str:
+        """As people say it."""
+        return f"{self.level} per {self.per}"
+
+
 class Problem(Spec):
     """A whole problem; `options` is validated by the kind's own schema."""
 
@@ -294,6 +318,9 @@ class Problem(Spec):
     costs: CostsSpec = CostsSpec()
     objective: ObjectiveSpec = ObjectiveSpec(maximize="goodput_per_gpu")
     limits: LimitsSpec = LimitsSpec()
+    availability: AvailabilitySpec | None = Field(
+        default=None, description="what may fail without a limit being broken; nothing when absent"
+    )
     current: Name | None = Field(default=None, description="path of the plan that runs now")
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     options: dict[str, JsonValue] = Field(default_factory=dict, description="what only this kind of plan knows")

@@ -168,6 +168,8 @@ READ: dict[str, dict[str, Case]] = {
             "options.modes=[disaggregated] ; " + TWO_POOLS % LINK,
             "options.modes=[disaggregated] ; " + TWO_POOLS % "",
         ),
+        "availability.level": ("", "availability=n+1"),
+        "availability.per": (TWO_NODES + " ; availability.per=role", TWO_NODES + " ; availability.per=node"),
         "workloads.*.name": ("", "workloads.0.name=other"),
         "workloads.*.model": (SHARED % ("m", 1), SHARED % ("n", 1)),
         "workloads.*.share": (SHARED % ("n", 1), SHARED % ("n", 3)),

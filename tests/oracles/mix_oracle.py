@@ -1,7 +1,7 @@
 """Brute force for small mix problems: every vector of counts, placed by search, loads by SciPy's linear programs."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,18 +80,63 @@ def _placeable(problem: MixProblem, counts: Sequence[int]) -> bool:
     return True
 
 
+def role_groups(problem: MixProblem) -> list[set[int]]:
+    """Shapes that stand in for one another: of one stage, channel and (with links) pool, joined by demands."""
+    groups: list[set[int]] = []
+
+    def joined(c: int, group: set[int]) -> bool:
+        shape = problem.shapes[c]
+        return any(
+            (shape.role, shape.channel) == (near.role, near.channel)
+            and (problem.links is None or shape.pool == near.pool)
+            and any(a > 0.0 and b > 0.0 for a, b in zip(shape.rate_per_s, near.rate_per_s, strict=True))
+            for near in (problem.shapes[k] for k in group)
+        )
+
+    for c in range(len(problem.shapes)):
+        near = [group for group in groups if joined(c, group)]
+        groups = [group for group in groups if group not in near] + [{c}.union(*near)]
+    return groups
+
+
+def failures_of(problem: MixProblem, counts: Sequence[int]) -> Iterator[dict[int, int]]:
+    """Instances lost by shape: of each role those of one shape in use; none where no failure is reckoned with."""
+    if not any(shape.lost for shape in problem.shapes):
+        return
+    used = [[c for c in sorted(group) if counts[c]] for group in role_groups(problem)]
+    for hit in itertools.product(*filter(None, used)):
+        yield {c: problem.shapes[c].lost for c in hit}
+
+
+def survives_nodes(problem: MixProblem, counts: Sequence[int]) -> bool:
+    """Whether shapes of one role and demand, whose rate must be met, can stand on nodes of which any may fail."""
+    (rate,) = (demand.rate_per_s for demand in problem.demands)
+    free = [slots for slots, number in problem.pools[0].nodes for _ in range(number)]
+    instances = [c for c, count in enumerate(counts) for _ in range(count)]
+    total = sum(problem.shapes[c].rate_per_s[0] for c in instances)
+    for nodes in itertools.product(range(len(free)), repeat=len(instances)):
+        held = [[c for c, node in zip(instances, nodes, strict=True) if node == k] for k in range(len(free))]
+        fits = all(sum(problem.shapes[c].devices for c in on) <= room for on, room in zip(held, free, strict=True))
+        worst = max(sum(problem.shapes[c].rate_per_s[0] for c in on) for on in held)
+        if fits and total - worst >= (rate or 0.0):
+            return True
+    return False
+
+
 @dataclass(slots=True)
 class _Program:
     """A linear program over x[c, w], f[p, q, w, k] and t, in rows as they come."""
 
     problem: MixProblem
+    failures: int = 0  # each with loads of its own
     upper_rows: list[tuple[FloatArray, float]] = field(default_factory=list)
     equal_rows: list[tuple[FloatArray, float]] = field(default_factory=list)
 
     @property
     def width(self) -> int:
         links = len(self.problem.pools) ** 2 * len(self.channels)
-        return len(self.problem.demands) * (len(self.problem.shapes) + links) + 1
+        shapes = len(self.problem.shapes) * (1 + self.failures)
+        return len(self.problem.demands) * (shapes + links) + 1
 
     @property
     def channels(self) -> list[int]:
@@ -104,6 +149,10 @@ class _Program:
         pools, demands = len(self.problem.pools), len(self.problem.demands)
         link = (self.channels.index(k) * pools + p) * pools + q
         return len(self.problem.shapes) * demands + link * demands + w
+
+    def y(self, failure: int, c: int, w: int) -> int:
+        """The load of a shape after a failure."""
+        return self.width - 2 - self.x(c, w) - failure * len(self.problem.shapes) * len(self.problem.demands)
 
     def row(self, entries: dict[int, float]) -> FloatArray:
         values = np.zeros(self.width)
@@ -155,6 +204,32 @@ class _Program:
                 inside = {self.x(c, w): sign * shape.held_s[w] for c, shape in enumerate(self.problem.shapes)}
                 self.upper_rows.append((self.row(inside), sign * demand.clients))
 
+    def add_failures(self, counts: Sequence[int]) -> None:
+        """What any failure leaves of every role at once carries the same loads, and no more or fewer clients."""
+        W = range(len(self.problem.demands))
+        for s, lost in enumerate(failures_of(self.problem, counts)):
+            left = [count - lost.get(c, 0) for c, count in enumerate(counts)]
+            for c, shape in enumerate(self.problem.shapes):
+                for w in W:
+                    if shape.rate_per_s[w] == 0.0:
+                        self.equal_rows.append((self.row({self.y(s, c, w): 1.0}), 0.0))
+                busy = {self.y(s, c, w): 1.0 / shape.rate_per_s[w] for w in W if shape.rate_per_s[w] > 0.0}
+                self.upper_rows.append((self.row(busy), left[c]))
+                port = {MixRole.FIRST: shape.egress_bytes_per_s, MixRole.SECOND: shape.ingress_bytes_per_s}
+                most = port.get(shape.role)
+                if most is not None:
+                    sent = {self.y(s, c, w): self.problem.demands[w].transfer_bytes / 1e9 for w in W}
+                    self.upper_rows.append((self.row(sent), most / 1e9 * left[c]))
+            for members in role_groups(self.problem):
+                for w in W:
+                    same = {self.y(s, c, w): 1.0 for c in members} | {self.x(c, w): -1.0 for c in members}
+                    self.equal_rows.append((self.row(same), 0.0))
+            for w, demand in enumerate(self.problem.demands):
+                if demand.clients is not None:
+                    sign = 1.0 if self.problem.maximising else -1.0
+                    inside = {self.y(s, c, w): sign * shape.held_s[w] for c, shape in enumerate(self.problem.shapes)}
+                    self.upper_rows.append((self.row(inside), sign * demand.clients))
+
     def value(self) -> FloatArray:
         if self.problem.objective is MixObjective.SCALE:
             return self.row({self.width - 1: 1.0})
@@ -168,10 +243,11 @@ def _objective(problem: MixProblem, counts: Sequence[int]) -> float | None:
     """The best objective with these counts, or None when they cannot serve."""
     from scipy.optimize import linprog
 
-    program = _Program(problem)
+    program = _Program(problem, sum(1 for _ in failures_of(problem, counts)))
     program.add_shapes(counts)
     program.add_flows()
     program.add_demands()
+    program.add_failures(counts)
     value = program.value()
     result = linprog(
         -value,

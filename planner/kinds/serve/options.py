@@ -135,6 +135,33 @@ class Drafting(Spec):
     tokens_per_step: dict[str, float]  # expected, of a sequence, by role that decodes with drafts
 
 
+class FailureOutcome(Spec):
+    """Instances by role that one failure takes, and how busy it leaves the rest: at 1 a limit is used up."""
+
+    lost: dict[str, int]  # of attention and ffn roles together under the name of the former
+    busy: float
+
+
+class SpareRoom(Spec):
+    """What may fail without a limit being broken, and every such failure that is another, the busiest first."""
+
+    level: Literal["n+1"]
+    per: Literal["role", "node", "rack"]
+    failures: tuple[FailureOutcome, ...]
+
+    @property
+    def text(self) -> str:
+        """What is kept, and what the worst failure leaves."""
+        if not self.failures:
+            return f"{self.level} per {self.per}: nothing can fail"
+        worst = self.failures[0]
+        taken = " and ".join(f"{count} of `{role}`" for role, count in worst.lost.items())
+        return (
+            f"{self.level} per {self.per}: the failure that leaves least takes {taken}, and what is left works "
+            f"{100.0 * worst.busy:.1f} % of what its limits allow"
+        )
+
+
 class ServeDecision(Decision):
     """Instances by role with their shapes and limits, where they stand, and how requests flow.
 
@@ -151,6 +178,7 @@ class ServeDecision(Decision):
     frontier: tuple[FrontierPoint, ...] = ()  # where the objective is a trade-off
     attention_ffn: AttentionFfn | None = None  # where the mode is searched, and a unit keeps the limits
     drafting: Drafting | None = None  # where roles speculate
+    availability: SpareRoom | None = None  # where the problem asks for it
 
     def reasons(self) -> tuple[str, ...]:
         """What drafts yield; which steps are cut; why attention and feed-forward layers are apart, or why not."""

@@ -24,7 +24,7 @@ READS = Reads(
     | NETWORK
     | {"models.*.weights", "models.*.kv_cache", "cluster.pools.*.usd_per_gpu_hour", "cluster.links"}
     | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens", "load", "share", "slo")}
-    | {"engine", "costs", "objective", "limits", "seed"},
+    | {"engine", "costs", "objective", "limits", "availability", "seed"},
     limits=frozenset({"time_limit_s", "gap", "seed", "threads", "backend"}),
     instead={
         "workloads.*.priority": "remove it; `priority` of the requests of a trace orders them in `planner simulate`",

@@ -1,10 +1,14 @@
 """Solves a serving problem: candidates, instance mix (MILP), proof, placement, plan."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.errors import Stopped
+from planner.errors import PlannerError, Stopped
+from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
+from planner.kinds.serve.plan.losses import MOST_BUSY
 from planner.kinds.serve.plan.place import Unplaceable
+from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
@@ -47,9 +51,63 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     points = frontier(setting, limits) if resolved.problem.objective.pareto is not None else ()
     while True:
         try:
-            return decode(setting, outcome, proof, points)
+            plan = decode(setting, outcome, proof, points)
         except Unplaceable as error:
             outcome = _with_fewer(setting, outcome, error, limits)
+            continue
+        crowded = _crowded(outcome, ServeDecision.model_validate(plan.decision))
+        if not crowded:
+            return plan
+        limits.tell("leaving more room for what fails together")
+        outcome = _with_losses(setting, outcome, crowded, limits)
+
+
+def _crowded(outcome: Outcome, decision: ServeDecision) -> dict[int, int]:
+    """By row of the candidates, of how many instances one is lost in the worst failure that leaves too little."""
+    broken = [
+        failure
+        for failure in (decision.availability.failures if decision.availability else ())
+        if failure.busy > MOST_BUSY
+    ]
+    rows, used = list(outcome.formulated.candidates), {item.role: item for item in outcome.roles}
+    crowded: dict[int, int] = {}
+    for role, lost in ((role, lost) for failure in broken for role, lost in failure.lost.items()):
+        row = rows.index(used[role].candidate)
+        crowded[row] = min(crowded.get(row, used[role].count), -(-used[role].count // lost))
+    return crowded
+
+
+def _with_losses(setting: ServeSetting, outcome: Outcome, crowded: Mapping[int, int], limits: Limits) -> Outcome:
+    """The best mix that reckons with as large a loss of some types as their placement had; the bound stays.
+
+    Where that is what it reckons with already, with the largest loss that there can be, wherever instances stand.
+    Raises PlannerError when there is none.
+    """
+    availability = setting.resolved.problem.availability
+    assert availability is not None
+    shapes = list(outcome.searched.shapes)
+    for row, spread in crowded.items():
+        known = shapes[row].spread
+        if known is not None and spread < known:
+            shapes[row] = replace(shapes[row], spread=spread)
+    if tuple(shapes) == outcome.searched.shapes:
+        worst = (most_losses(each, setting.resolved.pools, availability.per) for each in outcome.formulated.candidates)
+        shapes = [replace(shape, lost=lost, spread=spread) for shape, (lost, spread) in zip(shapes, worst, strict=True)]
+    restricted = replace(outcome.searched, shapes=tuple(shapes))
+    result = solve_problem(restricted, setting, limits, outcome.formulated.fullness, tie_break=True)
+    safer = replace(outcome, searched=restricted, result=result)
+    if not safer.has_mix or restricted == outcome.searched:
+        raise _unspreadable(setting.resolved)
+    return safer
+
+
+def _unspreadable(resolved: Resolved) -> PlannerError:
+    per = "role" if resolved.problem.availability is None else resolved.problem.availability.per
+    return PlannerError(
+        f"no placement was found that can lose any {per} and keep its limits, though nothing proves that there is none",
+        where=resolved.where(("availability",)),
+        hint="plan with `availability: n+1`, or give the pool more nodes",
+    )
 
 
 def _with_fewer(setting: ServeSetting, outcome: Outcome, error: Unplaceable, limits: Limits) -> Outcome:

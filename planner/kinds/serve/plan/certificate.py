@@ -77,7 +77,7 @@ def _pruned(outcome: Outcome, dropped: list[int]) -> dict[str, int]:
 
 def _subject(outcome: Outcome, reduced: MixProblem, kept: list[int]) -> dict[str, JsonValue]:
     """What the proof is about: the mix that its model is built from, and the plan as a point of that model."""
-    point = point_of(reduced, kept, build(reduced)[1], outcome.solution)
+    point = point_of(reduced, kept, *build(reduced), outcome.solution)
     return {"mix": problem_to_dict(reduced), "values": list(point)}
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import JsonValue
@@ -9,9 +10,10 @@ from pydantic import JsonValue
 from planner import __version__
 from planner.costs.rates.profiled import Profiled
 from planner.documents.files import digest
-from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision
+from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
 from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
+from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
 from planner.kinds.serve.steady.attention_ffn import advice
@@ -56,6 +58,10 @@ CLIENTS_LEAST = (
 SIDES_APART = (
     "attention and feed-forward apart: micro-batches of a replica are equally large and layers alike, and activations"
     " move while devices compute"
+)
+SPARE = (
+    "with instances down: what is left of a role shares its load out anew, of each role and all roles at once; requests"
+    " that were running on what failed are not counted"
 )
 _MODES: dict[frozenset[str], Literal["colocated", "disaggregated", "attention-ffn"]] = {
     frozenset({"colocated"}): "colocated",
@@ -137,6 +143,8 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         yield "an instance that serves several workloads divides its time between them, and each runs as if alone in it"
     if any(item.candidate.ffn is not None for item in used):
         yield SIDES_APART
+    if setting.resolved.problem.availability is not None:
+        yield SPARE
 
 
 def _decision(
@@ -149,15 +157,43 @@ def _decision(
         for flow in outcome.solution.flows
         for target in (setting.targets[flow.demand],)
     )
+    roles = tuple(role for item in used for role in roles_of(setting, item))
+    placement = tuple(_placement(setting, used))
     return ServeDecision(
         mode=_MODES.get(functions, "mixed"),
-        roles=tuple(role for item in used for role in roles_of(setting, item)),
-        placement=tuple(_placement(setting, used)),
+        roles=roles,
+        placement=placement,
         routing=tuple(_routes(setting, outcome, used)),
         kv_transfer_bytes_per_s=moved,
         frontier=tuple(frontier),
         attention_ffn=_apart(setting, outcome),
         drafting=_drafting(setting, used),
+        availability=_spare_room(setting, outcome, used, roles, placement),
+    )
+
+
+def _spare_room(
+    setting: ServeSetting,
+    outcome: Outcome,
+    used: Sequence[RoleInUse],
+    roles: Sequence[Role],
+    placement: Sequence[Block],
+) -> SpareRoom | None:
+    """What the failures leave that the problem reckons with."""
+    availability = setting.resolved.problem.availability
+    if availability is None:
+        return None
+    by_name, rows = {role.name: role for role in roles}, list(outcome.formulated.candidates)
+    sides = {item.role: by_name[item.ffn_role] for item in used if item.candidate.ffn is not None}
+    pools = {pool.name: pool for pool in setting.resolved.pools}
+    shapes = tuple(outcome.formulated.problem.shapes[rows.index(item.candidate)] for item in used)
+    return spare_room(
+        availability,
+        losses_of(roles, sides, placement, pools, availability.per),
+        replace(outcome.formulated.problem, shapes=shapes),
+        {item.role: row for row, item in enumerate(used)},
+        [item.count for item in used],
+        [item.load_per_s for item in used],
     )
 
 
@@ -252,11 +288,13 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
 
 
 def _placement(setting: ServeSetting, used: Sequence[RoleInUse]) -> list[Block]:
+    availability = setting.resolved.problem.availability
+    apart = availability is not None and availability.per != "role"
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
         if (wanted := [(parts, item.count) for item in used if (parts := _parts(item, index))])
-        for block in placement_blocks(pool, wanted)
+        for block in placement_blocks(pool, wanted, apart=apart)
     ]
 
 

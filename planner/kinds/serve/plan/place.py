@@ -18,8 +18,12 @@ class Unplaceable(PlannerError):
         self.role = role
 
 
-def placement_blocks(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, InstanceShape]], int]]) -> list[Block]:
+def placement_blocks(
+    pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, InstanceShape]], int]], *, apart: bool = False
+) -> list[Block]:
     """Blocks for (parts, replicas) on one pool, in that order; parts are (role, shape) that stand together.
+
+    With `apart`, replicas are spread over the nodes, so that one that fails takes as few of each as can be.
 
     Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe, and
     where groups of ranks, each inside a node, do not fit though there are as many devices; a solved mix has room.
@@ -32,7 +36,8 @@ def placement_blocks(pool: Pool, wanted: Sequence[tuple[Sequence[tuple[str, Inst
         for size, (_, replicas) in zip(sizes, wanted, strict=True)
         for _ in range(replicas)
     ]
-    packed = pack(free, instances)
+    kinds = [kind for kind, (_, replicas) in enumerate(wanted) for _ in range(replicas)]
+    packed = pack(free, instances, apart=kinds if apart else ())
     if packed is None:
         role = max(zip(sizes, (parts[0][0] for parts, _ in wanted), strict=True))[1]
         raise Unplaceable(

@@ -14,7 +14,9 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.proof.availability import availability_findings
 from planner.kinds.serve.proof.stated import name_of_role
+from planner.kinds.serve.steady.failures import losses
 from planner.kinds.serve.steady.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Objective
@@ -58,6 +60,7 @@ def proof_findings(envelope: Envelope, decision: ServeDecision, problem: Problem
     pools = _pools(problem)
     if pools is not None:
         yield _cluster(mix, problem, pools)
+        yield from availability_findings(mix, decision, problem, pools, columns, values)
         yield _objective(envelope.certificate.objective, proof, mix, columns, problem, pools)
     yield _load(mix, problem)
     yield _instances(mix, decision, problem, columns, values)
@@ -79,6 +82,7 @@ def _cluster(mix: MixProblem, problem: Problem, pools: list[Pool]) -> Finding:
             ("free devices", mix.pools == mix_pools(pools)),
             ("limits", mix.limits == limits),
             ("links", mix.links == mix_links(problem)),
+            ("availability", _losses_stated(mix, problem, pools)),
         )
         if not right
     ]
@@ -93,6 +97,14 @@ def _cluster(mix: MixProblem, problem: Problem, pools: list[Pool]) -> Finding:
         wrong.append("prices")
     what = f"the proof is about other {wrong[0]}" if wrong else "the proof is about the devices of the problem"
     return Finding("certificate.cluster", not wrong, what, "certificate.proof.mix", _HINT)
+
+
+def _losses_stated(mix: MixProblem, problem: Problem, pools: list[Pool]) -> bool:
+    """Whether every instance type is reckoned to fail as the problem says."""
+    per = None if problem.availability is None else problem.availability.per
+    return all(
+        shape.pool < len(pools) and (shape.lost, shape.spread) == losses(pools[shape.pool], per) for shape in mix.shapes
+    )
 
 
 def _objective(

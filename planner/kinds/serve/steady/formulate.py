@@ -8,6 +8,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target, handover
+from planner.kinds.serve.steady.failures import losses
 from planner.kinds.serve.steady.shapes import group_devices, placement_domain
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
@@ -44,9 +45,10 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
 
     Throughput objectives serve the targets in the proportion of their shares, as much as fits and is asked for, and
     count requests (or output tokens) per second over all GPUs at hand; the others serve the required rates, or hold the
-    clients, at the least GPUs or cost.
+    clients, at the least GPUs or cost. With an availability that is what a failure leaves (`steady.failures`).
     """
     problem = resolved.problem
+    per = None if problem.availability is None else problem.availability.per
     objective, metric = _objective(resolved)
     factor = _factor(metric, gpus_at_hand(problem, resolved.pools), targets)
     capped = objective is mix.MixObjective.SCALE
@@ -63,7 +65,7 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
     if problem.limits.usd_per_hour is not None:
         _require_prices(resolved)
     built = mix.MixProblem(
-        shapes=tuple(_shape(candidate, resolved.pools) for candidate in candidates),
+        shapes=tuple(_shape(candidate, resolved.pools, per) for candidate in candidates),
         pools=mix_pools(resolved.pools),
         demands=demands,
         objective=objective,
@@ -127,8 +129,9 @@ def _rate(target: Target, *, needed: bool) -> float | None:
     return target.rate_per_s
 
 
-def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.MixShape:
+def _shape(candidate: Candidate, pools: tuple[Pool, ...], per: str | None) -> mix.MixShape:
     pool = pools[candidate.pool]
+    lost, spread = losses(pool, per)
     own, *aside = (_slots(pool_index, devices, pools) for pool_index, devices in candidate.devices_of_pool)
     port = candidate.shape.devices * min(
         handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
@@ -146,6 +149,8 @@ def _shape(candidate: Candidate, pools: Sequence[Pool]) -> mix.MixShape:
         held_s=tuple(capacity.stay_s if capacity is not None else 0.0 for capacity in candidate.capacities),
         channel=0 if candidate.channel is None else candidate.channel.index,
         aside=tuple(aside),
+        lost=lost,
+        spread=spread,
     )
 
 

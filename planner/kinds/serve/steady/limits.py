@@ -16,6 +16,7 @@ from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, search, with_pools
 from planner.problem.resolve import resolve_pool
+from planner.problem.schema import AvailabilitySpec
 from planner.progress import Limits
 from planner.solvers.conflicts import nearest_candidate, nearest_value, smallest_conflict
 
@@ -40,10 +41,10 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """The answer for a problem without a plan.
 
     Limits considered: each time limit and the load of each workload, the GPUs at hand, the context that is stated, the
-    memory left free, and the price. A limit is taken away by making it infinite (for GPUs: sixteen times the nodes), a
-    load by making it almost nothing, the context and the reserve by having none. The nearest value of one is found
-    while all other limits of the problem stay. Where a limit of the solve comes first, all limits are named, without
-    nearest values.
+    memory left free, what may fail, and the price. A limit is taken away by making it infinite (for GPUs: sixteen times
+    the nodes), a load by making it almost nothing, the context and the reserve by having none. The nearest value of one
+    is found while all other limits of the problem stay. Where a limit of the solve comes first, all limits are named,
+    without nearest values.
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
@@ -103,6 +104,8 @@ def _limits(setting: ServeSetting) -> Iterator[_Limit]:
         )
     if setting.options.memory_reserve > 0.0:
         yield _reserve_limit(setting.options.memory_reserve)
+    if setting.resolved.problem.availability is not None:
+        yield _availability_limit(setting.resolved.problem.availability)
     price = setting.resolved.problem.limits.usd_per_hour
     if price is not None:
         yield _scaled("price", f"price <= {significant(price)} USD/h", _with_price, price, "{} USD/h", significant)
@@ -220,6 +223,23 @@ def _reserve_limit(reserve: float) -> _Limit:
         return "memory_reserve 0 %" if works(_without_reserve(setting)) else None
 
     return _Limit("reserve", f"memory_reserve = {100.0 * reserve:.3g} %", _without_reserve, nearest)
+
+
+def _availability_limit(availability: AvailabilitySpec) -> _Limit:
+    """What may fail; the nearest is that single instances may, where that helps, else that nothing may."""
+
+    def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
+        alone = AvailabilitySpec()
+        if availability != alone and works(_with_availability(setting, alone)):
+            return f"availability {alone.text}"
+        return "no availability" if works(_with_availability(setting, None)) else None
+
+    return _Limit("availability", f"availability {availability.text}", partial(_with_availability, moved=None), nearest)
+
+
+def _with_availability(setting: ServeSetting, moved: AvailabilitySpec | None) -> ServeSetting:
+    problem = setting.resolved.problem.model_copy(update={"availability": moved})
+    return dataclasses.replace(setting, resolved=dataclasses.replace(setting.resolved, problem=problem))
 
 
 def _without_reserve(setting: ServeSetting) -> ServeSetting:

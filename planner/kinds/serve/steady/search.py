@@ -18,6 +18,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
 from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
+from planner.kinds.serve.steady.failures import require_domains
 from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import PoolCosts, Tally
@@ -99,6 +100,7 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     The memory that plans leave free binds a search; what judges a plan that is there takes it for possible without.
     """
     problem = resolved.problem
+    require_domains(resolved)
     options = ServeOptions.model_validate(problem.options)
     if not reserving:
         options = options.model_copy(update={"memory_reserve": 0.0})

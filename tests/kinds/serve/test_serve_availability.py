@@ -1,0 +1,139 @@
+"""Plans of which any instance, or any node, may be lost: what they cost, what is left, and what a check says of it."""
+
+import json
+from typing import Any
+
+import pytest
+from serve_problems import broken_rules, objective_of, small
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.serve.options import ServeDecision
+from planner.plan.findings import FAILED, passed
+from planner.plan.placement import role_devices
+from planner.plan.schema import Envelope
+from planner.verify import REFUSED, judge
+
+LEAST = {"objective": {"minimize": "gpus"}, "workloads.0.load": {"rate": "9/s"}, "cluster.pools.0.gpus": 8}
+TWO_NODES = {"cluster.pools.0": {"gpu": "h100", "nodes": 4, "gpus_per_node": 2}}
+
+
+def plan_of(**edits: object) -> tuple[Envelope, ServeDecision]:
+    plan = solve(small({**LEAST, **{key.replace("__", "."): value for key, value in edits.items()}}))
+    return plan, ServeDecision.model_validate(plan.decision)
+
+
+@pytest.fixture(scope="module")
+def spare() -> tuple[Envelope, ServeDecision]:
+    return plan_of(availability="n+1", options__modes=["disaggregated"])
+
+
+def test_every_role_has_an_instance_more_and_the_rest_is_within_its_limits(
+    spare: tuple[Envelope, ServeDecision],
+) -> None:
+    plan, decision = spare
+    single, _ = plan_of(options__modes=["disaggregated"])
+    assert plan.certificate.status == "optimal"
+    assert objective_of(plan) > objective_of(single)
+    assert decision.availability is not None
+    assert [failure.lost for failure in decision.availability.failures] == [
+        {role.name: 1} for role in sorted(decision.roles, key=lambda role: -_busy(decision, role.name))
+    ]
+    rates = {shape["name"].partition("/")[0]: shape["rate_per_s"][0] for shape in _used(plan)}
+    for role in decision.roles:
+        assert _busy(decision, role.name) == pytest.approx(9.0 / (rates[role.name] * (role.replicas - 1)))
+        assert _busy(decision, role.name) <= 1.0 + 1e-9
+
+
+def _busy(decision: ServeDecision, role: str) -> float:
+    assert decision.availability is not None
+    return next(failure.busy for failure in decision.availability.failures if failure.lost == {role: 1})
+
+
+def _used(plan: Envelope) -> list[dict[str, Any]]:
+    """The instance types of the proof that the plan has."""
+    proof: Any = plan.certificate.proof
+    return [shape for shape, count in zip(proof["mix"]["shapes"], proof["values"], strict=False) if count]
+
+
+def test_a_check_and_the_verifier_hold_what_failures_leave(spare: tuple[Envelope, ServeDecision]) -> None:
+    plan, decision = spare
+    findings = check_plan(plan, decision)
+    assert passed(findings)
+    assert [finding.rule for finding in findings].count("serve.availability") == 2
+    assert REFUSED not in {line.verdict for line in judge(json.loads(plan.model_dump_json(by_alias=True)))}
+
+
+def test_what_a_plan_must_not_say_of_failures_is_found(spare: tuple[Envelope, ServeDecision]) -> None:
+    plan, _ = spare
+    failures: Any = plan.decision["availability"]
+    calmer = {**failures, "failures": [{**each, "busy": 0.5 * each["busy"]} for each in failures["failures"]]}
+    assert "serve.availability" in _rules(plan, availability=calmer)
+    assert "serve.availability" in _rules(plan, availability={**failures, "failures": failures["failures"][:1]})
+    assert "serve.availability" in _rules(plan, availability=None)
+    bare, _ = plan_of()
+    assert "serve.availability" in _rules(bare, availability=failures)
+
+
+def _rules(plan: Envelope, **decided: object) -> set[str]:
+    """Rules that fail where the decision says something else."""
+    altered = plan.model_copy(update={"decision": {**plan.decision, **decided}})
+    findings = check_plan(altered, ServeDecision.model_validate(altered.decision))
+    return {finding.rule for finding in findings if finding.verdict == FAILED}
+
+
+def test_a_node_may_be_lost_with_all_that_stands_on_it() -> None:
+    plan, decision = plan_of(**TWO_NODES, availability={"per": "node"})
+    assert not broken_rules(plan)
+    assert decision.availability is not None
+    role = decision.roles[0]
+    per_node = [0] * 4
+    for _, device in role_devices(decision.placement, role.name):
+        per_node[device // 2] += 1
+    lost = max(per_node) // role.parallelism.devices
+    assert max(failure.lost[role.name] for failure in decision.availability.failures) == lost
+    assert max(failure.busy for failure in decision.availability.failures) <= 1.0 + 1e-6
+    assert objective_of(plan) >= objective_of(plan_of(availability="n+1")[0])
+
+
+def test_goodput_is_what_is_carried_with_instances_lost() -> None:
+    edits = {"options.modes": ["colocated"], "options.tp": [1]}
+    single, spare = solve(small(edits)), solve(small({**edits, "availability": "n+1"}))
+    assert objective_of(spare) == pytest.approx(0.75 * objective_of(single))
+
+
+def test_workloads_of_one_model_share_what_is_left() -> None:
+    other = {
+        "name": "code",
+        "input_tokens": 500,
+        "output_tokens": 200,
+        "load": {"rate": "5/s"},
+        "slo": {"tpot": "15ms"},
+    }
+    plan, decision = plan_of(workloads__1=other, availability="n+1", options__modes=["colocated"], options__tp=[1])
+    assert not broken_rules(plan)
+    assert decision.availability is not None
+    wanted = sum(rate / most for rate, most in zip((9.0, 5.0), _used(plan)[0]["rate_per_s"], strict=True))
+    (role,) = decision.roles
+    assert _busy(decision, role.name) == pytest.approx(wanted / (role.replicas - 1))
+
+
+def test_an_availability_that_the_pool_cannot_give_is_named_with_what_it_can() -> None:
+    with pytest.raises(Infeasible) as raised:
+        plan_of(availability={"per": "node"})
+    rows = [(row["limit"], row["nearest"]) for row in raised.value.conflict]
+    assert rows == [("gpus <= 8", "16 gpus"), ("availability n+1 per node", "availability n+1 per role")]
+
+
+@pytest.mark.parametrize(
+    ("edits", "text"),
+    [
+        ({"availability": "n+2"}, "must be `n\\+1`"),
+        ({"availability": {"per": "rack"}}, "states no racks"),
+        ({"availability": "n+1", "options.judged_by": "simulation"}, "every instance up"),
+    ],
+)
+def test_what_no_plan_can_keep_is_refused(edits: dict[str, Any], text: str) -> None:
+    with pytest.raises(PlannerError, match=text):
+        solve(small({**LEAST, **edits}))
