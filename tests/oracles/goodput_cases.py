@@ -47,12 +47,12 @@ def fleets(chosen: Draw) -> Fleet:
     roles += chosen(st.lists(st.sampled_from(roles), max_size=2))
     policy, chunked = chosen(st.sampled_from(["mixed", "prefill-first"])), chosen(st.booleans())
     most, budget = chosen(st.integers(1, 4)), chosen(st.sampled_from([3, 8, 20, 64]))
-    rate = chosen(st.sampled_from([7.0, math.inf]))
+    rate, stages = chosen(st.sampled_from([7.0, math.inf])), chosen(st.sampled_from([1, 1, 2, 5]))
 
     def instance(role: str) -> Instance:
         return Instance(
             grid, 1000, role=role, policy=policy, token_budget=budget, most_sequences=most, chunked=chunked,
-            link_tokens_per_s=rate, link_latency_s=0.0 if rate > 7.0 else 0.5,
+            link_tokens_per_s=rate, link_latency_s=0.0 if rate > 7.0 else 0.5, stages=stages,
         )  # fmt: skip
 
     return Fleet(

@@ -57,14 +57,15 @@ def test_a_fleet_has_an_engine_for_every_rank_of_every_replica(plan: Path) -> No
     envelope, decision = load_plan(plan)
     requests = Requests.open_stream([0.0], [500], [100])
     planned = fleet_of_plan(envelope, decision, requests, Policies())
-    wanted = sum(role.replicas * role.parallelism.dp * role.parallelism.pp for role in decision.roles)
+    wanted = sum(role.replicas * role.parallelism.dp for role in decision.roles)
     assert len(planned.fleet.instances) == wanted
     assert {role.name for role in decision.roles} == set(planned.role_of_instance)
     for instance, name in zip(planned.fleet.instances, planned.role_of_instance, strict=True):
         role = next(role for role in decision.roles if role.name == name)
         assert instance.role == role.function
-        assert instance.most_sequences * role.parallelism.pp >= int(role.limits["max_batch"])
-        assert instance.kv_tokens * role.parallelism.pp > 500
+        assert instance.stages == role.parallelism.pp
+        assert instance.most_sequences == int(role.limits["max_batch"])
+        assert instance.kv_tokens > 500
 
 
 def test_a_plan_at_half_its_rate_keeps_its_limits(plan: Path) -> None:

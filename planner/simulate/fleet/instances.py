@@ -51,15 +51,17 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One engine that steps by itself: an attention rank of a replica, or one of the micro-batches of its pipeline.
+    """One engine with one scheduler, queue and KV cache: an attention rank of a replica.
 
+    With several `stages` up to as many batches are in flight, each in the stages one after another, all of which take
+    an equal part of the seconds of the step: `grid` has whole passes (`loop/groups.py` the rules, by `policy`).
     `policy` mixed: prompts ride on decode steps within the token budget (vLLM); prefill-first: a step that prefills
     does nothing else (SGLang, TensorRT-LLM). `reserves`: a request takes the KV blocks of its whole length when
     admitted (TensorRT-LLM's guaranteed no evict), else of its prompt, and then grows.
     """
 
     grid: StepGrid
-    kv_tokens: int  # capacity of its KV cache
+    kv_tokens: int  # capacity of its KV cache, of all stages
     role: str = "colocated"
     policy: str = "mixed"
     token_budget: int = 8192  # of a step
@@ -79,6 +81,7 @@ class Instance:
     adapter_load_s: float = 0.0  # by which loading one lengthens a step
     most_context: int = UNLIMITED  # of prompt and answer together: answers end there (`context`)
     up: bool = True  # from the beginning
+    stages: int = 1  # of its pipeline
 
     def __post_init__(self) -> None:
         require_known("role", self.role, ROLES)
@@ -86,7 +89,7 @@ class Instance:
         require_known("preemption", self.preemption, PREEMPTIONS)
         numbers: dict[str, float] = {"kv_tokens": self.kv_tokens, "token_budget": self.token_budget}
         numbers |= {"most_sequences": self.most_sequences, "link_tokens_per_s": self.link_tokens_per_s}
-        numbers |= {"adapter_slots": self.adapter_slots}
+        numbers |= {"adapter_slots": self.adapter_slots, "stages": self.stages}
         for name, value in numbers.items():
             if not value > 0:
                 raise PlannerError(f"`{name}` must be above 0, found {value}", where="instance")
@@ -185,6 +188,7 @@ class Fleet:
             raise PlannerError(f"a change of instance {beyond[0]}", hint=f"instances are 0 to {count - 1}")
         self._check_paths()
         self._check_elastic()
+        self._check_pipelines()
         pools = {instance.pool for instance in self.instances}
         for link in self.pool_links:
             if not {link.source, link.goal} <= pools:
@@ -209,6 +213,24 @@ class Fleet:
                         ),
                     )
 
+    def _check_pipelines(self) -> None:
+        """Refuses groups whose pipelines differ, and what batches in flight cannot do."""
+        leader = 0
+        for size in self.groups:
+            stages = {instance.stages for instance in self.instances[leader : leader + size]}
+            if len(stages) > 1:
+                raise PlannerError(
+                    f"pipelines of {', '.join(map(str, sorted(stages)))} stages step together",
+                    hint="give the members of a group equal pipelines",
+                )
+            leader += size
+        if self.migration_period_s < math.inf and any(instance.stages > 1 for instance in self.instances):
+            raise PlannerError(
+                "sequences in the stages of a pipeline cannot move to another instance",
+                where="migration",
+                hint="leave migration out (`--migrate`), or give instances of one stage",
+            )
+
     def _check_elastic(self) -> None:
         """Refuses what instances that share one cache do not do."""
         if self.elastic is None:
@@ -226,6 +248,7 @@ class Fleet:
             f"instances of role `{first.role}`": first.role != "colocated",
             "speculative decoding": first.speculation is not None,
             "experts that instances share": joint,
+            "pipelines": first.stages > 1,
             "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
             "prefix caching": self.prefix_caching or self.store_kv_tokens > 0,
             "routing, feedback queues and migration": policies != ("least-loaded", "least-loaded", False, math.inf),

@@ -25,6 +25,7 @@ from planner.simulate.goodput.rate_bound import (
     latest_s,
     most_context,
     rate_of_work,
+    stages_of,
 )
 from planner.simulate.run.attainment import Draws, Requirement, required
 from planner.simulate.run.mixture import Mixture
@@ -77,7 +78,7 @@ class SharedWork:
         rates = []
         for name, engines in sides:
             works = [getattr(self.prices.work(engine, self.wanted, limit), name) for engine in kinds(engines)]
-            work_R = np.minimum.reduce(works) / len(engines)
+            work_R = np.minimum.reduce(works) / stages_of(engines)
             rates.append(rate_of_work(work_R, self.late_R, self.shares, self.span_s))
         return min(rates)
 

@@ -11,6 +11,8 @@ its limits fix, by engines that work one second a second; `step_prices` says wha
 (B4) behind a lone engine that serves first come, first served, no prompt is ready before all that came earlier.
 
 Requests that engines refuse or cut at their context limit are taken to cost nothing and to be on time.
+A pipeline of k stages, each of which takes an equal part of a pass, counts as k engines: more passes than it has stages
+are never under way, and none is shorter than in an empty pipeline. It gives prompts in order, as its last stage does.
 It holds for the draws at hand, and so for simulations of them. It takes for granted that nothing is cached from other
 requests, and that an engine which throws a cache away and computes it again, which gives a token without a decode step,
 works no less for it than that step.
@@ -52,7 +54,7 @@ KNOWN_OF_FLEETS = frozenset(
 KNOWN_OF_ENGINES = frozenset(
     {"grid", "kv_tokens", "role", "policy", "token_budget", "most_sequences", "chunked", "reserves", "preemption"}
     | {"host_kv_tokens", "swap_tokens_per_s", "watermark", "link_tokens_per_s", "link_latency_s", "model", "pool"}
-    | {"adapter_slots", "adapter_load_s", "up", "most_context"}
+    | {"adapter_slots", "adapter_load_s", "up", "most_context", "stages"}
 )
 SAFETY = 1.0 + 1e-9  # of rounding
 
@@ -123,18 +125,18 @@ class RateBound:
         before_s, after_s = fleet.request_overhead_s, self._moved_s(fleet, first, last)
         in_order = len(first) == 1 and fleet.queueing == "fcfs"
         limit = most_context(fleet)
-        key = (wanted, limit, len(first), in_order, before_s, float(after_s.max()), *sorted(set(map(id, first))))
+        key = (wanted, limit, stages_of(first), in_order, before_s, float(after_s.max()), *sorted(set(map(id, first))))
         if key not in self._single:
             self._single[key] = self._prompts(first, wanted, limit, before_s, after_s, in_order=in_order)
         most = self._single[key]
-        key = ("decode", wanted, limit, len(last), before_s, *sorted(set(map(id, last))))
+        key = ("decode", wanted, limit, stages_of(last), before_s, *sorted(set(map(id, last))))
         if key not in self._single:
             work_R = np.minimum.reduce([self.work(engine, wanted, limit).decode_s for engine in kinds(last)])
-            self._single[key] = self._whole(work_R, len(last), wanted)
+            self._single[key] = self._whole(work_R, stages_of(last), wanted)
         most = min(most, self._single[key])
         if any(instance.role == "colocated" for instance in fleet.instances):
             work_R = np.minimum.reduce([self.work(engine, wanted, limit).joint_s for engine in kinds(fleet.instances)])
-            most = min(most, self._whole(work_R, len(fleet.instances), wanted))
+            most = min(most, self._whole(work_R, stages_of(fleet.instances), wanted))
         return most
 
     def _moved_s(self, fleet: Fleet, first: list[Instance], last: list[Instance]) -> Floats:
@@ -199,7 +201,7 @@ class RateBound:
         can = before_s + idle_R + after_s <= window_s * SAFETY
         if int(can.sum()) < need:
             return 0.0
-        work_R = np.minimum.reduce([work.prefill_s for work in works]) / len(engines)
+        work_R = np.minimum.reduce([work.prefill_s for work in works]) / stages_of(engines)
         latest_R = np.where(can, window_s - before_s - after_s, -1.0) * SAFETY
         if in_order:
             return _highest(lambda rate: _enough_in_order(self._arrival_s / rate, latest_R, work_R / SAFETY, need))
@@ -264,6 +266,11 @@ def _require_steady(fleet: Fleet) -> None:
 def kinds(engines: Sequence[Instance]) -> list[Instance]:
     """One instance of each kind."""
     return list({id(engine): engine for engine in engines}.values())
+
+
+def stages_of(engines: Sequence[Instance]) -> int:
+    """Batches that engines work on at once at most, each in a stage of theirs."""
+    return sum(engine.stages for engine in engines)
 
 
 def _enough(release_R: Floats, window_s: float, work_R: Floats, need: int) -> bool:

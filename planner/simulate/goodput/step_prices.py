@@ -145,7 +145,10 @@ def joint_prices(instance: Instance, demand: MeanRequest) -> TokenPrices:
 def shortest_prefill_s(instance: Instance, input_tokens: Floats) -> Floats:
     """What prefilling each prompt takes at least on an engine that does nothing else [R].
 
-    A prompt of several chunks takes as many steps; the lines below all steps are chosen for the mean prompt.
+    A prompt of several chunks takes as many steps; the lines below all steps are chosen for the mean prompt. In a
+    pipeline of k stages its chunks follow each other: the last stage works on all of them, 1 / k of their steps, after
+    the first has come through the stages before it. The first is in a step that is full, of prompts but for the
+    sequences that decode in it, or it is the whole prompt.
     """
     mean = float(input_tokens.mean())
     prompts = input_tokens if instance.chunked else np.minimum(input_tokens, instance.token_budget)
@@ -154,7 +157,12 @@ def shortest_prefill_s(instance: Instance, input_tokens: Floats) -> Floats:
     cheapest_TM = instance.grid.mixed_s.min(axis=(0, 1))
     line = _line(cheapest_TM, instance, demand, float(steps_R.mean()))
     base_s, token_s, pair_s = line or (0.0, 0.0, 0.0)
-    return np.asarray(steps_R * base_s + token_s * input_tokens + pair_s * pairs(input_tokens))
+    whole_R = np.asarray(steps_R * base_s + token_s * input_tokens + pair_s * pairs(input_tokens))
+    if instance.stages == 1 or not instance.chunked:
+        return whole_R
+    riding = 0 if instance.policy == "prefill-first" else instance.most_sequences
+    full_s = base_s + token_s * max(instance.token_budget - riding, 0)
+    return np.minimum(whole_R, whole_R / instance.stages + full_s * (1.0 - 1.0 / instance.stages))
 
 
 def _decode_steps(instance: Instance) -> Floats:

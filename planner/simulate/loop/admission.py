@@ -1,4 +1,8 @@
-"""Scheduler of an engine: continuous batching, chunked prefill, admission of waiting requests, preemption."""
+"""Scheduler of an engine: continuous batching, chunked prefill, admission of waiting requests, preemption.
+
+`i` is the row of the running batch that gets its next step, `engine` that of the instance whose it is: the same, but
+for the further batches of a pipeline.
+"""
 
 import numpy as np
 
@@ -8,9 +12,11 @@ from planner.simulate.loop.fields import (
     CACHED,
     CHUNKED,
     CONTEXT,
+    CUT,
     DECODING,
     DONE,
     DUE,
+    ENGINE,
     ENTRY,
     FEEDBACK,
     FINISH,
@@ -18,6 +24,7 @@ from planner.simulate.loop.fields import (
     GENERATED,
     HANDED,
     HIT_TOKENS,
+    HOME,
     HOST_FREE,
     INPUT,
     ITERATION,
@@ -31,6 +38,7 @@ from planner.simulate.loop.fields import (
     NONE,
     OUTPUT,
     PARTIAL,
+    PASS,
     PENALTY,
     PLACE,
     POLICY,
@@ -49,6 +57,7 @@ from planner.simulate.loop.fields import (
     SEQUENCES,
     SIBLING,
     SINGLE,
+    STAGES,
     STALLED,
     START,
     STARTED,
@@ -82,23 +91,24 @@ from planner.simulate.loop.program import compiled
 from planner.simulate.loop.speculation import take_drafts
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps, mixed_step_s
+from planner.simulate.loop.stretches import batch_row
 
 
 @compiled
-def enqueue(s: RunState, i: int, r: int) -> None:
+def enqueue(s: RunState, engine: int, r: int) -> None:
     """Puts a request into the queue of an instance."""
-    s.instance[i, QUEUE] = push(s, s.instance[i, QUEUE], r)
-    s.instance[i, QUEUED] += 1
-    s.instance[i, QUEUED_BLOCKS] += blocks_of(s, s.request[r, INPUT] + s.request[r, GENERATED])
+    s.instance[engine, QUEUE] = push(s, s.instance[engine, QUEUE], r)
+    s.instance[engine, QUEUED] += 1
+    s.instance[engine, QUEUED_BLOCKS] += blocks_of(s, s.request[r, INPUT] + s.request[r, GENERATED])
 
 
 @compiled
-def dequeue(s: RunState, i: int) -> int:
+def dequeue(s: RunState, engine: int) -> int:
     """Takes the first request out of the queue."""
-    r = s.instance[i, QUEUE]
-    s.instance[i, QUEUE] = pop(s, r)
-    s.instance[i, QUEUED] -= 1
-    s.instance[i, QUEUED_BLOCKS] -= blocks_of(s, s.request[r, INPUT] + s.request[r, GENERATED])
+    r = s.instance[engine, QUEUE]
+    s.instance[engine, QUEUE] = pop(s, r)
+    s.instance[engine, QUEUED] -= 1
+    s.instance[engine, QUEUED_BLOCKS] -= blocks_of(s, s.request[r, INPUT] + s.request[r, GENERATED])
     return int(r)
 
 
@@ -111,6 +121,7 @@ def start_decoding(s: RunState, i: int, r: int) -> None:
     left = s.request[r, OUTPUT] - s.request[r, GENERATED]
     s.request[r, FINISH] = s.instance[i, ITERATION] + left
     s.request[r, STATE] = DECODING
+    s.request[r, HOME] = i
     s.request_s[r, DUE] = -1.0
     s.instance[i, CONTEXT] += s.request[r, INPUT] + s.request[r, GENERATED]
     s.residue[i, residue_of(s, r)] += 1
@@ -134,9 +145,22 @@ def stop_decoding(s: RunState, i: int, r: int) -> None:
 
 
 @compiled
+def partial_at_rest(s: RunState, engine: int) -> int:
+    """The request whose prefill is cut, unless a part of it is in flight; NONE if there is none."""
+    r = s.instance[engine, PARTIAL]
+    if s.instance[engine, STAGES] > 1 and r != NONE:
+        for number in range(s.instance[engine, STAGES]):
+            row = batch_row(s, engine, number)
+            cut = s.instance[row, STEPS] > 0 and s.instance[row, CUT] == 1
+            if cut and s.listed[row, s.instance[row, LISTED] - 1] == r:
+                return NONE
+    return int(r)
+
+
+@compiled
 def last_running(s: RunState, i: int) -> int:
-    """The running request that the queue's order puts last; NONE if nothing runs."""
-    last = s.instance[i, PARTIAL]
+    """The running request that the queue's order puts last, but for those in flight; NONE if nothing runs."""
+    last = partial_at_rest(s, s.instance[i, ENGINE])
     for place in range(s.instance[i, SEQUENCES]):
         r = s.batch[i, place]
         if last == NONE or goes_before(s, last, r):
@@ -147,12 +171,13 @@ def last_running(s: RunState, i: int) -> int:
 @compiled
 def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
     """Takes a running request back into the queue: to host memory where that has room, else to be computed again."""
+    engine = s.instance[i, ENGINE]
     s.request[r, PREEMPTED] += 1
-    s.instance[i, PREEMPTION_COUNT] += 1
-    if r == s.instance[i, PARTIAL]:
-        s.instance[i, PARTIAL] = NONE
+    s.instance[engine, PREEMPTION_COUNT] += 1
+    if r == s.instance[engine, PARTIAL]:
+        s.instance[engine, PARTIAL] = NONE
         s.request[r, STATE] = WAITING
-        give_back(s, i, r, s.request[r, INPUT] + s.request[r, GENERATED])
+        give_back(s, engine, r, s.request[r, INPUT] + s.request[r, GENERATED])
     else:
         stop_decoding(s, i, r)
         if s.request_s[r, DUE] >= 0.0:
@@ -160,19 +185,20 @@ def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
         tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
         blocks = blocks_of(s, tokens)
         s.request[r, STATE] = WAITING
-        if s.instance[i, SWAPS] == 1 and s.instance[i, HOST_FREE] >= blocks:
+        s.request[r, HOME] = engine
+        if s.instance[engine, SWAPS] == 1 and s.instance[engine, HOST_FREE] >= blocks:
             s.request[r, STATE] = SWAPPED
-            s.instance[i, HOST_FREE] -= blocks
-            s.instance_s[i, PENALTY] += blocks / s.instance_s[i, SWAP_RATE]
-        give_back(s, i, r, tokens)
-    enqueue(s, i, r)
+            s.instance[engine, HOST_FREE] -= blocks
+            s.instance_s[engine, PENALTY] += blocks / s.instance_s[engine, SWAP_RATE]
+        give_back(s, engine, r, tokens)
+    enqueue(s, engine, r)
 
 
 @compiled
 def make_room(s: RunState, i: int, now_s: float) -> bool:
     """Preempts until the next decode step has its blocks; whether any was."""
-    preempted = False
-    while s.instance[i, SEQUENCES] > 0 and growth(s, i, s.instance[i, ITERATION]) > room(s, i):
+    engine, preempted = s.instance[i, ENGINE], False
+    while s.instance[i, SEQUENCES] > 0 and growth(s, i, s.instance[i, ITERATION]) > room(s, engine):
         preempt(s, i, last_running(s, i), now_s)
         preempted = True
     return preempted
@@ -188,8 +214,9 @@ def add_chunk(s: RunState, i: int, r: int, tokens: int) -> None:
     s.request[r, DONE] = before + tokens
     s.listed[i, s.instance[i, LISTED]] = r
     s.instance[i, LISTED] += 1
-    whole = s.request[r, INPUT] + s.request[r, GENERATED]
-    s.instance[i, PARTIAL] = r if s.request[r, DONE] < whole else NONE
+    cut = s.request[r, DONE] < s.request[r, INPUT] + s.request[r, GENERATED]
+    s.instance[i, CUT] = 1 if cut else 0
+    s.instance[s.instance[i, ENGINE], PARTIAL] = r if cut else NONE
 
 
 @compiled
@@ -203,22 +230,23 @@ def chunk_of(s: RunState, i: int, whole: int, budget: int) -> int:
 @compiled
 def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: float) -> bool:
     """Admits a waiting prompt if budget and memory allow."""
+    engine = s.instance[i, ENGINE]
     whole = s.request[r, INPUT] + s.request[r, GENERATED]
-    hits = cached_blocks(s, i, r)
+    hits = cached_blocks(s, engine, r)
     cached = 0
     for index in range(s.prefix_of[r], s.prefix_of[r] + hits):
         cached += s.prefix_size[s.prefix[index], 0]
     stored = stored_tokens(s, r, hits)
     cached = min(cached + stored, whole - 1)
     tokens = chunk_of(s, i, whole - cached, budget)
-    if tokens == 0 or needed_blocks(s, i, r, hits, whole) > room(s, i) - margin or not acquire(s, i, r):
+    if tokens == 0 or needed_blocks(s, engine, r, hits, whole) > room(s, engine) - margin or not acquire(s, engine, r):
         return False
-    dequeue(s, i)
-    hold(s, i, r, hits, whole)
+    dequeue(s, engine)
+    hold(s, engine, r, hits, whole)
     s.request[r, STATE] = PREFILLING
     s.request[r, DONE] = cached
-    s.instance[i, HIT_TOKENS] += cached
-    s.instance_s[i, PENALTY] += stored / s.run_s[STORE_RATE]
+    s.instance[engine, HIT_TOKENS] += cached
+    s.instance_s[engine, PENALTY] += stored / s.run_s[STORE_RATE]
     if s.request_s[r, STARTED] < 0.0:
         s.request_s[r, STARTED] = now_s
         s.request[r, CACHED] = cached
@@ -227,17 +255,17 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
 
 
 @compiled
-def admit_cache(s: RunState, i: int, r: int, margin: int, now_s: float) -> bool:
+def admit_cache(s: RunState, engine: int, r: int, margin: int, now_s: float) -> bool:
     """Admits a request whose cache is elsewhere, if memory allows; it comes over the links between the instances."""
     tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
-    if blocks_of_context(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
+    if blocks_of_context(s, engine, r, tokens + 1) > room(s, engine) - margin or not acquire(s, engine, r):
         return False
-    dequeue(s, i)
-    take(s, i, blocks_of_context(s, i, r, tokens))
+    dequeue(s, engine)
+    take(s, engine, blocks_of_context(s, engine, r, tokens))
     s.request[r, STATE] = MOVING
-    s.instance[i, RESERVED] += 1
+    s.instance[engine, RESERVED] += 1
     s.request_s[r, RANK] = s.request_s[r, KEY]
-    s.request_s[r, KEY] = transferred_s(s, s.request[r, ENTRY], i, tokens, now_s)
+    s.request_s[r, KEY] = transferred_s(s, s.request[r, ENTRY], engine, tokens, now_s)
     s.run[TRANSFERS] = push(s, s.run[TRANSFERS], r)
     return True
 
@@ -245,44 +273,65 @@ def admit_cache(s: RunState, i: int, r: int, margin: int, now_s: float) -> bool:
 @compiled
 def admit_swapped(s: RunState, i: int, r: int, margin: int) -> bool:
     """Admits a request from host memory, if there is room for it and the block that it may need next."""
-    tokens = s.request[r, INPUT] + s.request[r, GENERATED] - 1
-    if blocks_of_context(s, i, r, tokens + 1) > room(s, i) - margin or not acquire(s, i, r):
+    engine, tokens = s.instance[i, ENGINE], s.request[r, INPUT] + s.request[r, GENERATED] - 1
+    if blocks_of_context(s, engine, r, tokens + 1) > room(s, engine) - margin or not acquire(s, engine, r):
         return False
-    dequeue(s, i)
-    take(s, i, blocks_of_context(s, i, r, tokens))
-    s.instance[i, HOST_FREE] += blocks_of(s, tokens)
-    s.instance_s[i, PENALTY] += blocks_of(s, tokens) / s.instance_s[i, SWAP_RATE]
+    dequeue(s, engine)
+    take(s, engine, blocks_of_context(s, engine, r, tokens))
+    s.instance[engine, HOST_FREE] += blocks_of(s, tokens)
+    s.instance_s[engine, PENALTY] += blocks_of(s, tokens) / s.instance_s[engine, SWAP_RATE]
     start_decoding(s, i, r)
     return True
 
 
 @compiled
 def running(s: RunState, i: int) -> int:
-    """Sequences that count against the most that an instance runs."""
-    partial = 1 if s.instance[i, PARTIAL] != NONE and s.instance[i, LISTED] == 0 else 0
-    return int(s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, LISTED] + partial)
+    """Sequences that count against the most that an instance runs, a prompt that is cut once."""
+    total = s.instance[i, RESERVED] + (1 if s.instance[i, PARTIAL] != NONE else 0)
+    for number in range(s.instance[i, STAGES]):
+        row = batch_row(s, i, number)
+        total += s.instance[row, SEQUENCES] + s.instance[row, LISTED] - s.instance[row, CUT]
+    return int(total)
+
+
+@compiled
+def full(s: RunState, i: int) -> bool:
+    """Whether an instance, or a batch that takes turns with others and has its share, runs as many as it may.
+
+    Caches that come from elsewhere count against the instance alone (SGLang 0.5.23, srt/managers/scheduler.py, lines
+    1237 and 4034; `_get_new_prebuilt_batch` of srt/disaggregation/decode.py).
+    """
+    engine = s.instance[i, ENGINE]
+    most, stages = s.instance[engine, MOST_SEQUENCES], s.instance[engine, STAGES]
+    handed = s.request[s.instance[engine, QUEUE], STATE] == HANDED
+    if stages > 1 and s.instance[engine, POLICY] != MIXED and not handed:
+        own = s.instance[i, SEQUENCES] + s.instance[i, LISTED]
+        return bool(own >= max(most // stages, 1) or running(s, engine) >= most)
+    return bool(running(s, engine) >= most)
 
 
 @compiled
 def margin_of(s: RunState, i: int) -> int:
     """Blocks that admission leaves: those of the decode step that prompts ride on, and the watermark unless empty."""
     margin = growth(s, i, s.instance[i, ITERATION]) if s.instance[i, POLICY] == MIXED else 0
-    if running(s, i) > 0:
-        margin += s.instance[i, WATERMARK]
+    engine = s.instance[i, ENGINE]
+    if running(s, engine) > 0:
+        margin += s.instance[engine, WATERMARK]
     return int(margin)
 
 
 @compiled
 def admit(s: RunState, i: int, budget: int, now_s: float) -> None:
     """Admits from the queue, in its order, until one does not fit."""
-    while s.instance[i, QUEUE] != NONE and running(s, i) < s.instance[i, MOST_SEQUENCES]:
-        r = s.instance[i, QUEUE]
+    engine = s.instance[i, ENGINE]
+    while s.instance[engine, QUEUE] != NONE and not full(s, i):
+        r = s.instance[engine, QUEUE]
         margin = margin_of(s, i)
         left = budget - s.instance[i, STEP_TOKENS]
         if s.request[r, STATE] == WAITING:
-            admitted = left > 0 and s.instance[i, PARTIAL] == NONE and admit_prompt(s, i, r, left, margin, now_s)
+            admitted = left > 0 and s.instance[engine, PARTIAL] == NONE and admit_prompt(s, i, r, left, margin, now_s)
         elif s.request[r, STATE] == HANDED:
-            admitted = admit_cache(s, i, r, margin, now_s)
+            admitted = admit_cache(s, engine, r, margin, now_s)
         else:
             admitted = admit_swapped(s, i, r, margin)
         if not admitted:
@@ -292,7 +341,7 @@ def admit(s: RunState, i: int, budget: int, now_s: float) -> None:
 @compiled
 def fill(s: RunState, i: int, budget: int, now_s: float) -> None:
     """Makes the prefill of the step: what is left of a cut prompt, then what the queue brings."""
-    r = s.instance[i, PARTIAL]
+    r = s.instance[s.instance[i, ENGINE], PARTIAL]
     if r != NONE and budget > 0:
         add_chunk(s, i, r, min(s.request[r, INPUT] + s.request[r, GENERATED] - s.request[r, DONE], budget))
     admit(s, i, budget, now_s)
@@ -301,13 +350,14 @@ def fill(s: RunState, i: int, budget: int, now_s: float) -> None:
 @compiled
 def join_arrived(s: RunState, i: int) -> None:
     """Requests whose caches have arrived join the decoding batch."""
-    r = s.instance[i, ARRIVED]
+    engine = s.instance[i, ENGINE]
+    r = s.instance[engine, ARRIVED]
     while r != NONE:
         after = s.request[r, SIBLING]
-        s.instance[i, RESERVED] -= 1
+        s.instance[engine, RESERVED] -= 1
         start_decoding(s, i, r)
         r = after
-    s.instance[i, ARRIVED] = NONE
+    s.instance[engine, ARRIVED] = NONE
 
 
 @compiled
@@ -325,19 +375,21 @@ def demote(s: RunState, i: int, now_s: float) -> None:
 @compiled
 def blocked(s: RunState, i: int, r: int) -> bool:
     """Whether a waiting request finds no place, or no room for its cache."""
-    if running(s, i) >= s.instance[i, MOST_SEQUENCES]:
+    if full(s, i):
         return True
-    tokens, free = s.request[r, INPUT] + s.request[r, GENERATED], room(s, i) - margin_of(s, i)
+    engine = s.instance[i, ENGINE]
+    tokens, free = s.request[r, INPUT] + s.request[r, GENERATED], room(s, engine) - margin_of(s, i)
     if s.request[r, STATE] == WAITING:
-        return bool(needed_blocks(s, i, r, cached_blocks(s, i, r), tokens) > free)
-    return bool(blocks_of_context(s, i, r, tokens) > free)
+        return bool(needed_blocks(s, engine, r, cached_blocks(s, engine, r), tokens) > free)
+    return bool(blocks_of_context(s, engine, r, tokens) > free)
 
 
 @compiled
 def make_way(s: RunState, i: int, now_s: float) -> None:
     """Preempts requests of lower levels for one of a higher level that is blocked."""
-    while s.instance[i, QUEUE] != NONE:
-        r, last = s.instance[i, QUEUE], last_running(s, i)
+    engine = s.instance[i, ENGINE]
+    while s.instance[engine, QUEUE] != NONE:
+        r, last = s.instance[engine, QUEUE], last_running(s, i)
         if last == NONE or s.request_s[r, KEY] >= s.request_s[last, KEY] or not blocked(s, i, r):
             return
         preempt(s, i, last, now_s)
@@ -346,9 +398,10 @@ def make_way(s: RunState, i: int, now_s: float) -> None:
 @compiled
 def next_in_line(s: RunState, i: int) -> bool:
     """Whether the first of the feedback queue may get its turn at the next step: by its level, or as room is left."""
-    if s.run[QUEUEING] != FEEDBACK or s.instance[i, QUEUE] == NONE:
+    engine = s.instance[i, ENGINE]
+    if s.run[QUEUEING] != FEEDBACK or s.instance[engine, QUEUE] == NONE:
         return False
-    r = s.instance[i, QUEUE]
+    r = s.instance[engine, QUEUE]
     return bool(s.request_s[r, KEY] < s.request_s[last_running(s, i), KEY] or not blocked(s, i, r))
 
 
@@ -383,8 +436,7 @@ def looked_ahead(s: RunState, i: int) -> int:
 def schedule(s: RunState, i: int, now_s: float) -> None:
     """Starts the next stretch of an instance that is between steps, if it has anything to do."""
     join_arrived(s, i)
-    s.instance[i, LISTED] = 0
-    s.instance[i, STEP_TOKENS] = 0
+    s.instance[i, LISTED] = s.instance[i, CUT] = s.instance[i, STEP_TOKENS] = 0
     s.instance_s[i, PREFILL_PAIRS] = 0.0
     preempted = False
     if s.run[QUEUEING] == FEEDBACK:
@@ -407,22 +459,30 @@ def schedule(s: RunState, i: int, now_s: float) -> None:
 
 @compiled
 def start_stretch(s: RunState, i: int, sequences: int, preempted: bool, now_s: float) -> None:
-    """Sets start, end and length of the stretch; the blocks of its first step are taken now, of others as it ends."""
-    s.instance_s[i, START] = now_s
+    """Sets start, end and length of the stretch; the blocks of its first step are taken now, of others as it ends.
+
+    Of a step in a pipeline the seconds of work are set alone; when it ends depends on those before it.
+    """
+    engine = s.instance[i, ENGINE]
+    staged = s.instance[engine, STAGES] > 1
+    s.instance_s[i, START] = start_s = 0.0 if staged else now_s
     if sequences > 0:
-        take(s, i, growth(s, i, s.instance[i, ITERATION]))
+        take(s, engine, growth(s, i, s.instance[i, ITERATION]))
     take_drafts(s, i, sequences)
-    penalty_s = s.instance_s[i, PENALTY]
-    steps, end_s = 1, now_s
+    penalty_s = s.instance_s[engine, PENALTY]
+    steps, end_s = 1, start_s
     if s.instance[i, LISTED] > 0:
         attended = s.instance_s[i, PREFILL_PAIRS] / s.instance[i, STEP_TOKENS]
-        end_s = now_s + mixed_step_s(s, i, sequences, s.instance[i, STEP_TOKENS], attended)
+        end_s = start_s + mixed_step_s(s, i, sequences, s.instance[i, STEP_TOKENS], attended)
     elif sequences > 0:
         again = preempted or penalty_s > 0.0 or next_in_line(s, i)
         steps, end_s = decode_steps(s, i, 1 if again else looked_ahead(s, i), quantum_end(s, i))
     else:
         steps, end_s, penalty_s = 0, np.inf, 0.0
+    s.instance[i, STEPS] = steps
+    if staged:
+        s.instance_s[i, PASS] = end_s
+        return
     if steps > 0:
         s.instance_s[i, PENALTY] = 0.0
-    s.instance[i, STEPS] = steps
     set_end(s, i, end_s + penalty_s)

@@ -2,7 +2,7 @@
 
 At one moment, first stretches and transfers end, then requests arrive, then instances between steps start their next
 stretch, in the order of their numbers. A stretch of decode steps looks ahead; a request that comes meanwhile cuts it at
-the next end of a step.
+the next end of a step. A batch in a pipeline is a stretch of one step, which ends when it has left the last stage.
 """
 
 import numpy as np
@@ -17,11 +17,12 @@ from planner.simulate.loop.fields import (
     CHANGES,
     CONTEXT,
     COPIED,
+    CUT,
     DECODE_TOKENS,
     DIRTY,
-    DONE,
     DRAFT_BLOCKS,
     END,
+    ENGINE,
     ENTRY,
     FINISH,
     FIRST,
@@ -41,6 +42,7 @@ from planner.simulate.loop.fields import (
     NUM_DIRTY,
     NUM_EVENTS,
     OUTPUT,
+    PASS,
     PERIOD,
     PLACE,
     PREFILL,
@@ -53,6 +55,7 @@ from planner.simulate.loop.fields import (
     SEQUENCE_SECONDS,
     SEQUENCES,
     SIBLING,
+    STAGES,
     STALLED,
     START,
     STATE,
@@ -76,19 +79,21 @@ from planner.simulate.loop.stretches import interrupt, mark
 @compiled
 def finish(s: RunState, i: int, r: int, now_s: float) -> None:
     """The last token of a request; its blocks are freed."""
-    give_back(s, i, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
-    leave(s, i, r)
+    engine = s.instance[i, ENGINE]
+    give_back(s, engine, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
+    leave(s, engine, r)
     complete(s, r, now_s)
 
 
 @compiled
 def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
     """The prompt of a request is in the cache, and a token is generated."""
-    publish(s, i, r)
+    engine = s.instance[i, ENGINE]
+    publish(s, engine, r)
     keep_in_store(s, r)
     s.request[r, GENERATED] += 1
     last = s.request[r, GENERATED] == s.request[r, OUTPUT]
-    handed = s.instance[i, ROLE] == PREFILL and not last
+    handed = s.instance[engine, ROLE] == PREFILL and not last
     if s.request_s[r, PREFILLED] < 0.0:
         s.request_s[r, PREFILLED] = now_s
     if s.request_s[r, FIRST] < 0.0 and (not handed or s.run[FIRST_AT_DECODE] == 0):
@@ -103,8 +108,10 @@ def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
 
 @compiled
 def note_stretch(s: RunState, i: int, now_s: float) -> None:
-    """Counts the stretch that ends."""
+    """Counts the stretch that ends; of one in a pipeline the time in its stages, not that between them."""
     steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
+    if s.instance[i, STAGES] > 1:
+        seconds = s.instance_s[i, PASS]
     s.instance_s[i, BUSY] += seconds
     s.instance_s[i, SEQUENCE_SECONDS] += s.instance[i, SEQUENCES] * seconds
     s.instance[i, STEP_COUNT] += steps
@@ -122,17 +129,17 @@ def end_stretch(s: RunState, i: int, now_s: float) -> None:
     s.instance[i, STEPS] = 0
     set_end(s, i, np.inf)
     if sequences > 0 and s.instance[i, STALLED] == 0:
-        take(s, i, growth_within(s, i, steps))
+        take(s, s.instance[i, ENGINE], growth_within(s, i, steps))
         s.instance[i, ITERATION] += steps
         s.instance[i, CONTEXT] += sequences * steps
         s.instance[i, DECODE_TOKENS] += sequences * steps
         if s.instance[i, DRAFT_BLOCKS] != NONE:
             accept_drafts(s, i)
         end_decodes(s, i, now_s)
-    for place in range(s.instance[i, LISTED]):
-        r = s.listed[i, place]
-        if s.request[r, DONE] == s.request[r, INPUT] + s.request[r, GENERATED]:
-            end_prefill(s, i, r, now_s)
+    prompts = s.instance[i, LISTED] - s.instance[i, CUT]
+    s.instance[i, LISTED] = s.instance[i, CUT] = 0
+    for place in range(prompts):
+        end_prefill(s, i, s.listed[i, place], now_s)
     move(s, i, now_s)
     mark(s, i)
 

@@ -2,6 +2,8 @@
 
 A request is a row of `request` (whole numbers) and `request_s` (seconds, and the key of its queue); an instance is a
 row of `instance` and `instance_s`. Rows, not columns, are contiguous: an event touches one request and one instance.
+An engine of several stages has a row for each batch that it may have in flight: the first of them is its own, with the
+queue, the memory and the links; the others have a running batch and its step alone, and `ENGINE` says whose.
 """
 
 from typing import Final
@@ -25,7 +27,7 @@ REQUEST_FIELDS: Final = 22
     SHARED_BLOCKS,  # KV blocks of those
     PLACE,  # in the decoding batch of its instance
     ENTRY,  # instance that prefilled it
-    HOME,  # instance that holds it now
+    HOME,  # instance that holds it now; the row of its batch while it decodes
     PREEMPTED,  # times that it was preempted
     CHILD,  # first child in a queue
     SIBLING,  # next child of the same parent; next in a list
@@ -66,7 +68,7 @@ REQUEST_SECONDS: Final = 10
 ) = range(11)
 
 # An instance, whole numbers.
-INSTANCE_FIELDS: Final = 62
+INSTANCE_FIELDS: Final = 67
 (
     ROLE,
     TABLE,  # its step times
@@ -130,10 +132,15 @@ INSTANCE_FIELDS: Final = 62
     SLOTS,  # adapters that it holds at once
     LOADED,  # adapters
     LOAD_COUNT,  # loads of adapters
+    ENGINE,  # row of the engine whose running batch it is: itself, but for the further batches of a pipeline
+    STAGES,  # of its pipeline, and running batches that it may have at once
+    FURTHER,  # row of its second running batch; those of the engines of a group stand one after another
+    CUT,  # 1 if the running step ends before the last prompt that it prefills does
+    ROTATION,  # of a leader: which of its batches is formed next, where they take turns
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 18
+SECONDS_FIELDS: Final = 19
 (
     START,  # of the stretch under way
     END,
@@ -153,6 +160,7 @@ SECONDS_FIELDS: Final = 18
     UP_SINCE,  # of an instance that is not off
     UP_SECONDS,  # before that
     OPENS,  # when it will have started; inf
+    PASS,  # seconds of work of the running step in all stages of a pipeline
 ) = range(SECONDS_FIELDS)
 
 # Roles.

@@ -11,8 +11,10 @@ from planner.simulate.loop.arrivals import arrive, leave, pass_on
 from planner.simulate.loop.fields import (
     ARRIVED,
     BUSY,
+    CACHES,
     CAPACITY,
     CONTEXT,
+    CUT,
     DECODE,
     DECODE_TOKENS,
     DECODING,
@@ -20,6 +22,7 @@ from planner.simulate.loop.fields import (
     DRAINING,
     DUE,
     END,
+    ENGINE,
     ENTRY,
     EVICTABLE,
     FINISH,
@@ -54,6 +57,7 @@ from planner.simulate.loop.fields import (
     OUTPUT,
     OUTSTANDING,
     PARTIAL,
+    PASS,
     PENALTY,
     PREEMPTED,
     PREEMPTION_COUNT,
@@ -70,6 +74,7 @@ from planner.simulate.loop.fields import (
     SENT,
     SEQUENCE_SECONDS,
     SEQUENCES,
+    STAGES,
     STALLED,
     START,
     STARTING,
@@ -93,7 +98,7 @@ from planner.simulate.loop.memory import blocks_of, blocks_of_context, give_back
 from planner.simulate.loop.migration import give_up_room, take_at
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
-from planner.simulate.loop.stretches import interrupt
+from planner.simulate.loop.stretches import batch_row, interrupt
 
 
 @compiled
@@ -111,7 +116,10 @@ def stop(s: RunState, i: int, now_s: float) -> None:
     steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
     if steps == 0:
         return
-    take_at(s, i, 0 * steps, now_s)
+    if s.instance[i, STAGES] > 1:
+        seconds = min(seconds, s.instance_s[i, PASS])
+    else:
+        take_at(s, i, 0 * steps, now_s)
     if s.instance_s[i, END] > now_s:
         steps -= 1
     s.instance_s[i, BUSY] += seconds
@@ -129,7 +137,7 @@ def lose(s: RunState, i: int, r: int, now_s: float) -> None:
     tokens = s.request[r, INPUT] + s.request[r, GENERATED]
     kept_back = state == HANDED and source == home
     if state == DECODING:
-        s.request[r, GENERATED] = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION])
+        s.request[r, GENERATED] = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[home, ITERATION])
     elif HANDED <= state <= MOVING:
         if source != i:
             give_back(s, source, r, tokens - 1)
@@ -164,21 +172,24 @@ def without_lost(s: RunState, root: int) -> int:
 
 @compiled
 def clear(s: RunState, i: int, now_s: float) -> None:
-    """An instance without requests or caches."""
+    """An instance, or a further batch of a pipeline, without requests or caches."""
     row = s.instance[i]
-    row[SEQUENCES] = row[QUEUED] = row[QUEUED_BLOCKS] = row[RESERVED] = row[CONTEXT] = row[LISTED] = row[STEPS] = 0
+    row[SEQUENCES] = row[QUEUED] = row[QUEUED_BLOCKS] = row[RESERVED] = row[CONTEXT] = row[STEPS] = 0
+    row[LISTED] = row[CUT] = 0
     row[OUTSTANDING] = row[LOAD_TOKENS] = row[EVICTABLE] = row[LOADED] = 0
     row[QUEUE] = row[PARTIAL] = row[ARRIVED] = row[OLDEST] = row[NEWEST] = row[DRAFT_BLOCKS] = NONE
     row[FREE], row[HOST_FREE] = row[CAPACITY], row[HOST_CAPACITY]
     s.instance_s[i, PENALTY] = 0.0
     s.instance_s[i, SENT] = s.instance_s[i, RECEIVED] = now_s
+    for stage in range(s.stage_free_s.shape[1]):
+        s.stage_free_s[i, stage] = now_s
     set_end(s, i, np.inf)
     for slot in range(s.residue.shape[1]):
         s.residue[i, slot] = 0
     for adapter in range(s.adapters.shape[1]):
         s.adapters[i, adapter, USERS] = 0
         s.adapters[i, adapter, LAST_USE] = NONE
-    if len(s.cached) == len(s.instance):
+    if s.run[CACHES] == 1 and i < len(s.cached):
         for block in range(s.cached.shape[1]):
             s.cached[i, block, REFERENCES] = NONE
 
@@ -189,13 +200,16 @@ def touches(s: RunState, i: int, r: int) -> bool:
     state = s.request[r, STATE]
     if HANDED <= state <= MOVING:
         return bool(s.request[r, HOME] == i or s.request[r, ENTRY] == i)
-    return bool(WAITING <= state <= SWAPPED and s.request[r, HOME] == i)
+    home = s.request[r, HOME]
+    return bool(WAITING <= state <= SWAPPED and home != NONE and s.instance[home, ENGINE] == i)
 
 
 @compiled
 def fail(s: RunState, i: int, now_s: float) -> None:
     """An instance is gone with all that it holds; requests whose caches are lost are marked so."""
-    stop(s, i, now_s)
+    batches = s.instance[i, STAGES]
+    for number in range(batches):
+        stop(s, batch_row(s, i, number), now_s)
     for r in range(len(s.request)):
         if touches(s, i, r):
             lose(s, i, r, now_s)
@@ -209,7 +223,8 @@ def fail(s: RunState, i: int, now_s: float) -> None:
                 interrupt(s, goal, now_s)
                 give_up_room(s, goal, s.instance[i, MIGRANT], s.instance[i, GOAL_BLOCKS], now_s)
             s.instance[other, MIGRANT] = NONE
-    clear(s, i, now_s)
+    for number in range(batches):
+        clear(s, batch_row(s, i, number), now_s)
     switch_off(s, i, now_s)
 
 
@@ -286,7 +301,8 @@ def settle_group(s: RunState, leader: int, now_s: float) -> None:
             switch_off(s, i, now_s)
         else:
             s.instance[i, ROLE] = role
-            s.instance[i, RESERVES] = s.instance[i, RESERVING] if role != PREFILL else 0
+            for number in range(s.instance[i, STAGES]):
+                s.instance[batch_row(s, i, number), RESERVES] = s.instance[i, RESERVING] if role != PREFILL else 0
             s.instance[i, LIFE] = OPEN
 
 

@@ -27,7 +27,6 @@ from planner.simulate.loop.fields import (
     ROUND_ROBIN,
     ROUTING,
     SEED,
-    SEQUENCES,
     SERVES,
     STATE,
     STEPS,
@@ -37,6 +36,7 @@ from planner.simulate.loop.memory import cached_blocks, growth_within, room
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps
+from planner.simulate.loop.stretches import sequences_of
 
 
 @compiled
@@ -72,7 +72,7 @@ def room_at(s: RunState, i: int, now_s: float) -> int:
 def freeness(s: RunState, i: int, now_s: float) -> float:
     """Free blocks less those that the queue asks for, over sequences (Llumnix, arXiv:2406.03243, section 4.4.2)."""
     free = room_at(s, i, now_s) - s.instance[i, QUEUED_BLOCKS]
-    sequences = s.instance[i, SEQUENCES] + s.instance[i, RESERVED] + s.instance[i, QUEUED]
+    sequences = sequences_of(s, i) + s.instance[i, RESERVED] + s.instance[i, QUEUED]
     return float(free / max(sequences, 1))
 
 

@@ -12,6 +12,7 @@ from planner.simulate.loop.fields import (
     DECODE_TOKENS,
     DRAFT_BLOCKS,
     DRAFTS,
+    ENGINE,
     FINISH,
     FREE,
     INPUT,
@@ -53,8 +54,9 @@ def take_drafts(s: RunState, i: int, sequences: int) -> None:
         left = s.request[r, FINISH] - s.instance[i, ITERATION]
         tokens = s.request[r, INPUT] + s.request[r, OUTPUT] - left
         blocks += more_blocks(s, i, tokens, min(s.instance[i, DRAFTS], left - 1))
-    if blocks <= room(s, i):
-        take(s, i, blocks)
+    engine = s.instance[i, ENGINE]
+    if blocks <= room(s, engine):
+        take(s, engine, blocks)
         s.instance[i, DRAFT_BLOCKS] = blocks
         s.instance[i, TABLE] = s.instance[i, VERIFY_TABLE]
 
@@ -71,7 +73,8 @@ def right_drafts(s: RunState, i: int, r: int, generated: int, most: int) -> int:
 @compiled
 def accept_drafts(s: RunState, i: int) -> None:
     """Right drafts of the step that ended become tokens; its iteration is counted already."""
-    s.instance[i, FREE] += s.instance[i, DRAFT_BLOCKS]
+    engine = s.instance[i, ENGINE]
+    s.instance[engine, FREE] += s.instance[i, DRAFT_BLOCKS]
     s.instance[i, DRAFT_BLOCKS] = NONE
     count, size = s.instance[i, SEQUENCES], s.residue.shape[1]
     s.instance[i, SEQUENCES] = 0
@@ -80,7 +83,7 @@ def accept_drafts(s: RunState, i: int) -> None:
         left = s.request[r, FINISH] - s.instance[i, ITERATION]
         ends = s.request[r, INPUT] + s.request[r, OUTPUT]
         right = right_drafts(s, i, r, s.request[r, OUTPUT] - left, min(s.instance[i, DRAFTS], left))
-        take(s, i, more_blocks(s, i, ends - left - 1, right))
+        take(s, engine, more_blocks(s, i, ends - left - 1, right))
         s.residue[i, (ends - s.request[r, FINISH] - 1) % size] -= 1
         s.request[r, FINISH] -= right
         s.residue[i, (ends - s.request[r, FINISH] - 1) % size] += 1

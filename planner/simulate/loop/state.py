@@ -2,7 +2,7 @@
 
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,
-W factors, E changes.
+W factors, E changes, Y most stages of a pipeline.
 """
 
 from typing import NamedTuple
@@ -39,3 +39,4 @@ class RunState(NamedTuple):
     skew: Floats  # [W] by which the steps of a group are longer than those of its slowest member, one after another
     change_s: Floats  # [E] when instances change
     change: Ints  # [E, 2] which, and how
+    stage_free_s: Floats  # [I, Y] from when a stage of a pipeline is free, of instances that lead others

@@ -1,10 +1,38 @@
-"""Stretches of equal decode steps: cut at the next step end when something changes on their instance."""
+"""Running batches of an instance: where they stand, and how a stretch of decode steps is cut by something new.
 
-from planner.simulate.loop.fields import DIRTY, END, LEADER, NUM_DIRTY, STEPS
+A stretch is cut at the next end of a step. The batches that are in flight in a pipeline are rows of their own.
+"""
+
+from planner.simulate.loop.fields import (
+    DIRTY,
+    END,
+    FURTHER,
+    LEADER,
+    MEMBERS,
+    NUM_DIRTY,
+    SEQUENCES,
+    STAGES,
+    STEPS,
+)
 from planner.simulate.loop.heaps import set_end
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps
+
+
+@compiled
+def batch_row(s: RunState, i: int, number: int) -> int:
+    """The row of one of the running batches of an instance; the first is its own."""
+    return int(s.instance[i, FURTHER] + (number - 1) * s.instance[i, MEMBERS]) if number > 0 else i
+
+
+@compiled
+def sequences_of(s: RunState, i: int) -> int:
+    """Sequences that an instance decodes, in all of its batches."""
+    total = s.instance[i, SEQUENCES]
+    for number in range(1, s.instance[i, STAGES]):
+        total += s.instance[batch_row(s, i, number), SEQUENCES]
+    return int(total)
 
 
 @compiled
@@ -19,8 +47,11 @@ def mark(s: RunState, i: int) -> None:
 
 @compiled
 def interrupt(s: RunState, i: int, now_s: float) -> None:
-    """Something new for an instance: if idle, it is scheduled; decode steps are cut at the next end of one."""
-    if s.instance[i, STEPS] == 0:
+    """Something new for an instance: if idle, it is scheduled; decode steps are cut at the next end of one.
+
+    Where batches are in flight in stages, the next may be formed beside them.
+    """
+    if s.instance[i, STEPS] == 0 or s.instance[i, STAGES] > 1:
         mark(s, i)
     elif s.instance[i, STEPS] > 1 and s.instance_s[i, END] > now_s:
         steps, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)

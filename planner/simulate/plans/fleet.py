@@ -1,7 +1,7 @@
 """Builds the fleet of a serving plan: one engine for every attention (data-parallel) rank of every replica.
 
-A rank with pp pipeline stages is simulated as pp engines that each step through the whole pipeline with their share of
-the sequences, of the KV cache and of the links: its micro-batches. Ranks that share experts make their steps together.
+A rank with pp stages is one engine with a pipeline: one scheduler, one queue, one KV cache, and up to pp batches in
+flight. Ranks that share experts make their steps together.
 """
 
 import math
@@ -333,9 +333,10 @@ def _shards(role: Role) -> Shards:
 
 
 def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> list[Instance]:
-    """Equal engines: attention ranks x micro-batches of all replicas; the ranks of a micro-batch stand together.
+    """Equal engines: the attention ranks of all replicas; those of a replica stand together.
 
-    `ffn` is the role of the feed-forward layers of an attention role; it is a part of the steps of these engines.
+    `ffn` is the role of the feed-forward layers of an attention role; it is a part of the steps of these engines, which
+    are the micro-batches of their ranks: those of a micro-batch stand together.
     """
     if role.function not in (*FUNCTIONS, ATTENTION):
         raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
@@ -348,7 +349,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     shards = _shards(role)
     pool = setting.pools[role.pool]
     policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
-    turns = shape.pp if ffn is None else int(role.limits.get("micro_batches", 1))
+    turns = 1 if ffn is None else int(role.limits.get("micro_batches", 1))
     most = max(math.ceil(int(role.limits.get("max_batch", 256)) / turns), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
     drafts, operation = setting.drafts(role), setting.policies.operation or OperationSpec()
@@ -373,6 +374,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
         link_tokens_per_s=links_bytes_per_s / turns / _moved_bytes(setting, drafts),
         link_latency_s=pool.node.nic_latency_s,
         pool=list(setting.pools).index(role.pool),
+        stages=shape.pp if ffn is None else 1,
     )
     if drafts.drafter is not None and drafts.tokens:
         verifying = _grid(setting, role, ffn, most, chunk, drafts)

@@ -71,11 +71,13 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
     caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
     stores = int(caches and fleet.store_kv_tokens > 0)
     count, instances = len(requests), len(fleet.instances) + stores
+    stages = max(instance.stages for instance in fleet.instances)
     most = max(instance.most_sequences for instance in fleet.instances)
     table = stacked(grids)
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     instance, instance_s = _instances(fleet, table_of, stores)
+    rows = len(instance)
     request, request_s = _requests(requests, outputs, *served)
     return RunState(
         run=_run(fleet, requests, seed, most_events, caches),
@@ -84,11 +86,11 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         request_s=request_s,
         instance=instance,
         instance_s=instance_s,
-        batch=np.zeros((instances, most + 1), dtype=np.int64),
-        listed=np.zeros((instances, most + 1), dtype=np.int64),
-        residue=np.zeros((instances, fleet.block_tokens), dtype=np.int64),
-        events=np.arange(instances, dtype=np.int64),
-        dirty=np.zeros(instances, dtype=np.int64),
+        batch=np.zeros((rows, most + 1), dtype=np.int64),
+        listed=np.zeros((rows, most + 1), dtype=np.int64),
+        residue=np.zeros((rows, fleet.block_tokens), dtype=np.int64),
+        events=np.arange(rows, dtype=np.int64),
+        dirty=np.zeros(rows, dtype=np.int64),
         prefix_of=prefix_of,
         prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
         prefix_size=np.stack([sizes, -(-sizes // fleet.block_tokens)], axis=1),
@@ -99,11 +101,12 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         least_s=table.least_s,
         axes=table.axes,
         lengths=table.lengths,
-        adapters=_adapters(requests, instances),
+        adapters=_adapters(requests, rows),
         links=_links(fleet),
         skew=np.array(fleet.skew, dtype=np.float64),
         change_s=np.array([change.time_s for change in _changes(fleet)], dtype=np.float64),
         change=np.array([(c.instance, ACTIONS[c.action]) for c in _changes(fleet)], dtype=np.int64).reshape(-1, 2),
+        stage_free_s=np.zeros((rows, stages)),
     )
 
 
@@ -167,6 +170,10 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
 
 
 def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any, Any]:
+    """Rows of the instances, of the store, and of the further batches of pipelines, group by group and batch by batch.
+
+    The rows of further batches have the rules of their engine, but no memory, and nothing is sent to them.
+    """
     ints = np.zeros((len(fleet.instances) + stores, f.INSTANCE_FIELDS), dtype=np.int64)
     seconds = np.zeros((len(fleet.instances) + stores, f.SECONDS_FIELDS))
     for index, instance in enumerate(fleet.instances):
@@ -180,22 +187,43 @@ def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any
             ints[index, f.DRAFTS] = instance.speculation.draft_tokens
             seconds[index, f.ACCEPTANCE] = instance.speculation.acceptance
     if stores:
-        _fill(ints[-1], replace(fleet.instances[0], kv_tokens=fleet.store_kv_tokens, up=False, model=-1), 0, fleet)
-    ints[:, f.EVENT] = np.arange(len(ints))
+        _fill(
+            ints[-1],
+            replace(fleet.instances[0], kv_tokens=fleet.store_kv_tokens, up=False, model=-1, stages=1),
+            0,
+            fleet,
+        )
     sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * stores, dtype=np.int64)
     ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
     joint = np.array([len(instance.grid.joint_s) > 1 for instance in fleet.instances] + [False] * stores)
-    ints[:, f.SINGLE] = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
+    single = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
+    ints[:, f.SINGLE] = single | (ints[:, f.STAGES] > 1)
     seconds[:, f.END] = seconds[:, f.OPENS] = math.inf
+    ints[:, f.ENGINE], rows = np.arange(len(ints)), _further_rows(ints)
+    ints, seconds = np.concatenate([ints, ints[rows]]), np.concatenate([seconds, seconds[rows]])
+    batches = ints[len(ints) - len(rows) :]
+    batches[:, [f.CAPACITY, f.FREE, f.HOST_CAPACITY, f.HOST_FREE, f.WATERMARK]] = 0
+    batches[:, f.LIFE], batches[:, f.SERVES] = f.OFF, f.NONE
+    ints[:, f.EVENT] = np.arange(len(ints))
     return ints, seconds
+
+
+def _further_rows(ints: Ints) -> Ints:
+    """The engine of each further row; sets where those of each engine begin."""
+    rows: list[int] = []
+    for leader in np.flatnonzero((ints[:, f.LEADER] == np.arange(len(ints))) & (ints[:, f.STAGES] > 1)).tolist():
+        engines = np.arange(leader, leader + ints[leader, f.MEMBERS])
+        ints[engines, f.FURTHER] = len(ints) + len(rows) + engines - leader
+        rows += engines.tolist() * int(ints[leader, f.STAGES] - 1)
+    return np.array(rows, dtype=np.int64)
 
 
 def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # noqa: ANN401 - a row of an array
     block_tokens = fleet.block_tokens
     row[f.ROLE], row[f.TABLE], row[f.POLICY] = ROLES[instance.role], table, POLICIES[instance.policy]
     row[f.TOKEN_BUDGET], row[f.MOST_SEQUENCES] = instance.token_budget, instance.most_sequences
-    row[f.CHUNKED] = int(instance.chunked)
+    row[f.CHUNKED], row[f.STAGES] = int(instance.chunked), instance.stages
     row[f.RESERVES] = int(instance.reserves and instance.role != "prefill")
     row[f.SWAPS] = int(instance.preemption == "swap")
     row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens

@@ -1,4 +1,7 @@
-"""Output files of a run: a table of requests (Parquet, CSV), and a Chrome trace of instances."""
+"""Output files of a run: a table of requests (Parquet, CSV), and a Chrome trace of instances.
+
+A decoding request in the trace says in which of the batches of its pipeline it was.
+"""
 
 import io
 import json
@@ -88,5 +91,11 @@ def _spans(result: SimulationResult) -> Iterator[dict[str, object]]:
                 "tid": request % LANES,
                 "ts": begin * MICROSECONDS,
                 "dur": (float(end[request]) - begin) * MICROSECONDS,
-                "args": {"request": request},
+                "args": {"request": request, **_batch_of(result, request, int(instance[request]), name)},
             }
+
+
+def _batch_of(result: SimulationResult, request: int, instance: int, stage: str) -> dict[str, int]:
+    """Which batch of its pipeline a request decodes in; nothing of others."""
+    staged = stage == "decode" and int(result.stages[instance]) > 1
+    return {"batch": int(result.batch[request])} if staged else {}

@@ -22,6 +22,7 @@ OF_REQUESTS = (
     "finished_s",
     "entry",
     "home",
+    "batch",
     "preempted",
     "cached_tokens",
     "degree",
@@ -43,10 +44,12 @@ class SimulationResult:
     finished_s: Floats  # [R]
     entry: Ints  # [R] instance that prefilled it; -1: none
     home: Ints  # [R] instance that it was on last; -1: none
+    batch: Ints  # [R] which of the batches of that instance it decoded in last; 0 without a pipeline
     preempted: Ints  # [R] times
     cached_tokens: Ints  # [R] of the prompt, found in the prefix cache
     degree: Ints  # [R] instances that prefilled it together; 0: none
-    busy_s: Floats  # [I]
+    stages: Ints  # [I]
+    busy_s: Floats  # [I] of a pipeline the mean of its stages
     busy_prefill_s: Floats  # [I] of that, steps that prefill
     sequence_s: Floats  # [I] decoding sequences x busy time
     steps: Ints  # [I]
@@ -72,13 +75,18 @@ class SimulationResult:
     @classmethod
     def of_state(cls, requests: Requests, state: RunState) -> "SimulationResult":
         """Reads the state of a run that has ended."""
+        engine = state.instance[:, f.ENGINE]
         running = state.instance[:, f.SERVES] >= 0  # all but the store
-        request, request_s, instance, instance_s = (
-            state.request,
-            state.request_s,
-            state.instance[running],
-            state.instance_s[running],
-        )
+        request, request_s = state.request, state.request_s
+        instance, instance_s = state.instance[running], state.instance_s[running]
+        stages = instance[:, f.STAGES]
+
+        def of_batches(column: int, values: Any) -> Any:  # noqa: ANN401 - an array
+            """The sum over the batches of each instance."""
+            total = np.zeros(len(values), dtype=values.dtype)
+            np.add.at(total, engine, values[:, column])
+            return total[running]
+
         times: dict[str, Any] = {
             name: np.where(request_s[:, column] >= 0.0, request_s[:, column], np.nan)
             for name, column in (
@@ -89,7 +97,8 @@ class SimulationResult:
             )
         }
         stage, outputs = request[:, f.STATE], np.minimum(request[:, f.OUTPUT], requests.output_tokens)
-        cut = outputs < requests.output_tokens
+        cut, home = outputs < requests.output_tokens, request[:, f.HOME]
+        further = state.instance[engine[home], f.FURTHER]
         return cls(
             requests=replace(requests, output_tokens=outputs) if cut.any() else requests,
             cut=cut,
@@ -98,23 +107,25 @@ class SimulationResult:
             arrival_s=np.where(stage == f.TO_COME, np.nan, request_s[:, f.ARRIVAL]),
             **times,
             entry=request[:, f.ENTRY],
-            home=request[:, f.HOME],
+            home=np.where(home == f.NONE, f.NONE, engine[home]),
+            batch=np.where(home == engine[home], 0, (home - further) // state.instance[home, f.MEMBERS] + 1),
             preempted=request[:, f.PREEMPTED],
             cached_tokens=request[:, f.CACHED],
             degree=np.where(request_s[:, f.STARTED] >= 0.0, request[:, f.DEGREE], 0),
-            busy_s=instance_s[:, f.BUSY],
-            busy_prefill_s=instance_s[:, f.BUSY_PREFILL],
-            sequence_s=instance_s[:, f.SEQUENCE_SECONDS],
-            steps=instance[:, f.STEP_COUNT],
-            prefill_steps=instance[:, f.PREFILL_STEP_COUNT],
-            prefill_tokens=instance[:, f.PREFILL_TOKENS],
-            decode_tokens=instance[:, f.DECODE_TOKENS],
+            stages=stages,
+            busy_s=of_batches(f.BUSY, state.instance_s) / stages,
+            busy_prefill_s=of_batches(f.BUSY_PREFILL, state.instance_s) / stages,
+            sequence_s=of_batches(f.SEQUENCE_SECONDS, state.instance_s) / stages,
+            steps=of_batches(f.STEP_COUNT, state.instance),
+            prefill_steps=of_batches(f.PREFILL_STEP_COUNT, state.instance),
+            prefill_tokens=of_batches(f.PREFILL_TOKENS, state.instance),
+            decode_tokens=of_batches(f.DECODE_TOKENS, state.instance),
             hit_tokens=instance[:, f.HIT_TOKENS],
             peak_blocks=instance[:, f.PEAK_BLOCKS],
             capacity_blocks=instance[:, f.CAPACITY],
             preemptions=instance[:, f.PREEMPTION_COUNT],
             migrations=instance[:, f.MIGRATION_COUNT],
-            accepted_tokens=instance[:, f.ACCEPTED_TOKENS],
+            accepted_tokens=of_batches(f.ACCEPTED_TOKENS, state.instance),
             adapter_loads=instance[:, f.LOAD_COUNT],
             up_s=instance_s[:, f.UP_SECONDS]
             + np.where(instance[:, f.LIFE] == f.OFF, 0.0, state.run_s[f.NOW] - instance_s[:, f.UP_SINCE]),

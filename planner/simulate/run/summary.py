@@ -171,12 +171,13 @@ def _roles(result: SimulationResult, names: Sequence[str], span_s: float) -> dic
     for name in dict.fromkeys(names):
         members = role_of == name
         busy_s, steps = float(result.busy_s[members].sum()), int(result.steps[members].sum())
+        passes_s = float((result.busy_s * result.stages)[members].sum())
         rows[name] = {
             "instances": int(members.sum()),
             "busy_share": busy_s / span_s / int(members.sum()),
             "prefill_share_of_busy": _share(result.busy_prefill_s[members].sum(), busy_s),
             "mean_batch": _share(result.sequence_s[members].sum(), busy_s),
-            "mean_step_s": _share(busy_s, steps),
+            "mean_step_s": _share(passes_s, steps),
             "peak_kv_share": float((result.peak_blocks[members] / result.capacity_blocks[members]).max()),
             "preemptions": int(result.preemptions[members].sum()),
         }
