@@ -20,6 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset(
         {
             "benchmark_reports",
+            "engines",
             "plan",
             "problem",
             "progress",

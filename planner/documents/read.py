@@ -13,7 +13,7 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
-from planner.documents.scalars import MAX_DIGITS, check_collection_tag, plain_scalar, tagged_scalar
+from planner.documents.scalars import check_collection_tag, plain_scalar, tagged_scalar
 from planner.documents.tree import MAX_DEPTH, Line, TreeBuilder, json_lines
 from planner.errors import PlannerError, nearest
 
@@ -174,9 +174,7 @@ def _parse_json(text: str, source: str) -> Document:
         return tree[0]
 
     try:
-        data = json.loads(
-            text, object_pairs_hook=_unique, parse_float=_finite, parse_int=_whole, parse_constant=_refuse
-        )
+        data = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
         if "\\u" in text:
             json.dumps(data, ensure_ascii=False).encode()
             if "\\u0000" in text:
@@ -201,12 +199,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     value = float(text)
     return _refuse(text) if isinf(value) else value
-
-
-def _whole(text: str) -> int:
-    if len(text) > MAX_DIGITS:
-        raise _RefusedError
-    return int(text)
 
 
 def _refuse(text: str) -> float:

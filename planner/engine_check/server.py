@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.emit.registry import emit
-from planner.emit.serving.scripts import API_PORT, ROUTER_PORT
+from planner.emit.serving.scene import API_PORT, ROUTER_PORT
 from planner.engine_check.processes import Program, running
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope

@@ -20,6 +20,7 @@ from planner.costs.rates.spread import features_of
 from planner.costs.rates.step import launches
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.engines.load import release_of
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.closed_loop import simulate_loops
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
@@ -272,7 +273,7 @@ def _uncut(case: Case) -> str | None:
     for part in (case.prefill, case.decode):
         if part is not None and part.micro_batches > 1:
             shape = InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, part.micro_batches)
-            rule = halving_rule(shape, case.arch, case.engine)
+            rule = halving_rule(shape, case.arch, release_of(case.engine, None))
             if rule is None and case.draft_tokens:
                 rule = "drafts are verified in steps of one batch"
             if rule is not None:

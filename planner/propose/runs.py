@@ -7,7 +7,7 @@ from pathlib import Path
 from planner import __version__
 from planner.documents.files import digest
 from planner.emit.registry import emit
-from planner.emit.serving.scripts import API_PORT, ROUTER_PORT
+from planner.emit.serving.scene import API_PORT, ROUTER_PORT
 from planner.engine_check.drive import drive_of
 from planner.engine_check.generators import GUIDELLM_REPORT, GeneratorRun, guidellm
 from planner.errors import PlannerError

@@ -1,5 +1,6 @@
 """What targets refuse, and how they express the limits and formats of a role."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ from emit_plans import DEEPSEEK, QWEN, QWEN_MOE, Case, RolePlan, colocated
 from planner.emit.registry import emit, targets
 from planner.emit.serving.checkpoints import load_quantisation, published_name
 from planner.errors import PlannerError
-from planner.plan.schema import Engine, Memory
+from planner.plan.schema import Engine, Memory, Route
 from planner.problem.schema import ModelSpec
 
 METHODS = {"fp8": "fp8"}
@@ -67,9 +68,14 @@ def test_a_kind_that_is_not_served_is_refused(target: str) -> None:
         ("vllm", Case((RolePlan("prefill"),), {"default": {"name": QWEN}}), "need each other"),
         ("vllm", split({"tp": 2}, {"tp": 3}), "one divides the other"),
         ("sglang", split({"tp": 3}, {"tp": 2}), "one divides the other"),
-        ("vllm", split({"tp": 2}, {"tp": 2, "pp": 2}), "decode has pp 2"),
-        ("sglang", split({"tp": 2, "pp": 4}, {"tp": 2, "pp": 2}), "not pp 2"),
-        ("vllm", split({"tp": 8}, {"tp": 2}, QWEN_MOE), "repeats the 4 KV heads"),
+        ("vllm", split({"tp": 2}, {"tp": 2, "pp": 2}), "caches to no pipeline (prefill has tp 2 and pp 1"),
+        ("sglang", split({"tp": 2, "pp": 4}, {"tp": 2, "pp": 2}), "in as many as prefill has"),
+        ("vllm", split({"tp": 2, "pp": 2}, {"tp": 8}, QWEN_MOE), "repeats KV heads over more ranks than prefill has"),
+        ("vllm", split({"tp": 2, "pp": 2}, {"tp": 2}, "Qwen/Qwen3.5-27B"), "no recurrent state over from a pipeline"),
+        ("vllm", split({"tp": 2, "pp": 2}, {"tp": 4}, "openai/gpt-oss-120b"), "to no wider tensor-parallel group"),
+        ("sglang", split({"tp": 2, "pp": 2}, {"tp": 2}, "openai/gpt-oss-120b"), "no windows over from a pipeline"),
+        ("sglang", split({"tp": 2, "pp": 2}, {"tp": 2}), "only to another tensor-parallel size"),
+        ("sglang", split({"tp": 2, "pp": 4}, {"tp": 4}, QWEN_MOE), "takes unequal stages for a drafter's layers"),
         ("vllm", Case((RolePlan("train"),), {"default": {"name": QWEN}}), "function `train`"),
         ("vllm", Case((RolePlan(model="other"),), {"default": {"name": QWEN}}), "unknown model `other`"),
         ("vllm", Case((RolePlan(pool="other"),), {"default": {"name": QWEN}}), "no pool is called `other`"),
@@ -106,11 +112,79 @@ def test_what_an_engine_cannot_express_is_refused_with_its_reason(target: str, c
         ("vllm", split({"tp": 2, "pp": 2}, {"tp": 2})),
         ("vllm", split({"tp": 8}, {"tp": 8}, QWEN_MOE)),
         ("vllm", split({"tp": 4}, {"tp": 2}, QWEN_MOE)),
+        ("vllm", split({"tp": 8}, {"tp": 2}, QWEN_MOE)),
         ("vllm", split({"tp": 8}, {"dp": 8, "ep": 8}, DEEPSEEK)),
     ],
 )
 def test_shapes_that_can_hand_over_their_cache_are_emitted(target: str, case: Case) -> None:
     assert len(emit(*case.build(), target)) == 3
+
+
+def transfer(case: Case, node: str) -> dict[str, str]:
+    """What the first vLLM command on a node is told of its hand-over."""
+    told = flags(case, "vllm", node).get("--kv-transfer-config")
+    text = emit(*case.build(), "vllm")[f"launch-node-{node}.sh"]
+    config = re.search(r"--kv-transfer-config '([^']*)'", text)
+    assert (told is None) == (config is None)
+    return dict(json.loads(config[1])) if config is not None else {}
+
+
+@pytest.mark.parametrize(
+    ("sent", "received", "model", "connector"),
+    [
+        ({"tp": 2}, {"tp": 2}, QWEN, "NixlConnector"),
+        ({"tp": 2, "pp": 2}, {"tp": 2}, QWEN, "NixlPushConnector"),
+        ({"tp": 2, "pp": 4}, {"dp": 8, "ep": 8}, DEEPSEEK, "NixlPushConnector"),
+        ({"tp": 8}, {"tp": 8}, QWEN_MOE, "NixlConnector"),
+        ({"tp": 8}, {"tp": 2}, QWEN_MOE, "NixlPushConnector"),
+        ({"tp": 2}, {"tp": 8}, QWEN_MOE, "NixlConnector"),
+    ],
+)
+def test_prefill_in_stages_writes_and_other_prefill_is_read(
+    sent: dict[str, int], received: dict[str, int], model: str, connector: str
+) -> None:
+    case = split(sent, received, model)
+    own = {"kv_connector": connector, "kv_load_failure_policy": "fail"}
+    assert transfer(case, "00") == {**own, "kv_role": "kv_producer"}
+    assert transfer(case, "01") == {**own, "kv_role": "kv_consumer"}
+
+
+def test_layers_with_a_state_are_laid_out_as_their_hand_over_needs() -> None:
+    text = emit(*split({"tp": 2}, {"tp": 2}, "Qwen/Qwen3.5-27B").build(), "vllm")["launch-node-00.sh"]
+    assert "VLLM_SSM_CONV_STATE_LAYOUT=DS" in text
+    assert "VLLM_SSM_CONV_STATE_LAYOUT" not in emit(*split({"tp": 2}, {"tp": 2}).build(), "vllm")["launch-node-00.sh"]
+
+
+def test_roles_that_no_one_connector_joins_stand_behind_routers_of_their_own() -> None:
+    roles = (
+        RolePlan("prefill", degrees={"tp": 2, "pp": 2}, name="deep"),
+        RolePlan("prefill", degrees={"tp": 2}, name="flat"),
+        RolePlan("decode", degrees={"tp": 2}, name="narrow"),
+        RolePlan("decode", degrees={"tp": 8}, name="wide", first=8),
+    )
+    envelope, decision = Case(roles, MOE, 2).build()
+    pairs = (("deep", "narrow"), ("flat", "wide"))
+    routes = tuple(Route(workload="default", source=a, to=b, share=0.5) for a, b in pairs)
+    apart = emit(envelope, decision.model_copy(update={"routing": (*decision.routing, *routes)}), "vllm")
+    assert apart["launch-router.sh"].count("vllm-router ") == 2
+    with pytest.raises(PlannerError, match="repeats KV heads over more ranks"):
+        emit(envelope, decision, "vllm")
+
+
+@pytest.mark.parametrize(
+    ("target", "flag"), [("vllm", "--no-enable-prefix-caching"), ("sglang", "--disable-radix-cache")]
+)
+def test_prompts_are_cached_as_planned(target: str, flag: str) -> None:
+    assert flags(colocated(tp=1), target)[flag] == ""
+
+
+@pytest.mark.parametrize(("target", "version"), [("vllm", "0.10.2"), ("vllm", "0.34.1"), ("sglang", "0.5.3")])
+def test_a_plan_of_a_release_without_scripts_names_the_nearest(target: str, version: str) -> None:
+    envelope, decision = colocated(tp=1).build()
+    (role,) = decision.roles
+    old = role.model_copy(update={"engine": Engine(name=target, version=version)})
+    with pytest.raises(PlannerError, match=rf"{re.escape(version)}, and these are scripts of .*, the nearest"):
+        emit(envelope, decision.model_copy(update={"roles": (old,)}), target)
 
 
 @pytest.mark.parametrize("target", ["vllm", "sglang"])

@@ -11,6 +11,18 @@ Failing = Callable[..., set[str]]
 
 FIRST, LAST = "decision.stage_runs.0", "decision.stage_runs.2"
 LAYOUT = "decision.layouts.1"
+
+
+def _in_four(role: int, axis: str) -> dict[str, Any]:
+    """The serving role in tensor-parallel groups of two, two of them by another axis."""
+    axes = (("replica", 2, 8), (axis, 2, 2), ("tp", 2, 1))
+    return {
+        f"decision.roles.{role}.parallelism.tp": 2,
+        f"decision.roles.{role}.parallelism.{axis}": 2,
+        f"decision.placement.{role}.axes": [{"name": n, "size": size, "stride": stride} for n, size, stride in axes],
+    }
+
+
 SERVE: list[tuple[str, dict[str, Any]]] = [
     ("serve.mode", {"decision.mode": "colocated"}),
     ("serve.handover", {"decision.routing.1": ...}),
@@ -19,8 +31,18 @@ SERVE: list[tuple[str, dict[str, Any]]] = [
     ("serve.max_batch", {"decision.roles.1.limits.max_batch": 0}),
     ("serve.models", {"decision.routing": []}),
     ("serve.models", {"decision.roles.0.model": ...}),
-    ("serve.heads", {"decision.roles.0.parallelism.tp": 3, "decision.placement.0.axes.1.size": 3}),
+    (
+        "serve.heads",
+        {
+            f"decision.{part}": 3
+            for role in (0, 1)
+            for part in (f"roles.{role}.parallelism.tp", f"placement.{role}.axes.1.size")
+        },
+    ),
     ("serve.experts", {"decision.roles.0.parallelism.ep": 8}),
+    ("engine.release", {"inputs.engine.version": "nightly"}),
+    ("engine.handover", {**_in_four(1, "pp"), "decision.placement.1.first_device": 4}),
+    ("engine.shape", {**_in_four(0, "dp"), "inputs.engine.name": "trtllm"}),
 ]
 THREE: dict[str, Any] = {
     "decision.roles.0.parallelism.tp": 3,
@@ -197,6 +219,8 @@ def test_a_plan_broken_in_one_way_fails_that_rule_alone(
         ("train", {"decision.schedule": "1f1b", **PLAIN}),
         ("train", {"decision.schedule": "zb_v", **PLAIN, "decision.roles.0.parallelism.vpp": 2, **TWICE}),
         ("serve", {"inputs.models": {"chat": {"config": "own"}}}),
+        ("serve", {**_in_four(0, "pp"), "decision.placement.0.first_device": 0}),
+        ("serve", {"inputs.engine.version": "0.10.2"}),
     ],
 )
 def test_other_sound_arrangements_pass(kind: str, edits: dict[str, Any], failing_rules: Failing) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from mix_oracle import can_place
 
+from planner.engines.handover import NO_WAY
 from planner.kinds.serve.steady.demand import Channel, Target, channels_of, handover, link_bytes_per_s
+from planner.kinds.serve.steady.engine_rules import handover_rule, side_of
 from planner.kinds.serve.steady.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
 from planner.kinds.serve.steady.points import Tally, make_points
 from planner.kinds.serve.steady.search import ServeSetting, prepare
-from planner.kinds.serve.steady.shapes import inexpressible_in
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.problem.resolve import Resolved
 
@@ -126,7 +127,7 @@ def _mixes(types: list[Type], most: int) -> Iterator[dict[int, int]]:
 def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
     options, (pool,) = setting.options, setting.resolved.pools
     ((key, pool_costs),) = setting.costs_of_pool.items()
-    engine = setting.resolved.problem.engine.name
+    release = setting.release
     busy, route = options.max_prefill_utilisation, handover(pool, pool, None)
     filled = options.filled(target.clients)
     functions = [*(["colocated"] if "colocated" in options.modes else [])]
@@ -136,11 +137,15 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
         yield from _units(setting, target)
     for function in functions:
         shapes = [
-            s for s in setting.spaces[key].shapes if not inexpressible_in(function, s, pool_costs.costs.arch, engine)
+            s for s in setting.spaces[key].shapes if not handover_rule(function, s, pool_costs.costs.arch, release)
         ]
-        points = make_points(function, pool_costs, shapes, options, [target], Tally(), copies=1)
+        points = make_points(function, pool_costs, shapes, options, [target], Tally(), copies=1, release=release)
         timed = time_points(function, pool_costs, target, points)
-        channels: list[Channel | None] = [None] if function == "colocated" else list(channels_of([target], 1))
+        channels: list[Channel | None] = (
+            [None]
+            if function == "colocated"
+            else list(channels_of([target], 1, ways=setting.ways[key[0]] or (NO_WAY,)))
+        )
         for channel in channels:
             if channel is None:
                 judged = judge_colocated(target, points, points.fits[0], timed, busy, filled, Tally())
@@ -151,6 +156,9 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                 split = target.for_second_stage(channel.share)
                 judged = judge_decode(split, points, points.fits[0], timed, filled, Tally())
             for i in np.flatnonzero(judged.good):
+                way = None if channel is None else channel.way
+                if way is not None and not way.takes(function, side_of(shapes[points.shape[i]])):
+                    continue
                 devices = shapes[points.shape[i]].devices
                 port = devices * link_bytes_per_s(pool) / target.transfer_bytes
                 yield Type(

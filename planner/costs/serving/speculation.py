@@ -56,6 +56,11 @@ class Drafter:
     step_s: float = 0.0  # of a pass where `arch` is None
 
     @property
+    def method(self) -> str:
+        """What problems call it: `mtp`, `model` or `stated`."""
+        return "mtp" if self.heads else "stated" if self.arch is None else "model"
+
+    @property
     def keeps_cache(self) -> bool:
         """Whether it must have seen the prompt."""
         return self.arch is not None

@@ -6,6 +6,7 @@ from planner.errors import PlannerError
 from planner.problem.schema import ModelSpec
 
 if TYPE_CHECKING:
+    from planner.engines.handover import CacheTraits
     from planner.models.architecture import Architecture
 
 _FAMILIES = {"fp8_block": "fp8", "fp16": "bf16", "fp32": "bf16"}
@@ -53,14 +54,12 @@ def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, wh
     )
 
 
-def kv_heads(model: ModelSpec) -> int | None:
-    """The least KV heads of a layer; None where heads are not cached or the model library does not know the model."""
-    from planner.models.architecture import GroupedQueryAttention
+def cache_traits(model: ModelSpec) -> "CacheTraits":
+    """What decides how the model's cache can be moved; of one that the model library does not know, as of any."""
+    from planner.engines.handover import CacheTraits
 
     architecture = _architecture(model)
-    layers = architecture.layers if architecture is not None else ()
-    heads = [layer.mixer.num_kv_heads for layer in layers if isinstance(layer.mixer, GroupedQueryAttention)]
-    return min(heads, default=None)
+    return CacheTraits(None, False, False, False) if architecture is None else CacheTraits.of(architecture)
 
 
 def _checkpoint_formats(model: ModelSpec) -> frozenset[str]:

@@ -1,109 +1,32 @@
-"""Shared parts of serving launch scripts: one script a node, router commands, ports that never collide."""
+"""Shared parts of serving launch scripts: one script a node, router commands, flags that engines call alike."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from planner.emit.documents import plan_title
-from planner.emit.nodes import Cluster, Node, NodeId, read_cluster
+from planner.emit.nodes import Node, NodeId, read_cluster
 from planner.emit.registry import LayoutPlan
-from planner.emit.serving.checkpoints import load_quantisation, published_name
-from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
-from planner.emit.serving.placed_experts import PlacedExperts, place_experts
-from planner.emit.shell import Command, Flag, Word, reference, script, word
+from planner.emit.serving.checkpoints import load_quantisation
+from planner.emit.serving.groups import connectors_of, router_groups
+from planner.emit.serving.instances import EngineInstance, read_instances
+from planner.emit.serving.placed_experts import place_experts
+from planner.emit.serving.scene import (
+    API_PORT,
+    FUNCTIONS,
+    MAX_SLOTS,
+    METRICS_PORT,
+    ROUTER_PORT,
+    RouterGroup,
+    Scene,
+    ServingEngine,
+    limit,
+)
+from planner.emit.shell import Command, Flag, Word, script, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope
-from planner.problem.schema import ModelSpec
 
-API_PORT = 8000  # + slot: requests, and health on the other nodes of an instance
-ROUTER_PORT = 8500  # + router
-BOOTSTRAP_PORT = 9000  # + slot
-RENDEZVOUS_PORT = 20000  # + 100 x slot: the engine's own sockets between the nodes of an instance
-SIDE_CHANNEL_PORT = 24000  # + 100 x slot: KV handshakes, one port a data-parallel rank
-METRICS_PORT = 29000  # + router
-MAX_SLOTS = 40  # keeps every range above below the next one and below 32768, where Linux takes ephemeral ports from
-
-FUNCTIONS = ("colocated", "prefill", "decode")
+_POLICY = "power_of_two"  # of two instances the one with fewer requests
 SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """The plan as launch scripts see it."""
-
-    cluster: Cluster
-    instances: list[EngineInstance]
-    nodes: dict[NodeId, Node]
-    experts: Mapping[str, PlacedExperts]  # by role that starts from a layout of its experts
-
-    def node(self, part: NodeRanks) -> Node:
-        return self.nodes[part.place]
-
-    def address(self, part: NodeRanks, *, before: str = "", after: str = "") -> Word:
-        """The address of a part's node as a shell word."""
-        return reference(self.node(part).variable, before=before, after=after)
-
-    def url(self, instance: EngineInstance) -> Word:
-        """Where `instance` answers."""
-        return self.address(instance.head, before="http://", after=f":{API_PORT + instance.head.slot}")
-
-    def model_key(self, instance: EngineInstance) -> str:
-        """The key of the problem's models that `instance` serves."""
-        models = self.cluster.problem.models
-        key = instance.role.model
-        if key is None and len(models) == 1:
-            return next(iter(models))
-        if key is None or key not in models:
-            known = ", ".join(f"`{name}`" for name in models)
-            raise instance.refuse(f"unknown model `{key}`", f"the plan's models are {known}")
-        return key
-
-    def model(self, instance: EngineInstance) -> ModelSpec:
-        return self.cluster.problem.models[self.model_key(instance)]
-
-    def model_name(self, instance: EngineInstance) -> str:
-        """The name that the engine loads the model by."""
-        return published_name(self.model(instance))
-
-
-@dataclass(frozen=True, slots=True)
-class RouterGroup:
-    """Instances behind one router: those of one model that serve whole requests, or its prefill and decode ones."""
-
-    index: int
-    model: str
-    colocated: tuple[EngineInstance, ...]
-    prefill: tuple[EngineInstance, ...]
-    decode: tuple[EngineInstance, ...]
-
-    @property
-    def instances(self) -> tuple[EngineInstance, ...]:
-        return self.colocated + self.prefill + self.decode
-
-    @property
-    def needs_router(self) -> bool:
-        """Whether there is anything to choose between; a single instance is called directly."""
-        return len(self.instances) > 1
-
-    @property
-    def title(self) -> str:
-        kind = "prefill and decode" if self.prefill else "colocated"
-        return f'router of the {kind} instances of "{self.model}"'
-
-
-@dataclass(frozen=True, slots=True)
-class ServingEngine:
-    """What a serving target adds: its rank order, the command of one part of an instance, and its router."""
-
-    name: str
-    version: str  # whose flags are written
-    rank_order: tuple[str, ...]
-    launch: Callable[[Scene, EngineInstance, int], Command]  # the index is that of the part
-    router: tuple[Word, ...]  # its program
-    disaggregated: str  # the router's flag for prefill and decode apart
-    prefill_address: Callable[[Scene, EngineInstance], Word]  # for the router
-    check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where prefill cannot hand over
-    expert_form: str  # in which it reads layouts of experts
-    expert_note: str  # what whoever starts from such a layout must know
 
 
 def emit_serving(
@@ -121,8 +44,8 @@ def emit_serving(
     placed = place_experts(engine.expert_form, cluster.problem, instances, layouts)
     scene = Scene(cluster, instances, nodes, placed)
     _refuse_inexpressible(instances, engine)
-    groups = _groups(scene)
-    _check_transfers(scene, engine, groups)
+    groups = router_groups(scene, decision, engine)
+    scene = replace(scene, connectors=connectors_of(scene, groups, engine))
     header = (
         plan_title(envelope),
         f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
@@ -148,18 +71,6 @@ def _expert_header(scene: Scene, engine: ServingEngine) -> Iterator[str]:
         yield f'Experts of role "{role}" lie as in {experts.says}, beside this script, from the start to the end.'
     if scene.experts and engine.expert_note:
         yield engine.expert_note
-
-
-def limit(instance: EngineInstance, name: str) -> int | None:
-    """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
-    value = instance.role.limits.get(name)
-    if value is None:
-        return None
-    if isinstance(value, str) or value != int(value) or value < 1:
-        raise instance.refuse(
-            f"limit `{name}` must be a positive whole number, found {value!r}", f"fix `limits.{name}`"
-        )
-    return int(value)
 
 
 def experts_spread(instance: EngineInstance) -> bool:
@@ -226,6 +137,14 @@ def require_equal_parts(instance: EngineInstance, engine: str) -> None:
 def _refuse_other_engine(decision: Decision, engine: ServingEngine) -> None:
     """Raises PlannerError for a role whose steps were priced for another engine; a plan by hand may name none."""
     for role in decision.roles:
+        version = None if role.engine is None else role.engine.version
+        if role.engine is not None and role.engine.name == engine.name.lower() and not engine.release.covers(version):
+            raise PlannerError(
+                f"role `{role.name}` was planned for {engine.name} {version}, and these are scripts of "
+                f"{engine.release.name}, the nearest that they are written for",
+                where=f"decision.roles.{role.name}.engine",
+                hint="solve again with `engine.version` left out",
+            )
         if role.engine is not None and role.engine.name != engine.name.lower():
             raise PlannerError(
                 f"role `{role.name}` was planned for {role.engine.name}, and these are scripts of {engine.name}",
@@ -267,46 +186,6 @@ def _refuse_inexpressible(instances: Sequence[EngineInstance], engine: ServingEn
                 f"cp {parallelism.cp} and vpp {parallelism.vpp} have no launch flags for {engine.name} here",
                 "plan with cp 1 and vpp 1",
             )
-
-
-def _groups(scene: Scene) -> list[RouterGroup]:
-    """Routers in the order in which models and modes first appear."""
-    members: dict[tuple[str, bool], list[EngineInstance]] = {}
-    for instance in scene.instances:
-        members.setdefault((scene.model_key(instance), instance.role.function == "colocated"), []).append(instance)
-    groups = []
-    for index, group in enumerate(members.values()):
-        by_function = {
-            name: tuple(instance for instance in group if instance.role.function == name) for name in FUNCTIONS
-        }
-        if bool(by_function["prefill"]) != bool(by_function["decode"]):
-            raise group[0].refuse("prefill and decode need each other", "plan both roles for the model")
-        model = scene.model_name(group[0])
-        groups.append(
-            RouterGroup(index, model, by_function["colocated"], by_function["prefill"], by_function["decode"])
-        )
-    return groups
-
-
-def _check_transfers(scene: Scene, engine: ServingEngine, groups: Sequence[RouterGroup]) -> None:
-    """Any prefill instance of a group may be asked to hand over to any decode instance of it."""
-    for group in groups:
-        senders = {instance.role.name: instance for instance in group.prefill}
-        receivers = {instance.role.name: instance for instance in group.decode}
-        for sender in senders.values():
-            for receiver in receivers.values():
-                _refuse_unequal_split(sender, receiver, engine.name)
-                engine.check_transfer(scene, sender, receiver)
-
-
-def _refuse_unequal_split(sender: EngineInstance, receiver: EngineInstance, engine: str) -> None:
-    small, large = sorted((sender.role.parallelism.tp, receiver.role.parallelism.tp))
-    if large % small:
-        raise receiver.refuse(
-            f"{engine} hands the KV cache from tp {sender.role.parallelism.tp} (role `{sender.role.name}`) to "
-            f"tp {receiver.role.parallelism.tp} only where one divides the other",
-            "plan with tensor parallel sizes of which one divides the other",
-        )
 
 
 def _node_header(scene: Scene, node: Node, groups: Sequence[RouterGroup]) -> Iterator[str]:
@@ -351,6 +230,7 @@ def _router_parts(
 
 
 def _router(scene: Scene, engine: ServingEngine, group: RouterGroup) -> Command:
+    engine.release.router(str(engine.router[-1]), _POLICY)
     if group.prefill:
         workers: tuple[Flag, ...] = (
             (engine.disaggregated, None),
@@ -366,7 +246,7 @@ def _router(scene: Scene, engine: ServingEngine, group: RouterGroup) -> Command:
             ("--host", word("0.0.0.0")),
             ("--port", word(ROUTER_PORT + group.index)),
             ("--prometheus-port", word(METRICS_PORT + group.index)),
-            ("--policy", word("power_of_two")),
+            ("--policy", word(_POLICY)),
             *workers,
         ),
     )

@@ -15,16 +15,11 @@ from functools import partial
 from planner.emit.registry import EmitTarget
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.serving.instances import EngineInstance
+from planner.emit.serving.scene import API_PORT, BOOTSTRAP_PORT, RENDEZVOUS_PORT, Scene, ServingEngine, limit
 from planner.emit.serving.scripts import (
-    API_PORT,
-    BOOTSTRAP_PORT,
-    RENDEZVOUS_PORT,
-    Scene,
-    ServingEngine,
     emit_serving,
     experts_spread,
     format_flags,
-    limit,
     require_equal_parts,
     two_batches,
 )
@@ -52,7 +47,7 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
             *_limits(instance),
             *_memory(scene, instance),
             *_speculation(scene, instance),
-            *_transfer(instance),
+            *_transfer(scene, instance),
         ),
         settings=(("CUDA_VISIBLE_DEVICES", word(part.visible_devices)), *_dispatch_buffers(instance)),
     )
@@ -102,7 +97,7 @@ def _experts(instance: EngineInstance) -> Iterator[Flag]:
         return
     yield "--ep-size", word(parallelism.ep)
     if _dispatches(instance):
-        yield "--moe-a2a-backend", word("deepep")
+        yield "--moe-a2a-backend", word(_ENGINE.release.dispatcher(instance.role.function))
         yield "--deepep-mode", word(_DISPATCH[instance.role.function])
     if halves:
         yield "--enable-two-batch-overlap", None
@@ -150,6 +145,7 @@ def _limits(instance: EngineInstance) -> Iterator[Flag]:
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--mem-fraction-static", word(_static_fraction(scene, instance))
     yield from format_flags(scene, instance, "SGLang", _QUANTISATION, _KV_CACHE)
+    yield "--disable-radix-cache", None  # as planned: every prompt is computed whole
 
 
 def _static_fraction(scene: Scene, instance: EngineInstance) -> float:
@@ -163,11 +159,12 @@ def _static_fraction(scene: Scene, instance: EngineInstance) -> float:
     return math.floor(share * 1000 + 1e-6) / 1000
 
 
-def _transfer(instance: EngineInstance) -> Iterator[Flag]:
-    if instance.role.function == "colocated":
+def _transfer(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
+    connector = scene.connectors.get(instance.role.name)
+    if connector is None:
         return
-    yield "--disaggregation-mode", word(instance.role.function)
-    yield "--disaggregation-transfer-backend", word("nixl")
+    yield "--disaggregation-mode", word(connector.roles[instance.role.function])
+    yield "--disaggregation-transfer-backend", word(connector.name)
     if instance.role.function == "prefill":
         yield "--disaggregation-bootstrap-port", word(BOOTSTRAP_PORT + instance.head.slot)
 
@@ -204,17 +201,6 @@ def _with_bootstrap(scene: Scene, instance: EngineInstance) -> Word:
     return Word(f"{scene.url(instance)} {word(BOOTSTRAP_PORT + instance.head.slot)}")
 
 
-def _check_transfer(scene: Scene, sender: EngineInstance, receiver: EngineInstance) -> None:
-    """The rule of disaggregation/common/conn.py of SGLang 0.5.23."""
-    check_handover(scene, sender, receiver)
-    stages = sender.role.parallelism.pp
-    if receiver.role.parallelism.pp not in (1, stages):
-        raise receiver.refuse(
-            f"SGLang decodes with pp 1 or that of prefill, {stages}, not pp {receiver.role.parallelism.pp}",
-            "plan decode with pp 1",
-        )
-
-
 _ENGINE = ServingEngine(
     name="SGLang",
     version="0.5.23",
@@ -223,7 +209,7 @@ _ENGINE = ServingEngine(
     router=(word("python3"), word("-m"), word("sglang_router.launch_router")),
     disaggregated="--pd-disaggregation",
     prefill_address=_with_bootstrap,
-    check_transfer=_check_transfer,
+    check_transfer=check_handover,
     expert_form="sglang",
     expert_note="",
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from planner.emit.serving.checkpoints import load_quantisation
 from planner.emit.serving.instances import EngineInstance
-from planner.emit.serving.scripts import Scene, limit
+from planner.emit.serving.scene import Scene, limit
 from planner.problem.schema import ModelSpec
 from planner.problem.speculation import SpeculationSpec
 

@@ -11,18 +11,13 @@ from collections.abc import Iterator
 from functools import partial
 
 from planner.emit.registry import EmitTarget
-from planner.emit.serving.checkpoints import kv_heads, published_name
+from planner.emit.serving.checkpoints import cache_traits, published_name
 from planner.emit.serving.instances import EngineInstance
+from planner.emit.serving.scene import API_PORT, RENDEZVOUS_PORT, SIDE_CHANNEL_PORT, Scene, ServingEngine, limit
 from planner.emit.serving.scripts import (
-    API_PORT,
-    RENDEZVOUS_PORT,
-    SIDE_CHANNEL_PORT,
-    Scene,
-    ServingEngine,
     emit_serving,
     experts_spread,
     format_flags,
-    limit,
     require_equal_parts,
     two_batches,
 )
@@ -32,12 +27,6 @@ from planner.experts.launchers import vllm_config
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
-_TRANSFER = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_load_failure_policy": "fail"}
-_ALL_TO_ALL = {
-    "decode": "deepep_low_latency",
-    "prefill": "deepep_high_throughput",
-    "colocated": "deepep_high_throughput",
-}
 _GRAPH_BATCH = 512  # the largest decode batch that vLLM captures in CUDA graphs by itself
 _BUDGET_TOKENS = 2048  # the least that vLLM itself allows a step; it refuses a batch above its budget
 _LOW_LATENCY_BUDGET_TOKENS = 256  # the same with low-latency kernels, whose buffers grow with it
@@ -54,7 +43,7 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
             *_limits(instance),
             *_memory(scene, instance),
             *_speculation(scene, instance),
-            *_transfer(instance),
+            *_transfer(scene, instance),
         ),
         settings=(
             ("CUDA_VISIBLE_DEVICES", word(part.visible_devices)),
@@ -137,7 +126,7 @@ def _all_to_all(instance: EngineInstance) -> str | None:
     """The kernels that move tokens to experts on other nodes, or in two batches; None leaves the engine's own."""
     parallelism = instance.role.parallelism
     across = len(instance.parts) > 1 and parallelism.dp > 1 and parallelism.ep > 1
-    return _ALL_TO_ALL[instance.role.function] if across or two_batches(instance, "vLLM") else None
+    return _ENGINE.release.dispatcher(instance.role.function) if across or two_batches(instance, "vLLM") else None
 
 
 def _limits(instance: EngineInstance) -> Iterator[Flag]:
@@ -167,11 +156,14 @@ def _budget_tokens(instance: EngineInstance, batch: int) -> int | None:
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--gpu-memory-utilization", word(scene.cluster.problem.engine.memory_utilisation)
     yield from format_flags(scene, instance, "vLLM", _QUANTISATION, _KV_CACHE)
+    yield "--no-enable-prefix-caching", None  # as planned: every prompt is computed whole
 
 
-def _transfer(instance: EngineInstance) -> Iterator[Flag]:
-    if instance.role.function != "colocated":
-        yield "--kv-transfer-config", word(_TRANSFER)
+def _transfer(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
+    connector = scene.connectors.get(instance.role.name)
+    if connector is not None:
+        own = {"kv_connector": connector.name, "kv_role": connector.roles[instance.role.function]}
+        yield "--kv-transfer-config", word({**own, **connector.config})
 
 
 def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterator[tuple[str, Word]]:
@@ -181,6 +173,8 @@ def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterato
     part = instance.parts[index]
     yield "VLLM_NIXL_SIDE_CHANNEL_HOST", scene.address(part)
     yield "VLLM_NIXL_SIDE_CHANNEL_PORT", word(SIDE_CHANNEL_PORT + 100 * part.slot)
+    if cache_traits(scene.model(instance)).state:
+        yield from ((name, word(value)) for name, value in scene.connectors[instance.role.name].settings.items())
 
 
 def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
@@ -202,23 +196,6 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--speculative-config", argument(json.dumps(data, sort_keys=True), what="drafter")
 
 
-def _check_transfer(scene: Scene, sender: EngineInstance, receiver: EngineInstance) -> None:
-    """The NIXL connector's rules (distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py of vLLM 0.33.0)."""
-    check_handover(scene, sender, receiver)
-    if receiver.role.parallelism.pp > 1:
-        raise receiver.refuse(
-            f"vLLM's NIXL connector delivers the KV cache to no pipeline, decode has pp {receiver.role.parallelism.pp}",
-            "plan decode with pp 1",
-        )
-    sent, received, heads = sender.role.parallelism.tp, receiver.role.parallelism.tp, kv_heads(scene.model(sender))
-    if heads is not None and sent > received and sent > heads:
-        raise sender.refuse(
-            f"tp {sent} repeats the {heads} KV heads, which vLLM's NIXL connector cannot merge into tp {received} "
-            f"(role `{receiver.role.name}`)",
-            f"plan prefill with tp up to {heads}, or decode with tp {sent}",
-        )
-
-
 _ENGINE = ServingEngine(
     name="vLLM",
     version="0.33",
@@ -227,7 +204,7 @@ _ENGINE = ServingEngine(
     router=(word("vllm-router"),),
     disaggregated="--vllm-pd-disaggregation",
     prefill_address=Scene.url,
-    check_transfer=_check_transfer,
+    check_transfer=check_handover,
     expert_form="vllm",
     expert_note=(
         "vLLM reads that file from pull request #41141 on. Version 0.33 is without it: it refuses initial_mapping_path "

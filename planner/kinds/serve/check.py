@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from planner.kinds.serve.legality import legality
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.mix_proof import proof_findings
 from planner.kinds.serve.proof.repriced_drafts import repriced_drafts
@@ -36,6 +37,7 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     if problem is None:
         return findings
     findings += [*_models(decision, problem), *proof_findings(envelope, decision, problem)]
+    findings += legality(decision, problem)
     findings += repriced(envelope, decision, problem)
     findings += repriced_drafts(envelope, decision, problem)
     for role in decision.roles:

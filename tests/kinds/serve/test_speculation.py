@@ -77,7 +77,17 @@ def test_every_draft_right_and_free_multiplies_tokens_by_the_tokens_of_a_step() 
     setting = prepare(problem(free, FAST, ["disaggregated"]))
     pool_costs = setting.costs_of_pool["llama", 0]
     shapes, (target,) = setting.spaces["llama", 0].shapes, setting.targets
-    points = make_points("decode", pool_costs, shapes, setting.options, [target], Tally(), copies=1, drafts=(0, 1, 3))
+    points = make_points(
+        "decode",
+        pool_costs,
+        shapes,
+        setting.options,
+        [target],
+        Tally(),
+        copies=1,
+        release=setting.release,
+        drafts=(0, 1, 3),
+    )
     timed = time_points("decode", pool_costs, target, points)
     assert timed.step.seconds == pytest.approx(timed.tpot_s * (points.drafts + 1.0), rel=1e-12)
 
@@ -89,7 +99,15 @@ def test_times_fall_as_more_drafts_are_right(function: str) -> None:
         setting = prepare(problem(STATED | {"acceptance": acceptance}, FAST, ["colocated"]))
         pool_costs, shapes = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes
         points = make_points(
-            function, pool_costs, shapes, setting.options, setting.targets, Tally(), copies=1, drafts=(3,)
+            function,
+            pool_costs,
+            shapes,
+            setting.options,
+            setting.targets,
+            Tally(),
+            copies=1,
+            release=setting.release,
+            drafts=(3,),
         )
         paces.append(time_points(function, pool_costs, setting.targets[0], points).tpot_s)
     assert np.all(np.diff(np.array(paces), axis=0) <= 0.0)
@@ -120,7 +138,15 @@ def test_the_drafter_and_its_cache_are_counted() -> None:
     setting = prepare(problem(DRAFT, SLOW, ["colocated"]))
     pool_costs, shapes = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes
     points = make_points(
-        "decode", pool_costs, shapes[:1], setting.options, setting.targets, Tally(), copies=1, drafts=(0, 3)
+        "decode",
+        pool_costs,
+        shapes[:1],
+        setting.options,
+        setting.targets,
+        Tally(),
+        copies=1,
+        release=setting.release,
+        drafts=(0, 3),
     )
     plain, drafting = (np.flatnonzero((points.drafts == drafts) & (points.batch == 8.0))[0] for drafts in (0.0, 3.0))
     drafter = pool_costs.costs.drafter
@@ -187,7 +213,15 @@ def test_shapes_with_pipeline_stages_run_without_drafts() -> None:
     setting = prepare(problem(STATED, SLOW, ["colocated"], **{"options.pp": [1, 2]}))
     pool_costs, shapes, tally = setting.costs_of_pool["llama", 0], setting.spaces["llama", 0].shapes, Tally()
     points = make_points(
-        "colocated", pool_costs, shapes, setting.options, setting.targets, tally, copies=1, drafts=(0, 3)
+        "colocated",
+        pool_costs,
+        shapes,
+        setting.options,
+        setting.targets,
+        tally,
+        copies=1,
+        release=setting.release,
+        drafts=(0, 3),
     )
     assert set(points.drafts[points.shards.pp > 1]) == {0.0}
     assert set(points.drafts[points.shards.pp == 1]) == {0.0, 3.0}

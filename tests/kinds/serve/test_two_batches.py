@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from serve_problems import broken_rules, objective_of, small
 
 from planner.api import solve
+from planner.engines.load import release_of
 from planner.explain.explanation import explain_plan
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
@@ -90,7 +91,7 @@ def test_a_plan_that_claims_whole_steps_does_what_its_proof_does_not(chosen: Env
     ],
 )
 def test_an_engine_cuts_what_it_can(shape: InstanceShape, model: str, engine: str, rule: str | None) -> None:
-    forbidding = halving_rule(shape, find_model(model), engine)
+    forbidding = halving_rule(shape, find_model(model), release_of(engine, None))
     assert forbidding is None if rule is None else (forbidding or "").startswith(rule)
 
 

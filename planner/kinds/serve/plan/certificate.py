@@ -128,6 +128,8 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
     if {"disaggregated", "attention-ffn"} & set(options.modes):
         stated["prefill_chunk_tokens"] = [int(chunk) for chunk in prefill_chunks(options, setting.targets)]
         stated["decode_pool"] = ["every pool, one for each prefill instance"]
+        if any(len(ways) > 1 for ways in setting.ways.values()):
+            stated["handover"] = [way.text for ways in setting.ways.values() for way in ways]
         if any(target.latency_limits for target in setting.targets):
             stated["prefill_share_of_latency"] = list(LATENCY_SHARES)
     return stated

@@ -10,6 +10,8 @@ from pydantic import JsonValue
 from planner import __version__
 from planner.costs.rates.profiled import Profiled
 from planner.documents.files import digest
+from planner.engines.formats import stored_only, weight_formats
+from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
 from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
@@ -128,6 +130,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         )
     yield from context_assumptions(setting, outcome)
     yield from setting.resolved.price_notes
+    yield from _engine_notes(setting, used)
     targets = setting.targets
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
@@ -145,6 +148,24 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         yield SIDES_APART
     if setting.resolved.problem.availability is not None:
         yield SPARE
+
+
+def _engine_notes(setting: ServeSetting, used: Sequence[RoleInUse]) -> Iterator[str]:
+    """Rules of another release than the plan's, and weights that a GPU only stores."""
+    other = judged_by(setting.release, setting.resolved.problem.engine.version)
+    if other is not None:
+        yield other
+    pools = dict.fromkeys(
+        (item.candidate.model, pool) for item in used for pool, _ in item.candidate.devices_of_pool
+    )  # fmt: skip
+    for model, pool in pools:
+        spot = setting.costs_of_pool[model, pool]
+        gpu = spot.pool.node.accelerator
+        for precision in sorted(weight_formats(spot.costs.arch)):
+            stored = stored_only(setting.release, precision, gpu)
+            if stored is not None:
+                name = setting.release.name
+                yield f"{gpu.display_name} has no units for {precision}: {name} runs {stored.format.below}"
 
 
 def _decision(

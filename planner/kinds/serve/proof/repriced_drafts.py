@@ -69,8 +69,7 @@ def _priced(role: Role, setting: ServeSetting) -> list[Candidate]:
     axes = {name: (getattr(shape, name),) for name in ("tp", "pp", "dp", "ep")}
     limits = {name: (value,) for name in ("max_batch", "chunk_tokens") if (value := role.limits.get(name))}
     alone = options.model_copy(update={"modes": (mode,), **axes, **limits})
-    engine = setting.resolved.problem.engine.name
-    spaces = shape_spaces(setting.costs_of_pool, engine, alone)
+    spaces = shape_spaces(setting.costs_of_pool, setting.release, alone)
     candidates = list_candidates(replace(setting, options=alone, spaces=spaces, priced={}), setting.targets, Tally())
     own = role.model, pools.index(role.pool)
     return [candidate for candidate in candidates if (candidate.model, candidate.pool) == own]

@@ -12,8 +12,10 @@ import numpy as np
 
 from planner.arrays import Floats, Indices
 from planner.costs.serving.speculation import Drafter
+from planner.engines.release import Release
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Channel, Target, TransferPath
+from planner.kinds.serve.steady.engine_rules import handover_rule, side_of
 from planner.kinds.serve.steady.evaluate import (
     LimitedRates,
     StepTimes,
@@ -23,7 +25,7 @@ from planner.kinds.serve.steady.evaluate import (
     time_points,
 )
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, make_points
-from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace, inexpressible_in
+from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
 from planner.solvers.pareto import non_dominated
@@ -149,7 +151,7 @@ class CandidateSearch:
     paths: tuple[TransferPath, ...]  # from this pool to each pool
     others: tuple[PoolCosts, ...]  # pools that feed-forward layers could stand on, beside this one
     tally: Tally
-    engine: str
+    release: Release
     priced: "dict[tuple[str, int, str], PricedPoints]"  # what was priced before; times do not depend on limits
     longer_stays: bool  # clients must find room, so that of equal rates the longer stay is better
 
@@ -198,6 +200,7 @@ class CandidateSearch:
     ) -> Iterator[Candidate]:
         points, timed, _, units = priced
         judged = [self._judge(function, channel, target, points, i, timed[i]) for i, target in enumerate(targets)]
+        judged = self._joined(function, channel, shapes, points, judged)
         kept = self._survivors(points, targets, judged)
         dominated = sum(int(np.sum(rates.good)) - int(np.sum(rates.good[kept])) for rates in judged)
         self.tally.drop("another batch or chunk of the same shape is better", dominated)
@@ -227,6 +230,24 @@ class CandidateSearch:
                 ffn=ffn,
             )
 
+    def _joined(
+        self,
+        function: str,
+        channel: Channel | None,
+        shapes: Sequence[InstanceShape],
+        points: Points,
+        judged: list[LimitedRates],
+    ) -> list[LimitedRates]:
+        """Without the shapes that the channel's connector does not join with all others of it."""
+        if channel is None or channel.way is None or function == ATTENTION:
+            return judged
+        joins = np.array([channel.way.takes(function, side_of(shape)) for shape in shapes], dtype=bool)[points.shape]
+        if joins.all():
+            return judged
+        apart = sum(int(np.sum(rates.good & ~joins)) for rates in judged)
+        self.tally.drop("no connector joins this shape with all others of its channel", apart)
+        return [replace(rates, good=rates.good & joins) for rates in judged]
+
     def _memory_share(self, held_bytes: float, ffn: FfnPart | None) -> float:
         """How much of its memory the fullest device fills, of either side where they stand apart."""
         sides = [(held_bytes, self.pool_costs)]
@@ -254,7 +275,15 @@ class CandidateSearch:
             return units.points, units.timed, units.tally, units
         tally = Tally()
         points = make_points(
-            function, self.pool_costs, shapes, self.options, targets, tally, copies=copies, drafts=drafts
+            function,
+            self.pool_costs,
+            shapes,
+            self.options,
+            targets,
+            tally,
+            copies=copies,
+            release=self.release,
+            drafts=drafts,
         )
         timed = [time_points(function, self.pool_costs, target, points) for target in targets] if len(points) else []
         return points, timed, tally, None
@@ -263,7 +292,7 @@ class CandidateSearch:
         """The shapes that the engine can run in a role."""
         kept = []
         for shape in self.space.shapes:
-            rule = inexpressible_in(function, shape, self.pool_costs.costs.arch, self.engine)
+            rule = handover_rule(function, shape, self.pool_costs.costs.arch, self.release)
             if rule is None:
                 kept.append(shape)
             else:

@@ -12,6 +12,7 @@ from planner.arrays import Floats
 from planner.costs.operators.work import Shards
 from planner.costs.rates.spread import ErrorSpread
 from planner.costs.serving.speculation import Drafter
+from planner.engines.handover import Way
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
@@ -97,25 +98,32 @@ class Channel:
     """How prefill hands over: the pool that decodes, and the share of a limit on the whole request that prefill has.
 
     A limit on the whole request couples the two stages; a channel splits it, so that each stage has its own. So does a
-    drafter that must have seen the prompt: where it has, its cache is handed over too.
+    drafter that must have seen the prompt: where it has, its cache is handed over too. So does a connector, that joins
+    some shapes of prefill with some of decode.
     """
 
     index: int
     target_pool: int
     share: float
     drafted: bool = False
+    way: Way | None = None  # None joins all
 
     def moved_bytes(self, target: Target) -> float:
         """Cache of a prompt that goes this way."""
         return target.transfer_bytes + (target.draft_bytes if self.drafted else 0.0)
 
 
-def channels_of(targets: Sequence[Target], num_pools: int, drafted: Sequence[bool] = (False,)) -> tuple[Channel, ...]:
-    """Every pool that decodes, with every split of the limits on whole requests where a target has one."""
+def channels_of(
+    targets: Sequence[Target],
+    num_pools: int,
+    drafted: Sequence[bool] = (False,),
+    ways: Sequence[Way | None] = (None,),
+) -> tuple[Channel, ...]:
+    """Every pool that decodes, by every way, with every split of the limits on whole requests that a target has."""
     coupled = any(target.latency_limits for target in targets)
     shares = LATENCY_SHARES if coupled else (1.0,)
-    ways = itertools.product(drafted, shares, range(num_pools))
-    return tuple(Channel(index, pool, share, seen) for index, (seen, share, pool) in enumerate(ways))
+    every = itertools.product(ways, drafted, shares, range(num_pools))
+    return tuple(Channel(index, pool, share, seen, way) for index, (way, seen, share, pool) in enumerate(every))
 
 
 @dataclass(frozen=True, slots=True)

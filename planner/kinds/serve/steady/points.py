@@ -13,11 +13,12 @@ from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.work import Shards
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.engines.release import Release
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulas import Costs
-from planner.kinds.serve.steady.shapes import InstanceShape, draft_rule
+from planner.kinds.serve.steady.shapes import InstanceShape, drafting_rule
 
 DECODE_BATCHES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16),
                   *range(288, 513, 32), *range(576, 1025, 64))  # fmt: skip
@@ -109,6 +110,7 @@ def make_points(
     tally: Tally,
     *,
     copies: int,
+    release: Release,
     drafts: Sequence[int] = (0,),
 ) -> Points:
     """The product of the axes of a role, without what fits in memory for none of the targets.
@@ -135,9 +137,9 @@ def make_points(
     most = np.maximum.reduce(resident_N)
     verified_N = drafts_N * (function != "prefill")
     needs = Needs(chunk_N, most, drafts_N, verified_N)
-    barred = np.array([draft_rule(each_shape, pool_costs.costs.drafter) is not None for each_shape in shapes])[
-        shape
-    ] & (drafts_N > 0)
+    barred = np.array(
+        [drafting_rule(each_shape, pool_costs.costs.drafter, release) is not None for each_shape in shapes]
+    )[shape] & (drafts_N > 0)
     tally.drop("drafts need ranks of one stage that divide the drafter", int(np.sum(barred)) * len(targets) * copies)
     return _within_memory(pool_costs, shape, shards, resident_N, needs, ~barred, tokens, tally, copies)
 

@@ -12,12 +12,16 @@ from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.speculation import Drafter, drafter_of
+from planner.engines.handover import NO_WAY, Way
+from planner.engines.load import release_of
+from planner.engines.release import Release
 from planner.errors import PlannerError
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
 from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
+from planner.kinds.serve.steady.engine_rules import require_loadable, ways_of_models
 from planner.kinds.serve.steady.failures import require_domains
 from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.formulate import Formulated, formulate
@@ -46,6 +50,8 @@ class ServeSetting:
     spaces: dict[tuple[str, int], ShapeSpace]
     store: ProfileStore | None
     calibration: Calibration
+    release: Release  # of the engine, by whose rules the space is cut
+    ways: dict[str, tuple[Way, ...]]  # of caches from prefill to decode, by model
     priced: dict[tuple[str, int, str], PricedPoints] = field(default_factory=dict)  # by model, pool and role
 
     @property
@@ -125,8 +131,11 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
         for model, drafter in drafters.items()
         for index in range(len(resolved.pools))
     }
-    spaces = shape_spaces(costs_of_pool, problem.engine.name, options)
-    return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration)
+    release = release_of(problem.engine.name, problem.engine.version, where=resolved.where(("engine", "version")))
+    require_loadable(release, costs_of_pool, resolved.where(("models",)))
+    spaces = shape_spaces(costs_of_pool, release, options)
+    ways = ways_of_models(release, costs_of_pool, spaces)
+    return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration, release, ways)
 
 
 def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
@@ -137,16 +146,17 @@ def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
         )
         for (model, index), pool_costs in setting.costs_of_pool.items()
     }
-    spaces = shape_spaces(costs_of_pool, resolved.problem.engine.name, setting.options)
-    return replace(setting, resolved=resolved, costs_of_pool=costs_of_pool, spaces=spaces, priced={})
+    spaces = shape_spaces(costs_of_pool, setting.release, setting.options)
+    ways = ways_of_models(setting.release, costs_of_pool, spaces)
+    return replace(setting, resolved=resolved, costs_of_pool=costs_of_pool, spaces=spaces, ways=ways, priced={})
 
 
 def shape_spaces(
-    costs_of_pool: Mapping[tuple[str, int], PoolCosts], engine: str, options: ServeOptions
+    costs_of_pool: Mapping[tuple[str, int], PoolCosts], release: Release, options: ServeOptions
 ) -> dict[tuple[str, int], ShapeSpace]:
     """The shapes of every model on every pool that `options` allow."""
     return {
-        key: shape_space(pool_costs.costs.arch, pool_costs.pool, engine, options)
+        key: shape_space(pool_costs.costs.arch, pool_costs.pool, release, options)
         for key, pool_costs in costs_of_pool.items()
     }
 
@@ -260,7 +270,7 @@ def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tal
             pool_costs=pool_costs,
             options=setting.options,
             space=setting.spaces[model, index],
-            channels=channels_of(of_model, len(pools), tuple(drafted)),
+            channels=channels_of(of_model, len(pools), tuple(drafted), setting.ways[model] or (NO_WAY,)),
             paths=tuple(
                 handover(pools[index], pool, stated.get(pair)) for pool, pair in zip(pools, pairs, strict=True)
             ),
@@ -270,7 +280,7 @@ def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tal
                 if other != index and pair not in stated
             ),
             tally=tally,
-            engine=setting.resolved.problem.engine.name,
+            release=setting.release,
             priced=setting.priced,
             longer_stays=setting.resolved.problem.objective.minimize is not None,
         )

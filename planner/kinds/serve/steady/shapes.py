@@ -6,9 +6,11 @@ The full product of powers of two is the space; what cannot run is counted by th
 import itertools
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.costs.serving.speculation import Drafter
+from planner.engines.parallelism import draft_rule, shape_rule
+from planner.engines.release import Release
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.models.architecture import (
@@ -17,7 +19,6 @@ from planner.models.architecture import (
     GroupedQueryAttention,
     LatentAttention,
     LinearAttention,
-    Mixer,
     MoeFfn,
 )
 
@@ -69,7 +70,7 @@ class ShapeSpace:
         return dict(Counter(self.forbidden.values()))
 
 
-def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptions) -> ShapeSpace:
+def shape_space(arch: Architecture, pool: Pool, release: Release, options: ServeOptions) -> ShapeSpace:
     """All shapes of `arch` on `pool`, smallest first."""
     cap = min(pool.num_gpus, options.max_gpus_per_instance or pool.num_gpus)
     moe = [layer.ffn for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
@@ -85,7 +86,7 @@ def shape_space(arch: Architecture, pool: Pool, engine: str, options: ServeOptio
     for tp, pp, dp, ep in itertools.product(axes["tp"], axes["pp"], axes["dp"], axes["ep"]):
         for micro_batches in cuts if (tp * dp) % ep == 0 else ():
             shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep, micro_batches)
-            rule = _forbidden(shape, arch, pool, engine, cap)
+            rule = _forbidden(shape, arch, pool, release, cap)
             if rule is None:
                 space.shapes.append(shape)
             else:
@@ -110,7 +111,7 @@ def _axis(wanted: Iterable[int] | None, largest: int) -> list[int]:
     return [1 << power for power in range(largest.bit_length()) if 1 << power <= largest]
 
 
-def _forbidden(shape: InstanceShape, arch: Architecture, pool: Pool, engine: str, cap: int) -> str | None:
+def _forbidden(shape: InstanceShape, arch: Architecture, pool: Pool, release: Release, cap: int) -> str | None:
     """The rule that forbids `shape`, None when it can run."""
     group = group_devices(pool)
     if shape.devices > cap:
@@ -121,7 +122,8 @@ def _forbidden(shape: InstanceShape, arch: Architecture, pool: Pool, engine: str
         return "group sizes that do not divide the node"
     if shape.pp > arch.num_layers:
         return "more stages than layers"
-    return _indivisible(shape, arch) or _inexpressible(shape, engine) or halving_rule(shape, arch, engine)
+    whole = shape_rule(release, replace(shape, micro_batches=1), arch)
+    return _indivisible(shape, arch) or whole or halving_rule(shape, arch, release)
 
 
 def _indivisible(shape: InstanceShape, arch: Architecture) -> str | None:
@@ -158,71 +160,20 @@ def width_rule(shape: InstanceShape, arch: Architecture) -> str | None:
     return None
 
 
-def draft_rule(shape: InstanceShape, drafter: Drafter | None) -> str | None:
+def drafting_rule(shape: InstanceShape, drafter: Drafter | None, release: Release) -> str | None:
     """The rule by which drafts cannot be made on the ranks of `shape`, None when they can."""
-    if shape.pp > 1:
-        return "drafts are made without pipeline stages"
-    if shape.micro_batches > 1:
-        return "drafts are verified in steps of one batch"
-    if drafter is None or drafter.arch is None:
+    if drafter is None:
         return None
-    return "the drafter does not divide" if _indivisible(shape, drafter.arch) is not None else None
+    rule = draft_rule(release, shape, drafter.method)
+    if rule is None and drafter.arch is not None and _indivisible(shape, drafter.arch) is not None:
+        return "the drafter does not divide"
+    return rule
 
 
-def inexpressible_in(function: str, shape: InstanceShape, arch: Architecture, engine: str) -> str | None:
-    """The rule by which the engine cannot run `shape` as prefill or decode role, None when it can.
-
-    vLLM's NIXL connector delivers caches to no pipeline, and does not merge KV heads that tensor parallelism repeats;
-    SGLang decodes with one stage, or as many as prefill has, of which the former is kept here. Sources: vLLM 0.33
-    distributed/kv_transfer/kv_connector/v1/nixl/base_worker.py, SGLang 0.5.23 disaggregation/common/conn.py.
-    """
-    if function == "decode" and shape.pp > 1 and engine in ("vllm", "sglang"):
-        return "the engine delivers caches to no pipeline"
-    if function == "prefill" and engine == "vllm":
-        heads = [m.num_kv_heads for layer in arch.layers if isinstance(m := layer.mixer, GroupedQueryAttention)]
-        if heads and shape.tp > min(heads):
-            return "the engine does not merge repeated KV heads on the way to decode"
-    return None
-
-
-def halving_rule(shape: InstanceShape, arch: Architecture, engine: str) -> str | None:
-    """The rule by which steps cannot be cut in halves that hide each other's exchange, None when they can.
-
-    Sources: vLLM 0.33 config/vllm.py (all-to-all kernels of DeepEP, one stage, no hybrid or multimodal model) and
-    v1/worker/ubatch_utils.py; SGLang 0.5.23 batch_overlap/operations_strategy.py (layers of DeepSeek and of Qwen3-MoE,
-    among the models that have costs) and arg_groups/model_hook.py (no top-k shared between layers).
-    """
+def halving_rule(shape: InstanceShape, arch: Architecture, release: Release) -> str | None:
+    """The rule by which steps cannot be cut in halves that hide each other's exchange, None when they can."""
     if shape.micro_batches == 1:
         return None
     if shape.dp == 1 or shape.ep == 1 or shape.moe_tp > 1:
         return "two batches need whole experts on data-parallel ranks"
-    if engine not in ("vllm", "sglang"):
-        return "the engine does not cut steps in two batches"
-    if engine == "vllm" and shape.pp > 1:
-        return "the engine cuts no steps of pipelines"
-    mixers = [layer.mixer for layer in arch.layers]
-    if any(isinstance(mixer, LinearAttention) for mixer in mixers):
-        return "the engine cuts no steps of hybrid models"
-    if engine == "sglang" and not (_is_deepseek(mixers) or _is_qwen3(mixers)):
-        return "the engine does not cut steps of this model"
-    return None
-
-
-def _is_deepseek(mixers: list[Mixer | None]) -> bool:
-    """Latent attention in every layer, none of which reads the tokens that another layer's indexer chose."""
-    shared = any(isinstance(m, LatentAttention) and m.indexer is not None and m.indexer.shared for m in mixers)
-    return all(isinstance(mixer, LatentAttention) for mixer in mixers) and not shared
-
-
-def _is_qwen3(mixers: list[Mixer | None]) -> bool:
-    """Grouped queries with normalised queries and keys, without windows."""
-    return all(isinstance(m, GroupedQueryAttention) and m.qk_norm and not m.window_tokens for m in mixers)
-
-
-def _inexpressible(shape: InstanceShape, engine: str) -> str | None:
-    """vLLM shards experts either whole over all tp x dp ranks or by tensor; SGLang splits tp x dp into moe_tp x ep."""
-    if engine == "vllm" and shape.ep not in (1, shape.tp * shape.dp):
-        return "the engine cannot split experts both ways"
-    if engine == "trtllm" and shape.dp > 1 and shape.tp > 1:
-        return "the engine runs attention either tensor- or data-parallel"
-    return None
+    return shape_rule(release, shape, arch)

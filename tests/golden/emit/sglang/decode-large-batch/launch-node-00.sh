@@ -39,6 +39,7 @@ python3 -m sglang.launch_server \
   --chunked-prefill-size 32768 \
   --max-prefill-tokens 32768 \
   --mem-fraction-static 0.9 \
+  --disable-radix-cache \
   --disaggregation-mode prefill \
   --disaggregation-transfer-backend nixl \
   --disaggregation-bootstrap-port 9000 &

@@ -44,6 +44,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 10240 \
   --cuda-graph-max-bs-decode 640 \
   --mem-fraction-static 0.9 \
+  --disable-radix-cache \
   --disaggregation-mode decode \
   --disaggregation-transfer-backend nixl &
 pids+=("$!")

@@ -37,7 +37,8 @@ python3 -m sglang.launch_server \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
   --mem-fraction-static 0.9 \
-  --kv-cache-dtype bf16 &
+  --kv-cache-dtype bf16 \
+  --disable-radix-cache &
 pids+=("$!")
 
 status=0

@@ -38,7 +38,8 @@ python3 -m sglang.launch_server \
   --chunked-prefill-size 8192 \
   --mem-fraction-static 0.9 \
   --quantization fp8 \
-  --kv-cache-dtype fp8_e4m3 &
+  --kv-cache-dtype fp8_e4m3 \
+  --disable-radix-cache &
 pids+=("$!")
 
 status=0

@@ -36,7 +36,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/1
@@ -51,7 +52,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/2
@@ -66,7 +68,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/3
@@ -81,7 +84,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/4
@@ -96,7 +100,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/5
@@ -111,7 +116,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/6
@@ -126,7 +132,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 # colocated/7
@@ -141,7 +148,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 status=0

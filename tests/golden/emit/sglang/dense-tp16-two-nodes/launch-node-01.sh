@@ -41,7 +41,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 64 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 8192 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 status=0

@@ -36,6 +36,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 8 \
   --chunked-prefill-size 16384 \
   --mem-fraction-static 0.871 \
+  --disable-radix-cache \
   --disaggregation-mode prefill \
   --disaggregation-transfer-backend nixl \
   --disaggregation-bootstrap-port 9000 &
@@ -53,6 +54,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 8 \
   --chunked-prefill-size 16384 \
   --mem-fraction-static 0.871 \
+  --disable-radix-cache \
   --disaggregation-mode prefill \
   --disaggregation-transfer-backend nixl \
   --disaggregation-bootstrap-port 9001 &
@@ -70,6 +72,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 192 \
   --cuda-graph-max-bs-decode 192 \
   --mem-fraction-static 0.892 \
+  --disable-radix-cache \
   --disaggregation-mode decode \
   --disaggregation-transfer-backend nixl &
 pids+=("$!")

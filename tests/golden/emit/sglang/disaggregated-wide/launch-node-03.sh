@@ -45,6 +45,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 1536 \
   --cuda-graph-max-bs-decode 96 \
   --mem-fraction-static 0.9 \
+  --disable-radix-cache \
   --disaggregation-mode decode \
   --disaggregation-transfer-backend nixl &
 pids+=("$!")

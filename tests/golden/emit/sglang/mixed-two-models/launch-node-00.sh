@@ -37,6 +37,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 8 \
   --chunked-prefill-size 16384 \
   --mem-fraction-static 0.9 \
+  --disable-radix-cache \
   --disaggregation-mode prefill \
   --disaggregation-transfer-backend nixl \
   --disaggregation-bootstrap-port 9000 &
@@ -54,6 +55,7 @@ python3 -m sglang.launch_server \
   --max-running-requests 192 \
   --cuda-graph-max-bs-decode 192 \
   --mem-fraction-static 0.9 \
+  --disable-radix-cache \
   --disaggregation-mode decode \
   --disaggregation-transfer-backend nixl &
 pids+=("$!")

@@ -37,7 +37,8 @@ python3 -m sglang.launch_server \
   --max-running-requests 256 \
   --cuda-graph-max-bs-decode 64 \
   --chunked-prefill-size 32768 \
-  --mem-fraction-static 0.9 &
+  --mem-fraction-static 0.9 \
+  --disable-radix-cache &
 pids+=("$!")
 
 status=0

@@ -47,7 +47,8 @@ vllm serve deepseek-ai/DeepSeek-V3 \
   --max-cudagraph-capture-size 640 \
   --max-num-batched-tokens 640 \
   --gpu-memory-utilization 0.9 \
-  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_both"}' &
+  --no-enable-prefix-caching \
+  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_consumer"}' &
 pids+=("$!")
 
 status=0

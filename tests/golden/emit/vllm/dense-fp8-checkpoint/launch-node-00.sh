@@ -34,7 +34,8 @@ vllm serve Qwen/Qwen3-32B-FP8 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
   --gpu-memory-utilization 0.9 \
-  --kv-cache-dtype bfloat16 &
+  --kv-cache-dtype bfloat16 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 status=0

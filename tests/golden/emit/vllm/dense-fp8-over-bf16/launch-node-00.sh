@@ -35,7 +35,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-num-batched-tokens 8256 \
   --gpu-memory-utilization 0.9 \
   --quantization fp8 \
-  --kv-cache-dtype fp8 &
+  --kv-cache-dtype fp8 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 status=0

@@ -40,7 +40,8 @@ vllm serve meta-llama/Meta-Llama-3.1-405B \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 status=0

@@ -33,7 +33,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 # colocated/1
@@ -45,7 +46,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 # colocated/2
@@ -57,7 +59,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 # colocated/3
@@ -69,7 +72,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 status=0

@@ -34,7 +34,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 status=0

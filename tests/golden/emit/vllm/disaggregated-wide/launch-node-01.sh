@@ -38,7 +38,8 @@ vllm serve deepseek-ai/DeepSeek-V3 \
   --max-num-seqs 8 \
   --max-num-batched-tokens 16384 \
   --gpu-memory-utilization 0.9 \
-  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_both"}' &
+  --no-enable-prefix-caching \
+  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_producer"}' &
 pids+=("$!")
 
 status=0

@@ -37,7 +37,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-num-seqs 8 \
   --max-num-batched-tokens 16384 \
   --gpu-memory-utilization 0.9 \
-  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_both"}' &
+  --no-enable-prefix-caching \
+  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_producer"}' &
 pids+=("$!")
 
 # decode/0
@@ -51,7 +52,8 @@ vllm serve Qwen/Qwen3-32B \
   --max-model-len 8192 \
   --max-num-seqs 192 \
   --gpu-memory-utilization 0.9 \
-  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_both"}' &
+  --no-enable-prefix-caching \
+  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_consumer"}' &
 pids+=("$!")
 
 status=0

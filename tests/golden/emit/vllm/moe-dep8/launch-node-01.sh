@@ -36,7 +36,8 @@ vllm serve deepseek-ai/DeepSeek-V3 \
   --max-model-len 8192 \
   --max-num-seqs 64 \
   --max-num-batched-tokens 8256 \
-  --gpu-memory-utilization 0.9 &
+  --gpu-memory-utilization 0.9 \
+  --no-enable-prefix-caching &
 pids+=("$!")
 
 status=0

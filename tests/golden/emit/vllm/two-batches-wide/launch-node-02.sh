@@ -44,7 +44,8 @@ vllm serve deepseek-ai/DeepSeek-V3 \
   --max-model-len 8192 \
   --max-num-seqs 192 \
   --gpu-memory-utilization 0.9 \
-  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_both"}' &
+  --no-enable-prefix-caching \
+  --kv-transfer-config '{"kv_connector": "NixlConnector", "kv_load_failure_policy": "fail", "kv_role": "kv_consumer"}' &
 pids+=("$!")
 
 status=0

@@ -1,0 +1,121 @@
+"""A serving plan as its launch scripts see it: instances, addresses, ports that never collide, and the engine."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from planner.emit.nodes import Cluster, Node, NodeId
+from planner.emit.serving.checkpoints import published_name
+from planner.emit.serving.instances import EngineInstance, NodeRanks
+from planner.emit.serving.placed_experts import PlacedExperts
+from planner.emit.shell import Command, Word, reference
+from planner.engines.load import release_of
+from planner.engines.release import Connector, Release
+from planner.problem.schema import ModelSpec
+
+API_PORT = 8000  # + slot: requests, and health on the other nodes of an instance
+ROUTER_PORT = 8500  # + router
+BOOTSTRAP_PORT = 9000  # + slot
+RENDEZVOUS_PORT = 20000  # + 100 x slot: the engine's own sockets between the nodes of an instance
+SIDE_CHANNEL_PORT = 24000  # + 100 x slot: KV handshakes, one port a data-parallel rank
+METRICS_PORT = 29000  # + router
+MAX_SLOTS = 40  # keeps every range above below the next one and below 32768, where Linux takes ephemeral ports from
+
+FUNCTIONS = ("colocated", "prefill", "decode")
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The plan as launch scripts see it."""
+
+    cluster: Cluster
+    instances: list[EngineInstance]
+    nodes: dict[NodeId, Node]
+    experts: Mapping[str, PlacedExperts]  # by role that starts from a layout of its experts
+    connectors: Mapping[str, Connector] = field(default_factory=dict)  # by role that hands caches over or takes them
+
+    def node(self, part: NodeRanks) -> Node:
+        return self.nodes[part.place]
+
+    def address(self, part: NodeRanks, *, before: str = "", after: str = "") -> Word:
+        """The address of a part's node as a shell word."""
+        return reference(self.node(part).variable, before=before, after=after)
+
+    def url(self, instance: EngineInstance) -> Word:
+        """Where `instance` answers."""
+        return self.address(instance.head, before="http://", after=f":{API_PORT + instance.head.slot}")
+
+    def model_key(self, instance: EngineInstance) -> str:
+        """The key of the problem's models that `instance` serves."""
+        models = self.cluster.problem.models
+        key = instance.role.model
+        if key is None and len(models) == 1:
+            return next(iter(models))
+        if key is None or key not in models:
+            known = ", ".join(f"`{name}`" for name in models)
+            raise instance.refuse(f"unknown model `{key}`", f"the plan's models are {known}")
+        return key
+
+    def model(self, instance: EngineInstance) -> ModelSpec:
+        return self.cluster.problem.models[self.model_key(instance)]
+
+    def model_name(self, instance: EngineInstance) -> str:
+        """The name that the engine loads the model by."""
+        return published_name(self.model(instance))
+
+
+@dataclass(frozen=True, slots=True)
+class RouterGroup:
+    """Instances behind one router: those of one model that serve whole requests, or its prefill and decode ones."""
+
+    index: int
+    model: str
+    colocated: tuple[EngineInstance, ...]
+    prefill: tuple[EngineInstance, ...]
+    decode: tuple[EngineInstance, ...]
+
+    @property
+    def instances(self) -> tuple[EngineInstance, ...]:
+        return self.colocated + self.prefill + self.decode
+
+    @property
+    def needs_router(self) -> bool:
+        """Whether there is anything to choose between; a single instance is called directly."""
+        return len(self.instances) > 1
+
+    @property
+    def title(self) -> str:
+        kind = "prefill and decode" if self.prefill else "colocated"
+        return f'router of the {kind} instances of "{self.model}"'
+
+
+@dataclass(frozen=True, slots=True)
+class ServingEngine:
+    """What a serving target adds: its rank order, the command of one part of an instance, and its router."""
+
+    name: str
+    version: str  # whose flags are written
+    rank_order: tuple[str, ...]
+    launch: Callable[[Scene, EngineInstance, int], Command]  # the index is that of the part
+    router: tuple[Word, ...]  # its program, of the name that ends it
+    disaggregated: str  # the router's flag for prefill and decode apart
+    prefill_address: Callable[[Scene, EngineInstance], Word]  # for the router
+    check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where two sides draft apart
+    expert_form: str  # in which it reads layouts of experts
+    expert_note: str  # what whoever starts from such a layout must know
+
+    @property
+    def release(self) -> Release:
+        """What it can run."""
+        return release_of(self.name.lower(), self.version)
+
+
+def limit(instance: EngineInstance, name: str) -> int | None:
+    """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
+    value = instance.role.limits.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str) or value != int(value) or value < 1:
+        raise instance.refuse(
+            f"limit `{name}` must be a positive whole number, found {value!r}", f"fix `limits.{name}`"
+        )
+    return int(value)

@@ -1,0 +1,1 @@
+"""What engines of a version can run, as data with sources."""
