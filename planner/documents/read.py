@@ -23,6 +23,7 @@ PARSED_VARIABLE = "PLANNER_PARSED_YAML"
 
 Key = str | int
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_LONG = re.compile(rf"[0-9]{{{MAX_DIGITS}}}")
 _BRACKET = re.compile(r"[\[\]{}]")
 
 
@@ -177,8 +178,8 @@ def _parse_json(text: str, source: str) -> Document:
         data = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)
         if "\\u" in text:
             json.dumps(data, ensure_ascii=False).encode()
-            if "\\u0000" in text:
-                lines()
+        if "\\u0000" in text or _LONG.search(text):
+            lines()
     except json.JSONDecodeError:
         raise
     except (_RefusedError, RecursionError, ValueError):
