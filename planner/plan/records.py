@@ -31,6 +31,7 @@ class AtLeast:
 Count = Annotated[int, AtLeast(1)]
 Index = Annotated[int, AtLeast(0)]
 Amount = Annotated[float, AtLeast(0)]
+Capacity = Annotated[float, AtLeast(1)]
 
 
 @record
@@ -71,7 +72,7 @@ class Memory:
     gradients_bytes: Amount = 0.0
     optimizer_bytes: Amount = 0.0
     workspace_bytes: Amount = 0.0
-    capacity_bytes: Amount = field(kw_only=True)
+    capacity_bytes: Capacity = field(kw_only=True)
 
 
 @record

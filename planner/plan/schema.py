@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from planner.plan import records
-from planner.plan.records import Amount, Index
+from planner.plan.records import Amount, Capacity, Index
 from planner.schema.base import Spec, refuse
 
 SCHEMA: Final = "planner.plan/1"
@@ -29,7 +29,7 @@ class Engine(Spec, records.Engine):
 class Memory(Spec, records.Memory):
     """Bytes on the fullest device of a role."""
 
-    capacity_bytes: Amount = Field(description="what the plan may use of the device")
+    capacity_bytes: Capacity = Field(description="what the plan may use of the device")
 
     @property
     def used_bytes(self) -> float:

@@ -115,6 +115,11 @@ def test_a_plan_of_a_later_schema_is_named_as_such(edited_plan: Edited, tmp_path
         ({"decision.roles.0.replicas": "two"}, "must be a whole number, found 'two'", "decision.roles.0.replicas"),
         ({"decision.roles.0.replicas": True}, "must be a whole number, found True", "decision.roles.0.replicas"),
         ({"decision.roles.0.replicas": 0}, "must be at least 1, found 0", "decision.roles.0.replicas"),
+        (
+            {"decision.roles.0.memory.capacity_bytes": 0.0},
+            "must be at least 1, found 0.0",
+            "decision.roles.0.memory.capacity_bytes",
+        ),
         ({"decision.roles.0.pool": ...}, "`pool` is missing", "decision.roles.0"),
         ({"decision.roles.0.engin": {}}, "unknown key `engin`", "decision.roles.0.engin"),
         ({"decision.roles": {}}, "must be a list, found a mapping", "decision.roles"),
