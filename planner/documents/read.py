@@ -13,7 +13,7 @@ from math import isinf
 from pathlib import Path
 from typing import Any
 
-from planner.documents.scalars import check_collection_tag, plain_scalar, tagged_scalar
+from planner.documents.scalars import MAX_DIGITS, check_collection_tag, plain_scalar, tagged_scalar
 from planner.documents.tree import MAX_DEPTH, Line, TreeBuilder, json_lines
 from planner.errors import PlannerError, nearest
 

@@ -21,21 +21,22 @@ _INT = re.compile(rf"[-+]?{_DIGITS}|0x[0-9a-fA-F]+|0o[0-7]+", re.ASCII)
 _FLOAT = re.compile(rf"[-+]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][-+]?\d+)?", re.ASCII)
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
-_MAX_DIGITS = 4000  # Python refuses to read longer integers
+MAX_DIGITS = 308  # whole numbers of so many, and hexadecimal ones of `_MAX_HEX`, are within the range of floats
+_MAX_HEX = 255
 _YAML = "tag:yaml.org,2002:"
 _TYPES: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
 
 def plain_scalar(text: str, source: str, line: int) -> Scalar:
-    """The value of a scalar written without quotes; raises PlannerError for a number that is not finite."""
+    """The value of a scalar written without quotes; raises PlannerError for a number beyond the range of floats."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] not in "+-.0123456789":
         return text
     if _INT.fullmatch(text):
-        if len(text) > _MAX_DIGITS:
+        if len(text) > (_MAX_HEX if text[1:2] == "x" else MAX_DIGITS):
             raise PlannerError(
-                f"a number of {len(text)} digits is too long", where=f"{source}:{line}", hint="write a shorter number"
+                f"a number of {len(text)} digits is too large", where=f"{source}:{line}", hint="write a smaller number"
             )
         if text[1:2] in ("x", "o"):
             return int(text, 0)

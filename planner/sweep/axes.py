@@ -3,7 +3,6 @@
 import json
 import math
 import random
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -87,7 +86,6 @@ def make_axes(spec: SweepSpec, where: Where) -> tuple[SweepAxis, ...]:
 
 
 def _make(spec: AxisSpec, index: int, where: Where) -> SweepAxis:
-    _require_numbers(spec, index, where)
     if spec.cases is not None:
         values = tuple(AxisValue(name, tuple(fields.items())) for name, fields in spec.cases.items())
         return SweepAxis(index, _column(spec, ""), None, values, "text", choice=spec.choice)
@@ -95,19 +93,6 @@ def _make(spec: AxisSpec, index: int, where: Where) -> SweepAxis:
     if spec.values is not None:
         return _listed(spec, spec.field, spec.values, index)
     return _ranged(spec, spec.field, index, where)
-
-
-def _require_numbers(spec: AxisSpec, index: int, where: Where) -> None:
-    """Refuses whole numbers that no float comes near: cells of a numeric axis are compared and drawn as floats."""
-    places: list[tuple[tuple[str | int, ...], object]] = [(("from",), spec.from_), (("to",), spec.to)]
-    places += [(("values", number), value) for number, value in enumerate(spec.values or ())]
-    for place, value in places:
-        if isinstance(value, int) and abs(value) > sys.float_info.max:
-            raise PlannerError(
-                f"a number of {len(str(abs(value)))} digits is too large",
-                where=where(("axes", index, *place)),
-                hint="write a smaller number",
-            )
 
 
 def _listed(spec: AxisSpec, field: str, written: tuple[JsonValue, ...], index: int) -> SweepAxis:

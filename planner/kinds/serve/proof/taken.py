@@ -113,7 +113,7 @@ def _row(
     ffn: Role | None,
     setting: ServeSetting,
     formulated: Formulated,
-    points: Mapping[tuple[str, JsonValue], float],
+    points: Mapping[tuple[str, int], float],
     used: set[int],
 ) -> int:
     """The candidate that a role is; of several channels one that the proof uses and that no other role is."""
@@ -133,18 +133,25 @@ def _row(
     return (free or rows)[0]
 
 
-def _key(candidate: Candidate) -> tuple[str, JsonValue]:
+def _key(candidate: Candidate) -> tuple[str, int]:
     return candidate.name, candidate.pool
 
 
-def _counts(envelope: Envelope) -> dict[tuple[str, JsonValue], float]:
+def _counts(envelope: Envelope) -> dict[tuple[str, int], float]:
     """Instances by type and pool of the point of the proof."""
     values, mix = envelope.certificate.proof.get("values"), envelope.certificate.proof.get("mix")
     shapes = mix.get("shapes") if isinstance(mix, dict) else None
     if not isinstance(values, list) or not isinstance(shapes, list):
         return {}
-    names = [(str(shape.get("name")), shape.get("pool")) for shape in shapes if isinstance(shape, dict)]
-    return {name: float(count) for name, count in zip(names, values, strict=False) if isinstance(count, int | float)}
+    keys = [_stated_key(shape) if isinstance(shape, dict) else None for shape in shapes]
+    pairs = zip(keys, values, strict=False)
+    return {key: float(count) for key, count in pairs if key is not None and isinstance(count, int | float)}
+
+
+def _stated_key(shape: Mapping[str, JsonValue]) -> tuple[str, int] | None:
+    """The name and the pool of a shape in a proof; None where either is none."""
+    name, pool = shape.get("name"), shape.get("pool")
+    return (name, pool) if isinstance(name, str) and isinstance(pool, int) else None
 
 
 def _into(decision: ServeDecision, role: str, workload: str) -> float:
