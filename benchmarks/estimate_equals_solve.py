@@ -1,4 +1,4 @@
-"""Training steps as `estimate` and as `solve` price them: random feasible plans, priced by both.
+"""Training steps and memory as `estimate` and as `solve` price them: random feasible plans, priced by both.
 
 Drawn are models, GPUs, schedules, stages of a rank, ZeRO and hybrid sharding, recomputation, context and expert
 parallelism, overlaps, offload and precision. What a table of runs can state (layers laid out evenly, no offload, all
@@ -19,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.costs.training.config import RecomputeConfig, even_layout
+from planner.costs.training.memory import memory
 from planner.costs.training.step import step_time
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
@@ -52,17 +54,26 @@ SCHEDULES = ("1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualp
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One plan with both prices, seconds; `row_s` where a row of a table can state it."""
+    """One plan with both prices, seconds and bytes of its ranks; `row_s` and `row_R` where a row can state it."""
 
     evaluation: Evaluation
     estimate_s: float
+    estimate_R: Floats
     row_s: float | None
+    row_R: Floats | None
 
     @property
     def error(self) -> float:
         """The larger distance from what `solve` says."""
         own = self.evaluation.step_s
         return max(abs(value / own - 1.0) for value in (self.estimate_s, self.row_s) if value is not None)
+
+    @property
+    def memory_error(self) -> float:
+        """The largest distance of any rank's bytes from what `solve` says."""
+        own_R = self.evaluation.memory.total_R
+        priced = [bytes_R for bytes_R in (self.estimate_R, self.row_R) if bytes_R is not None]
+        return max(float(np.abs(bytes_R / own_R - 1.0).max()) for bytes_R in priced)
 
 
 def compared_plans(count: int, seed: int = 0) -> Iterator[Compared]:
@@ -72,9 +83,15 @@ def compared_plans(count: int, seed: int = 0) -> Iterator[Compared]:
         evaluation = _drawn(draw)
         if evaluation is not None:
             number += 1
-            row = row_of(evaluation)
-            row_s = None if row is None else step_time(completed(config_of_row(row))).step_s
-            yield Compared(evaluation, step_time(evaluation.config).step_s, row_s)
+            row, config = row_of(evaluation), evaluation.config
+            stated = None if row is None else completed(config_of_row(row))
+            yield Compared(
+                evaluation,
+                step_time(config).step_s,
+                memory(config).total_R,
+                None if stated is None else step_time(stated).step_s,
+                None if stated is None else memory(stated).total_R,
+            )
 
 
 def _drawn(draw: random.Random) -> Evaluation | None:
@@ -181,17 +198,19 @@ def main() -> int:
     """Print how far apart both are; 1 where any plan is further than `WITHIN`."""
     count = QUICK if "--quick" in sys.argv[1:] else PLANS
     plans = list(compared_plans(count))
-    errors = np.array([plan.error for plan in plans])
+    errors, of_memory = (np.array([getattr(plan, name) for plan in plans]) for name in ("error", "memory_error"))
     kinds = Counter(plan.evaluation.choice.schedule for plan in plans)
     rows = sum(plan.row_s is not None for plan in plans)
     print(f"{count} feasible plans ({rows} of them through a row of a table): {dict(sorted(kinds.items()))}")
-    tail = np.quantile(errors, 0.99)
-    print(f"|estimate / solve - 1|: mean {errors.mean():.1e}, 99th percentile {tail:.1e}, most {errors.max():.1e}")
-    for plan in sorted(plans, key=lambda plan: -plan.error)[:5]:
-        if plan.error > WITHIN:
+    for what, apart in (("step", errors), ("memory", of_memory)):
+        mean, tail, most = apart.mean(), np.quantile(apart, 0.99), apart.max()
+        print(f"|estimate / solve - 1|, {what}: mean {mean:.1e}, 99th percentile {tail:.1e}, most {most:.1e}")
+    for plan in sorted(plans, key=lambda plan: -max(plan.error, plan.memory_error))[:5]:
+        if max(plan.error, plan.memory_error) > WITHIN:
             solved = plan.evaluation
             print(f"  {plan.estimate_s:.4g} s, row {plan.row_s}, solve {solved.step_s:.4g} s: {solved.config}")
-    return int(errors.max() > WITHIN)
+            print(f"    {plan.estimate_R.tolist()} bytes, row {plan.row_R}, solve {solved.memory.total_R.tolist()}")
+    return int(max(errors.max(), of_memory.max()) > WITHIN)
 
 
 if __name__ == "__main__":

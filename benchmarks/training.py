@@ -37,7 +37,7 @@ from planner.arrays import Bools, Floats
 from planner.calibrate.history import text_of
 from planner.costs.rates.calibration import SHIPPED, TrainingSection, load_calibration
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.memory import memory
+from planner.costs.training.memory import allocated_bytes, memory
 from planner.costs.training.parameters import total_parameters
 from planner.costs.training.products import measured_products
 from planner.costs.training.rates import Rates, default_rates
@@ -219,7 +219,7 @@ def _memory_error(row: Mapping[str, str], measured_gib: float) -> float:
         config = completed(config_of_row(row))
     except PlannerError:
         return 1.0
-    return memory(config).allocated_bytes / GIB / measured_gib - 1.0
+    return allocated_bytes(config) / GIB / measured_gib - 1.0
 
 
 def _print_tables(runs: Runs, main_table: Bools, folder: Path) -> None:
@@ -251,7 +251,7 @@ def _tabled_s(config: TrainingConfig, known: Rates, store: ProfileStore) -> floa
 
 def _print_refused(runs: Runs) -> None:
     """Runs that happened, and that the memory model would not let happen."""
-    shares = np.array([memory(run.config).total_bytes / run.config.machine.memory_bytes for run in runs.runs])
+    shares = np.array([memory(run.config).total_R.max() / run.config.machine.memory_bytes for run in runs.runs])
     over = shares > 1.0
     print(
         f"\nruns over their device's memory: {over.sum()} of {len(shares)}; by more than 3 %: {(shares > 1.03).sum()}"

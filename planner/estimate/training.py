@@ -64,12 +64,12 @@ def _line(row: Mapping[str, str], rates_of: dict[Machine, Rates], store: Profile
 
 
 def _prediction(config: TrainingConfig, rates: Rates) -> dict[str, object]:
-    time, fullest = step_time(config, rates), memory(config, rates)
+    time, total_bytes = step_time(config, rates), float(memory(config, rates).total_R.max())
     return {
         "step_time_s": time.step_s,
         "step_time_s_interval": step_interval_s(config, time.step_s, rates),
         "tokens_per_s_per_gpu": time.tokens_per_s_per_gpu(config),
-        "memory_bytes": fullest.allocated_bytes,
-        "memory_share": fullest.total_bytes / config.machine.memory_bytes,
-        "fits": fullest.total_bytes <= config.machine.memory_bytes,
+        "memory_bytes": total_bytes - rates.get("memory.context_bytes"),
+        "memory_share": total_bytes / config.machine.memory_bytes,
+        "fits": total_bytes <= config.machine.memory_bytes,
     }

@@ -206,7 +206,7 @@ def _has_order(config: TrainingConfig) -> bool:
 
 
 def _fits(config: TrainingConfig) -> bool:
-    return memory(config).total_bytes <= USABLE * config.machine.memory_bytes
+    return float(memory(config).total_R.max()) <= USABLE * config.machine.memory_bytes
 
 
 def _with_recompute(config: TrainingConfig) -> TrainingConfig:

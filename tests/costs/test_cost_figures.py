@@ -27,7 +27,7 @@ from planner.costs.training.config import (
 )
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
-from planner.costs.training.memory import rank_memory
+from planner.costs.training.memory import memory, work_bytes
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.hardware.cluster import Pool
@@ -121,20 +121,21 @@ def _training_lines() -> Iterator[str]:
         "config", "step_s", "least_s", "most_s", "pipeline_s", "bubble_s", "data_parallel_s", "optimizer_s",
         *(f"{end}_{name}" for end in ("first", "last") for name in names), "model_flop_per_token",
         *(f"{end}_{part}_bytes" for end in ("first", "last")
-          for part in ("weights", "gradients", "optimizer", "activations", "ends", "buffers", "context")),
+          for part in ("weights", "gradients", "optimizer", "activations", "workspace")),
+        "layer_work_bytes", "loss_work_bytes",
     )  # fmt: skip
     for seed in range(CONFIGS):
         config = _training_config(seed)
-        time, ends = step_time(config), [rank_memory(config, rank) for rank in (0, config.pp - 1)]
+        time, held, work = step_time(config), memory(config), work_bytes(config)
         yield _line(
             seed, time.step_s, *step_interval_s(config, time.step_s, default_rates()), time.pipeline_s, time.bubble_s,
             time.data_parallel_s, time.optimizer_s,
             *(float(value) for end in (0, -1) for value in time.pass_R3[end]),
             model_flop_per_token(config.arch, config.sequence_tokens),
-            *(value for end in ends for value in (
-                end.state.weights_bytes, end.state.gradients_bytes, end.state.optimizer_bytes, end.activations_bytes,
-                end.ends_bytes, end.buffers_bytes, end.context_bytes,
+            *(float(part_R[end]) for end in (0, -1) for part_R in (
+                held.weights_R, held.gradients_R, held.optimizer_R, held.activations_R, held.workspace_R,
             )),
+            work.layer_bytes, work.loss_bytes,
         )  # fmt: skip
 
 

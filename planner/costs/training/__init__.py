@@ -24,10 +24,9 @@
   `.state_bytes(config, parameters)` -> `StateBytes(weights_bytes, gradients_bytes, optimizer_bytes)` by ZeRO stage.
 - `activations.layer_activations(layer, shard)` -> `LayerActivations(input_bytes, of_module)` with `.total_bytes` and
   `.without(modules)`: what one micro-batch keeps under no, selective or full recomputation.
-- `memory.memory(config)`, `memory.rank_memory(config, rank)` -> `RankMemory` with `.allocated_bytes` (the peak of the
-  allocator) and `.total_bytes` (with what driver and libraries hold: what must fit);
-  `memory.chunks_in_flight(config, rank)` by schedule, `memory.ends_bytes(config)`,
-  `memory.buffers_bytes(config, rank)`.
+- `memory.memory(config)` -> `RankBytes`, bytes of each rank of the pipeline with `.total_R`, what must fit;
+  `memory.allocated_bytes(config)`, the peak of the allocator; what they are made of, for searches:
+  `memory.in_flight_bytes(schedule, pp, vpp, micro_batches, kept_S)` and `memory.work_bytes(config)`.
 - `shapes.MeasuredShapes.factor(shape)`: what runs of the same shape took over the formulas, in every `layer_cost`;
   `intervals.step_interval_s(config, step_s, rates)`: where 80 % of measured steps lie around a predicted one.
 """

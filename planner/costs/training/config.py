@@ -17,6 +17,9 @@ Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
 """What Megatron's launch scripts switch on beside the distributed optimizer."""
 
+USABLE_SHARE = 0.95
+"""Of a device's memory that a plan is chosen to fill where nothing is said; the allocator loses the rest."""
+
 _GENERATIONS = {"7.0": "volta", "8.0": "ampere", "8.6": "ampere", "8.9": "hopper", "9.0": "hopper"}
 _MULTIPROCESSORS = {"volta": 80, "ampere": 108, "hopper": 132, "blackwell": 148, "cdna": 304}  # of users' own
 _RACK_OF_72 = 64  # GPUs of a rack of 72 that jobs of a power of two take, so that groups do not straddle racks

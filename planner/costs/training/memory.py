@@ -1,11 +1,22 @@
-"""Training memory of each pipeline rank: weights, gradients, optimizer state, activations in flight, buffers."""
+"""Training memory of each pipeline rank: weights, gradients, optimizer state, activations in flight, what is at work.
 
+Training plans are chosen by these functions, rows of measured runs are estimated by them, and RL plans take them for
+the models that they train. A rank is fullest as a backward pass begins: all activations that its schedule leaves in
+flight are there, and beside them either the loss of a micro-batch, or one layer at work, whichever is larger
+(Korthikanti et al., arXiv:2205.05198, section 4, count the activations; the allocator of SimuMax's runs shows that the
+loss and the gradients of a layer are not there at the same time: docs/training-accuracy.md). Shape suffixes: S stage,
+R rank of the pipeline.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planner.costs.training.activations import layer_activations, stage_bytes
-from planner.costs.training.config import Shard, TrainingConfig, stages_of_rank
+import numpy as np
+
+from planner.arrays import Floats
+from planner.costs.training.activations import LayerActivations, layer_activations, stage_bytes
+from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig, stages_of_rank
 from planner.costs.training.parameters import (
-    StateBytes,
     layer_parameters,
     lora_state_bytes,
     rank_parameters,
@@ -14,93 +25,114 @@ from planner.costs.training.parameters import (
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.stages import stage_contents
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
+from planner.solvers.schedules.pipeline import orders, peak_resident
 
 BF16 = 2.0
 OUTPUT_GRADIENT_BYTES = 3.75  # per element of the output matrix, measured: docs/training-accuracy.md
+ROUNDS_TO_FILL = 4
+"""Micro-batches for each rank after which no schedule has more in flight."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankBytes:
+    """Bytes at the fullest moment of each rank of the pipeline [R]."""
+
+    weights_R: Floats
+    gradients_R: Floats
+    optimizer_R: Floats
+    activations_R: Floats
+    workspace_R: Floats  # what is at work, and what driver and communication library hold beside the allocator
+
+    @property
+    def state_R(self) -> Floats:
+        """What is kept between two steps."""
+        return self.weights_R + self.gradients_R + self.optimizer_R
+
+    @property
+    def total_R(self) -> Floats:
+        """What must fit into the device."""
+        return self.state_R + self.activations_R + self.workspace_R
 
 
 @dataclass(frozen=True, slots=True)
-class RankMemory:
-    """Bytes at the fullest moment of one pipeline rank."""
+class WorkBytes:
+    """What passes take while they run, beside what is kept for later ones: never both at the same time."""
 
-    state: StateBytes
-    activations_bytes: float
-    ends_bytes: float  # logits and loss of one micro-batch
-    buffers_bytes: float  # what one layer needs while it runs
-    context_bytes: float  # what the driver and the communication library hold beside the allocator
+    layer_bytes: float  # one layer, at its widest
+    loss_bytes: float  # the loss of one micro-batch
 
     @property
-    def allocated_bytes(self) -> float:
-        """The peak of the framework's allocator; the loss and the backward pass of a layer are not at the same time."""
-        return self.state.total_bytes + self.activations_bytes + max(self.ends_bytes, self.buffers_bytes)
-
-    @property
-    def total_bytes(self) -> float:
-        """What must fit into the device."""
-        return self.allocated_bytes + self.context_bytes
+    def on_last_bytes(self) -> float:
+        """Of the rank that holds the loss."""
+        return max(self.layer_bytes, self.loss_bytes)
 
 
-def memory(config: TrainingConfig, rates: Rates | None = None) -> RankMemory:
-    """The fullest pipeline rank."""
-    ranks = {0, min(1, config.pp - 1), config.pp - 1}
-    return max((rank_memory(config, rank, rates) for rank in ranks), key=lambda usage: usage.total_bytes)
-
-
-def rank_memory(config: TrainingConfig, rank: int, rates: Rates | None = None) -> RankMemory:
-    """One pipeline rank."""
-    known = rates or default_rates()
-    parameters = rank_parameters(config, rank)
-    last = config.pp * config.vpp - 1 in stages_of_rank(config)[rank]
-    return RankMemory(
-        state=state_bytes(config, parameters) + lora_state_bytes(config, parameters),
-        activations_bytes=activations_bytes(config, rank),
-        ends_bytes=ends_bytes(config) if last else 0.0,
-        buffers_bytes=buffers_bytes(config, rank),
-        context_bytes=known.get("memory.context_bytes"),
+def memory(config: TrainingConfig, rates: Rates | None = None) -> RankBytes:
+    """Every rank of the pipeline; raises PlannerError for sizes that its schedule has no order for."""
+    context_bytes = (rates or default_rates()).get("memory.context_bytes")
+    ranks = stages_of_rank(config)
+    held = [rank_parameters(config, rank) for rank in range(config.pp)]
+    states = [state_bytes(config, own) + lora_state_bytes(config, own) for own in held]
+    work, last = work_bytes(config), config.pp * config.vpp - 1
+    work_R = [work.on_last_bytes if last in stages else work.layer_bytes for stages in ranks]
+    return RankBytes(
+        np.array([state.weights_bytes for state in states]),
+        np.array([state.gradients_bytes for state in states]),
+        np.array([state.optimizer_bytes for state in states]),
+        in_flight_bytes(config.schedule, config.pp, config.vpp, config.num_micro_batches, _kept_bytes(config)),
+        np.array(work_R) + context_bytes,
     )
 
 
-def activations_bytes(config: TrainingConfig, rank: int) -> float:
-    """Activations of the layers of a rank, for all micro-batches that are in flight there at once."""
-    if "activations" in config.offload:
-        return 0.0
+def _kept_bytes(config: TrainingConfig) -> Floats:
+    """Activations of one micro-batch that each stage keeps on the device [S]."""
     contents = stage_contents(config)
-    stages = zip(stages_of_rank(config)[rank], chunks_in_flight(config, rank), strict=False)
-    return sum(stage_bytes(config, contents[stage]) * in_flight for stage, in_flight in stages)
+    if "activations" in config.offload:
+        return np.zeros(len(contents))
+    return np.array([stage_bytes(config, parts) for parts in contents])
 
 
-def chunks_in_flight(config: TrainingConfig, rank: int) -> tuple[float, ...]:
-    """Micro-batches whose activations each of the vpp stages of a rank holds at the fullest moment.
+def in_flight_bytes(schedule: str, pp: int, vpp: int, num_micro_batches: int, kept_S: Floats) -> Floats:
+    """The most that each rank holds [R] of activations where its stages keep these bytes of a micro-batch.
 
-    1F1B holds min(m, p - i) on rank i (arXiv:2104.04473, section 2.2.1); interleaving holds p (v - 1) + 2 (p - i) - 1
-    chunks of 1/v (section 2.2.2), the first chunks p of them each and the last what is over; ZB-H2 2 p - 1, ZB-V and
-    ZB-H1 p (arXiv:2401.10241, section 6); DualPipe p + 1 (its README).
+    Read off the order of the schedule's passes: 1F1B holds min(m, p - i) micro-batches on rank i (arXiv:2104.04473,
+    section 2.2.1), interleaving p (v - 1) + 2 (p - i) - 1 chunks of 1/v (section 2.2.2), ZB-H2 2 p - 1, ZB-V and ZB-H1
+    p (arXiv:2401.10241, section 6), DualPipe p + 1 (its README).
     """
-    p, v, m = config.pp, config.vpp, config.num_micro_batches
-    match config.schedule:
-        case "interleaved" if v > 1:
-            chunks = min(p * (v - 1) + 2 * (p - rank) - 1, m * v)
-            return tuple(float(n) for n in _interleaved(chunks, min(p, m), v))
-        case "zb_h1":
-            in_flight = p
-        case "zb_h2":
-            in_flight = 2 * p - 1
-        case "zb_v":
-            return tuple(min(m, p / v) for _ in range(v)) if v > 1 else (float(min(m, p)),)
-        case "dualpipe" | "dualpipev":
-            in_flight = p + 1
-        case _:
-            in_flight = p - rank
-    return tuple(float(min(m, in_flight)) for _ in range(v))
+    if pp == 1:
+        return np.array([kept_S.sum()])
+    order = orders(schedule, pp, vpp, min(num_micro_batches, ROUNDS_TO_FILL * pp))
+    return peak_resident(order, kept_S, kept_S)
 
 
-def _interleaved(chunks: int, group: int, v: int) -> list[int]:
-    """Chunks in flight by stage of the rank: micro-batches pass in groups, each through all of its stages in turn."""
-    whole, over = divmod(chunks, group * v)
-    return [whole * group + min(max(over - stage * group, 0), group) for stage in range(v)]
+def work_bytes(config: TrainingConfig) -> WorkBytes:
+    """What is at work under this configuration, its widest layer taken to be on every rank."""
+    shard, layers = config.shard, [layer for layer, _ in config.arch.layer_groups()]
+    size = max(working_bytes(layer, shard) + gathered_kv_bytes(layer, shard) for layer in layers)
+    loss = loss_bytes(config)
+    if config.zero_stage == 3:
+        held = [layer_parameters(layer, shard.hidden, config.tp, config.ep, config.etp).total for layer in layers]
+        reduced = 0.0 if config.task == "lora" else config.framework.reduce_bytes
+        size += max(held) * (2.0 * BF16 + reduced)  # the next one is gathered ahead (arXiv:2304.11277, section 3.3.2)
+        loss += config.arch.vocab_size * shard.hidden / config.tp * BF16  # the output matrix
+    kept = [layer_activations(layer, shard) for layer in layers]
+    return WorkBytes(size + again_bytes(kept, config.recompute, offloaded="activations" in config.offload), loss)
 
 
-def ends_bytes(config: TrainingConfig) -> float:
+def again_bytes(kept: Iterable[LayerActivations], recompute: RecomputeConfig, *, offloaded: bool) -> float:
+    """Activations of one layer that are on the device only while its backward pass runs.
+
+    All of them where they are fetched from the host, all but the input of a layer that is computed again whole. Single
+    modules that are computed again add nothing: the layer's gradients are counted at their widest (`working_bytes`).
+    """
+    if offloaded:
+        return max(layer.total_bytes for layer in kept)
+    if recompute.granularity == "full":
+        return max(layer.total_bytes - layer.input_bytes for layer in kept)
+    return 0.0
+
+
+def loss_bytes(config: TrainingConfig) -> float:
     """Loss of one micro-batch at its fullest: its input, logits as the framework keeps them, and the gradient of the
     output matrix before it is added up, in bf16 and as the fp32 addend."""
     shard = config.shard
@@ -124,6 +156,12 @@ def working_bytes(layer: Layer, shard: Shard) -> float:
     return gathered
 
 
+def allocated_bytes(config: TrainingConfig, rates: Rates | None = None) -> float:
+    """The peak of the framework's allocator on the fullest rank, without what driver and library hold beside it."""
+    known = rates or default_rates()
+    return float(memory(config, known).total_R.max()) - known.get("memory.context_bytes")
+
+
 def gathered_kv_bytes(layer: Layer, shard: Shard) -> float:
     """Keys and values of all context-parallel ranks with their gradients, where a layer gathers them."""
     if shard.cp == 1 or shard.context_parallel != "all_gather":
@@ -136,21 +174,3 @@ def gathered_kv_bytes(layer: Layer, shard: Shard) -> float:
         case _:
             return 0.0
     return 2.0 * shard.tokens * shard.cp * values * BF16
-
-
-def buffers_bytes(config: TrainingConfig, rank: int) -> float:
-    """What one layer needs while it runs: its gradients, its weights gathered under ZeRO-3, and under full
-    recomputation its activations once more."""
-    contents = stage_contents(config)
-    parts = [part for stage in stages_of_rank(config)[rank] for part in contents[stage]]
-    layers = [part.layer for part in parts if part.part == "layer" and part.layer is not None]
-    if not layers:
-        return 0.0
-    shard = config.shard
-    size = max(working_bytes(layer, shard) + gathered_kv_bytes(layer, shard) for layer in layers)
-    if config.zero_stage == 3:
-        parameters = [layer_parameters(x, config.arch.hidden_size, config.tp, config.ep, config.etp) for x in layers]
-        size += max(p.total for p in parameters) * (2.0 * BF16 + config.framework.reduce_bytes)
-    if config.recompute.granularity == "full":
-        size += max(layer_activations(layer, shard).total_bytes for layer in layers)
-    return size

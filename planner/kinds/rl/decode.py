@@ -13,7 +13,7 @@ from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.names import LATE, priority_of
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
-from planner.kinds.rl.training_curves import MEMORY_SHARE, Helper, Trainer
+from planner.kinds.rl.training_curves import Helper, Trainer
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
@@ -97,7 +97,7 @@ def decode(solved: Solved) -> RlDecision:
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
     kept = {} if solved.takes_turns else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
     if not solved.takes_turns and solved.trainer.config is not None and solved.trainer.helpers:
-        kept["actor"] = solved.trainer.memory(solved.training.dp).state.total_bytes
+        kept["actor"] = float(solved.trainer.memory(solved.training.dp).state_R.max())
     return RlDecision(
         roles=tuple(roles),
         placement=tuple(_placement(solved, names)),
@@ -188,14 +188,14 @@ def _trained_memory(solved: Solved, trainer: Trainer, dp: int) -> Memory | None:
     if trainer.config is None:
         return None
     memory = trainer.memory(dp)
-    capacity = solved.pool(trainer.option.pool).node.accelerator.memory_bytes * MEMORY_SHARE
+    fullest = int(memory.total_R.argmax())
     return Memory(
-        weights_bytes=memory.state.weights_bytes,
-        gradients_bytes=memory.state.gradients_bytes,
-        optimizer_bytes=memory.state.optimizer_bytes,
-        activations_bytes=memory.activations_bytes + max(memory.ends_bytes, memory.buffers_bytes),
-        workspace_bytes=memory.context_bytes,
-        capacity_bytes=capacity,
+        weights_bytes=float(memory.weights_R[fullest]),
+        gradients_bytes=float(memory.gradients_R[fullest]),
+        optimizer_bytes=float(memory.optimizer_R[fullest]),
+        activations_bytes=float(memory.activations_R[fullest]),
+        workspace_bytes=float(memory.workspace_R[fullest]),
+        capacity_bytes=solved.pool(trainer.option.pool).node.accelerator.memory_bytes,
     )
 
 

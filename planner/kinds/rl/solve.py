@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner import __version__
+from planner.costs.training.config import USABLE_SHARE
 from planner.documents.files import digest
 from planner.documents.units import format_si
 from planner.errors import Infeasible, Stopped, errors_at
@@ -40,6 +41,7 @@ ASSUMPTIONS = (
     "training state leaves the GPUs while colocated generation is in turn, over PCIe and back",
     "samples of a prompt share no prefix cache",
 )
+ROOM = f"training fills at most {USABLE_SHARE:.0%} of a GPU's memory, for what its allocator loses between tensors"
 
 
 BEST_FIRST, DYNAMIC = "rollouts simulated, best first", "rollouts simulated, dynamic program over periods"
@@ -154,6 +156,7 @@ def _envelope(
         evidence=_evidence(solved),
         assumptions=(
             *ASSUMPTIONS,
+            *((ROOM,) if solved.trainer.config is not None else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
             *assumed,
             *resolved.price_notes,

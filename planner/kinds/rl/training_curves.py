@@ -11,11 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from planner.costs.training.config import RecomputeConfig, TrainingConfig, machine_of
-from planner.costs.training.memory import RankMemory, activations_bytes, chunks_in_flight
+from planner.costs.training.activations import stage_bytes
+from planner.costs.training.config import USABLE_SHARE, RecomputeConfig, TrainingConfig, machine_of
+from planner.costs.training.memory import RankBytes
 from planner.costs.training.memory import memory as training_memory
 from planner.costs.training.parameters import rank_parameters, state_bytes
 from planner.costs.training.rates import Rates, rates_on
+from planner.costs.training.stages import stage_contents
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.generation_curves import splits
@@ -25,7 +27,6 @@ from planner.rl.curves import NEVER_FITS, Critic, TrainingOption
 from planner.rl.paired import pairs_with
 from planner.rl.trajectories import SampleBatch
 
-MEMORY_SHARE = 0.95  # of a device that training may fill; the rest is for fragments
 HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
 Recomputed = Literal["none", "full"]
 
@@ -80,8 +81,8 @@ class Trainer:
         assert self.config is not None
         return _with_dp(self.config, dp * self.inner_dp)
 
-    def memory(self, dp: int) -> RankMemory:
-        """The fullest device with `dp` replicas."""
+    def memory(self, dp: int) -> RankBytes:
+        """Every rank of the pipeline with `dp` replicas."""
         return training_memory(self.at(dp), self.rates)
 
     @property
@@ -173,7 +174,7 @@ def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
     train, forward = trainer.actor_gpu_s
     critic_forward = other.gpus / other.forward_tokens_per_s
     memory = trainer.memory(option.min_dp)
-    room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(helper.kept_bytes for helper in trainer.helpers)
+    room = pool.node.accelerator.memory_bytes * USABLE_SHARE - sum(helper.kept_bytes for helper in trainer.helpers)
     critic = Critic(
         pp=other.pp,
         gpus=other.gpus,
@@ -184,14 +185,14 @@ def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
         actor_backward_gpu_s=train - forward,
         in_flight_bytes=_in_flight_bytes(learner.config),
         actor_in_flight_bytes=_in_flight_bytes(trainer.config),
-        room_bytes=room - (memory.total_bytes - memory.activations_bytes),
+        room_bytes=room - float((memory.total_R - memory.activations_R).max()),
     )
     return replace(trainer, option=replace(option, critic_share=shares["critic"], critic_bubble=bubble), critic=critic)
 
 
 def _in_flight_bytes(config: TrainingConfig) -> float:
     """Activations of one micro-batch on a device of the first stage."""
-    return activations_bytes(config, 0) / chunks_in_flight(config, 0)[0]
+    return stage_bytes(config, stage_contents(config)[0])
 
 
 def measured_trainers(setting: RlSetting) -> Iterator[Trainer]:
@@ -215,7 +216,7 @@ def _trainers(
     for base, inner in _configs(arch, setting, pool, lengths):
         gpus = base.num_gpus * inner
         helpers = beside(gpus, base.pp)
-        room = pool.node.accelerator.memory_bytes * MEMORY_SHARE - sum(helper.kept_bytes for helper in helpers)
+        room = pool.node.accelerator.memory_bytes * USABLE_SHARE - sum(helper.kept_bytes for helper in helpers)
         most = pool.num_gpus // gpus
         granularities: tuple[Recomputed, ...] = ("none", "full")
         for recomputed in granularities:
@@ -272,16 +273,20 @@ def _with_dp(config: TrainingConfig, ranks: int) -> TrainingConfig:
 
 def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, rates: Rates) -> int:
     """The fewest replicas whose fullest device stays within `room`; what they share only falls with their number."""
-    if most < 1 or training_memory(_with_dp(config, most * inner), rates).total_bytes > room:
+    if most < 1 or _fullest_bytes(_with_dp(config, most * inner), rates) > room:
         return NEVER_FITS
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
-        if training_memory(_with_dp(config, middle * inner), rates).total_bytes <= room:
+        if _fullest_bytes(_with_dp(config, middle * inner), rates) <= room:
             high = middle
         else:
             low = middle + 1
     return low
+
+
+def _fullest_bytes(config: TrainingConfig, rates: Rates) -> float:
+    return float(training_memory(config, rates).total_R.max())
 
 
 def _option(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from planner.costs.training.config import ContextParallel
+from planner.costs.training.config import USABLE_SHARE, ContextParallel
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Memory, Parallelism
@@ -87,7 +87,7 @@ class TrainOptions(Spec):
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
     lora_rank: Count = Field(default=16, description="with task `lora`")
     memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.95,
+        default=USABLE_SHARE,
         description="share of device memory that a plan may fill; the rest is room for fragmentation",
     )
     overlap: tuple[Overlap, ...] = Field(

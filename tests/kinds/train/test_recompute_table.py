@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from train_problems import job, problem
 
-from planner.costs.training.config import Schedule
+from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.errors import PlannerError
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, even_layers
 from planner.kinds.train.space.space import ShardShape
@@ -62,13 +62,21 @@ PLANS = [DENSE, MOE, PIPELINE, ROUNDS]
 
 def _bytes(plan: Evaluation, row: SizeRow, longest: SizeRow) -> float:
     """What the rank holds, its layers counted one by one, with all in flight of one size and what the longest needs."""
-    memory = plan.memory
-    again = plan.choice.table.again_bytes  # of the plan itself, which recomputes all layers
-    fixed = float((memory.total_R - memory.activations_R)[row.rank]) - again
-    fixed += again if (WHOLE,) in longest.layers_of_set else 0.0
+    memory, rates = plan.memory, plan.choice.table.job.rates
+    again = max(_again(plan.choice.table, names) for names in longest.layers_of_set)
+    work = plan.choice.table.work(1, RecomputeConfig())
+    at_work = work.layer_bytes + again
+    if row.rank == plan.choice.pp - 1:
+        at_work = max(at_work, work.loss_bytes)
+    fixed = float(memory.state_R[row.rank]) + rates.get("memory.context_bytes") + at_work
     table = sized(plan.choice.table, row.tokens)
     depth = float(plan.choice.pipe.peak_R[row.rank])
     return fixed + depth * sum(options(table, kind)[names][1] * layers for kind, names, layers in row.sets)
+
+
+def _again(table: CostTable, names: tuple[str, ...]) -> float:
+    """What a layer that recomputes this set takes while it does, beside what it keeps."""
+    return max(kept.total_bytes - kept.input_bytes for kept in table.activations) if names == (WHOLE,) else 0.0
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -88,25 +96,28 @@ def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
     """On four layers, within the room that would hold half of the activations of the longest."""
     plan = _plan(model, ShardShape(1, 1, 1, 1, 1), dp=8, num_layers=4)
     table = plan.choice.table
-    plain = float(plan.memory.total_R[0] - plan.memory.activations_R[0]) - table.again_bytes
-    capacity = plain + 2.0 * table.activations[0].total_bytes
+    work = table.work(1, RecomputeConfig())
+    plain = float(plan.memory.state_R[0]) + table.job.rates.get("memory.context_bytes")
+    capacity = plain + work.on_last_bytes + 2.0 * table.activations[0].total_bytes
     job_of_less = replace(table.job, machine=replace(table.job.machine, memory_bytes=capacity / 0.94))
     less = replace(plan, choice=replace(plan.choice, table=CostTable(job_of_less, table.shape)))
 
-    def best(size: int, reserve: float, whole: bool) -> float | None:
+    def best(size: int, level: float) -> float | None:
         able = options(sized(table, size), 0)
+        reserve = max(work.layer_bytes + level, work.loss_bytes)
         chosen = (
             chosen
             for chosen in itertools.combinations_with_replacement(able, 4)
-            if (whole or (WHOLE,) not in chosen)
+            if max(_again(table, names) for names in chosen) <= level
             and plain + reserve + sum(able[names][1] for names in chosen) <= capacity
         )
         return min((sum(able[names][0] for names in sets) for sets in chosen), default=None)
 
-    of_longest = {whole: best(32768, table.again_bytes * whole, whole) for whole in (True, False)}
-    whole = min((seconds, whole) for whole, seconds in of_longest.items() if seconds is not None)[1]
+    levels = {_again(table, names) for names in options(table, 0)}
+    of_longest = {level: best(32768, level) for level in levels}
+    level = min((seconds, level) for level, seconds in of_longest.items() if seconds is not None)[1]
     rows = {row.tokens: row for row in recompute_table(less, [tokens, 32768]).rows}
-    assert rows[tokens].recompute_s == pytest.approx(best(tokens, table.again_bytes * whole, whole), rel=1e-9)
+    assert rows[tokens].recompute_s == pytest.approx(best(tokens, level), rel=1e-9)
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Bools, Floats
 from planner.costs.training import zero_overlap
 from planner.costs.training.config import RecomputeConfig, Schedule, TrainingConfig
+from planner.costs.training.memory import RankBytes, WorkBytes, in_flight_bytes
 from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
 from planner.costs.training.step import joined_seconds
 from planner.costs.training.zero_overlap import ExchangeSwitches, each_micro_batch
@@ -22,11 +23,10 @@ from planner.kinds.train.evaluation.layout import (
     least_layers,
     spread_over_stages,
 )
-from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL, Pipe, pipe_of
+from planner.kinds.train.evaluation.pipes import Pipe, pipe_of
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing
-from planner.solvers.schedules.pipeline import orders, peak_resident
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,22 +83,6 @@ class Strategy:
     dp: int
     zero_stage: int
     recompute: RecomputeConfig
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankBytes:
-    """Bytes by rank [R]."""
-
-    weights_R: Floats
-    gradients_R: Floats
-    optimizer_R: Floats
-    activations_R: Floats
-    workspace_R: Floats
-
-    @property
-    def total_R(self) -> Floats:
-        parts = (self.weights_R, self.gradients_R, self.optimizer_R, self.activations_R, self.workspace_R)
-        return np.asarray(sum(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,26 +147,21 @@ class Evaluation:
 
 
 def room_of(choice: PlanChoice) -> Floats:
-    """Bytes of each unit left for its layers, fixed parts taken off."""
+    """Bytes of each unit left for its layers and what is at work there, fixed parts taken off."""
     table, job, pipe = choice.table, choice.table.job, choice.pipe
-    room_U = np.full(len(pipe.units), job.capacity_bytes - _workspace(choice))
+    room_U = np.full(len(pipe.units), job.capacity_bytes - job.rates.get("memory.context_bytes"))
     state_2 = choice.sharing.state_2
     room_U[0] -= table.first.resident_2 @ state_2
-    room_U[pipe.last] -= table.last.resident_2 @ state_2 + table.ends_bytes
+    room_U[pipe.last] -= table.last.resident_2 @ state_2
     if pipe.num_stages == 1:
         room_U[0] += table.tied_2 @ state_2
     return room_U
 
 
-def _workspace(choice: PlanChoice) -> float:
-    """What driver and libraries hold, layers gathered, and a layer at work again: on every rank."""
-    table = choice.table
-    size = table.job.rates.get("memory.context_bytes") + table.gathered_kv_bytes
-    if choice.zero_stage == 3:
-        size += table.gathered_bytes
-    if choice.mode.recompute.granularity == "full" or choice.full_layers:
-        size += table.again_bytes
-    return size
+def work_of(choice: PlanChoice) -> WorkBytes:
+    """What is at work on a rank while its passes run."""
+    recompute = RecomputeConfig("full") if choice.full_layers else choice.mode.recompute
+    return choice.table.work(choice.zero_stage, recompute, "activations" in choice.offload)
 
 
 def layer_in_flight_bytes(choice: PlanChoice) -> tuple[float, ...]:
@@ -202,7 +181,7 @@ def layout_problem(choice: PlanChoice) -> LayoutProblem:
     more_U = np.zeros(len(pipe.units))
     more_U[0] += sum(table.first.pass_s)
     more_U[pipe.last] += sum(table.last.pass_s)
-    room_U = room_of(choice)
+    room_U = room_of(choice) - working_by(np.arange(len(pipe.units)) == pipe.last, work_of(choice))
     if choice.full_layers and "activations" not in choice.offload:
         saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.activations]).min()
         room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
@@ -402,9 +381,12 @@ def memory_of(choice: PlanChoice, stages: StageCosts) -> RankBytes:
     resident_R2 = stages.by_rank(choice)[1]
     names = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
     weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, resident_R2) for name in names)
-    filled = min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp)
-    order = orders(choice.schedule, choice.pp, choice.vpp, filled)
-    kept_R = peak_resident(order, stages.activations_S, stages.activations_S)
-    pipe = choice.pipe
-    workspace_R = _workspace(choice) + np.where(np.array(pipe.unit_of_rank) == pipe.last, choice.table.ends_bytes, 0.0)
-    return RankBytes(weights_R, gradients_R, optimizer_R, kept_R, workspace_R)
+    sizes = (choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches)
+    last_R = np.array(choice.pipe.unit_of_rank) == choice.pipe.last
+    workspace_R = choice.table.job.rates.get("memory.context_bytes") + working_by(last_R, work_of(choice))
+    return RankBytes(weights_R, gradients_R, optimizer_R, in_flight_bytes(*sizes, stages.activations_S), workspace_R)
+
+
+def working_by(last_X: Bools, work: WorkBytes) -> Floats:
+    """What is at work on each of these, of which some hold the loss [X]."""
+    return np.where(last_X, work.on_last_bytes, work.layer_bytes)

@@ -18,10 +18,10 @@ import numpy as np
 from planner.arrays import Bools, Floats, Ints
 from planner.costs.training.config import ContextParallel, RecomputeConfig
 from planner.costs.training.layers.sizes import scatter
+from planner.costs.training.memory import RankBytes, WorkBytes
 from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
     PlanChoice,
-    RankBytes,
     StageCosts,
     Strategy,
     handover,
@@ -66,6 +66,10 @@ class LayerwiseSpace:
     def sharing(self, tp: int, zero_stage: int) -> Sharing:
         """What data-parallel ranks exchange and keep."""
         return sharing_of(self.table(tp), self.dp(tp), zero_stage, frozenset())
+
+    def work(self, strategy: Strategy) -> WorkBytes:
+        """What is at work where layers run like this."""
+        return self.table(strategy.tp).work(strategy.zero_stage, strategy.recompute)
 
     def change_s(self, tp: int, other: int) -> float:
         """Seconds for activations of a micro-batch to change between two tp, one way."""
@@ -149,10 +153,9 @@ def evaluate_mix(space: LayerwiseSpace, counts_S: Sequence[int], strategies: Seq
     optimizer_s = float((sum_SL @ layers.priced.optimizer_X).max())
     state_S3 = sum_SL @ layers.priced.state_X3
     peak_R = choice.pipe.peak_R
-    workspace_S = job.rates.get("memory.context_bytes") + np.array(
-        [max(layers.gathered_L[stage_L == stage]) + max(layers.again_L[stage_L == stage]) for stage in set(stage_L)]
-    )
-    workspace_S[-1] += space.table(strategies[-1].tp).ends_bytes
+    work_S = np.array([layers.work_L[stage_L == stage].max() for stage in range(len(counts_S))])
+    work_S[-1] = max(work_S[-1], space.work(strategies[-1]).loss_bytes)
+    workspace_S = job.rates.get("memory.context_bytes") + work_S
     return Evaluation(
         choice=choice,
         counts_S=tuple(counts_S),
@@ -173,14 +176,13 @@ class _Layers:
 
     priced: StrategyCosts
     in_flight_L: Floats  # bytes of a micro-batch
-    gathered_L: Floats
-    again_L: Floats
+    work_L: Floats  # bytes while a layer is at work
 
 
 def _all_layers(space: LayerwiseSpace, strategies: Sequence[Strategy]) -> _Layers:
     rows, count = LayerRows.of_model(space.job), len(strategies)
     costs = StrategyCosts(np.zeros((count, 3)), np.zeros(count), np.zeros(count), np.zeros((count, 3)))
-    in_flight_L, gathered_L, again_L = np.zeros(count), np.zeros(count), np.zeros(count)
+    in_flight_L, work_L = np.zeros(count), np.zeros(count)
     for strategy in dict.fromkeys(strategies):
         here = np.array([other == strategy for other in strategies])
         table = space.table(strategy.tp)
@@ -190,9 +192,8 @@ def _all_layers(space: LayerwiseSpace, strategies: Sequence[Strategy]) -> _Layer
         for name in StrategyCosts.__slots__:
             getattr(costs, name)[here] = getattr(part, name)
         in_flight_L[here] = np.array(mode.in_flight_bytes)[rows.kind_X[here]]
-        gathered_L[here] = table.gathered_bytes if strategy.zero_stage == 3 else 0.0
-        again_L[here] = table.again_bytes if strategy.recompute.granularity == "full" else 0.0
-    return _Layers(costs, in_flight_L, gathered_L, again_L)
+        work_L[here] = space.work(strategy).layer_bytes
+    return _Layers(costs, in_flight_L, work_L)
 
 
 def _first_choice(space: LayerwiseSpace, first: Strategy) -> PlanChoice:

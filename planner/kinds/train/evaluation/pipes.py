@@ -6,10 +6,8 @@ from functools import lru_cache
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.costs.training.memory import ROUNDS_TO_FILL
 from planner.solvers.schedules.pipeline import orders, peak_resident
-
-ROUNDS_TO_FILL = 4
-"""Micro-batches for each rank after which no schedule has more in flight."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.training.memory import RankBytes
 from planner.costs.training.zero_overlap import each_micro_batch
 from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
     PlanChoice,
     PoolShare,
-    RankBytes,
     evaluate,
     evaluate_stages,
     handover,

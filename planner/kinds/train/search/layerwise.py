@@ -195,8 +195,8 @@ class StrategyOptions:
                 costs.once_NGO[:, g, o] = row.shown_X + row.optimizer_X
                 costs.state_NGO[:, g, o] = row.state_X3.sum(axis=1)
                 costs.in_flight_NGO[:, g, o] = np.array(mode.in_flight_bytes)[rows.kind_X]
-                costs.gathered_GO[g, o] = table.gathered_bytes if zero == 3 else 0.0
-                costs.again_GO[g, o] = table.again_bytes if mode.recompute.granularity == "full" else 0.0
+                work = table.work(zero, mode.recompute)
+                costs.work_GO[g, o], costs.loss_GO[g, o] = work.layer_bytes, work.loss_bytes
                 costs.forward_share = max(
                     costs.forward_share, float((row.pass_X3[:, 0] / row.pass_X3.sum(axis=1)).max())
                 )
@@ -227,8 +227,8 @@ class ItemCosts:
     once_NGO: Floats  # seconds of a step
     state_NGO: Floats  # bytes between steps
     in_flight_NGO: Floats  # bytes of a micro-batch
-    gathered_GO: Floats  # bytes of a layer gathered
-    again_GO: Floats  # bytes of a layer computed again whole
+    work_GO: Floats  # bytes while a layer is at work
+    loss_GO: Floats  # bytes of the loss
     forward_share: float = 0.0  # the largest of the forward pass in an item
 
 
@@ -284,11 +284,10 @@ class LayerCut:
             yield float(self.least_S.sum() - self.least_S[stage]), share
 
     def _stage(self, stage: int, cutoff_s: float) -> tuple[float, Chain | None]:
-        """The best chain of one stage that takes less than the cutoff, by cases of the largest layer that is gathered
-        and of the largest computed again whole."""
+        """The best chain of one stage that takes less than the cutoff, by cases of the largest layer at work."""
         case = self._chain(stage)
         best: Chain | None = None
-        open_cases = [_Case(len(case.gathered) - 1, 0, len(case.again) - 1, 0)]
+        open_cases = [_Case(len(case.levels) - 1, 0)]
         while open_cases:
             here = open_cases.pop()
             problem = case.problem(here)
@@ -297,7 +296,7 @@ class LayerCut:
                 continue
             assert result.solution is not None
             assert result.objective is not None
-            split = here.split(*case.largest(result.solution))
+            split = here.split(case.largest(result.solution))
             if split:
                 open_cases += split
             else:
@@ -311,35 +310,28 @@ class LayerCut:
         costs, batches = options.costs, space.num_micro_batches
         depth = float(pipe_of("1f1b", space.pp, 1, batches).peak_R[stage])
         size_NGO = costs.state_NGO + depth * costs.in_flight_NGO
-        size_LGO = size_NGO[item_L]
-        if stage == len(self.counts) - 1:
-            size_LGO[-1] += np.array([space.table(tp).ends_bytes for tp in options.degrees])[:, None]
+        holds_loss = stage == len(self.counts) - 1
         return _Stage(
             (batches * costs.pass_NGO + costs.once_NGO)[item_L],
-            size_LGO,
+            size_NGO[item_L],
             batches * options.change_GG,
             space.job.capacity_bytes - space.job.rates.get("memory.context_bytes"),
-            costs.gathered_GO,
-            costs.again_GO,
+            costs.work_GO,
+            costs.loss_GO if holds_loss else np.zeros_like(costs.loss_GO),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """Levels that are allowed, and those that are paid for."""
+    """The level of what is at work that is allowed, and the one that is paid for."""
 
-    gathered_to: int
-    gathered: int
-    again_to: int
-    again: int
+    allowed: int
+    paid: int
 
-    def split(self, gathered: int, again: int) -> tuple["_Case", ...]:
-        """Cases that part the plans whose largest layers have these levels from those with less; none where they are
-        paid for."""
-        if gathered > self.gathered:
-            return replace(self, gathered_to=gathered - 1), replace(self, gathered=gathered)
-        if again > self.again:
-            return replace(self, again_to=again - 1), replace(self, again=again)
+    def split(self, level: int) -> tuple["_Case", ...]:
+        """Cases that part the plans of this level from those with less; none where it is paid for."""
+        if level > self.paid:
+            return replace(self, allowed=level - 1), replace(self, paid=level)
         return ()
 
 
@@ -351,36 +343,28 @@ class _Stage:
     size_LGO: Floats
     change_GG: Floats
     room_bytes: float
-    gathered_GO: Floats
-    again_GO: Floats
+    work_GO: Floats
+    loss_GO: Floats  # none where another stage holds the loss
 
     @cached_property
-    def gathered(self) -> Floats:
-        """Sizes of a gathered layer, ascending from none."""
-        return np.unique(np.append(self.gathered_GO, 0.0))
-
-    @cached_property
-    def again(self) -> Floats:
-        """Sizes of a layer computed again whole, ascending from none."""
-        return np.unique(np.append(self.again_GO, 0.0))
+    def levels(self) -> Floats:
+        """Bytes of a layer at work, ascending."""
+        return np.unique(self.work_GO)
 
     def problem(self, case: _Case) -> ChainProblem | None:
         """The chain of a case; None where it allows nothing or has no room."""
-        allowed_GO = (self.gathered_GO <= self.gathered[case.gathered_to]) & (
-            self.again_GO <= self.again[case.again_to]
-        )
-        budget = self.room_bytes - float(self.gathered[case.gathered] + self.again[case.again])
+        paid_bytes = float(self.levels[case.paid])
+        allowed_GO = self.work_GO <= self.levels[case.allowed]
+        budget = self.room_bytes - paid_bytes
         time_LGO = np.where(allowed_GO[None], self.time_LGO, np.inf)
         if budget < 0.0 or not np.isfinite(time_LGO).any(axis=(1, 2)).all():
             return None
+        size_LGO = self.size_LGO.copy()
+        size_LGO[-1] += np.maximum(self.loss_GO - paid_bytes, 0.0)
         change_LGG = np.broadcast_to(self.change_GG, (len(time_LGO), *self.change_GG.shape)).copy()
-        return ChainProblem(time_LGO, self.size_LGO, change_LGG, budget)
+        return ChainProblem(time_LGO, size_LGO, change_LGG, budget)
 
-    def largest(self, chain: Chain) -> tuple[int, int]:
-        """Levels of the largest layer gathered, and of the largest computed again whole."""
+    def largest(self, chain: Chain) -> int:
+        """The level of the largest layer at work."""
         used = (list(chain.states), list(chain.options))
-        levels = (
-            np.searchsorted(self.gathered, self.gathered_GO[used]),
-            np.searchsorted(self.again, self.again_GO[used]),
-        )
-        return int(levels[0].max()), int(levels[1].max())
+        return int(np.searchsorted(self.levels, self.work_GO[used].max()))

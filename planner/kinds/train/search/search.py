@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
+from planner.costs.training.config import RecomputeConfig
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, fits
 from planner.kinds.train.figures import MARGIN, ROUNDING
 from planner.kinds.train.job import TrainJob
@@ -237,12 +238,15 @@ def prove(searches: Sequence[PlanSearch], limits: Limits) -> str:
 def ways_that_may_fit(choice: PlanChoice, ways: Ways, room_U: Floats) -> tuple[Bools, float]:
     """Which ways to recompute leave room for all layers of each kind [M], and about the least bytes that any needs.
 
-    room_U: bytes of each unit of the pipeline for its layers. Each is given as many layers of one kind as it has room
-    for, as if there were no other kinds.
+    room_U: bytes of each unit of the pipeline for its layers and what is at work. Each is given as many layers of one
+    kind as it has room for, as if there were no other kinds.
     """
     table, pipe = choice.table, choice.pipe
     moved = "activations" in choice.offload
-    room_MU = room_U[None, :] - ways.again_M[:, None]
+    work = table.work(choice.zero_stage, RecomputeConfig(), moved)
+    work_M = work.layer_bytes + (np.zeros(len(ways.again_M)) if moved else ways.again_M)
+    room_MU = room_U[None, :] - work_M[:, None]
+    room_MU[:, pipe.last] = room_U[pipe.last] - np.maximum(work_M, work.loss_bytes)
     fits_M: Bools = np.asarray((room_MU >= 0).all(axis=1))
     stages_U = np.array([len(stages) for stages in pipe.units])
     state_K = table.resident_K2 @ choice.sharing.state_2

@@ -14,7 +14,7 @@ from planner.arrays import Floats
 from planner.costs.training.activations import LayerActivations, layer_activations
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, end_cost, layer_cost
-from planner.costs.training.memory import ends_bytes, gathered_kv_bytes
+from planner.costs.training.memory import WorkBytes, again_bytes, gathered_kv_bytes, work_bytes
 from planner.costs.training.parameters import (
     Parameters,
     embedding_parameters,
@@ -31,8 +31,6 @@ from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.space import ShardShape
 from planner.models.architecture import Layer, MoeFfn
-
-GATHERED_BYTES = 4.0  # of an element of two layers gathered in bf16
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,19 +171,20 @@ class CostTable:
         return np.asarray(layers_2 + self.first.resident_2 + self.last.resident_2 - self.tied_2)
 
     @cached_property
-    def ends_bytes(self) -> float:
-        """Logits and loss of one micro-batch."""
-        return ends_bytes(self.config)
+    def _work(self) -> dict[tuple[bool, RecomputeConfig, bool], WorkBytes]:
+        """What is at work, found so far."""
+        return {}
 
-    @cached_property
-    def gathered_bytes(self) -> float:
-        """A layer whose weights ZeRO-3 has gathered, with those of the next, and its gradient."""
-        return float(self.resident_K2.sum(axis=1).max()) * (GATHERED_BYTES + self.job.framework.gradient_bytes)
-
-    @cached_property
-    def again_bytes(self) -> float:
-        """A layer that is computed again whole."""
-        return max(kept.total_bytes for kept in self.activations)
+    def work(self, zero_stage: int, recompute: RecomputeConfig, offloaded: bool = False) -> WorkBytes:
+        """What is at work on a rank: by whether weights are gathered, what is computed again, and whether activations
+        are offloaded."""
+        key = (zero_stage == 3, recompute, offloaded)
+        if key not in self._work:
+            offload = frozenset({"activations"}) if offloaded else frozenset()
+            self._work[key] = work_bytes(
+                replace(self.config, zero_stage=zero_stage, recompute=recompute, offload=offload)
+            )
+        return self._work[key]
 
     @cached_property
     def layers_3(self) -> Floats:
@@ -245,7 +244,7 @@ class Ways:
     ]  # with the layers of each stage that are computed again whole, beside the mode
     in_flight_MK: Floats  # bytes of a micro-batch in a layer of each kind
     whole_M: Floats
-    again_M: Floats  # bytes of a layer at work again
+    again_M: Floats  # bytes of a layer at work, beside what is at work where nothing is computed again
 
 
 def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
@@ -260,7 +259,10 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
         each = float(table.pass_K3[:, 0].max()) * stages_of_rank
         ways += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]
     ways.sort(key=lambda row: (row[0], row[2]))
-    again = [table.again_bytes if whole or mode.recompute.granularity == "full" else 0.0 for _, mode, whole in ways]
+    full = again_bytes(table.activations, RecomputeConfig("full"), offloaded=False)
+    again = [
+        full if whole else again_bytes(table.activations, mode.recompute, offloaded=False) for _, mode, whole in ways
+    ]
     return Ways(
         tuple((mode, whole) for _, mode, whole in ways),
         np.array([mode.in_flight_bytes for _, mode, _ in ways]),

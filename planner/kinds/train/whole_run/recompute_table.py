@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.config import RecomputeConfig
+from planner.costs.training.memory import in_flight_bytes
 from planner.errors import PlannerError
 from planner.kinds.train.decision import Module
 from planner.kinds.train.evaluation.evaluate import (
@@ -25,11 +26,11 @@ from planner.kinds.train.evaluation.evaluate import (
     evaluate_stages,
     handover,
     stage_costs,
+    work_of,
+    working_by,
 )
-from planner.kinds.train.evaluation.pipes import ROUNDS_TO_FILL
 from planner.kinds.train.space.tables import CostTable
 from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes
-from planner.solvers.schedules.pipeline import orders, peak_resident
 
 WHOLE = "whole"  # the set of a layer that keeps its input only
 Names = tuple[str, ...]
@@ -140,30 +141,32 @@ class _Rank:
 
     layers_K: tuple[int, ...]  # of each kind
     depth: float  # micro-batches in flight, counted in its layers
-    fixed_bytes: float  # beside activations, without a layer that is computed again whole
+    held_bytes: float  # beside activations and what is at work
+    last: bool  # whether it holds the loss
 
 
 def _ranks(plan: Evaluation) -> Iterator[_Rank]:
     choice, counts_S = plan.choice, np.array(plan.counts_S, np.float64)
     job, pipe = choice.table.job, choice.pipe
-    order = orders(choice.schedule, choice.pp, choice.vpp, min(choice.num_micro_batches, ROUNDS_TO_FILL * choice.pp))
-    resident_R = peak_resident(order, counts_S, counts_S)
-    again = choice.table.again_bytes if choice.mode.recompute.granularity == "full" or choice.full_layers else 0.0
-    fixed_R = plan.memory.total_R - plan.memory.activations_R - again
+    resident_R = in_flight_bytes(choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches, counts_S)
+    last_R = np.array(pipe.unit_of_rank) == pipe.last
+    held_R = plan.memory.total_R - plan.memory.activations_R - working_by(last_R, work_of(choice))
     edges = np.concatenate([[0], np.cumsum(plan.counts_S)])
     for rank, stages in enumerate(pipe.stages_of_rank):
         kinds = [kind for stage in stages for kind in job.kind_of_layer[edges[stage] : edges[stage + 1]]]
         depth = float(resident_R[rank]) / max(len(kinds), 1)
-        yield _Rank(tuple(kinds.count(kind) for kind in range(len(job.kinds))), depth, float(fixed_R[rank]))
+        layers_K = tuple(kinds.count(kind) for kind in range(len(job.kinds)))
+        yield _Rank(layers_K, depth, float(held_R[rank]), bool(last_R[rank]))
 
 
 def _rows(plan: Evaluation, rank: _Rank, tables: Sequence[CostTable]) -> Iterator[SizeRow]:
     """A row a size; layers are recomputed whole only where they are at the longest, whose room this takes."""
     choice, longest = plan.choice, tables[-1]
     capacity = longest.job.capacity_bytes
-    room = capacity - rank.fixed_bytes
+    room = capacity - rank.held_bytes
     cases = []
-    for reserve, whole in ((longest.again_bytes, True), (0.0, False)):
+    for whole in (True, False):
+        reserve = _work_bytes(longest, choice, rank, whole=whole)
         row = _solved(longest, rank, room - reserve, choice, whole)
         if row is not None:
             cases.append((row[0], reserve, whole))
@@ -180,7 +183,14 @@ def _rows(plan: Evaluation, rank: _Rank, tables: Sequence[CostTable]) -> Iterato
         assert row is not None  # less is in flight than at the longest
         seconds, sets, used = row
         tokens = table.job.options.sequence_tokens
-        yield SizeRow(0, tokens, sets, seconds, rank.fixed_bytes + reserve + used, capacity)
+        yield SizeRow(0, tokens, sets, seconds, rank.held_bytes + reserve + used, capacity)
+
+
+def _work_bytes(table: CostTable, choice: PlanChoice, rank: _Rank, *, whole: bool) -> float:
+    """What is at work on a rank, of which some layers may be recomputed whole."""
+    recompute = RecomputeConfig("full") if whole else RecomputeConfig()
+    work = table.work(choice.zero_stage, recompute, "activations" in choice.offload)
+    return work.on_last_bytes if rank.last else work.layer_bytes
 
 
 def _solved(
