@@ -16,7 +16,7 @@ from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
 from planner.cli.experts import experts
 from planner.cli.measured import calibrate, profile, profiles, trace
-from planner.cli.options import INPUT, OUTPUT, SOLVER
+from planner.cli.options import INPUT, OUTPUT, SOLVER, refuse_unknown_variables
 from planner.cli.plans import check, diff, emit, execute, explain, init, schema, show, solve
 from planner.cli.rl import rl
 from planner.cli.what_if import estimate, faults, simulate, sweep
@@ -146,7 +146,7 @@ def built_command() -> Any:  # noqa: ANN401 - parser types differ between versio
             False, "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ) -> None:
-        pass
+        refuse_unknown_variables()
 
     for command in _COMMANDS:
         app.command(command.__name__, cls=_Verb)(command)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.documents.units import FRACTION, TIME_S, parse_quantity
-from planner.errors import PlannerError
+from planner.errors import PlannerError, did_you_mean
 
 INPUT, SOLVER, OUTPUT = "Input", "Solver", "Output"
 
@@ -41,6 +41,24 @@ def profile_paths(flags: list[str] | None) -> tuple[str, ...]:
     if flags:
         return tuple(flags)
     return tuple(path for path in os.environ.get("PLANNER_PROFILES", "").split(os.pathsep) if path)
+
+
+VARIABLES = frozenset(
+    f"PLANNER_{name}"
+    for name in (
+        "BACKEND", "CACHE_DIR", "CATALOG", "DEBUG", "GAP", "NO_PROGRESS", "PARSED_YAML", "PROFILES", "SEED", "THREADS",
+        "TIME_LIMIT", "WORKERS",
+    )
+)  # fmt: skip
+"""Environment variables that some verb reads."""
+
+
+def refuse_unknown_variables() -> None:
+    """Raises PlannerError for an environment variable of planner's that no verb reads, and names the nearest."""
+    for name in sorted(os.environ):
+        if name.startswith("PLANNER_") and name not in VARIABLES:
+            hint = did_you_mean(name, sorted(VARIABLES), otherwise="unset it")
+            raise PlannerError("no verb reads this environment variable", where=name, hint=hint)
 
 
 def refuse_variables(verb: str, instead: Mapping[str, str]) -> None:

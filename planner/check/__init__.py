@@ -22,7 +22,8 @@ from planner.kinds.registry import Kind, find_kind
 from planner.plan.findings import FAILED, NOT_JUDGED, Finding, unverifiable
 from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import AtHand
+from planner.problem.reads import unread_fields
+from planner.problem.recorded import INPUTS, AtHand
 from planner.problem.schema import Problem
 
 
@@ -43,6 +44,7 @@ def check_plan(
     kind = find_kind(envelope.kind)
     problem, findings = problem_findings(envelope, kind.options)
     if problem is not None:
+        findings += _unread(kind, envelope, problem)
         pools = pools_of(problem)
         findings += reference_findings(decision, problem)
         findings += [*hardware_findings(envelope, problem), *model_findings(envelope, problem)]
@@ -61,6 +63,13 @@ def check_plan(
         findings += kind.prove(envelope, decision, hand)
         findings += searched_again(kind, envelope, hand) if restated is not None else ()
     return findings
+
+
+def _unread(kind: Kind, envelope: Envelope, problem: Problem) -> Iterator[Finding]:
+    """What the recorded problem sets although no plan of its kind depends on it; nobody could have solved it."""
+    if kind.solvable and envelope.certificate.status != "stated":
+        for error in unread_fields(kind.reads, problem, INPUTS):
+            yield Finding("inputs.read", False, error.what, error.where.replace(": ", "."), error.hint)
 
 
 def _restated(

@@ -49,7 +49,7 @@ def resolve_document(
 
 
 def resolve_recorded(document: Document, *, profiles: Sequence[str] = ()) -> "Resolved":
-    """The problem that a plan carries: defaults are filled in, so that all fields are set, those too that nobody reads.
+    """The problem that a plan carries; fields of it that nobody reads are for `check` to name.
 
     Raises PlannerError as `load_problem` does.
     """

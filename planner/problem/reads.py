@@ -108,10 +108,13 @@ def refuse_unread_limits(reads: Reads, problem: Problem, limits: Limits) -> None
 
 
 def stated(spec: Spec, path: Path = ()) -> Iterator[Path]:
-    """Paths of the fields that were given a value, in the order of the schema, by SI names; `options` as a whole."""
+    """Paths of the fields that were given a value other than their default, which changes nothing, in the order of the
+    schema, by SI names; `options` as a whole."""
     for name, about in type(spec).model_fields.items():
-        if name in spec.model_fields_set:
-            yield from _below(getattr(spec, name), (*path, about.alias or name))
+        value = getattr(spec, name)
+        usual = not isinstance(value, Spec) and value == about.get_default(call_default_factory=True)
+        if name in spec.model_fields_set and not usual:
+            yield from _below(value, (*path, about.alias or name))
 
 
 def _below(value: object, path: Path) -> Iterator[Path]:

@@ -127,6 +127,8 @@ def normalised(resolved: Resolved) -> dict[str, JsonValue]:
     """The problem as plain data with defaults filled in and paths left out: what the plan carries and digests."""
     data: dict[str, Any] = resolved.problem.model_dump(mode="json", by_alias=True, exclude_none=True)
     data.pop("current", None)
+    if "objective" not in resolved.problem.model_fields_set:
+        del data["objective"]  # its default is that of serving alone
     for written, pool in zip(data["cluster"]["pools"], resolved.pools, strict=True):
         if pool.usd_per_gpu_hour is not None:
             written["usd_per_gpu_hour"] = pool.usd_per_gpu_hour

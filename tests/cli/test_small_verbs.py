@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from planner.cli.main import built_command
+from planner.cli.options import VARIABLES
 from planner.cli.render.map import render_map
 from planner.kinds.registry import find_kind, kind_names
 from planner.load.problems import load_plan, load_problem
@@ -249,3 +251,22 @@ def test_every_flag_of_check_is_read_at_some_level() -> None:
 
     of_all = {"plan", "level", "as_json", "output"}
     assert {parameter.name for parameter in built_command().commands["check"].params} - of_all == set(READ_AT)
+
+
+def test_a_misspelt_variable_is_refused_with_the_one_that_was_meant(
+    run: "Run", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANNER_THRAEDS", "2")
+    outcome = run("models", "list")
+    assert outcome.code == 2
+    assert "PLANNER_THRAEDS" in outcome.err
+    assert "did you mean `PLANNER_THREADS`" in outcome.err
+
+
+def test_every_variable_of_a_flag_is_known() -> None:
+    def variables(command: Any) -> set[str]:  # noqa: ANN401 - parser types differ between versions of typer
+        own = {param.envvar for param in command.params if isinstance(param.envvar, str)}
+        return own.union(*(variables(below) for below in getattr(command, "commands", {}).values()))
+
+    assert variables(built_command()) <= VARIABLES
+    assert {"PLANNER_SEED", "PLANNER_TIME_LIMIT", "PLANNER_WORKERS"} <= variables(built_command())

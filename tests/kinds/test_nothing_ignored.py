@@ -17,13 +17,16 @@ from option_cases import LAUNCHED, OPTIONS, SIMULATED
 from schema_leaves import FIELDS, leaves
 
 from planner.api import solve
+from planner.check import check_plan
 from planner.cli.main import built_command, main
+from planner.documents.files import digest
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.registry import find_kind, kind_names
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.problem.reads import FLAGS, unread_fields
+from planner.problem.recorded import AtHand
 from planner.problem.schema import Problem
 from planner.progress import Limits
 from planner.schema.base import Where
@@ -466,6 +469,30 @@ def test_every_field_that_is_not_read_is_refused_with_what_to_do(kind: str) -> N
     assert all(refused.values())
     patterns = {_pattern(place) for place in refused}
     assert patterns == {name for name in FIELDS if not reads.reads(name)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_inputs_of_a_plan_are_a_problem_with_the_same_plan(folder: Path, kind: str) -> None:
+    plan = solved(folder, kind, "")
+    again = solve(resolve_document(given_document(plan.inputs, "inputs"), folder))
+    assert (again.inputs, again.decision, again.predictions) == (plan.inputs, plan.decision, plan.predictions)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [("train", "seed", 7), ("train", "limits", {"usd_per_hour": 1e9}), ("experts", "limits", {"gpus": 3})],
+)
+def test_what_the_inputs_of_a_plan_set_and_nobody_reads_fails_its_check(
+    folder: Path, kind: str, name: str, value: object
+) -> None:
+    plan = solved(folder, kind, "")
+    inputs: dict[str, Any] = {**plan.inputs, name: value}
+    digests = plan.digests.model_copy(update={"problem": digest(inputs)})
+    for envelope, failing in ((plan, set()), (plan.model_copy(update={"inputs": inputs, "digests": digests}), {name})):
+        decision = find_kind(kind).decision.model_validate(envelope.decision)
+        findings = check_plan(envelope, decision, hand=AtHand((folder,)))
+        unread = {finding.where for finding in findings if finding.rule == "inputs.read"}
+        assert {".".join(place.split(".")[:2]) for place in unread} == {f"inputs.{name}" for name in failing}
 
 
 def _pattern(place: str) -> str:

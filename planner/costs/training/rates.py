@@ -14,7 +14,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.rates.calibration import SHIPPED, load_calibration
 from planner.costs.training.products import MeasuredProducts, measured_products
-from planner.costs.training.shapes import NONE, MeasuredShapes, default_shapes
+from planner.costs.training.shapes import NONE, MeasuredShapes, default_shapes, digest_of
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -41,8 +41,9 @@ class Rates:
 
     @property
     def digest(self) -> str:
-        """Of the values, not of the tables."""
-        return digest(dict(self.values))
+        """Of the rates, the factors of measured shapes and the spread of errors; not of the kernel tables."""
+        spread = {name: list(logs) for name, logs in self.spread.items()}
+        return digest({"rates": dict(self.values), "spread": spread, "shapes": digest_of(self.shapes)})
 
     def get(self, name: str, generation: str = "") -> float:
         """The parameter of this generation, or the common one; raises KeyError where there is neither."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.training.config import Machine, Shard, TrainingConfig
+from planner.documents.files import digest
 from planner.models.architecture import Layer, MoeFfn
 
 FADING = 8.0  # of the squared distance in doublings
@@ -117,6 +118,12 @@ def written(shapes: MeasuredShapes) -> Iterator[str]:
     for shape, weight in shapes.measured:
         cells = (*map(str, shape.kind), shape.accelerator, *(f"{size:g}" for size in shape.sizes), f"{weight:.5f}")
         yield ",".join(cells)
+
+
+@cache
+def digest_of(shapes: MeasuredShapes) -> str:
+    """Of the table of these shapes."""
+    return digest(list(written(shapes)))
 
 
 def read(lines: Iterable[str]) -> MeasuredShapes:

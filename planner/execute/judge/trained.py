@@ -10,19 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.costs.operators.kernels import (
-    AttentionBackward,
-    BatchedGemm,
-    Collective,
-    DecodeAttention,
-    Experts,
-    Gemm,
-    MemoryPass,
-    Operator,
-    PrefillAttention,
-    Recurrence,
-    Scores,
-)
+from planner.costs.operators import kernels
 from planner.costs.operators.recompute import SUFFIX
 from planner.costs.rates.pricer import Pricer
 from planner.costs.training.config import FRAMEWORKS, Precision, TrainingConfig, machine_of
@@ -40,17 +28,17 @@ from planner.plan.records import PlanDocument
 
 EAGER = FRAMEWORKS["torchtitan_eager"]  # what `planner.execute.model` is: kernels of PyTorch, nothing fused
 EXCHANGE, REST = "exchange", "passes"
-_KIND_OF: dict[type[Operator], str] = {
-    Gemm: "gemm",
-    BatchedGemm: "bmm",
-    Experts: "experts",
-    PrefillAttention: "attention",
-    DecodeAttention: "attention",
-    AttentionBackward: "attention",
-    Recurrence: "scan",
-    Scores: "scores",
-    MemoryPass: REST,
-    Collective: EXCHANGE,
+_KIND_OF: dict[type[kernels.Operator], str] = {
+    kernels.Gemm: "gemm",
+    kernels.BatchedGemm: "bmm",
+    kernels.Experts: "experts",
+    kernels.PrefillAttention: "attention",
+    kernels.DecodeAttention: "attention",
+    kernels.AttentionBackward: "attention",
+    kernels.Recurrence: "scan",
+    kernels.Scores: "scores",
+    kernels.MemoryPass: REST,
+    kernels.Collective: EXCHANGE,
 }
 _KIND_OF_KERNEL = {"unaligned": "gemm", "attention_backward": "attention"}
 Key = tuple[str, str]
@@ -142,7 +130,7 @@ def _parts(arch: Architecture, stage: StageSpec) -> Iterator[tuple[StagePart, tu
 
 
 def predict_training(
-    operators: Sequence[Operator], pricer: Pricer, seconds: Mapping[Key, float]
+    operators: Sequence[kernels.Operator], pricer: Pricer, seconds: Mapping[Key, float]
 ) -> dict[str, OperatorTime]:
     """Seconds and runs by name, which add up to `seconds`.
 

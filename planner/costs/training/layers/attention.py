@@ -1,6 +1,7 @@
 """Training kernels of the token mixer: projections, softmax attention fused or not, latent attention, scans."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
@@ -19,18 +20,12 @@ def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[
 
     Raises PlannerError for a mixer without a cost model.
     """
-    match mixer:
-        case GroupedQueryAttention():
-            yield from _grouped(machine, mixer, shard)
-        case LatentAttention():
-            yield from _latent(machine, mixer, shard)
-        case LinearAttention():
-            yield from _recurrent(machine, mixer, shard)
-        case _:
-            raise PlannerError(
-                f"{mixer.kind} has no cost model",
-                hint="choose a model whose layers all have costs; `planner models show` tells which do",
-            )
+    if isinstance(mixer, UnsupportedMixer):
+        raise PlannerError(
+            f"{mixer.kind} has no cost model",
+            hint="choose a model whose layers all have costs; `planner models show` tells which do",
+        )
+    yield from _KERNELS_OF[type(mixer)](machine, mixer, shard)
 
 
 def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:
@@ -165,3 +160,10 @@ def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterat
     yield Kernel("scan", FORWARD, _CORE, once, moved, launches=6.0)
     yield Kernel("scan", BACKWARD_INPUT, _CORE, 2.0 * once, 2.0 * moved, launches=10.0)
     yield from linear_kernels(machine, "attention", shard, values, shard.hidden)
+
+
+_KERNELS_OF: dict[type, Callable[[Machine, Any, Shard], Iterator[Kernel]]] = {
+    GroupedQueryAttention: _grouped,
+    LatentAttention: _latent,
+    LinearAttention: _recurrent,
+}
