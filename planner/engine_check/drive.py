@@ -43,6 +43,12 @@ def drive_of(envelope: Envelope, problem: Problem) -> Drive:
             hint="run a load generator of your own, and judge its report with `--report`",
         )
     workload = problem.workloads[0]
+    if workload.prefix_hits:
+        raise PlannerError(
+            f"the prompts of load generators share nothing, and `{workload.name}` states `prefix_hits`",
+            where="inputs.workloads",
+            hint="run a load generator of your own, and judge its report with `--report`",
+        )
     rate, concurrency, arrival_cv = _load(workload, envelope)
     return Drive(
         workload=workload.name,

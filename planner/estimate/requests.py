@@ -100,6 +100,12 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
     load = workload.spec.load
     if load is None:
         raise PlannerError("the workload has no load", where="workloads.0", hint="add `load: {concurrency: 16}`")
+    if workload.spec.prefix_hits:
+        raise PlannerError(
+            "an estimate takes prompts that are computed whole",
+            where="workloads.0.prefix_hits",
+            hint="leave `prefix_hits` out; `planner solve` and `planner simulate` take it",
+        )
     apart = given.prefill is not None and given.decode is not None
     decode = _part(given.decode if given.decode is not None else given)
     prefill = _part(given.prefill) if given.prefill is not None else None

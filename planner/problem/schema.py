@@ -217,11 +217,15 @@ class SloSpec(Spec):
 class WorkloadSpec(Spec):
     """One stream of requests to one model."""
 
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"prefix_hits": ("prefix_hits", FRACTION)}
     name: Name = "default"
     model: Name | None = Field(default=None, description="key of `models`; the only one when absent")
     input_tokens: Lengths
     output_tokens: Lengths
     load: LoadSpec | None = Field(default=None, description="absent: as much as the cluster can serve")
+    prefix_hits: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None, description="share of the tokens of a prompt that prefix caches hold when it comes"
+    )
     share: Positive = Field(default=1.0, description="relative weight where the objective is throughput")
     priority: int = 0
     slo: SloSpec = SloSpec()

@@ -77,6 +77,12 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
         raise PlannerError(what, where=resolved.where(("workloads",)), hint="give a problem with one workload")
     setting = prepare(resolved)
     (target,) = setting.targets
+    if target.prefix_hits > 0.0:
+        raise PlannerError(
+            "runs are proposed for prompts that are computed whole",
+            where=resolved.where(("workloads", 0, "prefix_hits")),
+            hint="leave `prefix_hits` out",
+        )
     patience.tell("looking for deployments")
     teams = [*_colocated(setting, target), *_pairs(setting, target, patience)]
     if not teams:

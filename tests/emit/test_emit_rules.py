@@ -176,6 +176,13 @@ def test_roles_that_no_one_connector_joins_stand_behind_routers_of_their_own() -
 )
 def test_prompts_are_cached_as_planned(target: str, flag: str) -> None:
     assert flags(colocated(tp=1), target)[flag] == ""
+    envelope, decision = colocated(tp=1).build()
+    (role,) = decision.roles
+    caching = role.model_copy(update={"limits": {**role.limits, "prefix_caching": "on"}})
+    scripts = emit(envelope, decision.model_copy(update={"roles": (caching,)}), target)
+    text = "".join(scripts.values())
+    assert flag not in text
+    assert ("--enable-prefix-caching" in text) == (target == "vllm")
 
 
 @pytest.mark.parametrize(("target", "version"), [("vllm", "0.10.2"), ("vllm", "0.34.1"), ("sglang", "0.5.3")])

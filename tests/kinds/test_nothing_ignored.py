@@ -180,6 +180,7 @@ READ: dict[str, dict[str, Case]] = {
         **_lengths("output_tokens"),
         **_traced("input_tokens"),
         **_traced("output_tokens"),
+        "workloads.*.prefix_hits": ("", "workloads.0.prefix_hits=50%"),
         "workloads.*.load.rate_per_s": ("workloads.0.load={rate: 2/s}", "workloads.0.load={rate: 3/s}"),
         "workloads.*.load.concurrency": ("workloads.0.load={concurrency: 2}", "workloads.0.load={concurrency: 3}"),
         "workloads.*.load.arrival_cv": (

@@ -116,7 +116,8 @@ def loads(chosen: Draw) -> Requests:
         )
         if chosen(st.booleans()):
             base = _in_sessions(base, chosen(st.integers(1, count)), chosen(st.sampled_from([0.0, 0.75])))
-    return base.with_prefixes([_chain(chosen, int(tokens)) for tokens in inputs], block_tokens=4)
+    base = base.with_prefixes([_chain(chosen, int(tokens)) for tokens in inputs], block_tokens=4)
+    return base.with_hits(chosen(st.sampled_from([0.0, 0.0, 0.4, 1.0])))
 
 
 def _in_sessions(requests: Requests, sessions: int, think_s: float) -> Requests:

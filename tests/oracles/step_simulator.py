@@ -142,15 +142,13 @@ class StepSimulator:
         self.tick_s = fleet.migration_period_s
 
     def limit_context(self, r: Request) -> None:
-        for decoding in (False, True):
-            limits = [
-                e.rules.most_context
-                for e in self.engines
-                if (e.rules.role == "decode") == decoding and e.rules.model == (r.last if decoding else r.model)
-            ]
-            if limits and r.input + r.output > max(limits):
-                r.output = max(limits) - r.input
-        r.refused = r.output < 1
+        first = [e.rules for e in self.engines if e.rules.role != "decode" and e.rules.model == r.model]
+        last = [e.rules for e in self.engines if e.rules.role == "decode" and e.rules.model == r.last]
+        r.refused = any(side and r.input >= max(rules.most_context for rules in side) for side in (first, last))
+        for side in ([rules for rules in first if rules.role == "colocated"], last):
+            if side:
+                r.output = min(r.output, max(rules.most_context for rules in side) - r.input)
+        r.refused = r.refused or r.output < 1
 
     def moments_to_come(self) -> list[float]:
         times = [e.end_s for e in self.engines if e.end_s is not None]
@@ -594,7 +592,10 @@ class StepSimulator:
                 return False
             hits = self.hits(e, r)
             stored = self.stored(r, hits)
-            cached = min(sum(int(self.load.prefix_tokens[block]) for block in hits) + stored, tokens - 1)
+            cached = sum(int(self.load.prefix_tokens[block]) for block in hits) + stored
+            if self.load.hit_tokens is not None and e.role != "decode":
+                cached = max(cached, int(self.load.hit_tokens[r.id]))
+            cached = min(cached, tokens - 1)
             chunk = tokens - cached
             if chunk > left:
                 chunk = left if e.rules.chunked else 0 if e.step else chunk

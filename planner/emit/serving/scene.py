@@ -109,6 +109,11 @@ class ServingEngine:
         return release_of(self.name.lower(), self.version)
 
 
+def caches_prefixes(instance: EngineInstance) -> bool:
+    """Whether the role is planned with prompts that its prefix cache holds; else every prompt is computed whole."""
+    return instance.role.limits.get("prefix_caching") == "on"
+
+
 def limit(instance: EngineInstance, name: str) -> int | None:
     """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
     value = instance.role.limits.get(name)

@@ -15,7 +15,15 @@ from functools import partial
 from planner.emit.registry import EmitTarget
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.serving.instances import EngineInstance
-from planner.emit.serving.scene import API_PORT, BOOTSTRAP_PORT, RENDEZVOUS_PORT, Scene, ServingEngine, limit
+from planner.emit.serving.scene import (
+    API_PORT,
+    BOOTSTRAP_PORT,
+    RENDEZVOUS_PORT,
+    Scene,
+    ServingEngine,
+    caches_prefixes,
+    limit,
+)
 from planner.emit.serving.scripts import (
     emit_serving,
     experts_spread,
@@ -145,7 +153,8 @@ def _limits(instance: EngineInstance) -> Iterator[Flag]:
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--mem-fraction-static", word(_static_fraction(scene, instance))
     yield from format_flags(scene, instance, "SGLang", _QUANTISATION, _KV_CACHE)
-    yield "--disable-radix-cache", None  # as planned: every prompt is computed whole
+    if not caches_prefixes(instance):
+        yield "--disable-radix-cache", None
 
 
 def _static_fraction(scene: Scene, instance: EngineInstance) -> float:

@@ -13,7 +13,15 @@ from functools import partial
 from planner.emit.registry import EmitTarget
 from planner.emit.serving.checkpoints import cache_traits, published_name
 from planner.emit.serving.instances import EngineInstance
-from planner.emit.serving.scene import API_PORT, RENDEZVOUS_PORT, SIDE_CHANNEL_PORT, Scene, ServingEngine, limit
+from planner.emit.serving.scene import (
+    API_PORT,
+    RENDEZVOUS_PORT,
+    SIDE_CHANNEL_PORT,
+    Scene,
+    ServingEngine,
+    caches_prefixes,
+    limit,
+)
 from planner.emit.serving.scripts import (
     emit_serving,
     experts_spread,
@@ -156,7 +164,7 @@ def _budget_tokens(instance: EngineInstance, batch: int) -> int | None:
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--gpu-memory-utilization", word(scene.cluster.problem.engine.memory_utilisation)
     yield from format_flags(scene, instance, "vLLM", _QUANTISATION, _KV_CACHE)
-    yield "--no-enable-prefix-caching", None  # as planned: every prompt is computed whole
+    yield "--enable-prefix-caching" if caches_prefixes(instance) else "--no-enable-prefix-caching", None
 
 
 def _transfer(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:

@@ -23,7 +23,10 @@ READS = Reads(
     | NODES
     | NETWORK
     | {"models.*.weights", "models.*.kv_cache", "cluster.pools.*.usd_per_gpu_hour", "cluster.links"}
-    | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens", "load", "share", "slo")}
+    | {
+        f"workloads.*.{name}"
+        for name in ("name", "model", "input_tokens", "output_tokens", "load", "prefix_hits", "share", "slo")
+    }
     | {"engine", "costs", "objective", "limits", "availability", "seed"},
     limits=frozenset({"time_limit_s", "gap", "seed", "threads", "backend"}),
     instead={

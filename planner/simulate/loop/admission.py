@@ -13,6 +13,7 @@ from planner.simulate.loop.fields import (
     CHUNKED,
     CONTEXT,
     CUT,
+    DECODE,
     DECODING,
     DONE,
     DUE,
@@ -54,6 +55,7 @@ from planner.simulate.loop.fields import (
     RANK,
     RESERVED,
     RESERVES,
+    ROLE,
     SEQUENCES,
     SIBLING,
     SINGLE,
@@ -62,6 +64,7 @@ from planner.simulate.loop.fields import (
     START,
     STARTED,
     STATE,
+    STATED_HITS,
     STEP_TOKENS,
     STEPS,
     STORE_RATE,
@@ -237,7 +240,8 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     for index in range(s.prefix_of[r], s.prefix_of[r] + hits):
         cached += s.prefix_size[s.prefix[index], 0]
     stored = stored_tokens(s, r, hits)
-    cached = min(cached + stored, whole - 1)
+    stated = s.request[r, STATED_HITS] if s.instance[engine, ROLE] != DECODE else 0
+    cached = min(max(cached + stored, stated), whole - 1)
     tokens = chunk_of(s, i, whole - cached, budget)
     if tokens == 0 or needed_blocks(s, engine, r, hits, whole) > room(s, engine) - margin or not acquire(s, engine, r):
         return False

@@ -11,7 +11,7 @@ from typing import Final
 NONE: Final = -1  # no request, no block, no place
 
 # A request, whole numbers.
-REQUEST_FIELDS: Final = 22
+REQUEST_FIELDS: Final = 23
 (
     INPUT,  # prompt tokens
     OUTPUT,  # tokens to generate, at least 1
@@ -35,6 +35,7 @@ REQUEST_FIELDS: Final = 22
     ADAPTER,  # of that model; NONE
     LAST,  # model that it is for, or number of the instances that take it when it was prefilled elsewhere
     DEGREE,  # instances that prefill it together
+    STATED_HITS,  # prompt tokens that the prefix cache of every instance which prefills holds
 ) = range(REQUEST_FIELDS)
 
 # A request, seconds.

@@ -69,6 +69,8 @@ def simulate_plan(
     requests = requests_of(envelope, load, seed)
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
+    if len(requests.prefix_tokens) and _hits(envelope) > 0.0:
+        policies = replace(policies, prefix_caching=True)
     if load.warm_up >= len(requests):
         raise PlannerError(
             f"the warm-up of {load.warm_up} requests leaves none of {len(requests)}",
@@ -137,7 +139,7 @@ def _summarised(planned: PlannedFleet, judgement: Judgement, warm_up: int) -> Pl
 
 
 def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
-    """The requests of a load."""
+    """The requests of a load; prompts of a trace that names no blocks have the hits that the plan states for all."""
     problem = recorded_problem(envelope.inputs)
     if load.trace is None:
         if problem is None:
@@ -152,7 +154,9 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
     trace = trace if load.first is None else trace.first(load.first)
     if load.clients:
         closed = Requests.closed_loop(trace.input_tokens, trace.output_tokens, clients=load.clients)
-        return closed.with_prefixes(trace.blocks, block_tokens=trace.block_tokens) if trace.blocks else closed
+        if trace.blocks:
+            return closed.with_prefixes(trace.blocks, block_tokens=trace.block_tokens)
+        return closed.with_hits(_hits(envelope))
     scale = load.rate_scale
     if load.rate_per_s is not None:
         span_s = float(trace.arrival_s[-1])
@@ -161,7 +165,15 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
                 "has no rate that could be scaled", where=load.trace, hint="sample arrivals for it first"
             )
         scale = load.rate_per_s * span_s / max(len(trace) - 1, 1)
-    return trace.at_rate(scale).requests()
+    requests = trace.at_rate(scale).requests()
+    return requests if trace.blocks else requests.with_hits(_hits(envelope))
+
+
+def _hits(envelope: Envelope) -> float:
+    """The share of prompts that the plan takes to be cached, where its workloads state one."""
+    problem = recorded_problem(envelope.inputs)
+    shares = {workload.prefix_hits or 0.0 for workload in problem.workloads} if problem is not None else {0.0}
+    return shares.pop() if len(shares) == 1 else 0.0
 
 
 def beside_stated(simulation: PlanSimulation, predictions: Sequence[Prediction]) -> Iterator[dict[str, object]]:

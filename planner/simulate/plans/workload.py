@@ -27,12 +27,15 @@ def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) ->
         (workload,) = problem.workloads
         clients = _clients(workload)
         inputs, outputs = _lengths(workload, max(count, ROUNDS * clients), seed)
+        hits = workload.prefix_hits or 0.0
         if clients:
-            return Requests.closed_loop(inputs, outputs, clients=clients)
-        return Requests.open_stream(_times(workload, _rate(envelope, workload), count, seed), inputs, outputs)
+            return Requests.closed_loop(inputs, outputs, clients=clients).with_hits(hits)
+        times_s = _times(workload, _rate(envelope, workload), count, seed)
+        return Requests.open_stream(times_s, inputs, outputs).with_hits(hits)
     rates = [0.0 if _clients(workload) else _rate(envelope, workload) for workload in problem.workloads]
     return together(
         [_stream(workload, rate, count * rate / max(sum(rates), 1e-12), seed + SEEDS * index)
+             .with_hits(workload.prefix_hits or 0.0)
          for index, (workload, rate) in enumerate(zip(problem.workloads, rates, strict=True))]
     )  # fmt: skip
 

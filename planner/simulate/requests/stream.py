@@ -38,6 +38,7 @@ class Requests:
     model: Ints | None = None  # [R] that each is for; all for model 0
     adapter: Ints | None = None  # [R] that each needs, -1 for none; none at all
     workload: Ints | None = None  # [R] that each is of; all of workload 0
+    hit_tokens: Ints | None = None  # [R] of each prompt that every prefix cache holds; none at all
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -96,6 +97,13 @@ class Requests:
         """Which requests are of one of these workloads [R]."""
         return np.isin(np.zeros(len(self)) if self.workload is None else self.workload, numbers)
 
+    def with_hits(self, share: float) -> "Requests":
+        """The same requests with that share of each prompt in every prefix cache, all but its last token at most."""
+        if share <= 0.0:
+            return self
+        hits = np.minimum(np.rint(share * self.input_tokens), self.input_tokens - 1)
+        return replace(self, hit_tokens=hits.astype(np.int64))
+
     def with_prefixes(self, blocks: Sequence[Sequence[Hashable]], *, block_tokens: int) -> "Requests":
         """The same requests with the prompt blocks of each, any names that are equal where prompts agree up to there.
 
@@ -132,6 +140,11 @@ def together(streams: Sequence[Requests]) -> Requests:
     place[order] = np.arange(len(order))
     after = np.where(whole["successor"] < 0, -1, place[np.maximum(whole["successor"] + starts, 0)])
     columns: dict[str, Any] = {name: values[order] for name, values in (whole | {"successor": after}).items()}
+    if any(stream.hit_tokens is not None for stream in streams):
+        hits = [
+            stream.hit_tokens if stream.hit_tokens is not None else np.zeros(len(stream), int) for stream in streams
+        ]
+        columns["hit_tokens"] = np.concatenate(hits)[order]
     return Requests(**columns, num_open=int(opens.sum()), workload=workload[order])
 
 

@@ -58,6 +58,10 @@ def run_to_end(fleet: Fleet, requests: Requests, state: RunState) -> None:
 
 def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> RunState:
     """The state of a run that has not begun; raises PlannerError where step times end before the requests do."""
+    if fleet.elastic is not None and requests.hit_tokens is not None:
+        raise PlannerError(
+            "stated prefix hits with elastic instances", where="elastic", hint="leave one of the two out"
+        )
     served = instances_of(fleet, requests)
     outputs = answer_tokens(fleet, requests, *served)
     _require_covered(fleet, requests, outputs, *served)
@@ -245,6 +249,7 @@ def _requests(requests: Requests, outputs: Ints, first: Ints, last: Ints) -> tup
     ints[:, f.SUCCESSOR] = requests.successor
     ints[:, f.ENTRY] = ints[:, f.HOME] = f.NONE
     ints[:, f.DEGREE] = 1
+    ints[:, f.STATED_HITS] = 0 if requests.hit_tokens is None else requests.hit_tokens
     ints[:, f.MODEL], ints[:, f.LAST] = first, last
     ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s

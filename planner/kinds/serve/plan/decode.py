@@ -19,6 +19,7 @@ from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
 from planner.kinds.serve.steady.attention_ffn import advice
+from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.context import role_context
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import gpus_at_hand
@@ -50,8 +51,6 @@ ASSUMPTIONS = (
     "an instance reserves the KV cache of whole requests, so none is preempted",
     "requests spread evenly over equal instances, and over the attention ranks of one",
 )
-PLAIN = "prefix caching, speculative decoding and swapping are off"
-DRAFTED = "prefix caching and swapping are off"
 CLIENTS_MOST = "clients that wait for answers: no more requests are in the system than there are clients"
 CLIENTS_LEAST = (
     "clients that wait for answers: the plan holds all of them within the limits, and predictions are for the load at"
@@ -119,10 +118,18 @@ def envelope(
 
 def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
-    used = outcome.roles
+    used, targets = outcome.roles, setting.targets
     yield from ASSUMPTIONS
     drafting = _drafting(setting, used)
-    yield PLAIN if drafting is None else DRAFTED
+    hits = [target for target in targets if target.prefix_hits > 0.0]
+    off = [*([] if hits else ["prefix caching"]), *([] if drafting else ["speculative decoding"]), "swapping"]
+    yield f"{', '.join(off[:-1])}{' and ' * (len(off) > 1)}{off[-1]} {'are' if len(off) > 1 else 'is'} off"
+    for target in hits:
+        yield (
+            f"{100 * target.prefix_hits:.3g} % of the tokens of each prompt of `{target.name}` are in the prefix cache "
+            "of every instance that prefills, as stated: they are not computed, take room in every sequence, and move "
+            "with the rest of its cache"
+        )
     if drafting is not None:
         yield (
             f"drafts of {drafting.drafter} are right with {drafting.acceptance:.3g} where those before them are, each "
@@ -131,7 +138,6 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     yield from context_assumptions(setting, outcome)
     yield from setting.resolved.price_notes
     yield from _engine_notes(setting, used)
-    targets = setting.targets
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
     if any(target.latency_limits for target in targets):
@@ -289,6 +295,8 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         limits["draft_tokens"] = candidate.draft_tokens
     if candidate.shape.micro_batches > 1:
         limits["micro_batches"] = candidate.shape.micro_batches
+    if not candidate.decodes and any(_hit_by(target, candidate) for target in setting.targets):
+        limits["prefix_caching"] = "on"
     return Role(
         name=item.role,
         function=candidate.function,
@@ -306,6 +314,10 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
             capacity_bytes=pool_costs.memory_bytes,
         ),
     )
+
+
+def _hit_by(target: Target, candidate: Candidate) -> bool:
+    return target.prefix_hits > 0.0 and candidate.capacities[target.index] is not None
 
 
 def _placement(setting: ServeSetting, used: Sequence[RoleInUse]) -> list[Block]:

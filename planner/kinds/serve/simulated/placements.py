@@ -129,6 +129,13 @@ def require_playable(setting: ServeSetting) -> None:
             where=where,
             hint=f"{hint}, or state a rate",
         )
+    hit = [target.name for target in setting.targets if target.prefix_hits > 0.0]
+    if hit:
+        raise PlannerError(
+            f"simulation judges placements that compute whole prompts, and `{hit[0]}` states `prefix_hits`",
+            where=where,
+            hint=f"{hint}; `planner simulate` simulates the plan with its hits",
+        )
     if setting.resolved.problem.objective.pareto is not None:
         raise PlannerError("simulation judges one objective, not a trade-off", where=where, hint=hint)
 

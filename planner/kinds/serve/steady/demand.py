@@ -80,6 +80,12 @@ class Target:
     clients: int | None
     share: float
     margins: "Margins"
+    prefix_hits: float = 0.0  # share of a prompt that is found in a prefix cache
+
+    @property
+    def prefilled_tokens(self) -> float:
+        """Tokens of a prompt that prefill computes, its last one at least; all of them attend to the whole prompt."""
+        return max(self.isl * (1.0 - self.prefix_hits), 1.0)
 
     def for_first_stage(self, share: float) -> "Target":
         """The limits of prefill when it may use `share` of every limit on the whole request."""
@@ -228,6 +234,7 @@ def make_target(
         rate_per_s=None if load is None else load.rate_per_s,
         clients=None if load is None else load.concurrency,
         share=workload.spec.share,
+        prefix_hits=workload.spec.prefix_hits or 0.0,
     )
 
 

@@ -46,9 +46,10 @@ class LimitedRates:
 def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Points) -> StepTimes:
     """Step times of every point for one target."""
     context, none = np.full(len(points), target.context), np.zeros(len(points))
-    isl, engine = np.full(len(points), target.isl), pool_costs.costs.engine
+    isl, engine = np.full(len(points), target.prefilled_tokens), pool_costs.costs.engine
+    cached = target.isl - target.prefilled_tokens
     if function == "prefill":
-        prefill = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts)
+        prefill = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
         before = engine.router_s + engine.arrival_s + engine.handover_s
         return StepTimes(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
     decode = decode_step(pool_costs.costs, points.shards, pad_graph_batch(points.batch), context, points.drafts)
@@ -57,7 +58,16 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         return StepTimes(none, none, none, none, decode.seconds / yielded, decode)
     steps = target.osl / yielded
     mixed = prefill_mixed(
-        pool_costs.costs, points.shards, isl, steps, points.chunk, points.batch, context, decode.seconds, points.drafts
+        pool_costs.costs,
+        points.shards,
+        isl,
+        steps,
+        points.chunk,
+        points.batch,
+        context,
+        decode.seconds,
+        points.drafts,
+        cached=cached,
     )
     ranks = ranks_in_step(pool_costs.costs.arch, points.shards.dp)
     step_s = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, steps, ranks)

@@ -77,8 +77,12 @@ def decode_step(
     return costs.step(shards, _drafted(Work.decode(sequences / shards.pp, context), drafts))
 
 
-def prefill_alone(costs: Costs, shards: Shards, isl: Floats, chunk: Floats, drafts: Floats | None = None) -> Prefill:
+def prefill_alone(
+    costs: Costs, shards: Shards, isl: Floats, chunk: Floats, drafts: Floats | None = None, *, cached: float = 0.0
+) -> Prefill:
     """A prefill-only rank: whole prompts together up to `chunk` tokens a step, longer prompts chunk by chunk.
+
+    `isl` tokens of a prompt are computed, behind `cached` ones that a prefix cache holds.
 
     With pipeline stages, successive steps overlap: a request uses 1 / pp of its latency. With drafts, prompts go
     through the drafter too.
@@ -86,7 +90,7 @@ def prefill_alone(costs: Costs, shards: Shards, isl: Floats, chunk: Floats, draf
     prompts = np.maximum(np.floor(chunk / isl), 1.0)
     chunks = np.ceil(isl / chunk)
     tokens = prompts * isl / chunks
-    step = costs.step(shards, _drafted(Work.of(tokens, prompts, (isl - isl / chunks) / 2.0, 0.0, 0.0), drafts))
+    step = costs.step(shards, _drafted(Work.of(tokens, prompts, cached + (isl - isl / chunks) / 2.0, 0.0, 0.0), drafts))
     latency = step.seconds * chunks
     return Prefill(latency, latency / prompts / shards.pp, np.zeros_like(latency), chunks / prompts / shards.pp, step)
 
@@ -101,8 +105,12 @@ def prefill_mixed(
     context: Floats,
     decode_s: Floats,
     drafts: Floats | None = None,
+    *,
+    cached: float = 0.0,
 ) -> Prefill:
     """Prefill riding on the steps of `decoding` sequences, at most `chunk` tokens a step, decodes included.
+
+    `isl` tokens of a prompt are computed, behind `cached` ones that a prefix cache holds.
 
     `decode_s` is the step without prefill, `osl` the steps of an output. Where short outputs end faster than one a
     step, steps take several prompts, so many that a share of `BUSY_STEPS` of all steps carries them.
@@ -116,7 +124,7 @@ def prefill_mixed(
     steps = chunks / prompts / shards.pp
     ranks = ranks_in_step(costs.arch, shards.dp)
     prefilling = 1.0 + (ranks - 1.0) * np.minimum(decoding / osl * steps, 1.0)
-    work = _drafted(Work.of(prompts * tokens, prompts, (isl - tokens) / 2.0, share, context), drafts)
+    work = _drafted(Work.of(prompts * tokens, prompts, cached + (isl - tokens) / 2.0, share, context), drafts)
     mixed = costs.step(shards, replace(work, rank_tokens=decoded + prompts * tokens * prefilling / ranks))
     added = np.maximum(mixed.seconds - decode_s, 0.0)
     latency = chunks * mixed.seconds

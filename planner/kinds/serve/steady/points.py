@@ -97,7 +97,8 @@ def decode_batches(options: ServeOptions, targets: Sequence[Target]) -> Floats:
 
 def prefill_chunks(options: ServeOptions, targets: Sequence[Target]) -> Floats:
     """Prefill tokens of a step: the options', or the usual ones and, for short prompts, one prompt a step."""
-    whole = tuple(int(np.ceil(target.isl)) for target in targets if target.isl < min(PREFILL_CHUNK_TOKENS))
+    prompts = [target.prefilled_tokens for target in targets]
+    whole = tuple(int(np.ceil(tokens)) for tokens in prompts if tokens < min(PREFILL_CHUNK_TOKENS))
     return axis(options.chunk_tokens, (*PREFILL_CHUNK_TOKENS, *whole))
 
 
@@ -130,7 +131,7 @@ def make_points(
     degrees = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep, s.micro_batches) for s in shapes], dtype=np.float64)
     shards, chunk_N = Shards.of(*degrees[shape].T), np.tile(np.repeat(chunk, len(drafts)), len(shapes))
     if function == "prefill":
-        resident_N = [_prompts_resident(chunk_N, shards.pp, target.isl) for target in targets]
+        resident_N = [_prompts_resident(chunk_N, shards.pp, target.prefilled_tokens) for target in targets]
     else:
         resident_N = [np.tile(np.repeat(batches, len(chunks) * len(drafts)), len(shapes))] * len(targets)
     drafts_N = np.resize(np.array(drafts, dtype=np.float64), len(shape))
