@@ -151,6 +151,7 @@ def check(
 
     def simulated() -> Judged:
         from planner.load.problems import load_plan
+        from planner.simulate.plans.failures import MOST_REQUESTS, failure_findings
         from planner.simulate.plans.fleet import Policies
         from planner.simulate.plans.simulation import Traffic, beside_stated, judge_plan, simulate_plan
         from planner.simulate.plans.simulation import findings as judge
@@ -163,6 +164,13 @@ def check(
         )
         beside = list(beside_stated(simulation, envelope.predictions))
         told = list(judge(simulation, envelope.predictions))
+        briefly = play if trace is not None else partial(play, most_requests=MOST_REQUESTS)
+        told += failure_findings(
+            decision,
+            lambda left: briefly(
+                envelope, left, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
+            ),
+        )
         return [undecided_fails(finding) for finding in told] if decisive else told, {
             "schema": "planner.simulation/1",
             **simulation.summary,

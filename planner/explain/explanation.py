@@ -12,6 +12,7 @@ from planner.explain.fields import Field, find_field
 from planner.explain.mix import Mix, read_mix
 from planner.explain.moves import move_facts, replica_facts
 from planner.explain.rows import row_facts, unused_shapes
+from planner.explain.spare import spare_facts
 from planner.explain.stated import (
     evidence_facts,
     limit_facts,
@@ -73,6 +74,7 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
         yield from row_facts(mix)
         yield from worth_facts(mix)
     yield from next_best_facts(envelope)
+    yield from spare_facts(envelope, decision, mix)
     for reason in decision.reasons():
         yield Fact("alternative", reason, ("mode", "attention_ffn", *(role.name for role in decision.roles)))
     if mix is not None:

@@ -13,7 +13,7 @@ from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, SloSpec
 from planner.simulate.judge.intervals import Estimate, estimate
-from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge, judge_runs
+from planner.simulate.judge.limits import MOST_REQUESTS, STREAMS, JudgedLimit, Judgement, Verdict, judge, judge_runs
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests, all_requests
@@ -88,6 +88,7 @@ def judge_plan(
     policies: Policies,
     *,
     seed: int = JUDGED_SEED,
+    most_requests: int = MOST_REQUESTS,
     profiles: Sequence[str] = (),
     calibration: str | None = None,
 ) -> PlanSimulation:
@@ -111,7 +112,7 @@ def judge_plan(
         played.append(planned)
         return [simulate(planned.fleet, with_models(planned, requests), seed=seed) for requests in streams]
 
-    judgement = judge(play, slos_of(problem))
+    judgement = judge(play, slos_of(problem), most_requests=most_requests)
     return _summarised(played[-1], judgement, 0)
 
 

@@ -9,10 +9,14 @@ from serve_problems import broken_rules, objective_of, small
 from planner.api import solve
 from planner.check import check_plan
 from planner.errors import Infeasible, PlannerError
+from planner.explain import explain_plan
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.findings import FAILED, passed
 from planner.plan.placement import role_devices
-from planner.plan.schema import Envelope
+from planner.plan.schema import Decision, Envelope
+from planner.simulate.plans.failures import failure_findings, without
+from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.simulation import PlanSimulation, judge_plan
 from planner.verify import REFUSED, judge
 
 LEAST = {"objective": {"minimize": "gpus"}, "workloads.0.load": {"rate": "9/s"}, "cluster.pools.0.gpus": 8}
@@ -95,6 +99,54 @@ def test_a_node_may_be_lost_with_all_that_stands_on_it() -> None:
     assert max(failure.lost[role.name] for failure in decision.availability.failures) == lost
     assert max(failure.busy for failure in decision.availability.failures) <= 1.0 + 1e-6
     assert objective_of(plan) >= objective_of(plan_of(availability="n+1")[0])
+
+
+def test_simulated_with_any_instance_down_the_plan_keeps_its_limits(spare: tuple[Envelope, ServeDecision]) -> None:
+    plan, decision = spare
+    played: list[Decision] = []
+
+    def play(left: Decision) -> PlanSimulation:
+        played.append(left)
+        return judge_plan(plan, left, Policies(), most_requests=4000)
+
+    told = list(failure_findings(decision, play))
+    assert {finding.rule for finding in told} >= {"simulate.ttft", "simulate.tpot", "simulate.drains"}
+    assert all(finding.ok and "down: " in finding.what for finding in told)
+    sizes = {role.name: role.replicas for role in decision.roles}
+    assert [{role.name: sizes[role.name] - role.replicas for role in left.roles} for left in played] == [
+        {name: failure.lost.get(name, 0) for name in sizes}
+        for failure in (decision.availability.failures if decision.availability else ())
+    ]
+
+
+def test_what_is_left_of_equal_roles_shares_their_load() -> None:
+    _, decision = plan_of(availability="n+1", options__modes=["colocated"])
+    (role,) = decision.roles
+    twins = (role.model_copy(update={"name": "a", "replicas": 3}), role.model_copy(update={"name": "b", "replicas": 1}))
+    (route,) = decision.routing
+    shares = (("a", 0.6), ("b", 0.4))
+    routes = tuple(route.model_copy(update={"to": name, "share": share}) for name, share in shares)
+    both = decision.model_copy(update={"roles": twins, "routing": routes})
+    assert [route.share for route in without(both, {"a": 1}).routing] == pytest.approx([0.5, 0.5])
+    (left,) = without(both, {"b": 1}).routing
+    assert left.to == "a"
+    assert left.share == pytest.approx(1.0)
+    assert [role.name for role in without(both, {"b": 1}).roles] == ["a"]
+
+
+def test_an_explanation_tells_what_spares_cost_which_failure_binds_and_what_stands_alone(
+    spare: tuple[Envelope, ServeDecision],
+) -> None:
+    plan, decision = spare
+    single, alone = plan_of(options__modes=["disaggregated"])
+    facts = {fact.what: fact for fact in explain_plan(plan, decision).facts}
+    (cost,) = (fact for what, fact in facts.items() if what.startswith("availability n+1 per role costs"))
+    assert cost.figures["relative"] == pytest.approx(objective_of(plan) / objective_of(single) - 1.0)
+    assert sum(" down, what their limits allow the rest" in what for what in facts) == len(decision.roles)
+    assert not any("single instance" in what for what in facts)
+    told = [fact.what for fact in explain_plan(single, alone).facts if "single instance" in fact.what]
+    assert len(told) == 1
+    assert all((role.replicas == 1) == (f"`{role.name}`" in told[0]) for role in alone.roles)
 
 
 def test_goodput_is_what_is_carried_with_instances_lost() -> None:
