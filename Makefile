@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-promises bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -37,6 +37,10 @@ bench-overlap: $(VENV)/installed
 
 bench-propose: $(VENV)/installed
 	$(BIN)/python benchmarks/propose.py
+
+bench-promises: $(VENV)/installed
+	$(BIN)/python benchmarks/promises.py
+	$(BIN)/python benchmarks/judge_coverage.py
 
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py

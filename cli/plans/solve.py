@@ -38,7 +38,9 @@ def solve(
     level: Annotated[
         str | None,
         typer.Option(
-            metavar="LEVEL", help="static, or simulate: serving plans judged by simulation.", rich_help_panel=INPUT
+            metavar="LEVEL",
+            help="Serving plans: static, by formulas; verified, their proposals simulated; simulate, every placement.",
+            rich_help_panel=INPUT,
         ),
     ] = None,
     profiles: Profiles = None,
@@ -80,7 +82,7 @@ def solve(
 
       planner solve problem.yaml --set slo.ttft=200ms --time-limit 30s --json
 
-      planner solve examples/serve-qwen3-32b-h200.yaml --level simulate -o plan.json
+      planner solve examples/serve-qwen3-32b-h200.yaml --level verified -o plan.json
     """
     from planner.api import solve as solve_problem
     from planner.load.problems import load_problem
@@ -109,7 +111,7 @@ def solve(
 
 def _of_level(level: str | None) -> list[str]:
     """The override that a level stands for: which model judges whether plans keep their limits."""
-    judges = {"static": "queueing", "simulate": "simulation"}
+    judges = {"static": "queueing", "verified": "verification", "simulate": "simulation"}
     if level is None:
         return []
     require_known("level", level, judges, listing="levels are", where="--level")

@@ -13,6 +13,7 @@ from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.decode import envelope, steady_plan, whole_predictions
 from planner.kinds.serve.proof.taken import Rates, mix_of, rates_of, searched_row, taken_roles
+from planner.kinds.serve.steady.demand import Target, relaxed
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
@@ -57,16 +58,23 @@ def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator
 def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool) -> Restated:
     resolved, tally = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand), Tally()
     setting = prepare(resolved, reserving=reserving)
-    candidates = list_candidates(setting, setting.targets, tally)
+    candidates = list_candidates(setting, _proposed_under(stated, setting), tally)
     if not set(stated.digests.profiles) <= setting.profile_digests:
         raise NotAtHand(
             "its kernel tables are not at hand", where="digests.profiles", hint="name them: `--profiles PATH`"
         )
     outcome = _outcome(setting, formulate(setting.resolved, setting.targets, candidates), tally, stated, decision)
-    if setting.options.judged_by == "simulation":
+    if setting.options.judged_by != "queueing":
         return _simulated(stated, setting, outcome)
     left = [*([NEXT_BEST] if stated.certificate.proof else []), *([FRONTIER] if decision.frontier else [])]
     return Restated(_steady(stated, setting, outcome, decision), tuple(left))
+
+
+def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ...]:
+    """The limits under which the types of a plan were proposed: those of the problem, or relaxed."""
+    verified = stated.certificate.proof.get("verified")
+    factor = verified.get("limits_relaxed") if isinstance(verified, dict) else None
+    return relaxed(setting.targets, float(factor)) if isinstance(factor, int | float) else setting.targets
 
 
 def _outcome(
@@ -78,7 +86,7 @@ def _outcome(
     _, columns = build(reduced)
     values = stated.certificate.proof.get("values")
     rates = rates_of(reduced, columns, values) if isinstance(values, list) else None
-    if setting.options.judged_by == "simulation":
+    if setting.options.judged_by != "queueing":
         rates = _claimed(stated, setting)
     solution = mix_of(setting, taken, roles, decision, rates)
     result = SolveResult(

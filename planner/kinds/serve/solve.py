@@ -34,6 +34,10 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         require_playable(setting)
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
+    if setting.options.judged_by == "verification" and (outcome.has_mix or outcome.proven):
+        from planner.kinds.serve.verified.loop import solve_verified
+
+        return solve_verified(setting, outcome, limits)
     if not outcome.has_mix:
         if not outcome.proven:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)

@@ -45,8 +45,10 @@ def _clients(workload: WorkloadSpec) -> int:
 
 
 def _rate(envelope: Envelope, workload: WorkloadSpec) -> float:
+    """What the plan serves of it: all that is stated, or what a plan for the most throughput claims."""
     stated = workload.load.rate_per_s if workload.load is not None else None
-    return claimed_rate(envelope, workload) if stated is None else stated
+    claimed = [p.value for p in envelope.predictions if (p.metric, p.of) == ("requests_per_s", workload.name)]
+    return claimed_rate(envelope, workload) if stated is None else min([stated, *claimed])
 
 
 def _lengths(workload: WorkloadSpec, count: int, seed: int) -> tuple[Ints, Ints]:

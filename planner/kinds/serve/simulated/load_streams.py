@@ -70,7 +70,7 @@ class LoadStreams:
         count = setting.options.simulated_requests or _count(in_flight, fractions)
         warm_up = min(int(max(WARM_UP * in_flight, LEAST_WARM_UP * count)), count // 3)
         seed = setting.resolved.problem.seed
-        mixtures = [_drawn(setting, fractions, count, warm_up, seed + 1000 * n) for n in range(REPLICATIONS + 1)]
+        mixtures = [drawn(setting, fractions, count, warm_up, seed + 1000 * n) for n in range(REPLICATIONS + 1)]
         builder = FleetBuilder.of(setting, outcome.formulated.candidates, _all_requests(setting, mixtures))
         factor = outcome.formulated.factor / sum(target.share for target in targets)
         return cls(setting, fractions, mixtures[0], builder, tuple(mixtures[1:]), factor, _gpus(setting))
@@ -128,7 +128,7 @@ def _gpus(setting: ServeSetting) -> int:
     return min(gpus, int(usd_per_hour / pool.usd_per_gpu_hour * (1.0 + 1e-9)))
 
 
-def _drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_up: int, seed: int) -> Mixture:
+def drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_up: int, seed: int) -> Mixture:
     """`count` requests of all workloads together; what is drawn of one does not depend on the others."""
     draws, slos = [], []
     for workload, (fraction, target) in enumerate(zip(fractions, setting.targets, strict=True)):

@@ -244,6 +244,19 @@ def served_of(workload: Workload, context_tokens: int, prefill_tokens: int | Non
     return served_lengths(spec.input_tokens, spec.output_tokens, *lengths, context_tokens, prefill_tokens)
 
 
+def relaxed(targets: Sequence[Target], factor: float) -> tuple[Target, ...]:
+    """Targets with every limit so many times as large."""
+    return tuple(
+        replace(
+            target,
+            ttft_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.ttft_limits),
+            tpot_limit_s=target.tpot_limit_s * factor,
+            latency_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.latency_limits),
+        )
+        for target in targets
+    )
+
+
 def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tuple[TimeLimit, ...]:
     """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
     if limit is None:

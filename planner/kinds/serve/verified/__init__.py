@@ -1,0 +1,1 @@
+"""Serving plans that steady state proposes and simulation verifies."""
