@@ -26,6 +26,7 @@ from planner.costs.operators.kernels import (
     Scores,
     activation_precision,
 )
+from planner.costs.operators.products import gradient_sizes
 from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture
 
@@ -101,7 +102,8 @@ def _input_gradient(op: Operator) -> Iterator[Operator]:
     name = f"{op.name}_input_gradient"
     match op:
         case Gemm() | BatchedGemm():
-            yield replace(op, name=name, n=op.k, k=op.n)
+            m, n, k = gradient_sizes(op.m, op.n, op.k)[0]
+            yield replace(op, name=name, m=m, n=n, k=k)
         case PrefillAttention() | DecodeAttention():
             yield AttentionBackward(name, op.count, op)
         case Experts():
@@ -121,7 +123,8 @@ def _weight_gradient(op: Operator) -> Iterator[Operator]:
     name = f"{op.name}_weight_gradient"
     match op:
         case Gemm() | BatchedGemm():
-            yield replace(op, name=name, m=op.k, k=op.m, precision=activation_precision(op.precision))
+            m, n, k = gradient_sizes(op.m, op.n, op.k)[1]
+            yield replace(op, name=name, m=m, n=n, k=k, precision=activation_precision(op.precision))
         case Experts():  # the gradient of every touched expert is written where the forward pass reads its weights
             yield replace(op, name=name, precision=activation_precision(op.precision))
         case MemoryPass(name="embedding"):

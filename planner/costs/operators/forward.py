@@ -7,7 +7,7 @@ A token passes every layer, so with pipeline stages the operators are those of a
 the latency of one micro-batch through the whole pipeline.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,14 @@ from planner.costs.operators.kernels import (
     distinct_places,
     quantises,
 )
+from planner.costs.operators.products import (
+    Projection,
+    dense_products,
+    mixer_products,
+    ranked,
+    scan_flop_per_token,
+    sparse_products,
+)
 from planner.costs.operators.work import Shards, Work
 from planner.errors import PlannerError
 from planner.models.architecture import (
@@ -50,9 +58,6 @@ EXCHANGED = ("dispatch", "combine")
 """Tokens on their way to experts on other ranks and back."""
 JOINT_OPERATORS = ("experts", "moe_all_gather_tokens", "moe_reduce_scatter")
 """What attention ranks that share experts do together: as long as the tokens of all of them ask for."""
-SCAN_CHUNK_TOKENS = (
-    64  # chunked linear attention works on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,13 @@ def _gemm(step: _Step, name: str, count: float, n: Floats | float, k: Floats | f
     return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision)
 
 
+def _product(step: _Step, products: Iterable[Projection], name: str, count: float, precision: str) -> Operator:
+    """All of these products of one name, which read the same input, as one."""
+    alike = [product for product in products if product.name == name]
+    columns = sum((product.columns for product in alike[1:]), alike[0].columns)
+    return _gemm(step, name, count, columns, alike[0].depth, precision)
+
+
 def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
     match mixer:
         case GroupedQueryAttention():
@@ -179,7 +191,7 @@ def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
 
 
 def _heads(step: _Step, heads: int) -> Floats:
-    return np.maximum(heads / step.shards.tp, 1.0)
+    return np.asarray(ranked(heads, step.shards.tp))
 
 
 def _per_sequence(step: _Step) -> Floats:
@@ -187,16 +199,14 @@ def _per_sequence(step: _Step) -> Floats:
 
 
 def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterator[Operator]:
-    precision, hidden = step.arch.precisions.attention, step.arch.hidden_size
+    precision, products = step.arch.precisions.attention, mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
     heads, kv_heads = _heads(step, mixer.num_heads), _heads(step, mixer.num_kv_heads)
-    queries = heads * mixer.head_dim * (2.0 if mixer.output_gate else 1.0)
-    values = 0.0 if mixer.values_are_keys else mixer.v_head_dim
-    keys = 0.0 if mixer.shares_kv else kv_heads * (mixer.head_dim + values)
-    yield _gemm(step, "qkv", count, keys + (mixer.q_rank or queries), hidden, precision)
+    yield _product(step, products, "qkv", count, precision)
     if mixer.q_rank:
-        yield _gemm(step, "q_up", count, queries, mixer.q_rank, precision)
+        yield _product(step, products, "q_up", count, precision)
     kernels = 2.0 if mixer.qk_norm or mixer.qk_norm_full else 1.0
-    yield MemoryPass("rotary_and_cache", count, step.tokens * (queries + keys) * 2.0 * ACTIVATION_BYTES, kernels)
+    turned = sum(product.columns for product in products[:-1]) - mixer.q_rank
+    yield MemoryPass("rotary_and_cache", count, step.tokens * turned * 2.0 * ACTIVATION_BYTES, kernels)
     kv, work = step.arch.precisions.kv_cache, step.work
     if np.any(work.prefill_sequences > 0):
         yield PrefillAttention(
@@ -209,22 +219,20 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
             heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
             queries=work.queries,
         )  # fmt: skip
-    outputs = heads * mixer.v_head_dim
-    yield _gemm(step, "attention_output", count, hidden, outputs, step.arch.precisions.output_projection)
+    yield _product(step, products, "attention_output", count, step.arch.precisions.output_projection)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 
 def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Operator]:
     """Multi-head latent attention; prefill expands keys and values, decode absorbs the up-projections."""
-    precision, hidden, work = step.arch.precisions.attention, step.arch.hidden_size, step.work
+    precision, work = step.arch.precisions.attention, step.work
+    products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
     heads = _heads(step, mixer.num_heads)
     query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
+    yield _product(step, products, "q_and_kv_down", count, precision)
     if mixer.q_lora_rank:
-        yield _gemm(step, "q_and_kv_down", count, mixer.q_lora_rank + latent, hidden, precision)
-        yield _gemm(step, "q_up", count, heads * query_dim, mixer.q_lora_rank, precision)
-    else:
-        yield _gemm(step, "q_and_kv_down", count, heads * query_dim + latent, hidden, precision)
+        yield _product(step, products, "q_up", count, precision)
     moved = step.tokens * (heads * query_dim + latent) * 2.0 * ACTIVATION_BYTES
     yield MemoryPass("rotary_and_cache", count, moved, 2.0)
     if mixer.indexer is not None and not mixer.indexer.shared:
@@ -233,10 +241,9 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
         yield from _latent_prefill(step, mixer, count, heads)
     if np.any(work.decode_sequences > 0):
         yield from _latent_decode(step, mixer, count, heads)
-    gate = heads * mixer.v_head_dim
     if mixer.output_gate:
-        yield _gemm(step, "output_gate", count, gate, hidden, precision)
-    yield _gemm(step, "attention_output", count, hidden, gate, step.arch.precisions.output_projection)
+        yield _product(step, products, "output_gate", count, precision)
+    yield _product(step, products, "attention_output", count, step.arch.precisions.output_projection)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 
@@ -303,26 +310,20 @@ def _indexer(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Oper
 
 
 def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Operator]:
-    """A recurrent mixer: input projections, short convolution, state update, output projection.
-
-    Chunk-parallel prefill does per token and value head about 2 (C + d_k) d_v + 2 C d_k multiply-adds for chunk C
-    (GLA, arXiv:2312.06635, section 4.2).
-    """
-    precision, hidden, work = step.arch.precisions.attention, step.arch.hidden_size, step.work
-    value_heads = np.maximum(mixer.num_value_heads / step.shards.tp, 1.0)
-    key_heads = np.maximum(mixer.num_key_heads / step.shards.tp, 1.0)
-    values = value_heads * mixer.value_head_dim
-    keys = 2.0 * key_heads * mixer.key_head_dim
-    yield _gemm(step, "mixer_input", count, keys + 2.0 * values + 2.0 * value_heads, hidden, precision)
+    """A recurrent mixer: input projections, short convolution, state update, output projection."""
+    precision, work = step.arch.precisions.attention, step.work
+    products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
+    value_heads = _heads(step, mixer.num_value_heads)
+    values, keys = value_heads * mixer.value_head_dim, 2.0 * _heads(step, mixer.num_key_heads) * mixer.key_head_dim
+    yield _product(step, products, "mixer_input", count, precision)
     if mixer.conv_kernel:
         yield MemoryPass("convolution", count, step.tokens * (keys + values) * 2.0 * ACTIVATION_BYTES, 1.0)
-    per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
-    flop = 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim)
+    flop = np.asarray(scan_flop_per_token(mixer, value_heads))
     state = value_heads * mixer.key_head_dim * mixer.value_head_dim * 4.0
     kept = (work.decode_tokens - work.decode_sequences) / 2.0  # the state behind each draft is written, not read
     yield Recurrence("state_scan", count, step.tokens, work.sequences + kept, flop, state)
     yield MemoryPass("mixer_gate_and_norm", count, step.tokens * values * 3.0 * ACTIVATION_BYTES, 2.0)
-    yield _gemm(step, "mixer_output", count, hidden, values, precision)
+    yield _product(step, products, "mixer_output", count, precision)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 
@@ -335,25 +336,25 @@ def _ffn(step: _Step, ffn: Ffn, count: float) -> Iterator[Operator]:
 
 
 def _dense(step: _Step, name: str, count: float, intermediate: int, gated: bool, precision: str) -> Iterator[Operator]:
-    inter, hidden = intermediate / step.shards.tp, step.arch.hidden_size
-    up = inter * (2.0 if gated else 1.0)
-    yield _gemm(step, f"{name}_up", count, up, hidden, precision)
-    yield MemoryPass(f"{name}_activation", count, step.tokens * (up + inter) * ACTIVATION_BYTES, 1.0)
-    yield _gemm(step, f"{name}_down", count, hidden, inter, precision)
+    up, down = dense_products(name, "mlp", intermediate, gated, step.arch.hidden_size, step.shards.tp)
+    yield _product(step, (up,), up.name, count, precision)
+    yield MemoryPass(f"{name}_activation", count, step.tokens * (up.columns + down.depth) * ACTIVATION_BYTES, 1.0)
+    yield _product(step, (down,), down.name, count, precision)
 
 
 def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
     """Router, shared experts, dispatch, routed experts, combine."""
     arch, shards = step.arch, step.shards
     width = ffn.latent_size or arch.hidden_size
-    yield Gemm("router", count, step.tokens, step.one * ffn.num_experts, step.one * arch.hidden_size, "bf16")
+    products = sparse_products(ffn, arch.hidden_size)
+    yield _product(step, products, "router", count, "bf16")
     yield MemoryPass("router_top_k", count, step.tokens * ffn.num_experts * 8.0, 2.0)
     if ffn.shared_intermediate_size:
         shared = arch.precisions.shared_experts
         yield from _dense(step, "shared_expert", count, ffn.shared_intermediate_size, ffn.gated, shared)
     if ffn.latent_size:
-        yield _gemm(step, "latent_down", count, ffn.latent_size, arch.hidden_size, arch.precisions.shared_experts)
-        yield _gemm(step, "latent_up", count, arch.hidden_size, ffn.latent_size, arch.precisions.shared_experts)
+        for name in ("latent_down", "latent_up"):
+            yield _product(step, products, name, count, arch.precisions.shared_experts)
     yield from _dispatch(step, ffn, count, width)
     yield Experts(
         "experts",

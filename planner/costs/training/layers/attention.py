@@ -3,15 +3,18 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
+from planner.costs.operators.kernels import causal_pairs
+from planner.costs.operators.products import mixer_products, scan_flop_per_token
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
-from planner.costs.training.layers.linear import linear_kernels
+from planner.costs.training.layers.linear import products_kernels
 from planner.costs.training.layers.sizes import memory_pass, product, scatter, sweep
 from planner.errors import PlannerError
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer, UnsupportedMixer
 
 ACTIVATION_BYTES = 2.0
-SCAN_CHUNK_TOKENS = 64  # chunked scans work on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)
 _CORE = "core_attention"
 
 
@@ -49,14 +52,15 @@ def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:
 def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> Iterator[Kernel]:
     heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
     queries, keys = heads * mixer.head_dim, kv_heads * (mixer.head_dim + mixer.v_head_dim)
-    yield from linear_kernels(machine, "attention", shard, shard.hidden, queries + keys, adapted=True)
+    *entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
+    yield from products_kernels(machine, shard, entering)
     moved = 2.0 * shard.tokens * (queries + keys) * ACTIVATION_BYTES
     copies = 1.0 if shard.fused else 2.0
     yield memory_pass(machine, "elementwise", FORWARD, "attention", copies * moved, 2.0 * copies)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", copies * moved, 2.0 * copies)
     yield from _core(machine, shard, heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens)
     yield from _context_exchange(machine, shard, keys, queries + heads * mixer.v_head_dim)
-    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden, adapted=True)
+    yield from products_kernels(machine, shard, (leaving,))
 
 
 def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[Kernel]:
@@ -64,21 +68,16 @@ def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[
     heads = mixer.num_heads / shard.tp
     query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
     latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
-    if mixer.q_lora_rank:
-        yield from linear_kernels(machine, "attention", shard, shard.hidden, mixer.q_lora_rank)
-        yield from linear_kernels(machine, "mla_up_projection", shard, mixer.q_lora_rank, heads * query_dim)
-    else:
-        yield from linear_kernels(machine, "attention", shard, shard.hidden, heads * query_dim)
-    yield from linear_kernels(machine, "attention", shard, shard.hidden, latent)
+    *entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
+    yield from products_kernels(machine, shard, entering)
     expanded = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
-    yield from linear_kernels(machine, "mla_up_projection", shard, mixer.kv_lora_rank, expanded)
     moved = 2.0 * shard.tokens * (2.0 * heads * query_dim + expanded + latent) * ACTIVATION_BYTES
     yield memory_pass(machine, "elementwise", FORWARD, "attention", moved, 5.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", moved, 5.0)
     yield from _core(machine, shard, heads, query_dim, mixer.v_head_dim, 0)
     outer = heads * (query_dim + mixer.v_head_dim)
     yield from _context_exchange(machine, shard, outer, outer)
-    yield from linear_kernels(machine, "attention", shard, heads * mixer.v_head_dim, shard.hidden, adapted=True)
+    yield from products_kernels(machine, shard, (leaving,))
 
 
 def _core(
@@ -94,11 +93,8 @@ def _flash(
     machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float, window: int
 ) -> Iterator[Kernel]:
     """FlashAttention: causal pairs only; backward has five products against two (arXiv:2307.08691, section 3.1.2)."""
-    length = float(shard.sequence_tokens)
-    pairs = length * (length + 1.0) / 2.0
-    if window and window < length:
-        pairs = window * (window + 1.0) / 2.0 + (length - window) * window
-    pairs *= shard.sequences / shard.cp
+    length = np.array(float(shard.sequence_tokens))
+    pairs = float(causal_pairs(length, np.zeros(()), window)) * shard.sequences / shard.cp
     peak = machine.peak_flop_per_s["bf16"]
     once = 2.0 * heads * pairs * (head_dim + v_head_dim) / peak
     again = 2.0 * heads * pairs * (3.0 * head_dim + 2.0 * v_head_dim) / peak
@@ -148,18 +144,18 @@ def _context_exchange(machine: Machine, shard: Shard, keys: float, queries: floa
 
 
 def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterator[Kernel]:
-    """Projections, a short convolution, and a chunked scan of 2 (C + d_k) d_v + 2 C d_k multiply-adds a head."""
+    """Projections, a short convolution, and a chunked scan."""
+    entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
     value_heads = max(mixer.num_value_heads / shard.tp, 1.0)
     values = value_heads * mixer.value_head_dim
     keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
-    yield from linear_kernels(machine, "attention", shard, shard.hidden, keys + 2.0 * values + value_heads)
-    per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
-    flop = 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim) * shard.tokens
+    yield from products_kernels(machine, shard, (entering,))
+    flop = float(scan_flop_per_token(mixer, value_heads)) * shard.tokens
     once = flop / machine.peak_flop_per_s["bf16"]
     moved = shard.tokens * (keys + 3.0 * values) * 2.0 * ACTIVATION_BYTES / machine.memory_bandwidth_bytes_per_s
     yield Kernel("scan", FORWARD, _CORE, once, moved, launches=6.0)
     yield Kernel("scan", BACKWARD_INPUT, _CORE, 2.0 * once, 2.0 * moved, launches=10.0)
-    yield from linear_kernels(machine, "attention", shard, values, shard.hidden)
+    yield from products_kernels(machine, shard, (leaving,))
 
 
 _KERNELS_OF: dict[type, Callable[[Machine, Any, Shard], Iterator[Kernel]]] = {

@@ -7,12 +7,13 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 
 from collections.abc import Iterator
 
+from planner.costs.operators.products import Projection, dense_products
 from planner.costs.rates.overlap import fused_s, split_s, waves
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.layers.attention import attention_kernels, mixer_widths
 from planner.costs.training.layers.experts import expert_kernels
-from planner.costs.training.layers.linear import linear_kernels
+from planner.costs.training.layers.linear import products_kernels
 from planner.costs.training.layers.sizes import memory_pass, product, sweep
 from planner.models.architecture import DenseFfn, Layer, MoeFfn
 
@@ -101,16 +102,20 @@ def _shown_share(machine: Machine, shard: Shard, k: float, n: float, moved_s: fl
 
 def dense_widths(ffn: DenseFfn, shard: Shard) -> tuple[float, float]:
     """Columns of a rank's first projections together, and rows of its last one."""
-    inner = ffn.intermediate_size / shard.tp
-    return inner * (2.0 if ffn.gated else 1.0), inner
+    up, down = _dense(ffn, shard)
+    return float(up.columns), float(down.depth)
+
+
+def _dense(ffn: DenseFfn, shard: Shard) -> tuple[Projection, Projection]:
+    return dense_products("ffn", "mlp", ffn.intermediate_size, ffn.gated, shard.hidden, shard.tp)
 
 
 def dense_kernels(machine: Machine, ffn: DenseFfn, shard: Shard) -> Iterator[Kernel]:
     """Two or three projections, split by tensor parallelism, and the activation between them."""
-    wide, inner = dense_widths(ffn, shard)
-    yield from linear_kernels(machine, "mlp", shard, shard.hidden, wide)
-    yield from activation_kernels(machine, "mlp", shard, shard.tokens, inner, gated=ffn.gated)
-    yield from linear_kernels(machine, "mlp", shard, inner, shard.hidden)
+    up, down = _dense(ffn, shard)
+    yield from products_kernels(machine, shard, (up,))
+    yield from activation_kernels(machine, "mlp", shard, shard.tokens, float(down.depth), gated=ffn.gated)
+    yield from products_kernels(machine, shard, (down,))
 
 
 def activation_kernels(

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from planner.costs.operators.products import dense_products, sparse_products
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
-from planner.costs.training.layers.linear import linear_kernels
+from planner.costs.training.layers.linear import linear_kernels, products_kernels
 from planner.costs.training.layers.sizes import memory_pass, scatter, spread_ranks, sweep
 from planner.models.architecture import MoeFfn
 
@@ -32,16 +33,15 @@ def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kern
     yield memory_pass(machine, "elementwise", FORWARD, "moe_activation", (reads + 1.0) * values, 1.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "moe_activation", (2.0 * reads + 1.0) * values, 1.0)
     yield from linear_kernels(machine, _MODULE, shard, inner, width, rows=each, groups=groups, kind="experts")
-    if ffn.latent_size:
-        yield from linear_kernels(machine, _MODULE, shard, shard.hidden, width, rows=tokens)
-        yield from linear_kernels(machine, _MODULE, shard, width, shard.hidden, rows=tokens)
+    yield from products_kernels(machine, shard, sparse_products(ffn, shard.hidden)[1:], rows=tokens)
     if ffn.shared_intermediate_size:
         yield from _shared(machine, ffn, shard)
 
 
 def _router(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Iterator[Kernel]:
     """Scores of all experts in fp32, top-k, and the maps for permuting: many small launches."""
-    yield from linear_kernels(machine, _MODULE, shard, shard.hidden, ffn.num_experts, rows=tokens, precision="bf16")
+    router = sparse_products(ffn, shard.hidden)[:1]
+    yield from products_kernels(machine, shard, router, rows=tokens, precision="bf16")
     scores = tokens * ffn.num_experts * 4.0
     yield memory_pass(machine, "router", FORWARD, _MODULE, 6.0 * scores, 8.0)
     yield memory_pass(machine, "router", BACKWARD_INPUT, _MODULE, 4.0 * scores, 5.0)
@@ -90,11 +90,10 @@ def distinct_domains(domains: float, ffn: MoeFfn) -> float:
 
 
 def _shared(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kernel]:
-    inner = ffn.shared_intermediate_size / shard.tp
-    wide = inner * (2.0 if ffn.gated else 1.0)
-    yield from linear_kernels(machine, _MODULE, shard, shard.hidden, wide)
-    yield from linear_kernels(machine, _MODULE, shard, inner, shard.hidden)
-    values = shard.tokens * inner * ACTIVATION_BYTES
+    width = ffn.shared_intermediate_size
+    products = dense_products("shared_expert", _MODULE, width, ffn.gated, shard.hidden, shard.tp)
+    yield from products_kernels(machine, shard, products)
+    values = shard.tokens * width / shard.tp * ACTIVATION_BYTES
     yield memory_pass(machine, "elementwise", FORWARD, _MODULE, 3.0 * values, 1.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, _MODULE, 5.0 * values, 1.0)
     if shard.tp > 1:

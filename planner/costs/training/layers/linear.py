@@ -1,7 +1,8 @@
 """Training kernels of one linear layer: its three GEMMs, quantisation around them, and LoRA adapters."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from planner.costs.operators.products import Projection, gradient_sizes
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kernel
 from planner.costs.training.layers.sizes import VALUE_BYTES, memory_pass, product
@@ -18,14 +19,26 @@ def linear_kernels(
     m = rows or shard.tokens
     fmt = precision or shard.precision
     yield product(machine, kind, FORWARD, module, m, n, k, fmt, groups)
-    yield product(machine, kind, BACKWARD_INPUT, module, m, k, n, fmt, groups)
+    of_input, of_weights = gradient_sizes(m, n, k)
+    yield product(machine, kind, BACKWARD_INPUT, module, *of_input, fmt, groups)
     if shard.lora_rank:
         if adapted:
             yield from _adapter(machine, module, shard, m, k, n)
     else:
-        yield product(machine, kind, BACKWARD_WEIGHT, module, k, n, m, fmt, groups)
+        yield product(machine, kind, BACKWARD_WEIGHT, module, *of_weights, fmt, groups)
     if fmt != "bf16":
         yield from _quantisation(machine, module, fmt, groups * m, k, n)
+
+
+def products_kernels(
+    machine: Machine, shard: Shard, products: Iterable[Projection], *, rows: float = 0.0, precision: str = ""
+) -> Iterator[Kernel]:
+    """The kernels of these products of a layer, each a linear layer of its own."""
+    for projection in products:
+        yield from linear_kernels(
+            machine, projection.module, shard, float(projection.depth), float(projection.columns),
+            rows=rows, precision=precision, adapted=projection.adapted,
+        )  # fmt: skip
 
 
 def _quantisation(machine: Machine, module: str, fmt: str, m: float, k: float, n: float) -> Iterator[Kernel]:
