@@ -25,7 +25,9 @@ from planner.plan.schema import (
     Prediction,
     Software,
 )
+from planner.problem.lengths import end_of_samples
 from planner.problem.resolve import Resolved, normalised
+from planner.problem.schema import MomentLengths, Problem
 from planner.progress import Limits
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import RlPlan
@@ -159,9 +161,18 @@ def _envelope(
             *((ROOM,) if solved.trainer.config is not None else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
             *assumed,
+            *_cut(resolved.problem),
             *resolved.price_notes,
         ),
     )
+
+
+def _cut(problem: Problem) -> Iterator[str]:
+    """Where log-normal lengths of samples end."""
+    workload = problem.workloads[0]
+    for side, lengths in (("prompts", workload.input_tokens), ("outputs", workload.output_tokens)):
+        if isinstance(lengths, MomentLengths) and lengths.cv > 0.0:
+            yield f"log-normal lengths of {side} are cut at mean x (1 + 4 cv), {end_of_samples(lengths)} tokens"
 
 
 def _predictions(solved: Solved) -> Iterator[tuple[str, float]]:

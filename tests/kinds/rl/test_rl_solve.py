@@ -113,6 +113,12 @@ def test_the_same_seed_gives_the_same_plan_and_another_one_other_lengths(tmp_pat
     assert other.certificate.objective.value != first.certificate.objective.value
 
 
+def test_where_lengths_of_samples_end_is_assumed_in_words(tmp_path: Any) -> None:  # noqa: ANN401
+    envelope, _ = solved(tmp_path, problem())
+    told = [text for text in envelope.assumptions if "are cut at" in text]
+    assert told == ["log-normal lengths of outputs are cut at mean x (1 + 4 cv), 4000 tokens"]
+
+
 def test_a_70b_actor_with_a_critic_on_128_gpus_is_certified_with_roofline_costs(tmp_path: Any) -> None:  # noqa: ANN401
     document = {
         "kind": "rl",
