@@ -149,9 +149,10 @@ def test_whatever_is_done_to_pipelines_every_request_ends_and_leaves_nothing(dat
     if kept_back == 0:
         engines = state.instance[: len(instances)]
         assert (engines[:, f.FREE] + engines[:, f.EVICTABLE]).tolist() == engines[:, f.CAPACITY].tolist()
-        for column in (f.OUTSTANDING, f.LOAD_TOKENS, f.QUEUED, f.QUEUED_BLOCKS, f.RESERVED, f.SEQUENCES, f.CONTEXT):
+        for column in (f.LOAD_TOKENS, f.QUEUED, f.QUEUED_BLOCKS, f.RESERVED, f.SEQUENCES, f.CONTEXT):
             assert not state.instance[:, column].any()
         assert not state.residue.any()
+        assert not state.outstanding.any()
     prompts = result.prefill_tokens.sum() + result.hit_tokens.sum()
     assert prompts >= result.requests.input_tokens[result.complete].sum()
 

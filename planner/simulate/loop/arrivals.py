@@ -31,7 +31,6 @@ from planner.simulate.loop.fields import (
     NUM_OPEN,
     NUM_REJECTED,
     OUTPUT,
-    OUTSTANDING,
     PENDING,
     PREDICTED,
     PREFILL,
@@ -85,7 +84,7 @@ def join(s: RunState, i: int, r: int, now_s: float) -> None:
     """Sends a request to an instance; one that is not in front waits behind others that cannot start either."""
     s.request[r, HOME] = i
     s.request_s[r, KEY] = order_key(s, i, r, now_s)
-    s.instance[i, OUTSTANDING] += 1
+    s.outstanding[i] += 1
     s.instance[i, LOAD_TOKENS] += s.request[r, INPUT] + s.request[r, PREDICTED]
     enqueue(s, i, r)
     if s.instance[i, QUEUE] == r:
@@ -97,7 +96,7 @@ def join(s: RunState, i: int, r: int, now_s: float) -> None:
 @compiled
 def leave(s: RunState, i: int, r: int) -> None:
     """A request is gone from an instance."""
-    s.instance[i, OUTSTANDING] -= 1
+    s.outstanding[i] -= 1
     s.instance[i, LOAD_TOKENS] -= s.request[r, INPUT] + s.request[r, PREDICTED]
 
 
@@ -191,9 +190,10 @@ def arrive(s: RunState, r: int, now_s: float) -> None:
         return
     possible = fits(s, i, r)
     if possible and s.instance[i, ROLE] == PREFILL:
-        possible = False
-        for other in range(len(s.instance)):
-            possible = possible or (s.instance[other, ROLE] != PREFILL and fits(s, other, r))
+        last = len(s.instance) - 1
+        while last >= 0 and (s.instance[last, ROLE] == PREFILL or not fits(s, last, r)):
+            last -= 1
+        possible = last >= 0
     if not possible:
         reject(s, r, now_s)
         return

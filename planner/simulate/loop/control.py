@@ -27,7 +27,6 @@ from planner.simulate.loop.fields import (
     OFF,
     OPEN,
     OPENS,
-    OUTSTANDING,
     PREFILL,
     QUEUED,
     ROLE,
@@ -101,7 +100,7 @@ def count_side(s: RunState, model: int, decoding: int) -> tuple[int, int, int, i
             if life == OPEN:
                 outstanding = 0
                 for i in range(leader, leader + s.instance[leader, MEMBERS]):
-                    outstanding += s.instance[i, OUTSTANDING]
+                    outstanding += s.outstanding[i]
                     waiting += s.instance[i, QUEUED]
                 if emptiest == NONE or outstanding <= least:
                     emptiest, least = leader, outstanding

@@ -21,7 +21,6 @@ from planner.simulate.loop.fields import (
     DECODE_TOKENS,
     DIRTY,
     DRAFT_BLOCKS,
-    END,
     ENGINE,
     ENTRY,
     FINISH,
@@ -201,7 +200,7 @@ def migrate(s: RunState, now_s: float) -> None:
 @compiled
 def next_moment(s: RunState) -> float:
     """When something happens next; `inf` if nothing will."""
-    moment = min(s.instance_s[s.events[0], END], next_arrival_s(s))
+    moment = min(s.end_s[s.events[0], 0], next_arrival_s(s))
     if s.run[TRANSFERS] != NONE:
         moment = min(moment, s.request_s[s.run[TRANSFERS], KEY])
     if s.run_s[PERIOD] < np.inf and moment < np.inf:
@@ -214,7 +213,7 @@ def next_moment(s: RunState) -> float:
 @compiled
 def end_all(s: RunState, now_s: float) -> None:
     """What ends at this moment."""
-    while s.instance_s[s.events[0], END] <= now_s:
+    while s.end_s[s.events[0], 0] <= now_s:
         end_stretch(s, s.events[0], now_s)
     while s.run[TRANSFERS] != NONE and s.request_s[s.run[TRANSFERS], KEY] <= now_s:
         r = s.run[TRANSFERS]

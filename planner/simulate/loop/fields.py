@@ -68,64 +68,65 @@ REQUEST_SECONDS: Final = 10
     LOST,  # its cache has gone with an instance; about to be sent again
 ) = range(11)
 
-# An instance, whole numbers.
-INSTANCE_FIELDS: Final = 67
+# An instance, whole numbers. What routing and steps look at stands together, since a row has many cache lines.
+INSTANCE_FIELDS: Final = 65
 (
     ROLE,
-    TABLE,  # its step times
-    POLICY,
-    TOKEN_BUDGET,  # of a step
-    MOST_SEQUENCES,
-    CHUNKED,  # 1 if a prompt may be prefilled in parts
-    RESERVES,  # 1 if a request takes the blocks of its whole length when admitted
-    SWAPS,  # 1 if preemption moves caches to host memory as long as that has room
-    CAPACITY,  # KV blocks
-    WATERMARK,  # blocks that admission leaves free
-    FREE,  # blocks
-    EVICTABLE,  # blocks of cached prefixes that nobody holds
-    HOST_FREE,  # blocks of host memory
-    QUEUE,  # first of the waiting requests
+    LIFE,
+    SERVES,  # model, or number
+    LOAD_TOKENS,  # prompt and predicted output tokens of the requests sent here and not yet gone
     QUEUED,
     QUEUED_BLOCKS,  # that the waiting requests will ask for
-    SEQUENCES,  # decoding
     RESERVED,  # whose caches are on their way here
+    STEPS,  # of the stretch under way; 0 if idle
+    SEQUENCES,  # decoding
     CONTEXT,  # tokens that the next decode step attends to, all sequences
     ITERATION,  # decode iterations done
-    PARTIAL,  # request whose prefill is cut between steps
     LISTED,  # requests that the running step prefills
-    STEPS,  # of the stretch under way; 0 if idle
+    CUT,  # 1 if the running step ends before the last prompt that it prefills does
+    STEP_TOKENS,  # that the running step prefills
     STALLED,  # 1 if the running step leaves the decoding batch out
-    ARRIVED,  # first of the requests whose caches have arrived
-    OUTSTANDING,  # requests sent here and not yet gone
-    LOAD_TOKENS,  # prompt and predicted output tokens of those
-    EVENT,  # place in the heap of events
+    ENGINE,  # row of the engine whose running batch it is: itself, but for the further batches of a pipeline
+    STAGES,  # of its pipeline, and running batches that it may have at once
+    LEADER,  # first of the instances that step together with it
+    MEMBERS,  # how many those are
+    SINGLE,  # 1 if it looks ahead a step only
     DIRTY,  # 1 if it is to be scheduled now
-    OLDEST,  # evictable prefix block that goes first
-    NEWEST,
+    TABLE,  # its step times
+    POLICY,
+    QUEUE,  # first of the waiting requests
+    PARTIAL,  # request whose prefill is cut between steps
+    ARRIVED,  # first of the requests whose caches have arrived
+    FREE,  # blocks
+    EVICTABLE,  # blocks of cached prefixes that nobody holds
+    MOST_SEQUENCES,
+    TOKEN_BUDGET,  # of a step
+    WATERMARK,  # blocks that admission leaves free
+    RESERVES,  # 1 if a request takes the blocks of its whole length when admitted
+    CAPACITY,  # KV blocks
+    PEAK_BLOCKS,
+    DRAFTS,  # tokens that a draft model proposes a sequence and step
+    DRAFT_BLOCKS,  # taken for the drafts of the running step; NONE if it has no drafts
+    PLAIN_TABLE,  # step times without drafts
+    MIGRANT,  # decoding request whose cache is being copied to another instance; NONE
+    CHUNKED,  # 1 if a prompt may be prefilled in parts
     STEP_COUNT,
     PREFILL_STEP_COUNT,
     DECODE_TOKENS,
     PREFILL_TOKENS,
-    PEAK_BLOCKS,
-    PREEMPTION_COUNT,
     HIT_TOKENS,
-    STEP_TOKENS,  # that the running step prefills
-    MIGRANT,  # decoding request whose cache is being copied to another instance; NONE
+    PREEMPTION_COUNT,
+    SWAPS,  # 1 if preemption moves caches to host memory as long as that has room
+    HOST_FREE,  # blocks of host memory
+    OLDEST,  # evictable prefix block that goes first
+    NEWEST,
     GOAL,  # that instance
     GOAL_BLOCKS,  # taken there
     MIGRANT_PREEMPTED,  # how often it had been preempted when the copy began
     MIGRATION_COUNT,  # requests that left for another instance
-    SERVES,  # model, or number
-    LEADER,  # first of the instances that step together with it
-    MEMBERS,  # how many those are
-    SINGLE,  # 1 if it looks ahead a step only
     TURNS,  # of a leader: steps that the group has made
-    DRAFTS,  # tokens that a draft model proposes a sequence and step
-    PLAIN_TABLE,  # step times without drafts
     VERIFY_TABLE,  # with
-    DRAFT_BLOCKS,  # taken for the drafts of the running step; NONE if it has no drafts
     ACCEPTED_TOKENS,  # drafts that were right
-    LIFE,
     NEXT_ROLE,  # that it takes on when its requests are gone; NONE
     RESERVING,  # 1 if it reserves whole lengths while it is not of the role prefill
     HOST_CAPACITY,  # blocks of host memory
@@ -133,35 +134,31 @@ INSTANCE_FIELDS: Final = 67
     SLOTS,  # adapters that it holds at once
     LOADED,  # adapters
     LOAD_COUNT,  # loads of adapters
-    ENGINE,  # row of the engine whose running batch it is: itself, but for the further batches of a pipeline
-    STAGES,  # of its pipeline, and running batches that it may have at once
     FURTHER,  # row of its second running batch; those of the engines of a group stand one after another
-    CUT,  # 1 if the running step ends before the last prompt that it prefills does
     ROTATION,  # of a leader: which of its batches is formed next, where they take turns
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 19
+SECONDS_FIELDS: Final = 18
 (
     START,  # of the stretch under way
-    END,
+    PASS,  # seconds of work of the running step in all stages of a pipeline
+    PENALTY,  # swapping that lengthens the next step
+    PREFILL_PAIRS,  # mean tokens that a token of the running step's prefill attends to
     BUSY,
     BUSY_PREFILL,  # of steps that prefill
+    SEQUENCE_SECONDS,  # decoding sequences x time
     SENT,  # its outgoing link is free from then on
     RECEIVED,  # its incoming link
     LINK_RATE,  # tokens per second of KV cache over its link
     LINK_LATENCY,
     SWAP_RATE,  # blocks per second to and from host memory
-    PENALTY,  # swapping that lengthens the next step
-    SEQUENCE_SECONDS,  # decoding sequences x time
-    PREFILL_PAIRS,  # mean tokens that a token of the running step's prefill attends to
     COPIED,  # when the copy under way is complete
     ACCEPTANCE,  # chance of a draft to be right where those before it are
     ADAPTER_SECONDS,  # that loading an adapter lengthens a step by
     UP_SINCE,  # of an instance that is not off
     UP_SECONDS,  # before that
     OPENS,  # when it will have started; inf
-    PASS,  # seconds of work of the running step in all stages of a pipeline
 ) = range(SECONDS_FIELDS)
 
 # Roles.

@@ -18,7 +18,6 @@ from planner.simulate.loop.admission import schedule
 from planner.simulate.loop.fields import (
     DRAFT_BLOCKS,
     DRAFTS,
-    END,
     ENGINE,
     LISTED,
     MEMBERS,
@@ -59,9 +58,12 @@ def schedule_group(s: RunState, leader: int, now_s: float) -> None:
     """Starts what those that step together with an instance can start."""
     if s.instance[leader, STAGES] > 1:
         fill_pipeline(s, leader, now_s)
+    elif s.instance[leader, SINGLE] == 0:
+        if s.instance[leader, STEPS] == 0:
+            schedule(s, leader, now_s)
     elif idle(s, leader):
         last_s = begin(s, leader, now_s, now_s)
-        if s.instance[leader, SINGLE] == 1 and last_s > -np.inf:
+        if last_s > -np.inf:
             for i in range(leader, leader + s.instance[leader, MEMBERS]):
                 if s.instance[i, STEPS] > 0:
                     set_end(s, i, last_s)
@@ -78,22 +80,22 @@ def idle(s: RunState, first: int) -> bool:
 
 @compiled
 def begin(s: RunState, first: int, now_s: float, start_s: float) -> float:
-    """Begins the next stretch of an instance, or the next step of those that make it together.
+    """Begins the next step of those that make it together.
 
-    Returns when the step ends for all, -inf if none has anything to do: when its slowest member is done and what they
+    Returns when it ends for all, -inf if none has anything to do: when its slowest member is done and what they
     do together is; where experts are loaded unevenly, later still. It counts from `start_s`, as the members do.
     """
-    column = PASS if s.instance[first, STAGES] > 1 else END
+    staged = s.instance[first, STAGES] > 1
     last_s, least_s, tokens = -np.inf, 0.0, 0
     for i in range(first, first + s.instance[first, MEMBERS]):
         schedule(s, i, now_s)
         if s.instance[i, STEPS] > 0:
-            last_s = max(last_s, s.instance_s[i, column])
+            last_s = max(last_s, s.instance_s[i, PASS] if staged else s.end_s[i, 0])
             own = new_tokens(s, i)
             tokens += own
             if s.instance[i, LISTED] > 0:
                 least_s = max(least_s, of_rank_tokens(s, s.least_s, i, float(own)))
-    if s.instance[first, SINGLE] == 0 or last_s == -np.inf:
+    if last_s == -np.inf:
         return last_s
     mean = tokens / s.instance[first, MEMBERS]
     last_s = max(last_s + of_rank_tokens(s, s.joint_s, first, mean), start_s + least_s)

@@ -4,7 +4,7 @@ Binary heaps are the decoding batch, by the iteration that finishes a request, a
 """
 
 from planner.arrays import Floats, Ints
-from planner.simulate.loop.fields import CHILD, END, EVENT, FINISH, KEY, NONE, PLACE, SEQUENCES, SIBLING
+from planner.simulate.loop.fields import CHILD, FINISH, KEY, NONE, PLACE, SEQUENCES, SIBLING
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 
@@ -118,5 +118,5 @@ def drop_batch(s: RunState, i: int, place: int) -> None:
 @compiled
 def set_end(s: RunState, i: int, end_s: float) -> None:
     """Moves the end of an instance's stretch; `inf` while it is idle."""
-    s.instance_s[i, END] = end_s
-    sift(s.events, len(s.events), s.instance[i, EVENT], s.instance_s, END, s.instance, EVENT)
+    s.end_s[i, 0] = end_s
+    sift(s.events, len(s.events), s.event[i, 0], s.end_s, 0, s.event, 0)

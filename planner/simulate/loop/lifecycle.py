@@ -21,7 +21,6 @@ from planner.simulate.loop.fields import (
     DRAFT_BLOCKS,
     DRAINING,
     DUE,
-    END,
     ENGINE,
     ENTRY,
     EVICTABLE,
@@ -55,7 +54,6 @@ from planner.simulate.loop.fields import (
     OPEN,
     OPENS,
     OUTPUT,
-    OUTSTANDING,
     PARTIAL,
     PASS,
     PENALTY,
@@ -120,7 +118,7 @@ def stop(s: RunState, i: int, now_s: float) -> None:
         seconds = min(seconds, s.instance_s[i, PASS])
     else:
         take_at(s, i, 0 * steps, now_s)
-    if s.instance_s[i, END] > now_s:
+    if s.end_s[i, 0] > now_s:
         steps -= 1
     s.instance_s[i, BUSY] += seconds
     s.instance_s[i, SEQUENCE_SECONDS] += s.instance[i, SEQUENCES] * seconds
@@ -176,7 +174,7 @@ def clear(s: RunState, i: int, now_s: float) -> None:
     row = s.instance[i]
     row[SEQUENCES] = row[QUEUED] = row[QUEUED_BLOCKS] = row[RESERVED] = row[CONTEXT] = row[STEPS] = 0
     row[LISTED] = row[CUT] = 0
-    row[OUTSTANDING] = row[LOAD_TOKENS] = row[EVICTABLE] = row[LOADED] = 0
+    s.outstanding[i] = row[LOAD_TOKENS] = row[EVICTABLE] = row[LOADED] = 0
     row[QUEUE] = row[PARTIAL] = row[ARRIVED] = row[OLDEST] = row[NEWEST] = row[DRAFT_BLOCKS] = NONE
     row[FREE], row[HOST_FREE] = row[CAPACITY], row[HOST_CAPACITY]
     s.instance_s[i, PENALTY] = 0.0
@@ -292,7 +290,7 @@ def settle_group(s: RunState, leader: int, now_s: float) -> None:
     if s.instance[leader, LEADER] != leader:
         return
     for i in range(leader, end):
-        if s.instance[i, LIFE] != DRAINING or s.instance[i, OUTSTANDING] > 0 or s.instance[i, RESERVED] > 0:
+        if s.instance[i, LIFE] != DRAINING or s.outstanding[i] > 0 or s.instance[i, RESERVED] > 0:
             return
     for i in range(leader, end):
         role = s.instance[i, NEXT_ROLE]

@@ -17,7 +17,6 @@ from planner.simulate.loop.fields import (
     CROWDED,
     DECODING,
     DRAINING,
-    END,
     FINISH,
     FREE,
     GENERATED,
@@ -35,7 +34,6 @@ from planner.simulate.loop.fields import (
     NONE,
     OPEN,
     OUTPUT,
-    OUTSTANDING,
     PEAK_BLOCKS,
     PERIOD,
     PREDICTED,
@@ -96,7 +94,7 @@ def start_copy(s: RunState, i: int, goal: int, now_s: float) -> None:
     The decode steps of both must have been cut at this moment.
     """
     r, steps = shortest(s, i), s.instance[i, STEPS]
-    ended = steps - 1 if steps > 0 and s.instance_s[i, END] > now_s else steps
+    ended = steps - 1 if steps > 0 and s.end_s[i, 0] > now_s else steps
     if r == NONE or running(s, goal) >= s.instance[goal, MOST_SEQUENCES]:
         return
     done = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[i, ITERATION] - ended)
@@ -134,9 +132,9 @@ def end_copy(s: RunState, i: int, now_s: float) -> None:
     stop_decoding(s, i, r)
     give_back(s, i, r, s.request[r, INPUT] + s.request[r, GENERATED] - 1)
     load = s.request[r, INPUT] + s.request[r, PREDICTED]
-    s.instance[i, OUTSTANDING] -= 1
+    s.outstanding[i] -= 1
     s.instance[i, LOAD_TOKENS] -= load
-    s.instance[goal, OUTSTANDING] += 1
+    s.outstanding[goal] += 1
     s.instance[goal, LOAD_TOKENS] += load
     s.instance[i, MIGRATION_COUNT] += 1
     s.request[r, HOME] = goal

@@ -18,7 +18,6 @@ from planner.simulate.loop.fields import (
     MODEL,
     NONE,
     OPEN,
-    OUTSTANDING,
     POWER_OF_TWO,
     QUEUED,
     QUEUED_BLOCKS,
@@ -37,6 +36,8 @@ from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps
 from planner.simulate.loop.stretches import sequences_of
+
+LARGEST = np.iinfo(np.int64).max
 
 
 @compiled
@@ -85,7 +86,7 @@ def cost(s: RunState, i: int, r: int, policy: int, now_s: float) -> float:
         return -freeness(s, i, now_s)
     if policy == CACHE_AWARE:
         return -float(cached_blocks(s, i, r))
-    return float(s.instance[i, OUTSTANDING])
+    return float(s.outstanding[i])
 
 
 @compiled
@@ -96,8 +97,18 @@ def cheapest(s: RunState, r: int, policy: int, decoding: bool, now_s: float) -> 
         if takes(s, i, r, decoding):
             cost_here = cost(s, i, r, policy, now_s)
             tie = best != NONE and cost_here == least
-            if cost_here < least or (tie and s.instance[i, OUTSTANDING] < s.instance[best, OUTSTANDING]):
+            if cost_here < least or (tie and s.outstanding[i] < s.outstanding[best]):
                 best, least = i, cost_here
+    return best
+
+
+@compiled
+def least_loaded(s: RunState, r: int, decoding: bool) -> int:
+    """The instance with the fewest requests, the first of equal ones."""
+    best, least = NONE, LARGEST
+    for i in range(len(s.outstanding)):
+        if s.outstanding[i] < least and takes(s, i, r, decoding):
+            best, least = i, s.outstanding[i]
     return best
 
 
@@ -128,8 +139,8 @@ def balanced(s: RunState, r: int, decoding: bool) -> bool:
     low, high = np.inf, 0.0
     for i in range(len(s.instance)):
         if takes(s, i, r, decoding):
-            low = min(low, float(s.instance[i, OUTSTANDING]))
-            high = max(high, float(s.instance[i, OUTSTANDING]))
+            low = min(low, float(s.outstanding[i]))
+            high = max(high, float(s.outstanding[i]))
     return bool(high - low <= IMBALANCE)
 
 
@@ -150,7 +161,9 @@ def route(s: RunState, r: int, now_s: float) -> int:
         other = nth(s, int(draw(s.run[SEED] + 1, r, offset) * total), r, decoding)
         if total == 0:
             return NONE
-        return other if s.instance[other, OUTSTANDING] < s.instance[candidate, OUTSTANDING] else candidate
+        return other if s.outstanding[other] < s.outstanding[candidate] else candidate
     if policy == CACHE_AWARE and not balanced(s, r, decoding):
         policy = LEAST_LOADED
+    if policy == LEAST_LOADED:
+        return least_loaded(s, r, decoding)
     return cheapest(s, r, policy, decoding, now_s)

@@ -19,10 +19,13 @@ class RunState(NamedTuple):
     request_s: Floats  # [R, REQUEST_SECONDS]
     instance: Ints  # [I, INSTANCE_FIELDS]
     instance_s: Floats  # [I, SECONDS_FIELDS]
+    outstanding: Ints  # [I] requests sent to each and not yet gone: routers look at all of them at once
     batch: Ints  # [I, S] decoding requests, a heap by the iteration that finishes them
     listed: Ints  # [I, S] requests that the running step prefills
     residue: Ints  # [I, B] decoding sequences by the iteration, modulo B, at which they take a block
     events: Ints  # [I] a heap of instances by the end of their stretch
+    event: Ints  # [I, 1] the place of each in it
+    end_s: Floats  # [I, 1] of the stretch under way; inf if idle
     dirty: Ints  # [I]
     prefix_of: Ints  # [R + 1] where the prefix blocks of each request begin
     prefix: Ints  # [H] blocks, prompt by prompt

@@ -5,7 +5,6 @@ A stretch is cut at the next end of a step. The batches that are in flight in a 
 
 from planner.simulate.loop.fields import (
     DIRTY,
-    END,
     FURTHER,
     LEADER,
     MEMBERS,
@@ -53,7 +52,7 @@ def interrupt(s: RunState, i: int, now_s: float) -> None:
     """
     if s.instance[i, STEPS] == 0 or s.instance[i, STAGES] > 1:
         mark(s, i)
-    elif s.instance[i, STEPS] > 1 and s.instance_s[i, END] > now_s:
+    elif s.instance[i, STEPS] > 1 and s.end_s[i, 0] > now_s:
         steps, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
         s.instance[i, STEPS] = steps
         set_end(s, i, end_s)

@@ -90,10 +90,13 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         request_s=request_s,
         instance=instance,
         instance_s=instance_s,
+        outstanding=np.zeros(rows, dtype=np.int64),
         batch=np.zeros((rows, most + 1), dtype=np.int64),
         listed=np.zeros((rows, most + 1), dtype=np.int64),
         residue=np.zeros((rows, fleet.block_tokens), dtype=np.int64),
         events=np.arange(rows, dtype=np.int64),
+        event=np.arange(rows, dtype=np.int64)[:, None].copy(),
+        end_s=np.full((rows, 1), math.inf),
         dirty=np.zeros(rows, dtype=np.int64),
         prefix_of=prefix_of,
         prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
@@ -203,13 +206,12 @@ def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any
     joint = np.array([len(instance.grid.joint_s) > 1 for instance in fleet.instances] + [False] * stores)
     single = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
     ints[:, f.SINGLE] = single | (ints[:, f.STAGES] > 1)
-    seconds[:, f.END] = seconds[:, f.OPENS] = math.inf
+    seconds[:, f.OPENS] = math.inf
     ints[:, f.ENGINE], rows = np.arange(len(ints)), _further_rows(ints)
     ints, seconds = np.concatenate([ints, ints[rows]]), np.concatenate([seconds, seconds[rows]])
     batches = ints[len(ints) - len(rows) :]
     batches[:, [f.CAPACITY, f.FREE, f.HOST_CAPACITY, f.HOST_FREE, f.WATERMARK]] = 0
     batches[:, f.LIFE], batches[:, f.SERVES] = f.OFF, f.NONE
-    ints[:, f.EVENT] = np.arange(len(ints))
     return ints, seconds
 
 

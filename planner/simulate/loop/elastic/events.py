@@ -31,7 +31,6 @@ from planner.simulate.loop.fields import (
     CAPACITY,
     DECODE_TOKENS,
     DECODING,
-    END,
     FIRST,
     GENERATED,
     INPUT,
@@ -176,12 +175,12 @@ def run_elastic_loop(a: RunState, b: Common) -> None:
     """Runs until nothing more will happen, or to the limits of time and events."""
     s, c = state_of(*a), common_of(*b)
     while s.run[NUM_EVENTS] < s.run[MOST_EVENTS]:
-        now_s = min(s.instance_s[s.events[0], END], next_arrival_s(s))
+        now_s = min(s.end_s[s.events[0], 0], next_arrival_s(s))
         if now_s > s.run_s[LIMIT] or now_s == np.inf:
             return
         s.run_s[NOW] = now_s
         s.run[NUM_EVENTS] += 1
-        while s.instance_s[s.events[0], END] <= now_s:
+        while s.end_s[s.events[0], 0] <= now_s:
             end_step(s, c, s.events[0], now_s)
         arrive_all(s, c, now_s)
         prefill(s, c, now_s)
