@@ -81,6 +81,11 @@ class RateBound:
     """Bounds of fleets on the same draws under the same requirements; engines of one kind are priced once."""
 
     def __init__(self, draws: Draws, requirements: tuple[Requirement, ...]) -> None:
+        if draws.hits > 0.0:
+            raise PlannerError(
+                "no rate can be excluded for prompts that prefix caches hold",
+                hint="leave the hits out, or judge the fleet by runs alone",
+            )
         self.draws, self.requirements = draws, requirements
         self._work: dict[tuple[int, float, int], tuple[Instance, EngineSeconds]] = {}
         self._single: dict[tuple[object, ...], float] = {}

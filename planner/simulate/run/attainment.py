@@ -39,6 +39,7 @@ class Draws:
     input_tokens: Ints  # [R]
     output_tokens: Ints  # [R]
     warm_up: int = 0
+    hits: float = 0.0  # share of each prompt that prefix caches hold
 
     def __post_init__(self) -> None:
         if not 0 <= self.warm_up < len(self.arrival_s):
@@ -61,7 +62,8 @@ class Draws:
 
     def requests(self, rate_per_s: float) -> Requests:
         """The draws at a rate."""
-        return Requests.open_stream(self.arrival_s / rate_per_s, self.input_tokens, self.output_tokens)
+        stream = Requests.open_stream(self.arrival_s / rate_per_s, self.input_tokens, self.output_tokens)
+        return stream.with_hits(self.hits)
 
 
 def required(slo: SloSpec) -> tuple[Requirement, ...]:

@@ -14,11 +14,13 @@ from planner.costs.operators.work import Shards, Work
 from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.simulated.load_streams import drawn
 from planner.kinds.serve.steady.formulas import Costs, prefill_alone, prefill_mixed
 from planner.kinds.serve.steady.search import prepare
 from planner.plan.schema import Envelope
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.rate_bound import RateBound
 from planner.simulate.plans.fleet import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan
 from planner.simulate.requests.stream import Requests, together
@@ -140,6 +142,15 @@ def test_a_plan_is_simulated_with_its_hits_and_traces_with_blocks_keep_their_own
         for path in (bare, named)
     ]
     assert cached == [[500, 500], [0, 512]]
+
+
+def test_draws_keep_their_hits_at_any_rate_and_have_no_bound() -> None:
+    setting = prepare(small({"workloads.0.prefix_hits": 0.5}))
+    (draws,) = drawn(setting, (1.0,), 20, 0, 1).draws
+    assert draws.requests(3.0).hit_tokens is not None
+    assert draws.requests(3.0).hit_tokens.tolist() == [1000] * 20  # type: ignore[union-attr]  # of the line above
+    with pytest.raises(PlannerError, match="prefix caches hold"):
+        RateBound(draws, ())
 
 
 @pytest.mark.parametrize("hits", [1, "100%", -0.1, "120%", "many"])

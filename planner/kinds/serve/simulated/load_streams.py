@@ -137,7 +137,7 @@ def drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_up
         inputs, outputs = _lengths(setting.resolved.workloads[workload], own, rng)
         cv, skipped = math.sqrt(target.arrival_cv2), min(int(warm_up * fraction), own - 1)
         renewal = Draws.renewal(inputs, outputs, cv=cv, seed=seed + SEEDS * workload + 1, warm_up=skipped)
-        draws.append(Draws(renewal.arrival_s / fraction, inputs, outputs, skipped))
+        draws.append(Draws(renewal.arrival_s / fraction, inputs, outputs, skipped, target.prefix_hits))
         slos.append(divided(spec.slo, target.margins))
     return Mixture(tuple(draws), tuple(slos))
 
