@@ -281,8 +281,7 @@ class Search:
                 self.player.slos,
                 fewest_requests=count,
             )
-            right = judgement.verdict is Verdict.KEPT or (judgement.verdict is Verdict.CLOSE and keeps(judgement))
-            if right and (judgement.verdict is Verdict.KEPT or not self.maximising):
+            if judgement.verdict is not Verdict.BROKEN and keeps(judgement):
                 return Verified(at_scale(best.outcome, scale), judgement, seed)
         return None
 
