@@ -107,21 +107,21 @@ def refuse_unread_limits(reads: Reads, problem: Problem, limits: Limits) -> None
             raise PlannerError(f"`{flag}` has no effect {idle[name].why}", where=flag, hint=idle[name].remedy)
 
 
-def stated(spec: Spec, path: Path = ()) -> Iterator[Path]:
+def stated(spec: Spec, path: Path = (), *, given: bool = False) -> Iterator[Path]:
     """Paths of the fields that were given a value other than their default, which changes nothing, in the order of the
-    schema, by SI names; `options` as a whole."""
+    schema, by SI names; `options` as a whole. Of what is absent by default (`given`) every value counts."""
     for name, about in type(spec).model_fields.items():
         value = getattr(spec, name)
-        usual = not isinstance(value, Spec) and value == about.get_default(call_default_factory=True)
-        if name in spec.model_fields_set and not usual:
-            yield from _below(value, (*path, about.alias or name))
+        usual = about.get_default(call_default_factory=True)
+        if name in spec.model_fields_set and (given or isinstance(value, Spec) or value != usual):
+            yield from _below(value, (*path, about.alias or name), given=usual is None)
 
 
-def _below(value: object, path: Path) -> Iterator[Path]:
+def _below(value: object, path: Path, *, given: bool = False) -> Iterator[Path]:
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple) else ()
     inner = [(key, part) for key, part in parts if isinstance(part, Spec)]
     if isinstance(value, Spec):
-        yield from stated(value, path)
+        yield from stated(value, path, given=given)
     elif inner:
         for key, part in inner:
             yield from stated(part, (*path, key))

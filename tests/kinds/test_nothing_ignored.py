@@ -524,7 +524,7 @@ EVERYTHING: list[dict[str, Any]] = [
         "workloads": [
             {
                 "name": str(index), "model": "m", "input_tokens": length, "output_tokens": length, "share": 2.0,
-                "priority": 1, "load": load,
+                "priority": 1, "load": load, "prefix_hits": 0.5,
                 "slo": {
                     "ttft": STATISTICS, "tpot": STATISTICS, "latency": STATISTICS, "attainment": 0.9, "confidence": 0.9,
                 },
@@ -533,7 +533,8 @@ EVERYTHING: list[dict[str, Any]] = [
                 zip(LENGTHS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, None, None), strict=True)
             )
         ],
-        "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5},
+        "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5, "max_context_tokens": 4096},
+        "availability": {"level": "n+1", "per": "node"},
         "costs": {"profiles": ["p"], "calibration": "none"},
         "objective": objective,
         "limits": {"gpus": 1, "usd_per_hour": 1.0},
