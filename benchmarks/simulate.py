@@ -32,6 +32,7 @@ from planner.simulate.run.engine import initial_state, run_to_end, simulate
 TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
 REQUESTS = 10_000
 FLEET, FLEET_REQUESTS = 128, 1_000_000
+HALF, HALF_REQUESTS = 64, 200_000
 KV_TOKENS = 400_000
 CASES = ((1, 1024, 1024), (16, 1024, 1024), (64, 1024, 1024), (256, 8192, 1024))  # concurrency, isl, osl
 PROBLEM = """
@@ -126,6 +127,11 @@ def main() -> None:
         "8 elastic instances at eight times the rate",
         Fleet((whole,) * 8, elastic=ElasticEngines()),
         azure.at_rate(8.0).requests(),
+    )
+    report(
+        f"{HALF} instances, least loaded",
+        Fleet((instance,) * HALF),
+        sample(trace, HALF_REQUESTS, rate_per_s=HALF * 8.0).requests(),
     )
     large: Trace = sample(trace, FLEET_REQUESTS, rate_per_s=FLEET * 8.0)
     report(f"{FLEET} instances, least loaded", Fleet((instance,) * FLEET), large.requests())
