@@ -110,7 +110,7 @@ class OperatedSimulator(StepSimulator):
             if other.migrant and e in (other, other.goal):
                 other.migrant = None
         e.queue, e.batch, e.step, e.arrived, e.outstanding, e.using, e.lru = [], [], [], [], [], [], []
-        e.cache, e.adapters, e.partial, e.drafts = {}, {}, None, None
+        e.cache, e.chains, e.adapters, e.partial, e.drafts = {}, {}, {}, None, None
         e.coming, e.penalty_s = 0, 0.0
         size = self.fleet.block_tokens
         e.free, e.host_free = e.rules.kv_tokens // size, e.rules.host_kv_tokens // size
@@ -129,7 +129,7 @@ class OperatedSimulator(StepSimulator):
         assert home is not None
         self.transfers = [(time, other) for time, other in self.transfers if other is not r]
         if source is not e:
-            self.let_go(source, *r.source)
+            self.let_go(source, r, *r.source, r.input + r.generated - 1)
             self.release(source, r)
             source.outstanding.remove(r)
         elif home is not source:

@@ -45,6 +45,7 @@ class Request:
     entry: "Engine | None" = None
     home: "Engine | None" = None
     source: tuple[int, list[int]] = (0, [])  # blocks and prefix left where it was prefilled
+    chain: int = 0  # blocks before those that it left behind when it let go
     refused: bool = False  # its prompt leaves no room below the limit on its context
 
 
@@ -65,7 +66,8 @@ class Engine:
     coming: int = 0
     arrived: list[Request] = field(default_factory=list)
     cache: dict[int, int] = field(default_factory=dict)  # prefix block -> holders
-    lru: list[int] = field(default_factory=list)  # blocks without holder, oldest first
+    lru: "list[int | Request]" = field(default_factory=list)  # blocks without holder and chains, oldest first
+    chains: dict[int, int] = field(default_factory=dict)  # request -> blocks left of what it let go and nobody shares
     end_s: float | None = None
     penalty_s: float = 0.0
     outstanding: list[Request] = field(default_factory=list)
@@ -113,7 +115,7 @@ class StepSimulator:
             e.leader = leader
         self.store: list[int] = []  # blocks of the shared prefix cache, oldest first
         self.link_free_s: dict[tuple[int, int], float] = {}
-        caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+        self.caches = caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
         first, last = instances_of(fleet, requests)
         self.requests = [
             Request(
@@ -226,40 +228,90 @@ class StepSimulator:
         return self.blocks(r.input + r.output) if whole else self.blocks(tokens)
 
     def size(self, block: int) -> int:
-        return self.blocks(int(self.load.prefix_tokens[block]))
+        """Full blocks alone are cached."""
+        return int(self.load.prefix_tokens[block]) // self.fleet.block_tokens
+
+    def kept_blocks(self, e: Engine, entry: "int | Request") -> int:
+        return e.chains[entry.id] if isinstance(entry, Request) else self.size(entry)
 
     def room(self, e: Engine) -> int:
-        return e.free + sum(self.size(block) for block in e.lru)
+        return e.free + sum(self.kept_blocks(e, entry) for entry in e.lru)
 
     def take(self, e: Engine, blocks: int) -> None:
         while e.free < blocks:
-            block = e.lru.pop(0)
-            del e.cache[block]
-            e.free += self.size(block)
+            oldest = e.lru[0]
+            gone = self.kept_blocks(e, oldest)
+            if isinstance(oldest, Request) and gone > blocks - e.free:
+                gone = blocks - e.free
+                e.chains[oldest.id] -= gone
+            elif isinstance(oldest, Request):
+                self.drop_chain(e, oldest)
+            else:
+                e.lru.pop(0)
+                del e.cache[oldest]
+            e.free += gone
         e.free -= blocks
         e.peak = max(e.peak, e.rules.kv_tokens // self.fleet.block_tokens - self.room(e))
 
+    def drop_chain(self, e: Engine, r: Request) -> int:
+        if r.id not in e.chains:
+            return 0
+        e.lru.remove(r)
+        return e.chains.pop(r.id)
+
+    def most_cached(self, r: Request) -> int:
+        """The block of the last token is computed."""
+        return (r.input + r.generated - 1) // self.fleet.block_tokens * self.fleet.block_tokens
+
     def hits(self, e: Engine, r: Request) -> list[int]:
-        blocks = []
+        blocks: list[int] = []
         for block in r.prefix:
-            if block not in e.cache:
+            if block not in e.cache or self.size_all(blocks) * self.fleet.block_tokens >= self.most_cached(r):
                 break
             blocks.append(block)
         return blocks
+
+    def size_all(self, blocks: list[int]) -> int:
+        return sum(self.size(block) for block in blocks)
 
     def share(self, e: Engine, block: int) -> None:
         if e.cache.setdefault(block, 0) == 0 and block in e.lru:
             e.lru.remove(block)
         e.cache[block] += 1
 
-    def let_go(self, e: Engine, blocks: int, shared: list[int]) -> None:
+    def let_go(self, e: Engine, r: Request, blocks: int, shared: list[int], tokens: int, keeps: bool = True) -> None:
+        """Blocks behind the shared ones that are full stay cached as the chain of the request."""
         e.free += blocks
+        full = tokens // self.fleet.block_tokens - self.size_all(shared)
+        if self.caches and keeps and full > 0:
+            e.free += self.drop_chain(e, r) - full
+            e.chains[r.id], r.chain = full, self.size_all(shared)
+            e.lru.append(r)
         for block in reversed(shared):
             e.cache[block] -= 1
             if e.cache[block] == 0:
                 e.lru.append(block)
 
+    def names_at_once(self, e: Engine) -> bool:
+        """vLLM: others find a block as soon as it is scheduled, and a preempted request its own."""
+        return e.rules.policy == "mixed" and not e.rules.reserves
+
+    def name(self, e: Engine, r: Request) -> None:
+        """Of what is scheduled; a second copy stays the request's own."""
+        if not self.names_at_once(e):
+            return
+        for block in r.prefix[len(r.shared) :]:
+            end = self.size_all([*r.shared, block]) * self.fleet.block_tokens
+            if end > r.done or block in e.cache:
+                return
+            self.share(e, block)
+            r.shared.append(block)
+            r.blocks -= self.size(block)
+
     def publish(self, e: Engine, r: Request) -> None:
+        """Of what is computed; a second copy is given back."""
+        if self.names_at_once(e):
+            return
         for block in r.prefix[len(r.shared) :]:
             if block in e.cache:
                 e.free += self.size(block)
@@ -272,7 +324,7 @@ class StepSimulator:
         for block in r.prefix[len(hits) :]:
             if block not in self.store:
                 break
-            tokens += int(self.load.prefix_tokens[block])
+            tokens += self.size(block) * self.fleet.block_tokens
         return tokens
 
     def keep(self, r: Request) -> None:
@@ -424,7 +476,7 @@ class StepSimulator:
             self.to_come.append((self.requests[after].arrival_s + self.fleet.request_overhead_s, after))
 
     def finish(self, e: Engine, r: Request) -> None:
-        self.let_go(e, r.blocks, r.shared)
+        self.let_go(e, r, r.blocks, r.shared, r.input + r.output - 1)
         self.release(e, r)
         r.shared = []
         r.state, r.finished_s = "complete", self.now
@@ -473,7 +525,7 @@ class StepSimulator:
     def end_transfer(self, r: Request) -> None:
         assert r.entry is not None
         assert r.home is not None
-        self.let_go(r.entry, *r.source)
+        self.let_go(r.entry, r, *r.source, r.input + r.generated - 1)
         self.release(r.entry, r)
         r.entry.outstanding.remove(r)
         if r.first_s < 0:
@@ -539,7 +591,7 @@ class StepSimulator:
             return
         self.take(goal, more)
         e.batch.remove(r)
-        self.let_go(e, r.blocks, r.shared)
+        self.let_go(e, r, r.blocks, r.shared, tokens)
         self.release(e, r)
         r.shared, r.blocks, r.home, r.due_s = [], e.goal_blocks + more, goal, -1.0
         e.outstanding.remove(r)
@@ -554,9 +606,9 @@ class StepSimulator:
     def preempt(self, e: Engine) -> None:
         r = max([*e.batch, *([e.partial] if e.partial else [])], key=lambda r: (r.key, r.id))
         r.preempted += 1
-        swapped = False
+        swapped, tokens = False, r.input + r.generated - 1
         if r is e.partial:
-            e.partial = None
+            e.partial, tokens = None, r.done
         else:
             e.batch.remove(r)
             if r.due_s >= 0:
@@ -567,7 +619,7 @@ class StepSimulator:
             if swapped:
                 e.host_free -= blocks
                 e.penalty_s += blocks / (e.rules.swap_tokens_per_s / self.fleet.block_tokens)
-        self.let_go(e, r.blocks, r.shared)
+        self.let_go(e, r, r.blocks, r.shared, tokens, self.names_at_once(e))
         self.release(e, r)
         r.shared, r.blocks = [], 0
         r.state = "swapped" if swapped else "waiting"
@@ -583,7 +635,37 @@ class StepSimulator:
     def add_chunk(self, e: Engine, r: Request, tokens: int) -> None:
         e.step.append((r, tokens))
         r.done += tokens
+        self.hold(e, r)
+        self.name(e, r)
         e.partial = r if r.done < r.input + r.generated else None
+
+    def hold(self, e: Engine, r: Request) -> None:
+        """Takes the blocks of what has been scheduled."""
+        more = self.missing(e, r, r.done)
+        r.blocks += more
+        self.take(e, more)
+
+    def missing(self, e: Engine, r: Request, tokens: int) -> int:
+        """Blocks that a prompt lacks for so many tokens; shared ones may hold more than are used."""
+        return max(self.allocated(e, r, tokens) - self.size_all(r.shared) - r.blocks, 0)
+
+    def go_on(self, e: Engine, budget: int) -> bool:
+        """The next chunk of the prompt under way; whether any was preempted for it."""
+        preempted = False
+        while e.partial is not None and budget > 0:
+            r, growing = e.partial, len(self.growing(e)) if e.rules.policy == "mixed" else 0
+            tokens = min(r.input + r.generated - r.done, budget)
+            if self.missing(e, r, r.done + tokens) <= self.room(e) - growing:
+                self.add_chunk(e, r, tokens)
+                break
+            self.preempt(e)
+            preempted = True
+        return preempted
+
+    def own(self, e: Engine, r: Request, hits: list[int]) -> int:
+        """Blocks of its own chain that reach farther than the prefix blocks it finds."""
+        left, reached = e.chains.get(r.id, 0), self.size_all(hits)
+        return left if r.chain <= reached < r.chain + left else 0
 
     def admit_one(self, e: Engine, r: Request, left: int, margin: int) -> bool:
         room, tokens = self.room(e) - margin, r.input + r.generated
@@ -591,8 +673,12 @@ class StepSimulator:
             if left <= 0 or e.partial is not None:
                 return False
             hits = self.hits(e, r)
-            stored = self.stored(r, hits)
-            cached = sum(int(self.load.prefix_tokens[block]) for block in hits) + stored
+            own = self.own(e, r, hits)
+            while own and self.size_all(hits) > r.chain:
+                hits.pop()
+            stored = 0 if own else self.stored(r, hits)
+            cached = (self.size_all(hits) + own) * self.fleet.block_tokens + stored
+            cached = min(cached, self.most_cached(r))
             if self.load.hit_tokens is not None and e.role != "decode":
                 cached = max(cached, int(self.load.hit_tokens[r.id]))
             cached = min(cached, tokens - 1)
@@ -605,10 +691,9 @@ class StepSimulator:
             e.queue.remove(r)
             for block in hits:
                 self.share(e, block)
-            r.shared = hits
-            r.blocks = self.allocated(e, r, tokens) - sum(self.size(block) for block in hits)
-            self.take(e, r.blocks)
+            r.shared, r.blocks = hits, self.drop_chain(e, r) if own else 0
             r.state, r.done = "prefilling", cached
+            self.hold(e, r)
             e.penalty_s += stored / self.fleet.store_tokens_per_s
             if r.started_s < 0:
                 r.started_s, r.cached = self.now, cached
@@ -638,12 +723,13 @@ class StepSimulator:
         return margin
 
     def watermark(self, e: Engine) -> int:
-        return math.ceil(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
+        return int(e.rules.watermark * (e.rules.kv_tokens // self.fleet.block_tokens))
 
     def fill(self, e: Engine, budget: int) -> None:
-        if e.partial is not None and budget > 0:
-            r = e.partial
-            self.add_chunk(e, r, min(r.input + r.generated - r.done, budget))
+        self.go_on(e, budget)
+        self.admit(e, budget)
+
+    def admit(self, e: Engine, budget: int) -> None:
         while e.queue and self.running(e) < e.rules.most_sequences:
             r = min(e.queue, key=lambda r: (r.key, r.id))
             if not self.admit_one(e, r, budget - sum(tokens for _, tokens in e.step), self.margin(e)):
@@ -659,8 +745,10 @@ class StepSimulator:
             self.demote(e)
             self.make_way(e)
         if e.rules.policy == "mixed":
-            if not self.make_room(e) or not e.batch:
-                self.fill(e, e.rules.token_budget - len(e.batch))
+            preempted = self.make_room(e)
+            preempted |= self.go_on(e, e.rules.token_budget - len(e.batch))
+            if not preempted or not (e.batch or e.step):
+                self.admit(e, e.rules.token_budget - len(e.batch))
         else:
             self.fill(e, e.rules.token_budget)
             if not e.step and self.make_room(e) and not e.batch:

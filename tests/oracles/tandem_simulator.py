@@ -131,8 +131,9 @@ class Rank:
         own = [r for r in self.decoding if not r.pending and (self.rules.engine == "vllm" or r.slot == slot)]
         if self.rules.engine == "vllm":
             short = self.make_room(own)
-            if not short or not own:
-                self.fill(part, own, self.rules.token_budget - len(own), slot, now)
+            short |= self.go_on(part, own, self.rules.token_budget - len(own), slot)
+            if not short or not (own or part.chunks):
+                self.admit_waiting(part, own, self.rules.token_budget - len(own), slot, now)
             part.decodes = own
         else:
             self.fill(part, own, self.rules.token_budget, slot, now)
@@ -149,25 +150,47 @@ class Rank:
         return part
 
     def make_room(self, own: list[Request]) -> bool:
-        """Whether sequences were preempted, last come first: of the batch, or a prompt with no part in flight."""
+        """Whether sequences were preempted for the blocks that those of the batch need."""
         short = False
         while own and len(self.growing(own)) > self.free:
-            idle = [self.partial] if self.partial is not None and not self.partial.pending else []
-            r = max([*own, *idle], key=lambda r: (r.arrival_s, r.id))
+            short |= self.preempt(own)
+        return short
+
+    def preempt(self, own: list[Request]) -> bool:
+        """The last that came: of the batch, or a prompt with no part in flight. Whether there is any."""
+        idle = [self.partial] if self.partial is not None and not self.partial.pending else []
+        if not own and not idle:
+            return False
+        r = max([*own, *idle], key=lambda r: (r.arrival_s, r.id))
+        if r is self.partial:
+            self.partial = None
+        else:
+            own.remove(r)
+            self.decoding.remove(r)
+        self.free += r.blocks
+        r.blocks, r.scheduled, r.preempted = 0, 0, r.preempted + 1
+        self.queue.append(r)
+        return True
+
+    def go_on(self, part: Part, own: list[Request], budget: int, slot: int) -> bool:
+        """The next chunk of the prompt under way, which takes its blocks now; whether any was preempted for it."""
+        short = False
+        while self.partial is not None and budget > 0:
+            tokens = min(self.partial.prompt - self.partial.scheduled, budget)
+            margin = len(self.growing(own)) if self.rules.engine == "vllm" else 0
+            if self.needed(self.partial.scheduled + tokens) - self.partial.blocks <= self.free - margin:
+                self.add(part, self.partial, tokens, slot)
+                break
+            if not self.preempt(own):
+                break
             short = True
-            if r is self.partial:
-                self.partial = None
-            else:
-                own.remove(r)
-                self.decoding.remove(r)
-            self.free += r.blocks
-            r.blocks, r.scheduled, r.preempted = 0, 0, r.preempted + 1
-            self.queue.append(r)
         return short
 
     def fill(self, part: Part, own: list[Request], budget: int, slot: int, now: float) -> None:
-        if self.partial is not None and budget > 0:
-            self.add(part, self.partial, min(self.partial.prompt - self.partial.scheduled, budget), slot)
+        self.go_on(part, own, budget, slot)
+        self.admit_waiting(part, own, budget, slot, now)
+
+    def admit_waiting(self, part: Part, own: list[Request], budget: int, slot: int, now: float) -> None:
         while self.queue and self.has_place(part, own):
             r = min(self.queue, key=lambda r: (r.arrival_s, r.id))
             left = budget - part.tokens
@@ -182,7 +205,7 @@ class Rank:
                 continue
             if left <= 0 or self.partial is not None or self.needed(r.prompt) > self.free - margin:
                 return
-            self.admit(r, r.prompt, now)
+            self.admit(r, 0, now)
             self.add(part, r, min(r.prompt, left), slot)
 
     def has_place(self, part: Part, own: list[Request]) -> bool:
@@ -202,6 +225,8 @@ class Rank:
     def add(self, part: Part, r: Request, tokens: int, slot: int) -> None:
         part.chunks.append(Chunk(r, tokens, r.scheduled))
         r.scheduled += tokens
+        self.free -= self.needed(r.scheduled) - r.blocks
+        r.blocks = self.needed(r.scheduled)
         r.pending += 1
         r.slot = slot
         self.partial = r if r.scheduled < r.prompt else None

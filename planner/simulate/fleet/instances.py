@@ -71,7 +71,7 @@ class Instance:
     preemption: str = "recompute"
     host_kv_tokens: int = 0  # of host memory, for swapping
     swap_tokens_per_s: float = float("inf")
-    watermark: float = 0.0  # share of the KV blocks that admission leaves free
+    watermark: float = 0.0  # share of the KV blocks that admission leaves free, rounded down
     link_tokens_per_s: float = float("inf")  # KV cache in and out, tokens of it per second
     link_latency_s: float = 0.0
     speculation: Speculation | None = None

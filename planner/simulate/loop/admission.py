@@ -9,7 +9,10 @@ import numpy as np
 from planner.simulate.loop.adapters import acquire
 from planner.simulate.loop.fields import (
     ARRIVED,
+    BLOCK_TOKENS,
     CACHED,
+    CHAIN,
+    CHUNK,
     CHUNKED,
     CONTEXT,
     CUT,
@@ -79,13 +82,20 @@ from planner.simulate.loop.fields import (
 from planner.simulate.loop.heaps import drop_batch, goes_before, pop, push, push_batch, set_end
 from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import (
+    blocks_before,
     blocks_of,
     blocks_of_context,
     cached_blocks,
     give_back,
     growth,
+    held_blocks,
     hold,
+    most_cached,
+    name_blocks,
+    names_at_once,
     needed_blocks,
+    own_blocks,
+    release_blocks,
     room,
     stored_tokens,
     take,
@@ -180,7 +190,7 @@ def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
     if r == s.instance[engine, PARTIAL]:
         s.instance[engine, PARTIAL] = NONE
         s.request[r, STATE] = WAITING
-        give_back(s, engine, r, s.request[r, INPUT] + s.request[r, GENERATED])
+        tokens = s.request[r, DONE]
     else:
         stop_decoding(s, i, r)
         if s.request_s[r, DUE] >= 0.0:
@@ -193,7 +203,10 @@ def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
             s.request[r, STATE] = SWAPPED
             s.instance[engine, HOST_FREE] -= blocks
             s.instance_s[engine, PENALTY] += blocks / s.instance_s[engine, SWAP_RATE]
+    if names_at_once(s, engine):
         give_back(s, engine, r, tokens)
+    else:
+        release_blocks(s, engine, r, tokens, 0)
     enqueue(s, engine, r)
 
 
@@ -210,16 +223,19 @@ def make_room(s: RunState, i: int, now_s: float) -> bool:
 @compiled
 def add_chunk(s: RunState, i: int, r: int, tokens: int) -> None:
     """Adds the next tokens of a prompt to the step."""
-    before, total = s.request[r, DONE], s.instance[i, STEP_TOKENS]
+    engine, before, total = s.instance[i, ENGINE], s.request[r, DONE], s.instance[i, STEP_TOKENS]
     pairs = s.instance_s[i, PREFILL_PAIRS] + tokens * (before + (tokens + 1) / 2)
     s.instance_s[i, PREFILL_PAIRS] = pairs
     s.instance[i, STEP_TOKENS] = total + tokens
     s.request[r, DONE] = before + tokens
+    s.request[r, CHUNK] = tokens
+    take(s, engine, held_blocks(s, engine, r, before + tokens) - held_blocks(s, engine, r, before))
+    name_blocks(s, engine, r)
     s.listed[i, s.instance[i, LISTED]] = r
     s.instance[i, LISTED] += 1
     cut = s.request[r, DONE] < s.request[r, INPUT] + s.request[r, GENERATED]
     s.instance[i, CUT] = 1 if cut else 0
-    s.instance[s.instance[i, ENGINE], PARTIAL] = r if cut else NONE
+    s.instance[engine, PARTIAL] = r if cut else NONE
 
 
 @compiled
@@ -236,17 +252,20 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     engine = s.instance[i, ENGINE]
     whole = s.request[r, INPUT] + s.request[r, GENERATED]
     hits = cached_blocks(s, engine, r)
-    cached = 0
+    own = own_blocks(s, engine, r, hits)
+    if own > 0:
+        hits = blocks_before(s, r, s.request[r, CHAIN])
+    cached = own * s.run[BLOCK_TOKENS]
     for index in range(s.prefix_of[r], s.prefix_of[r] + hits):
         cached += s.prefix_size[s.prefix[index], 0]
-    stored = stored_tokens(s, r, hits)
+    stored = stored_tokens(s, r, hits) if own == 0 else 0
     stated = s.request[r, STATED_HITS] if s.instance[engine, ROLE] != DECODE else 0
-    cached = min(max(cached + stored, stated), whole - 1)
+    cached = min(max(min(cached + stored, most_cached(s, r)), stated), whole - 1)
     tokens = chunk_of(s, i, whole - cached, budget)
     if tokens == 0 or needed_blocks(s, engine, r, hits, whole) > room(s, engine) - margin or not acquire(s, engine, r):
         return False
     dequeue(s, engine)
-    hold(s, engine, r, hits, whole)
+    hold(s, engine, r, hits, own, cached)
     s.request[r, STATE] = PREFILLING
     s.request[r, DONE] = cached
     s.instance[engine, HIT_TOKENS] += cached
@@ -343,11 +362,34 @@ def admit(s: RunState, i: int, budget: int, now_s: float) -> None:
 
 
 @compiled
+def go_on(s: RunState, i: int, budget: int, now_s: float) -> bool:
+    """Adds the next chunk of a cut prompt to the step, and preempts as long as there is no room; whether any was.
+
+    Blocks are taken chunk by chunk, as in vLLM (0.33.0, `allocate_slots` in v1/core/kv_cache_manager.py), where the
+    whole prompt must have room when it is admitted alone.
+    """
+    engine, preempted = s.instance[i, ENGINE], False
+    while s.instance[engine, PARTIAL] != NONE and budget > 0:
+        r, growing = s.instance[engine, PARTIAL], 0
+        if s.instance[i, POLICY] == MIXED:
+            growing = growth(s, i, s.instance[i, ITERATION])
+        done = s.request[r, DONE]
+        tokens = min(s.request[r, INPUT] + s.request[r, GENERATED] - done, budget)
+        if held_blocks(s, engine, r, done + tokens) - held_blocks(s, engine, r, done) <= room(s, engine) - growing:
+            add_chunk(s, i, r, tokens)
+            return preempted
+        last = last_running(s, i)
+        if last == NONE:
+            return preempted
+        preempt(s, i, last, now_s)
+        preempted = True
+    return preempted
+
+
+@compiled
 def fill(s: RunState, i: int, budget: int, now_s: float) -> None:
     """Makes the prefill of the step: what is left of a cut prompt, then what the queue brings."""
-    r = s.instance[s.instance[i, ENGINE], PARTIAL]
-    if r != NONE and budget > 0:
-        add_chunk(s, i, r, min(s.request[r, INPUT] + s.request[r, GENERATED] - s.request[r, DONE], budget))
+    go_on(s, i, budget, now_s)
     admit(s, i, budget, now_s)
 
 
@@ -448,8 +490,10 @@ def schedule(s: RunState, i: int, now_s: float) -> None:
         make_way(s, i, now_s)
     if s.instance[i, POLICY] == MIXED:
         preempted = make_room(s, i, now_s)
-        if not preempted or s.instance[i, SEQUENCES] == 0:
-            fill(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s)
+        if go_on(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s):
+            preempted = True
+        if not preempted or s.instance[i, SEQUENCES] + s.instance[i, LISTED] == 0:
+            admit(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s)
     else:
         fill(s, i, s.instance[i, TOKEN_BUDGET], now_s)
         if s.instance[i, LISTED] == 0:

@@ -11,7 +11,7 @@ from typing import Final
 NONE: Final = -1  # no request, no block, no place
 
 # A request, whole numbers.
-REQUEST_FIELDS: Final = 23
+REQUEST_FIELDS: Final = 25
 (
     INPUT,  # prompt tokens
     OUTPUT,  # tokens to generate, at least 1
@@ -21,10 +21,12 @@ REQUEST_FIELDS: Final = 23
     STATE,
     GENERATED,  # tokens generated when it last left the decoding batch or ended a prefill
     DONE,  # tokens in the cache of the prefill under way
+    CHUNK,  # tokens of it that the last step with some prefilled
     CACHED,  # prompt tokens found in the prefix cache at its first admission
     FINISH,  # decode iteration of its instance after which it is finished
     SHARED,  # leading prefix blocks that it holds together with others
     SHARED_BLOCKS,  # KV blocks of those
+    CHAIN,  # KV blocks before those that stayed cached when it let them go, and that nobody shares
     PLACE,  # in the decoding batch of its instance
     ENTRY,  # instance that prefilled it
     HOME,  # instance that holds it now; the row of its batch while it decodes

@@ -30,7 +30,7 @@ class RunState(NamedTuple):
     prefix_of: Ints  # [R + 1] where the prefix blocks of each request begin
     prefix: Ints  # [H] blocks, prompt by prompt
     prefix_size: Ints  # [U, 2] tokens and KV blocks of each
-    cached: Ints  # [I, U, 3]
+    cached: Ints  # [I, U + R, 3] prefix blocks, then what requests kept for themselves
     decode_s: Floats  # [K, N, C] seconds of a decode step, batches padded
     mixed_s: Floats  # [K, N', C, T, M] seconds of a step that prefills
     joint_s: Floats  # [K, J] seconds of what instances do together in a step, by the new tokens of the mean one

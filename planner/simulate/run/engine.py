@@ -80,6 +80,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
     table = stacked(grids)
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
+    full = sizes // fleet.block_tokens  # blocks: what does not fill one is not cached
     instance, instance_s = _instances(fleet, table_of, stores)
     rows = len(instance)
     request, request_s = _requests(requests, outputs, *served)
@@ -100,8 +101,8 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         dirty=np.zeros(rows, dtype=np.int64),
         prefix_of=prefix_of,
         prefix=requests.prefix if caches else np.zeros(1, dtype=np.int64),
-        prefix_size=np.stack([sizes, -(-sizes // fleet.block_tokens)], axis=1),
-        cached=np.full((instances if caches else 1, len(sizes), 3), f.NONE, dtype=np.int64),
+        prefix_size=np.stack([full * fleet.block_tokens, full], axis=1),
+        cached=np.full((instances, len(sizes) + count, 3) if caches else (1, 1, 3), f.NONE, dtype=np.int64),
         decode_s=table.decode_s,
         mixed_s=table.mixed_s,
         joint_s=table.joint_s,
@@ -233,7 +234,7 @@ def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # no
     row[f.RESERVES] = int(instance.reserves and instance.role != "prefill")
     row[f.SWAPS] = int(instance.preemption == "swap")
     row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens
-    row[f.WATERMARK] = math.ceil(instance.watermark * row[f.CAPACITY])
+    row[f.WATERMARK] = int(instance.watermark * row[f.CAPACITY])
     row[f.HOST_FREE] = instance.host_kv_tokens // block_tokens
     row[f.HOST_CAPACITY] = row[f.HOST_FREE]
     row[f.PLAIN_TABLE], row[f.RESERVING] = table, int(instance.reserves)
