@@ -3,7 +3,6 @@
 Fields common to all kinds stand here; what only one kind needs stands in that kind's own `options`.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -13,7 +12,6 @@ from pydantic_core import CoreSchema
 
 from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError
-from planner.problem.statistics import ARRIVAL_CV_BELOW, quantile_of
 from planner.progress import MAX_SEED
 from planner.schema.base import Spec, refuse
 
@@ -137,24 +135,13 @@ class LoadSpec(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"rate": ("rate_per_s", PER_S)}
     rate_per_s: Positive | None = None
     concurrency: Count | None = None
-    arrival_cv: Annotated[float, Field(ge=0, lt=ARRIVAL_CV_BELOW)] = Field(
-        default=1.0, description="of the gaps; 1 is Poisson"
-    )
+    arrival_cv: Annotated[float, Field(ge=0)] = Field(default=1.0, description="of the gaps; 1 is Poisson")
 
     @model_validator(mode="after")
     def one_form(self) -> "LoadSpec":
         if (self.rate_per_s is None) == (self.concurrency is None):
             raise refuse("a load is either `rate` or `concurrency`", "give one of the two, or no load for the most")
         return self
-
-
-def _no_percentile(name: str) -> Exception:
-    """That a limit on this percentile cannot be stated, of one that is none or that plans do not limit."""
-    try:
-        quantile_of(name)
-    except PlannerError as error:
-        return refuse(error.what, error.hint, name)
-    return refuse(f"limits are stated on p50, p90, p95 and p99, found `{name}`", "take the next stricter one", name)
 
 
 class Limit(Spec):
@@ -177,9 +164,6 @@ class Limit(Spec):
                 return {"p95_s": parse_quantity(data, TIME_S)}
             except PlannerError as error:
                 raise refuse(error.what, error.hint) from None
-        for name in data if isinstance(data, dict) else ():
-            if re.fullmatch(r"p[0-9.]+", str(name)) and name not in cls.quantities:
-                raise _no_percentile(str(name))
         return data
 
     @classmethod

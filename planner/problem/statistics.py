@@ -1,10 +1,9 @@
-"""Names of statistics, `mean` or a percentile such as `p99` or `p99.9`; how bursty arrivals may be."""
+"""Names of statistics: `mean`, or a percentile such as `p99` or `p99.9`."""
 
 import re
 
 from planner.errors import PlannerError
 
-ARRIVAL_CV_BELOW = 20.0  # of gaps: of gamma ones with it a sixth are shorter than the least double
 _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.problem.statistics import ARRIVAL_CV_BELOW
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.traces import Trace
 
@@ -68,7 +67,7 @@ def fit(trace: Trace) -> dict[str, object]:
         return {"workload": workload}
     cv = float(gaps.std() / gaps.mean())
     workload["load"] = {"rate": f"{1.0 / float(gaps.mean()):.6g}/s", "arrival_cv": round(cv, 4)}
-    if not 0.0 < cv < ARRIVAL_CV_BELOW:
+    if not 0.0 < cv < 20.0:
         return {"workload": workload}
     return {"workload": workload, "gaps": {name: distance(gaps, name, cv) for name in ("gamma", "poisson", "weibull")}}
 

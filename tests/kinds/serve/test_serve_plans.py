@@ -132,8 +132,9 @@ def test_an_instance_that_has_no_regular_place_gives_way_to_the_next_best() -> N
     edits = {"cluster.pools.0": hole, "options.modes": ["colocated"], "options.tp": [8]}
     with pytest.raises(PlannerError, match="no regular place"):
         solve(small({**edits, "options.pp": [4]}))
-    wide = {"options.pp": [2, 4], "options.max_batch": [64, 1024], "workloads.0.slo": ...}
-    plan = solve(small({**edits, **wide}))
+    wide = {"options.pp": [2, 4], "options.max_batch": [64, 1024], "workloads.0.slo": ..., "engine": {"name": "sglang"}}
+    long = {"workloads.0.input_tokens": 30000, "workloads.0.output_tokens": 10000, "options.chunk_tokens": [2048]}
+    plan = solve(small({**edits, **wide, **long}))
     assert {role.parallelism.pp for role in DECISION(plan.decision).roles} == {2}
     assert plan.certificate.status == "feasible"
     assert plan.certificate.bound is not None

@@ -24,6 +24,7 @@ from planner.kinds.serve.steady.evaluate import (
     judge_prefill,
     time_points,
 )
+from planner.kinds.serve.steady.pipelines import Bubbles
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, make_points
 from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
@@ -46,6 +47,8 @@ class Capacity:
     tpot_s: float  # at the full batch; 0 for prefill
     stay_s: float  # mean time that a request stays, at that rate
     kv_bytes: float  # cache of the full batch on one device
+    bubbles: Bubbles | None = None  # of prefill in stages
+    step_prompts: float = 1.0  # steps with prompts that fill one batch of a pipeline
 
 
 def type_name(
@@ -369,6 +372,8 @@ def _capacity(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, 
         tpot_s=float(timed.tpot_s[row]),
         stay_s=float(judged.stay_s[row]),
         kv_bytes=float(kv_bytes),
+        bubbles=None if timed.bubbles is None else timed.bubbles.take(np.array([row])),
+        step_prompts=1.0 if timed.ring is None else float(timed.ring.step_prompts[row]),
     )
 
 

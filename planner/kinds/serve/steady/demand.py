@@ -15,6 +15,7 @@ from planner.costs.serving.speculation import Drafter
 from planner.engines.handover import Way
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.serve.steady.pipelines import HALVINGS, Bubbles
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.problem.lengths import ServedLengths, served_lengths
@@ -38,22 +39,52 @@ class TimeLimit:
     quantile: float | None
     limit_s: float
 
-    def wait_s(self, busy: Floats, service_s: Floats, arrival_cv2: float, service_cv2: float) -> Floats:
-        """Waiting at this statistic before a server that is `busy` (one server, M/G/1 or G/G/1)."""
+    def wait_s(
+        self,
+        busy: Floats,
+        service_s: Floats,
+        arrival_cv2: float,
+        service_cv2: Floats | float,
+        bubbles: Bubbles | None = None,
+    ) -> Floats:
+        """Waiting at this statistic before a server that is `busy` (one server, M/G/1 or G/G/1), and of bubbles."""
+        cv2 = {"cv2_arrival": arrival_cv2, "cv2_service": service_cv2}
         if self.quantile is None:
-            return mean_wait_s(busy, 1.0, service_s, cv2_arrival=arrival_cv2, cv2_service=service_cv2)
-        return wait_quantile_s(busy, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2)
+            wait_s = mean_wait_s(busy, 1.0, service_s, **cv2)
+        else:
+            wait_s = wait_quantile_s(busy, 1.0, service_s, self.quantile, **cv2)
+        return wait_s if bubbles is None else wait_s + bubbles.wait_s(busy, self.quantile)
 
-    def utilisation(self, wait_s: Floats, service_s: Floats, arrival_cv2: float, service_cv2: float) -> Floats:
+    def utilisation(
+        self,
+        wait_s: Floats,
+        service_s: Floats,
+        arrival_cv2: float,
+        service_cv2: float,
+        bubbles: Bubbles | None = None,
+    ) -> Floats:
         """The largest utilisation at which this statistic of the wait stays within `wait_s`."""
         if self.quantile is None:
             spread = service_s * (arrival_cv2 + service_cv2) / 2.0
-            return wait_s / np.maximum(wait_s + spread, 1e-12)
-        return utilisation_for_wait(
-            wait_s, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2
-        )
+            busy = wait_s / np.maximum(wait_s + spread, 1e-12)
+        else:
+            busy = utilisation_for_wait(
+                wait_s, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2
+            )
+        if bubbles is None:
+            return busy
+        rows = np.flatnonzero(bubbles.most_s > 0.0)
+        own_s, own, low, high = service_s[rows], bubbles.take(rows), np.zeros(len(rows)), busy[rows]
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            within = self.wait_s(middle, own_s, arrival_cv2, service_cv2, own) <= wait_s[rows]
+            low, high = np.where(within, middle, low), np.where(within, high, middle)
+        busy = busy.copy()
+        busy[rows] = low
+        return busy
 
 
+MEAN = TimeLimit("mean", None, math.inf)
 _UNLIMITED = TimeLimit(DEFAULT_STATISTIC, _QUANTILES[DEFAULT_STATISTIC], math.inf)
 
 

@@ -1,24 +1,34 @@
 """Evaluates points for one workload: rates, TTFT, TPOT, and the rule that drops each point; arrays [N]."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.arrays import Bools, Floats
 from planner.costs.operators.forward import ranks_in_step
+from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import StepTime
 from planner.costs.serving.graphs import pad_graph_batch
-from planner.kinds.serve.steady.demand import Target, TimeLimit, TransferPath
+from planner.kinds.serve.steady.demand import MEAN, Target, TimeLimit, TransferPath
 from planner.kinds.serve.steady.formulas import (
     colocated_tpot_s,
     decode_step,
     prefill_alone,
     prefill_mixed,
 )
+from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s, mixed_in_stages, prefill_in_stages
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
-from planner.solvers.stochastic.queueing import mean_wait_s
 
 TOLERANCE = 1e-9  # relative, of limits
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """What prompts do to batches that follow each other through stages [N]; of one stage 0, but for a prompt's time."""
+
+    taken_s: Floats  # time of its rank's prefill that one prompt takes
+    held: Floats  # share of time at the full batch for which prompts hold the batches
+    step_prompts: Floats  # steps with prompts that fill one batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,8 @@ class StepTimes:
     prefill_steps: Floats  # of its rank that prefilling one request takes
     tpot_s: Floats  # at the full batch
     step: StepTime
+    bubbles: Bubbles | None = None  # of prefill in stages
+    ring: Ring | None = None  # of batches in stages that prefill and decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +61,20 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     isl, engine = np.full(len(points), target.prefilled_tokens), pool_costs.costs.engine
     cached = target.isl - target.prefilled_tokens
     if function == "prefill":
-        prefill = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
+        plain = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
+        prefill, bubbles = prefill_in_stages(
+            pool_costs.costs, points.shards, isl, points.chunk, plain, target.service_cv2, cached
+        )
         before = engine.router_s + engine.arrival_s + engine.handover_s
-        return StepTimes(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step)
-    decode = decode_step(pool_costs.costs, points.shards, pad_graph_batch(points.batch), context, points.drafts)
+        return StepTimes(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles)
+    batch = pad_graph_batch(points.batch)
+    decode = decode_step(pool_costs.costs, points.shards, batch, context, points.drafts)
+    pace_s = decode_pace_s(pool_costs.costs, points.shards, batch, context, decode.seconds)
     yielded = pool_costs.costs.tokens_per_step(points.drafts)
     if function == "decode":
-        return StepTimes(none, none, none, none, decode.seconds / yielded, decode)
-    steps = target.osl / yielded
-    mixed = prefill_mixed(
+        return StepTimes(none, none, none, none, pace_s / yielded, decode)
+    steps, pp = target.osl / yielded, points.shards.pp
+    plain = prefill_mixed(
         pool_costs.costs,
         points.shards,
         isl,
@@ -69,10 +86,23 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         points.drafts,
         cached=cached,
     )
+    mixed = mixed_in_stages(plain, points.shards, target.service_cv2)
     ranks = ranks_in_step(pool_costs.costs.arch, points.shards.dp)
-    step_s = colocated_tpot_s(decode.seconds, mixed.stretch_s, mixed.steps, points.batch, steps, ranks)
-    service = mixed.latency_s + engine.first_token_steps * step_s + engine.request_s
-    return StepTimes(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
+    step_s = colocated_tpot_s(pace_s, mixed.stretch_s, mixed.steps, points.batch, steps, ranks, pp, mixed.step_prompts)
+    service = mixed.latency_s + first_token_steps(engine, pp) * step_s + engine.request_s
+    times = StepTimes(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
+    if mixed is plain:
+        return times
+    staged_s = (step_s - pace_s) * steps / (points.batch * ranks)
+    queue_s = np.where(pp > 1.0, staged_s, mixed.queue_s)
+    held = np.where(pp > 1.0, 1.0 - pace_s / step_s, 0.0)
+    return replace(times, queue_s=queue_s, ring=Ring(mixed.queue_s, held, mixed.step_prompts + none))
+
+
+def first_token_steps(engine: EngineOverheads, pp: Floats) -> Floats | float:
+    """Mean decode steps between a request and its first token; batches of a pipeline look at requests in turn."""
+    staged = engine.poll_steps / 2.0 / pp + engine.output_steps
+    return np.where(pp > 1.0, staged, engine.first_token_steps)
 
 
 def judge_decode(
@@ -94,11 +124,12 @@ def judge_prefill(
     for limit in target.ttft_limits:
         if np.isfinite(limit.limit_s):
             room = np.maximum(limit.limit_s - service, 0.0)
-            busy = np.minimum(busy, limit.utilisation(room, timed.queue_s, target.arrival_cv2, target.service_cv2))
-    good = fits & (busy > 0) & _keeps(target.ttft_limits, target, busy, timed.queue_s, service)
+            most = limit.utilisation(room, timed.queue_s, target.arrival_cv2, target.service_cv2, timed.bubbles)
+            busy = np.minimum(busy, most)
+    good = fits & (busy > 0) & _keeps(target.ttft_limits, target, busy, timed, service)
     tally.drop("slo.ttft", int(np.sum(fits & ~good)))
     rate = busy / np.maximum(timed.queue_s, 1e-12) * points.shards.dp
-    return LimitedRates(rate, busy, service + _mean_wait_s(target, busy, timed.queue_s), good)
+    return LimitedRates(rate, busy, service + MEAN.wait_s(busy, *_queue(target, timed)), good)
 
 
 def judge_colocated(
@@ -106,32 +137,35 @@ def judge_colocated(
 ) -> LimitedRates:
     """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
     per_rank = occupied * points.batch / (target.osl * timed.tpot_s)
-    busy = per_rank * timed.queue_s
+    busy = per_rank * (timed.queue_s if timed.ring is None else timed.ring.taken_s)
     behind = fits & (busy > most_busy)
     used = np.minimum(busy, most_busy)
+    if timed.ring is not None:
+        used = np.where(points.shards.pp > 1.0, timed.ring.held, used)
     slow = fits & ~behind & (timed.tpot_s > target.tpot_limit_s * (1.0 + TOLERANCE))
     left = fits & ~behind & ~slow
-    late = left & ~_keeps(target.ttft_limits, target, used, timed.queue_s, timed.service_s)
+    late = left & ~_keeps(target.ttft_limits, target, used, timed, timed.service_s)
     decoding = (target.osl - 1.0) * timed.tpot_s
     whole = timed.service_s + decoding
-    lagging = left & ~late & ~_keeps(target.latency_limits, target, used, timed.queue_s, whole)
+    lagging = left & ~late & ~_keeps(target.latency_limits, target, used, timed, whole)
     tally.drop("prefill cannot keep up with the batch", int(np.sum(behind)))
     tally.drop("slo.tpot", int(np.sum(slow)))
     tally.drop("slo.ttft", int(np.sum(late)))
     tally.drop("slo.latency", int(np.sum(lagging)))
-    stay_s = whole + _mean_wait_s(target, used, timed.queue_s)
+    stay_s = whole + MEAN.wait_s(used, *_queue(target, timed))
     return LimitedRates(per_rank * points.shards.dp, used, stay_s, left & ~late & ~lagging)
 
 
-def _mean_wait_s(target: Target, busy: Floats, queue_s: Floats) -> Floats:
-    return mean_wait_s(busy, 1.0, queue_s, cv2_arrival=target.arrival_cv2, cv2_service=target.service_cv2)
+def _queue(target: Target, timed: StepTimes) -> tuple[Floats, float, float, Bubbles | None]:
+    """What a wait before prefill depends on, but for the utilisation."""
+    return timed.queue_s, target.arrival_cv2, target.service_cv2, timed.bubbles
 
 
-def _keeps(limits: tuple[TimeLimit, ...], target: Target, busy: Floats, queue_s: Floats, rest_s: Floats) -> Bools:
+def _keeps(limits: tuple[TimeLimit, ...], target: Target, busy: Floats, timed: StepTimes, rest_s: Floats) -> Bools:
     """Whether the wait and `rest_s` together keep every one of `limits`."""
     kept = np.ones(len(busy), dtype=np.bool_)
     for limit in limits:
         if np.isfinite(limit.limit_s):
-            wait = limit.wait_s(busy, queue_s, target.arrival_cv2, target.service_cv2)
+            wait = limit.wait_s(busy, *_queue(target, timed))
             kept &= rest_s + wait <= limit.limit_s * (1.0 + TOLERANCE)
     return kept

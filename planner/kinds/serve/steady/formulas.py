@@ -15,6 +15,7 @@ and TPOT the time of a step, of which a token takes 1 / E: expected values, for 
 Prefill alone. A rank takes one batch of k prompts at a time, L seconds each: rate = utilisation * k pp / L.
 Decode alone. TPOT = t_dec, rate of the rank = D / (osl * t_dec).
 Waiting for prefill is that of an M/D/1 queue (deterministic lengths) or M/G/1 (spread lengths) at the utilisation.
+Formulas with pp are those of pp engines that share the load; `pipelines` says what batches in order of stages change.
 """
 
 from dataclasses import dataclass, replace
@@ -63,6 +64,11 @@ class Prefill:
     stretch_s: Floats  # that it adds to decode steps of the rank; 0 where prefill runs alone
     steps: Floats  # of the rank that it takes
     step: StepTime
+    chunks: Floats  # that a prompt is cut into
+    prompts: Floats  # of a step
+    room_prompts: Floats  # mean ones that a step has room for
+    added_s: Floats  # to a step that carries prefill
+    step_prompts: Floats | float = 1.0  # of stages: steps like that one which fill a batch
 
 
 def _drafted(work: Work, drafts: Floats | None) -> Work:
@@ -92,7 +98,9 @@ def prefill_alone(
     tokens = prompts * isl / chunks
     step = costs.step(shards, _drafted(Work.of(tokens, prompts, cached + (isl - isl / chunks) / 2.0, 0.0, 0.0), drafts))
     latency = step.seconds * chunks
-    return Prefill(latency, latency / prompts / shards.pp, np.zeros_like(latency), chunks / prompts / shards.pp, step)
+    none = np.zeros_like(latency)
+    taken, room = chunks / prompts / shards.pp, chunk / isl
+    return Prefill(latency, latency / prompts / shards.pp, none, taken, step, chunks, prompts, room, none)
 
 
 def prefill_mixed(
@@ -128,7 +136,8 @@ def prefill_mixed(
     mixed = costs.step(shards, replace(work, rank_tokens=decoded + prompts * tokens * prefilling / ranks))
     added = np.maximum(mixed.seconds - decode_s, 0.0)
     latency = chunks * mixed.seconds
-    return Prefill(latency, latency / prompts / shards.pp, steps * added, steps, mixed)
+    queue = latency / prompts / shards.pp
+    return Prefill(latency, queue, steps * added, steps, mixed, chunks, prompts, room / isl, added)
 
 
 def colocated_tpot_s(
@@ -138,12 +147,21 @@ def colocated_tpot_s(
     sequences: Floats,
     osl: Floats | float,
     ranks: Floats,
+    pp: Floats | float = 1.0,
+    step_prompts: Floats | float = 1.0,
 ) -> Floats:
     """Mean time per step of a rank that prefills and decodes `sequences`, as do those it makes steps with.
 
-    That is the time per output token where a step yields one; `osl` are the steps of an output.
+    That is the time per output token where a step yields one; `osl` are the steps of an output. In a pipeline a step is
+    a pass of all batches, of which prompts hold some, up to `step_prompts` in one batch.
     """
     prefilled = sequences / osl
     share = np.clip(prefilled * prefill_steps, 1e-12, 1.0)
     any_share = 1.0 - (1.0 - share) ** ranks
-    return decode_s + prefilled * stretch_s * any_share / share
+    step_s = decode_s + prefilled * stretch_s * any_share / share
+    staged = np.asarray(pp) > 1.0
+    if not np.any(staged):
+        return step_s
+    holding = np.maximum(prefilled * prefill_steps, 1e-12)
+    held = step_prompts * -np.expm1(-ranks * holding / step_prompts)
+    return np.where(staged, decode_s + prefilled * stretch_s * held / holding, step_s)

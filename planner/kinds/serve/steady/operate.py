@@ -10,7 +10,9 @@ from planner.costs.operators.work import Shards
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Target, TimeLimit
+from planner.kinds.serve.steady.evaluate import first_token_steps
 from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step
+from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s
 from planner.kinds.serve.steady.points import PoolCosts
 
 LEAST_LOAD = 1e-9
@@ -24,24 +26,28 @@ class Operation:
     busy: float  # utilisation of its prefill
     queue_s: float  # time that one request occupies its prefill
     tpot_s: float
+    bubbles: Bubbles | None = None  # of its prefill in stages
 
     def wait_s(self, limit: TimeLimit, target: Target) -> float:
         """Waiting for prefill at the statistic of `limit`."""
-        wait = limit.wait_s(np.array([self.busy]), np.array([self.queue_s]), target.arrival_cv2, target.service_cv2)
+        queue = (np.array([self.queue_s]), target.arrival_cv2, target.service_cv2, self.bubbles)
+        wait = limit.wait_s(np.array([self.busy]), *queue)
         return float(wait[0])
 
 
 def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_per_s: float) -> Operation:
     """One instance of `candidate` serving `load_per_s` requests of `target` alone."""
     capacity = candidate.capacity(target)
+    loaded = capacity.utilisation * load_per_s / max(capacity.rate_per_s, LEAST_LOAD)
     if candidate.function == "prefill":
-        busy = capacity.utilisation * load_per_s / max(capacity.rate_per_s, LEAST_LOAD)
-        return Operation(capacity.service_s, busy, capacity.queue_s, 0.0)
+        return Operation(capacity.service_s, loaded, capacity.queue_s, 0.0, capacity.bubbles)
     tpot = _tpot_s(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot)
-    busy = min(load_per_s / candidate.shape.dp * capacity.queue_s, capacity.utilisation)
-    faster = pool_costs.costs.engine.first_token_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
+    pp = candidate.shape.pp
+    busy = min(load_per_s / candidate.shape.dp * capacity.queue_s if pp == 1 else loaded, capacity.utilisation)
+    waited_steps = float(first_token_steps(pool_costs.costs.engine, np.array(float(pp))))
+    faster = waited_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
     return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot)
 
 
@@ -58,7 +64,8 @@ def _tpot_s(
     ranks = ranks_in_step(pool_costs.costs.arch, np.full(len(batches), candidate.shape.dp))
     yielded = _yielded(candidate, pool_costs)
     steps = target.osl / yielded
-    tpot = colocated_tpot_s(step, capacity.stretch_s, capacity.prefill_steps, batches, steps, ranks) / yielded
+    held = (capacity.stretch_s, capacity.prefill_steps, batches, steps, ranks)
+    tpot = colocated_tpot_s(step, *held, float(candidate.shape.pp), capacity.step_prompts) / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
     if rank_load_per_s <= rate[0]:  # fewer than one sequence on average: each runs alone
         return float(tpot[0])
@@ -81,4 +88,6 @@ def _step_s(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches
     shards = Shards.of(*(np.full(len(batches), degree) for degree in shape.degrees))
     context = np.full(len(batches), target.context)
     drafts = np.full(len(batches), float(candidate.draft_tokens))
-    return decode_step(pool_costs.costs, shards, pad_graph_batch(batches), context, drafts).seconds
+    padded = pad_graph_batch(batches)
+    shared_s = decode_step(pool_costs.costs, shards, padded, context, drafts).seconds
+    return decode_pace_s(pool_costs.costs, shards, padded, context, shared_s)

@@ -7,14 +7,13 @@ slowest path.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.kinds.serve.steady.demand import ATTAINMENT, Target, TimeLimit
+from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Target, TimeLimit
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.plan.schema import Prediction
 
 BISECTIONS = 40
-MEAN = TimeLimit("mean", None, float("inf"))
 
 CostsOfPool = Mapping[tuple[str, int], PoolCosts]
 
