@@ -14,6 +14,11 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -q $(PYTEST_ARGS)
 
+# Emitted commands under the engines' own code, where they are installed: VALIDATORS_HOME, ../shared/validators/setup.sh
+.PHONY: test-launch
+test-launch: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/launch.py
+
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
