@@ -247,7 +247,7 @@ def colocated_times(cell: Cell, count: int) -> tuple[Times, Times, Times]:
     budget = round(cell.budget * mean)
     full_s, _ = colocated_steady(cell, cell.most_sequences, mean, osl, inputs, budget, staged=True)
     rate = cell.used * cell.most_sequences / (osl * full_s)
-    found = []
+    by_model = []
     for staged in (True, False):
         low, high = 0.0, float(cell.most_sequences)
         for _ in range(40):
@@ -255,9 +255,9 @@ def colocated_times(cell: Cell, count: int) -> tuple[Times, Times, Times]:
             tpot_s, _ = colocated_steady(cell, middle, mean, osl, inputs, budget, staged=staged)
             low, high = (middle, high) if middle / (osl * tpot_s) < rate else (low, middle)
         tpot_s, times = colocated_steady(cell, high, mean, osl, inputs, budget, staged=staged, rate=rate)
-        found.append(times)
+        by_model.append(times)
     arrivals = np.cumsum(rng.exponential(1.0 / rate, count))
-    return run(cell, COLOCATED_PRICE, arrivals, inputs, outputs, budget), found[0], found[1]
+    return run(cell, COLOCATED_PRICE, arrivals, inputs, outputs, budget), by_model[0], by_model[1]
 
 
 def colocated_steady(
@@ -347,8 +347,8 @@ def fit(cells: list[Cell], rows: list[tuple[Times, Times, Times]]) -> None:
         return np.array([np.log(again(cell) / truth) for cell, truth in zip(cells, simulated, strict=True)])
 
     start = np.array([getattr(pipelines, name) for name in CONSTANTS])
-    found = least_squares(errors, start, loss="soft_l1", f_scale=0.1)
-    for name, value in zip(CONSTANTS, found.x, strict=True):
+    fitted = least_squares(errors, start, loss="soft_l1", f_scale=0.1)
+    for name, value in zip(CONSTANTS, fitted.x, strict=True):
         print(f"{name} = {value:.2f}")
 
 
