@@ -29,7 +29,7 @@ QWEN: dict[str, Any] = {
 DRAFT = {"method": "model", "model": "draft", "acceptance": "75%", "draft_tokens": [0, 1, 3]}
 STATED = {"method": "stated", "draft_step": "100us", "acceptance": "75%", "draft_tokens": [0, 3]}
 FAST, SLOW = {"ttft": "1s", "tpot": "8ms"}, {"ttft": "2s", "tpot": "500ms"}
-BATCHES = [1, 2, 4, 8, 512]
+BATCHES = [1, 2, 4, 8, 256]
 
 
 def problem(speculation: dict[str, Any] | None, slo: dict[str, str], modes: list[str], **more: list[int]) -> Resolved:
@@ -89,7 +89,9 @@ def test_every_draft_right_and_free_multiplies_tokens_by_the_tokens_of_a_step() 
         drafts=(0, 1, 3),
     )
     timed = time_points("decode", pool_costs, target, points)
-    assert timed.step.seconds == pytest.approx(timed.tpot_s * (points.drafts + 1.0), rel=1e-12)
+    pace_s, alone = timed.tpot_s * (points.drafts + 1.0), points.shards.pp == 1.0
+    assert timed.step.seconds[alone] == pytest.approx(pace_s[alone], rel=1e-12)
+    assert (pace_s[~alone] >= timed.step.seconds[~alone]).all()  # batches of a pipeline may be uneven
 
 
 @pytest.mark.parametrize("function", ["colocated", "decode"])

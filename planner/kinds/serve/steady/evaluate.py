@@ -69,7 +69,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         return StepTimes(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles)
     batch = pad_graph_batch(points.batch)
     decode = decode_step(pool_costs.costs, points.shards, batch, context, points.drafts)
-    pace_s = decode_pace_s(pool_costs.costs, points.shards, batch, context, decode.seconds)
+    pace_s = decode_pace_s(pool_costs.costs, points.shards, batch, context, decode.seconds, points.drafts)
     yielded = pool_costs.costs.tokens_per_step(points.drafts)
     if function == "decode":
         return StepTimes(none, none, none, none, pace_s / yielded, decode)

@@ -90,4 +90,4 @@ def _step_s(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches
     drafts = np.full(len(batches), float(candidate.draft_tokens))
     padded = pad_graph_batch(batches)
     shared_s = decode_step(pool_costs.costs, shards, padded, context, drafts).seconds
-    return decode_pace_s(pool_costs.costs, shards, padded, context, shared_s)
+    return decode_pace_s(pool_costs.costs, shards, padded, context, shared_s, drafts)

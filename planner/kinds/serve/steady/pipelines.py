@@ -31,7 +31,7 @@ import numpy as np
 
 from planner.arrays import Floats, Indices
 from planner.costs.operators.work import Shards, Work
-from planner.kinds.serve.steady.formulas import Costs, Prefill
+from planner.kinds.serve.steady.formulas import Costs, Prefill, decode_step
 from planner.solvers.stochastic.capped_lognormal import capped_means
 
 MOST: Final = 1.08  # M
@@ -148,13 +148,21 @@ def _left_share(prompts: Floats, length_cv2: float) -> Floats:
     return 0.5 + (even - 0.5) * np.exp(-2.0 * math.pi**2 * length_cv2 / prompts**2)
 
 
-def decode_pace_s(costs: Costs, shards: Shards, sequences: Floats, context: Floats, shared_s: Floats) -> Floats:
+def decode_pace_s(
+    costs: Costs,
+    shards: Shards,
+    sequences: Floats,
+    context: Floats,
+    shared_s: Floats,
+    drafts: Floats | None = None,
+) -> Floats:
     """Seconds [N] of decode steps as batches of unequal size go, given those of evenly shared sequences."""
     rows = staged(shards)
     if costs.engine.prefill_first or not len(rows):
         return shared_s
     stages, most = shards.take(rows), sequences[rows]
-    whole_s = costs.step(stages, Work.decode(most, context[rows])).seconds
+    verified = None if drafts is None else drafts[rows]
+    whole_s = decode_step(costs, stages, most * stages.pp, context[rows], verified).seconds
     added_s = (whole_s - shared_s[rows]) / (most - most / stages.pp)
     pace_s = shared_s.copy()
     pace_s[rows] = np.maximum(shared_s[rows], np.minimum(added_s * most, whole_s))
