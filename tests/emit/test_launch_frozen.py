@@ -71,8 +71,8 @@ def test_a_pipelined_prefill_with_a_pull_connector_is_refused_by_our_rules_first
 def test_sides_with_other_roles_or_connectors_are_refused_by_our_rules() -> None:
     plan = pipelined()
     assert "kv_both" in (launch.our_refusal(told_otherwise(plan, "kv_producer", "kv_both"), "vllm") or "")
-    one = next(title for title in plan.commands if title.startswith("decode"))
-    other = told_otherwise(replace(plan, commands={one: plan.commands[one]}), "NixlPush", "Mooncake")
+    decode = next(title for title in plan.commands if title.startswith("decode"))
+    other = told_otherwise(replace(plan, commands={decode: plan.commands[decode]}), "NixlPush", "Mooncake")
     mixed = replace(plan, commands={**plan.commands, **other.commands})
     assert launch.our_refusal(mixed, "vllm") is not None
 

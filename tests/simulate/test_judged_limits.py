@@ -51,8 +51,8 @@ def test_intervals_of_independent_values_hold_the_exact_statistic(name: str) -> 
     held = 0
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        found = estimate([rng.exponential(1.0, 4000) for _ in range(5)], name)
-        held += found.low <= exact <= found.high
+        judged = estimate([rng.exponential(1.0, 4000) for _ in range(5)], name)
+        held += judged.low <= exact <= judged.high
     assert held >= 52  # of 57 on average; fewer in one of 100 runs
 
 

@@ -108,9 +108,9 @@ def test_nodes_that_fail_are_never_reckoned_worse_than_the_best_placement() -> N
         demand = MixDemand("d", rate_per_s=draw.uniform(0.8, 3.5))
         problem = MixProblem(shapes, (MixPool("pool", ((2, 3),)),), (demand,), MixObjective.DEVICES)
         truly = [
-            one + 2 * two
-            for one, two in itertools.product(range(7), range(4))
-            if one + 2 * two <= 6 and survives_nodes(problem, (one, two))
+            small + 2 * large
+            for small, large in itertools.product(range(7), range(4))
+            if small + 2 * large <= 6 and survives_nodes(problem, (small, large))
         ]
         reckoned = solve_mix(with_spare(problem, spread=3)).objective
         assert reckoned is not None

@@ -90,8 +90,8 @@ def test_batches_of_what_is_free_grow_uneven_and_slots_do_not() -> None:
 
 
 def test_prompts_hold_every_batch_of_a_pipeline_up_to_a_full_one() -> None:
-    decode_s, one = np.array([0.01]), np.ones(1)
-    few = colocated_tpot_s(decode_s, 0.1, 1.0, np.array([1.0]), 1000.0, one, 4.0, 2.0)
+    decode_s, ranks = np.array([0.01]), np.ones(1)
+    few = colocated_tpot_s(decode_s, 0.1, 1.0, np.array([1.0]), 1000.0, ranks, 4.0, 2.0)
     assert few == pytest.approx(0.01 + 0.1 / 1000.0, rel=1e-3)
-    many = colocated_tpot_s(decode_s, 0.1, 1.0, np.array([1e6]), 1000.0, one, 4.0, 2.0)
+    many = colocated_tpot_s(decode_s, 0.1, 1.0, np.array([1e6]), 1000.0, ranks, 4.0, 2.0)
     assert many == pytest.approx(0.01 + 2.0 * 0.1)

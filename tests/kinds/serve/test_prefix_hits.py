@@ -100,9 +100,9 @@ def run(requests: Requests) -> SimulationResult:
 def test_the_simulator_computes_what_is_not_cached_and_holds_all_of_it() -> None:
     plain, hit = run(stream(0.0)), run(stream(0.5))
     lengths = plain.requests.input_tokens
-    found = np.minimum(np.rint(0.5 * lengths), lengths - 1)
-    assert hit.cached_tokens.tolist() == found.tolist()
-    assert (hit.hit_tokens.sum(), hit.prefill_tokens.sum()) == (found.sum(), (lengths - found).sum())
+    cached = np.minimum(np.rint(0.5 * lengths), lengths - 1)
+    assert hit.cached_tokens.tolist() == cached.tolist()
+    assert (hit.hit_tokens.sum(), hit.prefill_tokens.sum()) == (cached.sum(), (lengths - cached).sum())
     alone = Requests.open_stream([0.0], [400], [1])
     first = [float(run(alone.with_hits(hits)).ttft_s[0]) for hits in (0.0, 0.5, 0.999)]
     assert first == pytest.approx([0.01 + 400e-4, 0.01 + 200e-4, 0.01 + 1e-4])

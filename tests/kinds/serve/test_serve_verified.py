@@ -113,7 +113,7 @@ def test_the_largest_load_is_found_within_its_tolerance(limit: float, most: floa
         bound = SimpleNamespace(margin=limit - scale, time="ttft")
         return SimpleNamespace(saturated=False, settled=True, limits=(bound,))
 
-    found = load_kept(play, most)  # type: ignore[arg-type]
-    assert kept / 1.021 <= found.scale <= kept
+    load = load_kept(play, most)  # type: ignore[arg-type]
+    assert kept / 1.021 <= load.scale <= kept
     assert len(runs) <= 12
-    assert found.binding == (frozenset() if kept == most else {"ttft"})
+    assert load.binding == (frozenset() if kept == most else {"ttft"})

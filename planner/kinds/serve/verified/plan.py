@@ -69,16 +69,16 @@ def verified_plan(
 def _rows(setting: ServeSetting, verified: Verified, player: Player) -> Iterator[JsonValue]:
     """Every limit with what judged it, its value, interval and margin."""
     for limit in verified.judgement.limits:
-        found = limit.estimate
+        simulated = limit.estimate
         yield {
             "workload": setting.targets[limit.workload].name,
             "time": limit.time,
             "statistic": limit.statistic,
             "limit": limit.limit,
-            "value": found.value,
-            "interval_95": None if found.interval is None else list(found.interval),
+            "value": simulated.value,
+            "interval_95": None if simulated.interval is None else list(simulated.interval),
             "margin": limit.margin,
-            "requests": found.count,
+            "requests": simulated.count,
             "verdict": limit.verdict.value,
             "judged_by": f"simulation of {len(verified.judgement.runs)} streams",
         }
@@ -98,10 +98,10 @@ def _predictions(setting: ServeSetting, verified: Verified, player: Player) -> I
         for time in ("ttft", "tpot", "latency"):
             limited = [of for name, of, _ in slo.limits() if name == time]
             for of in dict.fromkeys(["mean", *limited]):
-                found = estimate(judgement.values(target.index, time), of)
-                if found.count:
+                simulated = estimate(judgement.values(target.index, time), of)
+                if simulated.count:
                     yield Prediction(
-                        metric=f"{time}_s", of=target.name, statistic=of, value=found.value, approximate=True
+                        metric=f"{time}_s", of=target.name, statistic=of, value=simulated.value, approximate=True
                     )
         for limit in judgement.limits:
             if (limit.workload, limit.time) == (target.index, "attainment"):
