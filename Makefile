@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-pipelines bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -55,6 +55,10 @@ bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate_attention_ffn.py
 	$(BIN)/python benchmarks/simulate_policies.py
 	$(BIN)/python benchmarks/simulate_elastic.py
+	$(BIN)/python benchmarks/pipelines_simulated.py
+
+bench-pipelines: $(VENV)/installed
+	$(BIN)/python benchmarks/pipelines.py
 
 bench-referee: $(VENV)/installed
 	$(BIN)/python benchmarks/scheduler_referee.py --default
