@@ -57,18 +57,18 @@ def main() -> int:
         spare, bare = planned(mode, lengths, rate, per), planned(mode, lengths, rate, None)
         decision = ServeDecision.model_validate(spare.decision)
         assert decision.availability is not None
-        played = [used(spare, decision, failure.lost, requests) for failure in decision.availability.failures]
+        simulated = [used(spare, decision, failure.lost, requests) for failure in decision.availability.failures]
         alone = ServeDecision.model_validate(bare.decision)
         largest = max(alone.roles, key=lambda role: role.replicas)
         kept, worst = (False, math.inf)
         if largest.replicas > 1:
             kept, worst = used(bare, alone, {largest.name: 1}, requests)
-        held = sum(right for right, _ in played)
-        broken += len(played) - held
+        kept_failures = sum(right for right, _ in simulated)
+        broken += len(simulated) - kept_failures
         text = f"{worst:.1%}" if math.isfinite(worst) else "waits grow" if largest.replicas > 1 else "nothing left"
         print(
-            f"{mode:13}  {lengths:7}  {rate:4}  {per:4}  {gpus(spare):4.0f}  {len(played):8}  {held:4}  "
-            f"{max(share for _, share in played):5.1%}  {gpus(bare):12.0f}  {'yes' if kept else 'no':4}  {text}"
+            f"{mode:13}  {lengths:7}  {rate:4}  {per:4}  {gpus(spare):4.0f}  {len(simulated):8}  {kept_failures:4}  "
+            f"{max(share for _, share in simulated):5.1%}  {gpus(bare):12.0f}  {'yes' if kept else 'no':4}  {text}"
         )
     return int(broken > 0)
 

@@ -54,10 +54,10 @@ def main() -> int:
 def judgement_of(queue: str, busy: float, name: str, seed: int) -> Judgement:
     """A limit on the time to first token of a single server, judged on streams of a seed."""
     limit_s = ABOVE * exact_s(queue, busy, name)
-    return judge(player(queue, busy, seed), [SloSpec(ttft=Limit.model_validate({f"{name}_s": limit_s}))])
+    return judge(runs_of(queue, busy, seed), [SloSpec(ttft=Limit.model_validate({f"{name}_s": limit_s}))])
 
 
-def player(queue: str, busy: float, seed: int) -> Callable[[int], Sequence[SimulationResult]]:
+def runs_of(queue: str, busy: float, seed: int) -> Callable[[int], Sequence[SimulationResult]]:
     """Runs of so many requests together on independent streams."""
     grid = StepGrid.affine(token_s=SERVICE_S / TOKENS, most_sequences=1)
     server = Fleet((Instance(grid, 2**30, most_sequences=1, token_budget=2**20),))

@@ -158,13 +158,13 @@ def check(
 
         envelope, decision = load_plan(plan)
         announce_compilation()
-        play = judge_plan if trace is None else partial(simulate_plan, load=Traffic(trace))
-        simulation = play(
+        simulated = judge_plan if trace is None else partial(simulate_plan, load=Traffic(trace))
+        simulation = simulated(
             envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
         beside = list(beside_stated(simulation, envelope.predictions))
         told = list(judge(simulation, envelope.predictions))
-        briefly = play if trace is not None else partial(play, most_requests=MOST_REQUESTS)
+        briefly = simulated if trace is not None else partial(simulated, most_requests=MOST_REQUESTS)
         told += failure_findings(
             decision,
             lambda left: briefly(

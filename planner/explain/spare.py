@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.documents.units import significant
-from planner.explain.facts import NEAR, TIGHT, Fact
+from planner.explain.facts import NEAR, TIGHT, Fact, Topic
 from planner.explain.mix import Mix
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_problem
@@ -50,5 +50,5 @@ def _failures(decision: Decision) -> Iterator[Fact]:
         share = failure["busy"]
         state = "used up" if share >= TIGHT else f"{100 * share:.0f} % used"
         what = f"with {taken} down, what their limits allow the rest: {state}"
-        topic = "binding" if share >= NEAR else "limit"
-        yield Fact(topic, what, ("availability", *failure["lost"]), "C8", {"busy": share})  # type: ignore[arg-type]  # one of Topic
+        topic: Topic = "binding" if share >= NEAR else "limit"
+        yield Fact(topic, what, ("availability", *failure["lost"]), "C8", {"busy": share})

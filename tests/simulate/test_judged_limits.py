@@ -75,17 +75,17 @@ def test_runs_grow_towards_a_limit_that_is_close(coverage: ModuleType) -> None:
     exact, counts_of = coverage.exact_s("M/D/1", 0.5, "p99"), []
     for factor in (2.0, 1.06):
         limits = [SloSpec(ttft=Limit(p99_s=factor * exact))]
-        judgement = judge(coverage.player("M/D/1", 0.5, 3), limits)
+        judgement = judge(coverage.runs_of("M/D/1", 0.5, 3), limits)
         assert judgement.verdict is Verdict.KEPT
         assert judgement.limits[0].margin == pytest.approx(1.0 - 1.0 / factor, abs=0.03)
         counts_of.append(judgement.limits[0].estimate.count)
     assert counts_of[1] > 1.5 * counts_of[0]
-    broken = judge(coverage.player("M/D/1", 0.5, 3), [SloSpec(ttft=Limit(p99_s=0.8 * exact))])
+    broken = judge(coverage.runs_of("M/D/1", 0.5, 3), [SloSpec(ttft=Limit(p99_s=0.8 * exact))])
     assert broken.verdict is Verdict.BROKEN
 
 
 def test_more_than_a_server_can_take_is_broken_at_once(coverage: ModuleType) -> None:
-    judgement = judge(coverage.player("M/D/1", 1.5, 0), [SloSpec(ttft=Limit(p99_s=1e6))])
+    judgement = judge(coverage.runs_of("M/D/1", 1.5, 0), [SloSpec(ttft=Limit(p99_s=1e6))])
     assert judgement.saturated
     assert judgement.verdict is Verdict.BROKEN
 

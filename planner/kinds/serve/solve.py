@@ -29,9 +29,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """
     setting = prepare(resolved)
     if setting.options.judged_by == "simulation":
-        from planner.kinds.serve.simulated.placements import require_playable
+        from planner.kinds.serve.simulated.placements import require_simulable
 
-        require_playable(setting)
+        require_simulable(setting)
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
     if setting.options.judged_by == "verification" and (outcome.has_mix or outcome.proven):

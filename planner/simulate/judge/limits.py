@@ -119,19 +119,19 @@ def judge_runs(runs: Sequence[SimulationResult], slos: Sequence[SloSpec]) -> Jud
 
 
 def judge(
-    play: Callable[[int], Sequence[SimulationResult]],
+    simulated: Callable[[int], Sequence[SimulationResult]],
     slos: Sequence[SloSpec],
     *,
     fewest_requests: int = FEWEST,
     most_requests: int = MOST_REQUESTS,
 ) -> Judgement:
-    """Judges limits on runs `play(requests)` of independent streams, twice as long until every verdict is clear.
+    """Judges limits on runs `simulated(requests)` of independent streams, twice as long until every verdict is clear.
 
     Equal arguments give equal judgements: lengths of runs follow intervals and caps on work, no clock.
     """
     count = max(fewest_requests, *(fewest(of) for slo in slos for _, of, _ in slo.limits()), 0)
     while True:
-        runs = play(min(count, most_requests))
+        runs = simulated(min(count, most_requests))
         judgement = judge_runs(runs, slos)
         events, requests = sum(each.num_events for each in runs), sum(len(each.requests) for each in runs)
         clear = judgement.settled and all(limit.clear for limit in judgement.limits)

@@ -12,17 +12,17 @@ MOST_FAILURES = 4  # the busiest are simulated
 MOST_REQUESTS = 20_000  # of the runs of each of them
 
 
-def failure_findings(decision: Decision, play: Callable[[Decision], PlanSimulation]) -> Iterator[Finding]:
+def failure_findings(decision: Decision, simulated: Callable[[Decision], PlanSimulation]) -> Iterator[Finding]:
     """Whether the limits are kept with each failure down that the plan reckons with, the busiest of them.
 
-    `play` simulates a decision on the plan's requests.
+    `simulated` gives the run of a decision on the plan's requests.
     """
     stated = decision.model_dump(mode="json").get("availability") or {}
     failures = stated.get("failures", ())
     for failure in failures[:MOST_FAILURES]:
         text = f"with {' and '.join(f'{count} of `{role}`' for role, count in failure['lost'].items())} down"
         left = without(decision, failure["lost"])
-        for finding in findings(play(left)):
+        for finding in findings(simulated(left)):
             yield replace(finding, what=f"{text}: {finding.what}")
     if len(failures) > MOST_FAILURES:
         what = (

@@ -99,9 +99,9 @@ def judge_plan(
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
-    played: list[PlannedFleet] = []
+    fleets: list[PlannedFleet] = []
 
-    def play(count: int) -> list[SimulationResult]:
+    def simulated(count: int) -> list[SimulationResult]:
         streams = [
             own_requests(envelope, problem, -(-count // STREAMS), seed + STREAM_SEEDS * number)
             for number in range(STREAMS)
@@ -109,11 +109,11 @@ def judge_plan(
         planned = fleet_of_plan(
             envelope, decision, all_requests(streams), policies, profiles=profiles, calibration=calibration
         )
-        played.append(planned)
+        fleets.append(planned)
         return [simulate(planned.fleet, with_models(planned, requests), seed=seed) for requests in streams]
 
-    judgement = judge(play, slos_of(problem), most_requests=most_requests)
-    return _summarised(played[-1], judgement, 0)
+    judgement = judge(simulated, slos_of(problem), most_requests=most_requests)
+    return _summarised(fleets[-1], judgement, 0)
 
 
 def slos_of(problem: Problem) -> tuple[SloSpec, ...]:

@@ -103,17 +103,17 @@ def test_a_node_may_be_lost_with_all_that_stands_on_it() -> None:
 
 def test_simulated_with_any_instance_down_the_plan_keeps_its_limits(spare: tuple[Envelope, ServeDecision]) -> None:
     plan, decision = spare
-    played: list[Decision] = []
+    simulated: list[Decision] = []
 
-    def play(left: Decision) -> PlanSimulation:
-        played.append(left)
+    def simulate(left: Decision) -> PlanSimulation:
+        simulated.append(left)
         return judge_plan(plan, left, Policies(), most_requests=4000)
 
-    told = list(failure_findings(decision, play))
+    told = list(failure_findings(decision, simulate))
     assert {finding.rule for finding in told} >= {"simulate.ttft", "simulate.tpot", "simulate.drains"}
     assert all(finding.ok and "down: " in finding.what for finding in told)
     sizes = {role.name: role.replicas for role in decision.roles}
-    assert [{role.name: sizes[role.name] - role.replicas for role in left.roles} for left in played] == [
+    assert [{role.name: sizes[role.name] - role.replicas for role in left.roles} for left in simulated] == [
         {name: failure.lost.get(name, 0) for name in sizes}
         for failure in (decision.availability.failures if decision.availability else ())
     ]

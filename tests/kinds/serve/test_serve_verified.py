@@ -108,12 +108,12 @@ def test_level_verified_of_solve_is_the_option(tmp_path: Path, capsys: pytest.Ca
 def test_the_largest_load_is_found_within_its_tolerance(limit: float, most: float, kept: float) -> None:
     runs = []
 
-    def play(scale: float) -> SimpleNamespace:
+    def judged(scale: float) -> SimpleNamespace:
         runs.append(scale)
         bound = SimpleNamespace(margin=limit - scale, time="ttft")
         return SimpleNamespace(saturated=False, settled=True, limits=(bound,))
 
-    load = load_kept(play, most)  # type: ignore[arg-type]
+    load = load_kept(judged, most)  # type: ignore[arg-type]
     assert kept / 1.021 <= load.scale <= kept
     assert len(runs) <= 12
     assert load.binding == (frozenset() if kept == most else {"ttft"})

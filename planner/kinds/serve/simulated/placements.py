@@ -107,7 +107,7 @@ class FleetBuilder:
         return self.made[index]
 
 
-def require_playable(setting: ServeSetting) -> None:
+def require_simulable(setting: ServeSetting) -> None:
     """Refuses what no simulation of placements covers: several pools, and clients that wait."""
     where, hint = setting.resolved.where(("options", "judged_by")), "take `judged_by: queueing`"
     if len(setting.resolved.pools) != 1:

@@ -24,13 +24,13 @@ def keeps(judgement: Judgement) -> bool:
     return not judgement.saturated and judgement.settled and all(limit.margin >= 0.0 for limit in judgement.limits)
 
 
-def load_kept(play: Callable[[float], Judgement], most: float = math.inf) -> LoadKept:
-    """The largest load of a plan that keeps its limits, `play` judging it at a share of its own load."""
+def load_kept(judged: Callable[[float], Judgement], most: float = math.inf) -> LoadKept:
+    """The largest load of a plan that keeps its limits, `judged` judging it at a share of its own load."""
     binding: frozenset[str] = frozenset()
 
     def tried(scale: float) -> bool:
         nonlocal binding
-        judgement = play(scale)
+        judgement = judged(scale)
         kept = keeps(judgement)
         if not kept:
             binding = frozenset(limit.time for limit in judgement.limits if not limit.margin >= 0.0)

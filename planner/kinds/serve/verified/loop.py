@@ -11,6 +11,7 @@ plan is verified on streams that none was chosen on.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -24,9 +25,10 @@ from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
 from planner.kinds.serve.verified.capacity import LoadKept, keeps, load_kept
 from planner.kinds.serve.verified.plan import Verified, limits_of, verified_plan
-from planner.kinds.serve.verified.player import Player
+from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
+from planner.problem.schema import SloSpec
 from planner.progress import Limits
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.judge.limits import FEWEST, STREAMS, Judgement, Verdict, judge, judge_runs
@@ -125,7 +127,7 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits) -> E
     for best_kept, proposing in sorted(kept, key=lambda pair: pair[0].cost):
         verified = proposing.verify(best_kept)
         if verified is not None:
-            return verified_plan(setting, verified, proposing.evidence(searches), proposing.player)
+            return verified_plan(setting, verified, proposing.evidence(searches), proposing.shared)
     raise no_plan(setting, searches) if searches else explain_infeasible(setting, limits)
 
 
@@ -157,7 +159,7 @@ class Search:
     outcome: Outcome
     limits: Limits
     learnt: Learnt
-    player: Player
+    shared: SharedStreams
     count: int  # requests of the streams that proposals share
     relaxed: float  # by which the limits of steady state are multiplied
     tried: list[LoadKept] = field(default_factory=list)
@@ -169,14 +171,14 @@ class Search:
         """A search that begins with what steady state prefers, on the streams of the one `before`."""
         if before is not None:
             learnt = Learnt(outcome.formulated.candidates)
-            return cls(setting, outcome, limits, learnt, before.player, before.count, factor)
+            return cls(setting, outcome, limits, learnt, before.shared, before.count, factor)
         served = outcome.solution.served_per_s
         fractions = tuple(rate / sum(served) for rate in served)
         count = max(
             LEAST_REQUESTS, *(fewest(of) for each in setting.resolved.workloads for of in _statistics(each.spec.slo))
         )
         learnt = Learnt(outcome.formulated.candidates)
-        return cls(setting, outcome, limits, learnt, Player(setting, fractions), count, factor)
+        return cls(setting, outcome, limits, learnt, SharedStreams(setting, fractions), count, factor)
 
     @property
     def maximising(self) -> bool:
@@ -190,7 +192,7 @@ class Search:
         seen: set[tuple[int, ...]] = set()
         best = None if cost is None else abs(cost)
         proposed: Outcome | None = self.outcome if best is None else self._promising(seen, best)
-        while proposed is not None and len(self.tried) < MOST_PROPOSALS and self.player.events < MOST_EVENTS:
+        while proposed is not None and len(self.tried) < MOST_PROPOSALS and self.shared.events < MOST_EVENTS:
             seen.add(proposed.solution.counts)
             kept = self._simulated(proposed)
             if kept is not None and (self.maximising or kept.load.scale >= 1.0) and kept.value > 0.0:
@@ -236,7 +238,7 @@ class Search:
     def _judged(self, plan: Envelope, rate_per_s: float) -> Judgement:
         """Judged on the streams that proposals share, which grow where they have no stationary part at this load."""
         while True:
-            judgement = judge_runs(self.player.play(plan, rate_per_s, self.count, SEARCH_SEED), self.player.slos)
+            judgement = judge_runs(self.shared.simulate(plan, rate_per_s, self.count, SEARCH_SEED), self.shared.slos)
             long_enough = judgement.saturated or judgement.settled or 2 * self.count > MOST_REQUESTS
             if long_enough and self.count >= self._flights(judgement):
                 return judgement
@@ -276,11 +278,8 @@ class Search:
         for number, step in enumerate(STEPS_BACK if self.maximising else (1.0,)):
             scale = best.load.scale * step if self.maximising else 1.0
             seed = VERIFIED_SEED + 10_000 * number
-            judgement = judge(
-                lambda count, scale=scale, seed=seed: self.player.play(best.plan, rate * scale, count, seed),  # type: ignore[misc]
-                self.player.slos,
-                fewest_requests=count,
-            )
+            fresh = partial(self.shared.simulate, best.plan, rate * scale, seed=seed)
+            judgement = judge(fresh, self.shared.slos, fewest_requests=count)
             if judgement.verdict is not Verdict.BROKEN and keeps(judgement):
                 return Verified(at_scale(best.outcome, scale), judgement, seed)
         return None
@@ -291,8 +290,8 @@ class Search:
         return {
             "limits_relaxed": self.relaxed,
             "proposals": sum(len(each.tried) for each in searches),
-            "runs": self.player.runs,
-            "requests": self.player.requests,
+            "runs": self.shared.runs,
+            "requests": self.shared.requests,
             "steady_state": self.outcome.objective,
             "hoped_for_unsimulated": None if hoped is None else hoped.objective,
         }
@@ -325,7 +324,7 @@ def at_scale(outcome: Outcome, scale: float) -> Outcome:
     return replace(outcome, result=replace(outcome.result, solution=scaled, objective=objective_value, bound=None))
 
 
-def _statistics(slo: object) -> Iterator[str]:
+def _statistics(slo: SloSpec) -> Iterator[str]:
     yield "mean"
-    for _, of, _ in slo.limits():  # type: ignore[attr-defined]
+    for _, of, _ in slo.limits():
         yield of

@@ -9,7 +9,7 @@ from planner.documents.units import format_si
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
-from planner.kinds.serve.verified.player import Player
+from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.intervals import estimate
@@ -42,7 +42,7 @@ def limits_of(slo: SloSpec) -> Iterator[tuple[str, str]]:
 
 
 def verified_plan(
-    setting: ServeSetting, verified: Verified, evidence: Mapping[str, float | int | None], player: Player
+    setting: ServeSetting, verified: Verified, evidence: Mapping[str, float | int | None], shared: SharedStreams
 ) -> Envelope:
     """The plan with simulated predictions; its certificate claims no bound."""
     outcome = verified.outcome
@@ -60,13 +60,13 @@ def verified_plan(
         axes=axes_of(setting),
         candidates=outcome.tally.evaluated,
         pruned=dict(sorted(outcome.tally.pruned.items())),
-        proof={"verified": {**evidence, "seed": verified.seed, "limits": list(_rows(setting, verified, player))}},
+        proof={"verified": {**evidence, "seed": verified.seed, "limits": list(_rows(setting, verified, shared))}},
     )
-    predictions = tuple(_predictions(setting, verified, player))
+    predictions = tuple(_predictions(setting, verified, shared))
     return envelope(setting, outcome, certificate, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
 
 
-def _rows(setting: ServeSetting, verified: Verified, player: Player) -> Iterator[JsonValue]:
+def _rows(setting: ServeSetting, verified: Verified, shared: SharedStreams) -> Iterator[JsonValue]:
     """Every limit with what judged it, its value, interval and margin."""
     for limit in verified.judgement.limits:
         simulated = limit.estimate
@@ -84,7 +84,7 @@ def _rows(setting: ServeSetting, verified: Verified, player: Player) -> Iterator
         }
 
 
-def _predictions(setting: ServeSetting, verified: Verified, player: Player) -> Iterator[Prediction]:
+def _predictions(setting: ServeSetting, verified: Verified, shared: SharedStreams) -> Iterator[Prediction]:
     """Figures by workload, times as simulated, then of the whole plan."""
     outcome, judgement = verified.outcome, verified.judgement
     requests = tokens = 0.0
@@ -94,7 +94,7 @@ def _predictions(setting: ServeSetting, verified: Verified, player: Player) -> I
         tokens += rate * target.osl
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl)
-        slo = player.slos[target.index]
+        slo = shared.slos[target.index]
         for time in ("ttft", "tpot", "latency"):
             limited = [of for name, of, _ in slo.limits() if name == time]
             for of in dict.fromkeys(["mean", *limited]):

@@ -1,4 +1,4 @@
-"""Plays plans on the same independent streams at any load: the draws are those of the seed, only their pace differs."""
+"""Simulates plans on the same independent streams at any load: a seed gives the draws, the load their pace."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,8 +18,8 @@ from planner.simulate.run.result import SimulationResult
 
 
 @dataclass(slots=True)
-class Player:
-    """Streams of the workloads of a problem, each with its fraction of the load, and what was played so far."""
+class SharedStreams:
+    """Streams of the workloads of a problem, each with its fraction of the load, and what was simulated so far."""
 
     setting: ServeSetting
     fractions: tuple[float, ...]  # of the load, by workload
@@ -43,7 +43,7 @@ class Player:
             self._drawn[key] = [drawn(self.setting, self.fractions, each, 0, own) for own in seeds]
         return self._drawn[key]
 
-    def play(self, plan: Envelope, rate_per_s: float, count: int, seed: int) -> Sequence[SimulationResult]:
+    def simulate(self, plan: Envelope, rate_per_s: float, count: int, seed: int) -> Sequence[SimulationResult]:
         """Runs of a plan at a rate of all workloads together, one a stream."""
         streams = [mixture.requests(rate_per_s) for mixture in self.streams(count, seed)]
         planned = self._fleet(plan, count, seed)
