@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-pipelines bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-pipelines bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots figures clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -95,6 +95,12 @@ mutants: $(VENV)/installed-dev
 
 snapshots: $(VENV)/installed
 	$(BIN)/python benchmarks/snapshots.py
+
+# Everything that shows answers, made again after a change of costs or of search; then read the difference.
+figures: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/figures.py
+	$(BIN)/pytest -q --update-golden $$(grep -rl --include='test_*.py' golden tests)
+	$(BIN)/python benchmarks/snapshots.py --freeze
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache planner.egg-info
