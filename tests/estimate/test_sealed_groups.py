@@ -1,0 +1,33 @@
+"""The split of newer measurements into open and sealed groups is that of its rule, and as it was first made."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import sealed_groups
+
+
+def test_groups_are_sealed_by_the_last_bit_of_their_name() -> None:
+    for _, group, status in sealed_groups.frozen():
+        odd = int(hashlib.sha256(group.encode("utf-8")).hexdigest(), 16) % 2 == 1
+        assert status == ("sealed" if odd else "open"), group
+
+
+def test_names_of_groups_hold_values_as_they_stand() -> None:
+    row = {"family": "Llama-405B", "system": "h200_sxm", "backend": "trtllm", "weights": "", "group": "other"}
+    assert sealed_groups.group_of(row, sealed_groups.SERVING) == "Llama-405B|h200_sxm|trtllm|"
+
+
+def test_every_table_has_open_and_sealed_groups() -> None:
+    for table in sealed_groups.TABLES:
+        assert {status for name, _, status in sealed_groups.frozen() if name == table} == {"open", "sealed"}
+
+
+def test_the_split_is_the_one_first_made() -> None:
+    if not sealed_groups.DATA.exists():
+        pytest.skip("needs the tables of ../shared")
+    assert sealed_groups.split() == sealed_groups.frozen()
