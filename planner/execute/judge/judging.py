@@ -20,6 +20,7 @@ from planner.execute.judge.predict import (
     rank_memory_bytes,
     rank_parameters,
 )
+from planner.execute.judge.tandem import stage_of_plan_s
 from planner.execute.judge.trained import TrainedShards, predict_training
 from planner.execute.judge.verdict import PIPELINE, Measured, StepVerdict, operator_rows
 from planner.execute.shards.cases import DECODE, EXPERT_LAYER, MIXED, PREFILL, TRAIN, Cut, StepCase
@@ -40,12 +41,13 @@ def judge(
     schedule of the pipeline where the ranks ran it together. `trained` prices training steps, where the plan has any.
     """
     predicted: dict[str, OperatorTime] = {}
-    memory_bytes = None
+    memory_bytes = stage_s = None
     if case is not None:
         predicted = _predicted(role, rank, case, measured, pricer, cut or Cut(), trained)
+        stage_s = stage_of_plan_s(role, case, measured, pricer, cut or Cut())
     if case is not None and case.kind in _WITH_MEMORY:
         executed = slotted(as_executed(role.arch, measured.plain), role.layouts_of(rank), rank.expert_part)
-        memory_bytes = rank_memory_bytes(executed, rank, case)
+        memory_bytes = rank_memory_bytes(executed, rank, case, max(measured.micro_batches, 1))
     case = case or StepCase(measured.step)
     rows, absent = operator_rows(predicted, measured.operators_s, measured.executed)
     shape = rank.parallelism
@@ -69,6 +71,8 @@ def judge(
         layers=rank.layers,
         memory_bytes=measured.memory_bytes,
         predicted_memory_bytes=memory_bytes,
+        stage_of_plan_s=stage_s,
+        micro_batches=measured.micro_batches,
         graph=measured.graph,
         note=measured.note,
         plain=measured.plain,
@@ -100,7 +104,7 @@ def _predicted(
     whole_s = _schedule_s(role, case, measured, message_s, _stage_seconds(role, cut, of))
     waiting_s = max(whole_s - sum(time.seconds for time in times.values()), 0.0)
     times[PIPELINE] = OperatorTime(waiting_s, 1.0)
-    if batches > 1:
+    if batches > 1 and case.kind == TRAIN:
         added = gradient_accumulation(rank_parameters(role.arch, rank, updated=False), measured.working)
         added_s = float(pricer.price(added).seconds[0])
         times[added.name] = OperatorTime(added_s * (batches - 1), batches - 1.0)
@@ -123,7 +127,7 @@ def _schedule_s(
 ) -> float:
     """How long all micro-batches take through the stages of all ranks."""
     shape = role.parallelism
-    passes = forward_passes(role.stages_of_pipeline_rank)
+    passes = forward_passes(role.stages_of_pipeline_rank, measured.micro_batches)
     if case.kind == TRAIN:
         passes = passes_of(shape.pp, shape.vpp, measured.micro_batches)
     return makespan_s(passes, seconds_of, message_s)

@@ -194,10 +194,11 @@ def _weight_bytes(arch: Architecture, rank: RankSpec) -> Iterator[tuple[str, flo
         yield split, share * size / float(divisors[split][0])
 
 
-def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase) -> float:
+def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase, micro_batches: int = 1) -> float:
     """Weights, KV cache and live activations of a serving step on one rank; nothing of an engine around them.
 
-    Live are the widest moment of a layer, or the cache of one layer out of its blocks.
+    Every micro-batch on its way through the stages has a cache of its own. Live are the widest moment of a layer, or the
+    cache of one layer out of its blocks.
     """
     own, shards, work = rank_arch(arch, rank), rank_shards(rank), step_work(case, rank)
     tp = shards.tp.astype(np.int64)
@@ -206,7 +207,7 @@ def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase) -> flo
     decode = float(kv_bytes(own, case.decode_context + 1, tp)[0]) + state
     cache = case.prefill_sequences * prefill + case.decode_sequences * decode
     live = float(activation_bytes(own, shards, work.tokens, work.sampled * rank.yields_logits)[0])
-    return rank_weight_bytes(arch, rank) + cache + max(live, _largest_gather_bytes(own, shards, case))
+    return rank_weight_bytes(arch, rank) + micro_batches * cache + max(live, _largest_gather_bytes(own, shards, case))
 
 
 def _largest_gather_bytes(own: Architecture, shards: Shards, case: StepCase) -> float:

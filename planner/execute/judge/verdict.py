@@ -82,6 +82,8 @@ class StepVerdict:
     note: str = ""
     plain: tuple[str, ...] = ()  # formats of matrices that ran in the working one
     working: str = "bf16"
+    stage_of_plan_s: float | None = None  # that the plan takes for each pipeline stage of a micro-batch
+    micro_batches: int = 0  # that followed each other through all stages; 0 where the rank ran its own alone
 
     @property
     def executed_share(self) -> float:
@@ -149,6 +151,8 @@ class Execution:
                 continue
             what = f"rank {step.rank}: predicted {step.predicted_s:.4g} s, measured {step.measured_s:.4g} s"
             what += f" ({step.error:+.1%}, {step.executed_share:.0%} executed)"
+            if step.stage_of_plan_s is not None:
+                what += f"; the plan takes {step.stage_of_plan_s:.4g} s for each stage of a micro-batch"
             hint = "profile this device and solve again with `--profiles`, or run `planner calibrate`"
             yield Finding(_STEP, abs(step.error) <= self.tolerance, what, where, hint)
 

@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +81,21 @@ def _train(worker: RankWorker, case: StepCase) -> None:
 def _serve(worker: RankWorker, case: StepCase, block_tokens: int) -> None:
     """One prefill, decode or mixed step with a paged KV cache; steps that only decode are replayed as a graph.
 
-    With the ranks of the other stages it is one micro-batch on its way through all of them.
+    With the ranks of the other stages, micro-batches follow each other through all of them, each with its own cache.
     """
     operators = executed_operators(worker.role, worker.spec, case, working=worker.working)
-    worker.expect(operators, worker.role.parallelism.pp if worker.in_pipeline else 1)
+    batches = case.micro_batches if worker.in_pipeline else 1
+    worker.expect(operators, batches + worker.role.parallelism.pp - 1 if worker.in_pipeline else 1)
     longest = max(case.prefill_context + context_tokens(case, worker.spec), case.decode_context + 1)
-    cache = KvCache(case.batch, longest, worker.device, worker.dtype, block_tokens=block_tokens)
+    caches = [
+        KvCache(case.batch, longest, worker.device, worker.dtype, block_tokens=block_tokens) for _ in range(batches)
+    ]
     with torch.inference_mode():
         if worker.in_pipeline:
-            worker.measure(case.kind, _through_stages(worker, case, cache), beside=(PIPELINE,), micro_batches=1)
+            run = _through_stages(worker, case, caches)
+            worker.measure(case.kind, run, beside=(PIPELINE,), micro_batches=batches)
         else:
-            worker.measure(case.kind, _through_own(worker, case, cache), graph=case.kind == DECODE)
+            worker.measure(case.kind, _through_own(worker, case, caches[0]), graph=case.kind == DECODE)
 
 
 def _through_own(worker: RankWorker, case: StepCase, cache: KvCache) -> Callable[[], None]:
@@ -105,17 +109,17 @@ def _through_own(worker: RankWorker, case: StepCase, cache: KvCache) -> Callable
     return run
 
 
-def _through_stages(worker: RankWorker, case: StepCase, cache: KvCache) -> Callable[[], None]:
+def _through_stages(worker: RankWorker, case: StepCase, caches: Sequence[KvCache]) -> Callable[[], None]:
     step = worker.step_of(case, last_only=True)
     pipeline = StagePipeline(worker.role, worker.groups, worker.stages, worker.dtype)
     tokens = torch.randint(0, worker.role.arch.vocab_size, (step.tokens,), device=worker.device)
-    caches = [cache] * len(worker.stages)
 
     def run() -> None:
         meet(worker.device)
-        logits = pipeline.forward(tokens, step, caches)
-        if logits is not None:
-            _sampled(worker.stages[-1], logits)
+        for cache in caches:
+            logits = pipeline.forward(tokens, step, [cache] * len(worker.stages))
+            if logits is not None:
+                _sampled(worker.stages[-1], logits)
 
     return run
 

@@ -29,7 +29,7 @@ class StepCase:
     prefill_context: int = 0
     decode_sequences: int = 0
     decode_context: int = 0
-    micro_batches: int = 1  # of a training step that runs whole
+    micro_batches: int = 1  # that follow each other through the stages of a role that runs whole
 
     @property
     def batch(self) -> int:
@@ -59,7 +59,7 @@ class Cut:
     batch: int = 0  # sequences
     context: int = 0  # cached tokens of a sequence
     tokens: int = 0  # new tokens of a prefilling sequence
-    micro_batches: int = 0  # of a training step that runs whole
+    micro_batches: int = 0  # of a step that runs whole
 
     def of(self, step: StepCase) -> StepCase:
         """The step within the bounds."""
@@ -149,18 +149,21 @@ def left_out(role: Role) -> dict[str, str]:
 
 
 def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:
-    """Chunks halfway through prompts and outputs halfway done, as `planner.kinds.serve.steady.formulas` takes them."""
+    """Chunks halfway through prompts and outputs halfway done, as `planner.kinds.serve.steady.formulas` takes them.
+
+    As many of them follow each other through a pipeline as it has stages: the most that engines have in flight.
+    """
     isl, osl = _mean_lengths(plan, role)
     pp = role.parallelism.pp
     chunk = int(role.limits.get("chunk_tokens", 0)) or isl
     batch = max(1, math.ceil(int(role.limits.get("max_batch", 1)) / pp))
     prompts, chunks = max(chunk // isl, 1), math.ceil(isl / chunk)
     tokens = math.ceil(isl / chunks)
-    yield StepCase(PREFILL, prompts, tokens, (isl - tokens) // 2)
+    yield StepCase(PREFILL, prompts, tokens, (isl - tokens) // 2, micro_batches=pp)
     context = isl + osl // 2
-    yield StepCase(DECODE, decode_sequences=batch, decode_context=context)
+    yield StepCase(DECODE, decode_sequences=batch, decode_context=context, micro_batches=pp)
     tokens = math.ceil(isl / math.ceil(isl / max(chunk - batch, chunk * _ROOM, 1)))
-    yield StepCase(MIXED, 1, tokens, (isl - tokens) // 2, batch, context)
+    yield StepCase(MIXED, 1, tokens, (isl - tokens) // 2, batch, context, micro_batches=pp)
     yield StepCase(KV_TRANSFER, 1, isl)
 
 

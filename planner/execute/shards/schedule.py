@@ -34,9 +34,11 @@ def passes_of(pp: int, vpp: int, micro_batches: int) -> list[list[Pass]]:
     return orders
 
 
-def forward_passes(stages_of_rank: Sequence[Sequence[int]]) -> list[list[Pass]]:
-    """One micro-batch through all stages, forwards alone."""
-    return [[Pass(stage, 0) for stage in sorted(stages)] for stages in stages_of_rank]
+def forward_passes(stages_of_rank: Sequence[Sequence[int]], micro_batches: int = 1) -> list[list[Pass]]:
+    """Micro-batches one after the other through all stages, forwards alone."""
+    return [
+        [Pass(stage, batch) for batch in range(micro_batches) for stage in sorted(stages)] for stages in stages_of_rank
+    ]
 
 
 def makespan_s(passes: Sequence[Sequence[Pass]], seconds_of: Callable[[Pass], float], handover_s: float) -> float:
