@@ -197,8 +197,8 @@ def _weight_bytes(arch: Architecture, rank: RankSpec) -> Iterator[tuple[str, flo
 def rank_memory_bytes(arch: Architecture, rank: RankSpec, case: StepCase, micro_batches: int = 1) -> float:
     """Weights, KV cache and live activations of a serving step on one rank; nothing of an engine around them.
 
-    Every micro-batch on its way through the stages has a cache of its own. Live are the widest moment of a layer, or the
-    cache of one layer out of its blocks.
+    Every micro-batch on its way through the stages has a cache of its own. Live are the widest moment of a layer, or
+    the cache of one layer out of its blocks.
     """
     own, shards, work = rank_arch(arch, rank), rank_shards(rank), step_work(case, rank)
     tp = shards.tp.astype(np.int64)
