@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError, did_you_mean
 from planner.models.architecture import BITS, Architecture, Layer
+from planner.models.formats import format_named
 from planner.models.parameters import Tensor, layer_tensors
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -31,11 +32,7 @@ class LoraAdapter:
             raise PlannerError(
                 f"the rank of adapter `{self.name}` must be above zero, found {self.rank}", hint="write for example 16"
             )
-        if self.precision not in BITS:
-            known = ", ".join(BITS)
-            raise PlannerError(
-                f"adapter `{self.name}` has the unknown format `{self.precision}`", hint=f"use one of {known}"
-            )
+        object.__setattr__(self, "precision", format_named(self.precision, BITS, where=f"adapter `{self.name}`"))
 
 
 def targets_of(arch: Architecture) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from planner.errors import PlannerError, did_you_mean
 from planner.models.architecture import Architecture, Precisions
+from planner.models.formats import our_name
 from planner.models.importers import dense, experts, hybrid, latent, stepfun
 from planner.models.importers.decoder import Decoder, Reader
 from planner.models.importers.encoders import encoders
@@ -66,7 +67,7 @@ _PLAIN_FIELDS = frozenset(
 """What the config of a plain decoder may say; a field beyond these may change the layers in a way we do not know."""
 
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_position_embedding", "max_seq_len")
-_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_PLAIN_FORMATS = ("bf16", "fp16", "fp32")
 _NAMED_PRECISIONS = (("-nvfp4", "nvfp4", "fp8"), ("-fp4", "nvfp4", "fp8"), ("-fp8", "fp8", "fp8"))
 """For NVIDIA checkpoints: they keep their quantisation (and an FP8 cache) in hf_quant_config.json beside the config."""
 
@@ -172,9 +173,9 @@ def _plain_format(whole: ConfigFields, text: ConfigFields) -> str:
         for name in ("dtype", "torch_dtype"):
             if fields.has(name):
                 stated = fields.text(name)
-                if stated not in _DTYPES:
-                    raise fields.wrong(name, " or ".join(_DTYPES), stated)
-                return _DTYPES[stated]
+                if our_name(stated) not in _PLAIN_FORMATS:
+                    raise fields.wrong(name, "bfloat16 or float16 or float32", stated)
+                return our_name(stated)
     return "bf16"
 
 

@@ -6,7 +6,7 @@ the names of the data classes in `planner.models.architecture`, and defaults may
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, fields, replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
@@ -26,6 +26,7 @@ from planner.models.architecture import (
     Precisions,
     UnsupportedMixer,
 )
+from planner.models.formats import format_named
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -97,12 +98,9 @@ def precisions_from_data(base: Precisions, data: object, where: str) -> Precisio
     """`base` with the fields of `data` replaced. Raises PlannerError for an unknown part or format."""
     merged = {**_plain(base, set(), defaults=True), **_as_mapping(data, where)}
     precisions = _build(Precisions, merged, where)
-    for key, value in merged.items():
-        if value not in BITS:
-            raise PlannerError(
-                f"unknown format `{value}`", where=f"{where}.{key}", hint=f"use one of {', '.join(BITS)}"
-            )
-    return precisions
+    return replace(
+        precisions, **{key: format_named(str(value), BITS, where=f"{where}.{key}") for key, value in merged.items()}
+    )
 
 
 def run_lengths(names: Sequence[str]) -> list[object]:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from planner.errors import UnknownNameError, unknown_name
 from planner.models.architecture import BITS, Architecture, Precisions, holds
+from planner.models.formats import format_named
 
 _ACTIVATION = {
     "fp8": "fp8",
@@ -34,16 +34,13 @@ def with_precision(arch: Architecture, weights: str | None, kv_cache: str | None
       moonshotai/Kimi-K3), with bf16 activations.
     - nvfp4, mxfp4 and int4 of a dense model: nothing.
 
-    Raises PlannerError for a format that is not known.
+    Formats go by any of their names (`models/formats.py`). Raises PlannerError for one that is not known.
     """
-    known = ["bf16", "fp16", *_ACTIVATION]
-    if weights is not None and weights not in known:
-        raise unknown_name("weight format", weights, known, otherwise=_list(known))
-    if kv_cache is not None and kv_cache not in BITS:
-        raise UnknownNameError(f"unknown KV cache format `{kv_cache}`", hint=_list(list(BITS)))
-    cache = kv_cache or arch.precisions.kv_cache
+    stated = format_named(kv_cache, BITS, what="KV cache format") if kv_cache is not None else None
+    cache = stated or arch.precisions.kv_cache
     if weights is None:
         return replace(arch, precisions=replace(arch.precisions, kv_cache=cache))
+    weights = format_named(weights, ("bf16", "fp16", *_ACTIVATION), what="weight format")
     if weights in ("bf16", "fp16"):
         return replace(arch, precisions=_uniform(weights, cache))
     plain = "fp16" if arch.precisions.embedding == "fp16" else "bf16"
@@ -73,7 +70,3 @@ def _converted(arch: Architecture, weights: str) -> set[str]:
 
 def _uniform(plain: str, kv_cache: str) -> Precisions:
     return Precisions(*(plain,) * 8, kv_cache=kv_cache, activation=plain, expert_activation=plain)
-
-
-def _list(known: list[str]) -> str:
-    return f"use one of {', '.join(known)}"

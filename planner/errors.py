@@ -67,6 +67,12 @@ def errors_at(where: str) -> Iterator[None]:
         raise error.at(where) from None
 
 
+def in_one_line(error: PlannerError) -> str:
+    """What is wrong, where, and what to do, without a line break."""
+    place = f"{error.where}: " if error.where else ""
+    return f"{place}{error.what}; {error.hint}" if error.hint else f"{place}{error.what}"
+
+
 def unknown_name(what: str, name: str, known: Iterable[str], *, otherwise: str, where: str = "") -> UnknownNameError:
     """The error for `name`, which is no known `what`; the hint names the nearest of `known`, or says `otherwise`."""
     hint = did_you_mean(name, list(known), otherwise=otherwise)

@@ -25,11 +25,12 @@ from pydantic import ValidationError
 
 from planner.costs.rates.calibration import section_of
 from planner.costs.serving.speculation import Drafter, drafter_of
-from planner.errors import PlannerError
+from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.recipes import GB200_NODE, Recipe, leaves_out_ep, recipe_of
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
+from planner.models.formats import OWN, our_name
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 
 REQUIRED = ("id", "system", "backend", "mode", "isl", "osl", "concurrency", "gpus")
@@ -37,7 +38,6 @@ UNIFORM_LOW = 0.8
 UNIFORM_MEAN = (1.0 + UNIFORM_LOW) / 2.0
 UNIFORM_CV = (1.0 - UNIFORM_LOW) / 12**0.5 / UNIFORM_MEAN
 LARGEST = 1e9  # no length in tokens and no load comes near
-_CHECKPOINT = ("", "checkpoint default")
 
 
 def cases_of_table(path: str) -> Iterator[Case | Refused]:
@@ -70,7 +70,7 @@ def _case(row: Mapping[str, str]) -> Case | Refused:
     try:
         return case_of_row(row)
     except PlannerError as error:
-        return Refused(row.get("id") or "", error.what)
+        return Refused(row.get("id") or "", in_one_line(error))
 
 
 def case_of_row(row: Mapping[str, str]) -> Case:
@@ -213,7 +213,7 @@ def _part(row: Mapping[str, str], prefix: str) -> Part:
 
 def _cache_format(row: Mapping[str, str], set_to: Recipe) -> str | None:
     """Of the KV cache, where the checkpoint or the recipe of the run names one."""
-    return "fp8" if row.get("weights") in ("fp8", "nvfp4") else set_to.cache_format
+    return "fp8" if our_name(row.get("weights") or "") in ("fp8", "nvfp4") else set_to.cache_format
 
 
 @cache
@@ -222,7 +222,7 @@ def _model(
 ) -> Architecture:
     from planner.models.library import find_model, with_precision
 
-    arch = with_precision(find_model(name), None if weights in _CHECKPOINT else weights, cache_format)
+    arch = with_precision(find_model(name), None if weights.strip().lower() in OWN else weights, cache_format)
     inputs = expert_inputs or arch.precisions.expert_activation
     kept = replace(arch.precisions, attention_output=output_format, expert_activation=inputs)
     return replace(arch, precisions=kept)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from planner.costs.serving.speculation import Drafter, drafter_of
-from planner.errors import PlannerError
+from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
 from planner.kinds.serve.options import ServeOptions
 from planner.plan.records import Count
@@ -74,7 +74,7 @@ def _case(line: str, number: int) -> Case | Refused:
         decision = GivenDecision.model_validate(data.pop("decision", None))
         return _build(name, json.dumps({"kind": "serve", **data}), decision)
     except PlannerError as error:
-        return Refused(name, f"{error.where}: {error.what}" if error.where else error.what)
+        return Refused(name, in_one_line(error))
     except ValidationError as error:
         from planner.schema.base import planner_error
 

@@ -13,7 +13,7 @@ from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.memory import memory
 from planner.costs.training.rates import Rates, rates_on
 from planner.costs.training.step import step_time
-from planner.errors import PlannerError
+from planner.errors import PlannerError, in_one_line
 from planner.estimate.training_rows import REQUIRED, choices_of, completed, config_of_row
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
@@ -60,7 +60,7 @@ def _line(row: Mapping[str, str], rates_of: dict[Machine, Rates], store: Profile
         config = completed(stated, rates)
         return json.dumps({"id": name, "prediction": _prediction(config, rates), "chosen": choices_of(stated, config)})
     except PlannerError as error:
-        return json.dumps({"id": name, "error": error.what})
+        return json.dumps({"id": name, "error": in_one_line(error)})
 
 
 def _prediction(config: TrainingConfig, rates: Rates) -> dict[str, object]:

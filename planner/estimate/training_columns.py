@@ -18,6 +18,7 @@ from planner.costs.training.config import (
 from planner.errors import PlannerError
 from planner.hardware.cluster import NodeType
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
+from planner.models.formats import format_named
 
 MOST_LAYERS = 10_000
 GPT_VOCABULARY = 50257  # of tables that print GPT models without one
@@ -37,8 +38,10 @@ _CATALOG = {
 """Names that tables print, of models whose layers their columns do not describe."""
 
 _PRECISIONS: tuple[tuple[str, Precision], ...] = (
-    ("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-blockwise", "fp8_block"), ("fp8", "fp8"),
+    ("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-blockwise", "fp8_block"), ("fp8-", "fp8"),
+    ("bf16", "bf16"), ("fp16", "bf16"),
 )  # fmt: skip
+PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 SCHEDULES: dict[str, Schedule] = {
     "": "1f1b", "1f1b": "1f1b", "interleaved": "interleaved", "zb-1p": "zb_h1", "zb-2p": "zb_h2", "zb-h1": "zb_h1",
     "zb-h2": "zb_h2", "zb-v": "zb_v", "dualpipe": "dualpipe", "dualpipev": "dualpipev",
@@ -234,7 +237,12 @@ def schedule_of_row(row: Mapping[str, str]) -> Schedule:
 
 
 def precision_of(text: str) -> Precision:
-    return next((precision for start, precision in _PRECISIONS if text.startswith(start)), "bf16")
+    """What a step computes in; raises PlannerError for a precision of no known name."""
+    for start, precision in _PRECISIONS:
+        if text.startswith(start):
+            return precision
+    name = format_named(text or "bf16", (*PRECISIONS, "fp16"), what="precision")
+    return next((precision for precision in PRECISIONS if precision == name), "bf16")
 
 
 def task_of(row: Mapping[str, str]) -> Task:

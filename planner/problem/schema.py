@@ -14,11 +14,14 @@ from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PE
 from planner.errors import PlannerError
 from planner.progress import MAX_SEED
 from planner.schema.base import Spec, refuse
+from planner.schema.formats import format_field
 
 SCHEMA: Final = "planner.problem/1"
 
-Weights = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "int8"]
-KvCache = Literal["bf16", "fp16", "fp8"]
+WeightFormat = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "int4", "int8"]
+KvFormat = Literal["bf16", "fp16", "fp8"]
+Weights = Annotated[WeightFormat | None, format_field(WeightFormat, "weight format", own=True)]
+KvCache = Annotated[KvFormat | None, format_field(KvFormat, "KV cache format", own=True)]
 Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -31,8 +34,8 @@ class ModelSpec(Spec):
 
     name: Name | None = Field(default=None, description="catalog or Hugging Face name")
     config: Name | None = Field(default=None, description="path to a config.json or a folder that holds one")
-    weights: Weights | None = Field(default=None, description="weight format; the checkpoint's own when absent")
-    kv_cache: KvCache | None = Field(default=None, description="KV cache format; the checkpoint's own when absent")
+    weights: Weights = Field(default=None, description="weight format; the checkpoint's own when absent")
+    kv_cache: KvCache = Field(default=None, description="KV cache format; the checkpoint's own when absent")
 
     @model_validator(mode="after")
     def one_source(self) -> "ModelSpec":

@@ -11,8 +11,10 @@ from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
+from planner.schema.formats import format_field
 
-Precision = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
+PrecisionName = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
+Precision = Annotated[PrecisionName, format_field(PrecisionName, "precision")]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
 Offload = Literal["optimizer", "activations"]
