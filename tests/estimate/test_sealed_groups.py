@@ -9,6 +9,7 @@ import pytest
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import sealed_groups
+import sealed_serving
 
 
 def test_groups_are_sealed_by_the_last_bit_of_their_name() -> None:
@@ -31,3 +32,9 @@ def test_the_split_is_the_one_first_made() -> None:
     if not sealed_groups.DATA.exists():
         pytest.skip("needs the tables of ../shared")
     assert sealed_groups.split() == sealed_groups.frozen()
+
+
+def test_groups_weigh_the_same_and_small_ones_nothing() -> None:
+    large, other = [(1.1, 1.0)] * 90, [(1.5, 1.0)] * 10
+    assert sealed_serving.errors({"a": other * 9, "b": large, "c": other, "d": [(9.0, 1.0)] * 9}) == "36.7 / 50.0"
+    assert sealed_serving.bias({"a": large, "b": other, "c": [(9.0, 1.0)]}) == "+50.0"

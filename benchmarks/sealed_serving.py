@@ -1,0 +1,156 @@
+"""How near the shipped serving costs are to the newer measurements: the sealed groups, logged, or the open ones.
+
+    python benchmarks/sealed_serving.py --open      # the open groups, as often as wanted
+    python benchmarks/sealed_serving.py             # the sealed ones: appends date, commit and figures to the log
+
+Rows are predicted by `planner estimate` as a user's table is, by columns and defaults of engines alone. Errors are
+absolute percentage errors, each group weighing the same; the time to first token counts where it is not queueing
+(`saturated` is not 1). Beside them stands a constant: the median of the same engine and mode in measured.csv, and for
+tables of throughput that of the open groups. The groups are those of benchmarks/sealed_groups.py.
+"""
+
+import csv
+import datetime
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from sealed_groups import DATA, SERVING, TABLES, Status, frozen, group_of, rows_of, split
+
+ROOT = Path(__file__).parent.parent
+LOG = ROOT / "docs" / "sealed-scores.md"
+LIKELY = 10  # rows of a group whose errors count: fewer tell of single runs
+Row = dict[str, str]
+Answer = dict[str, float]
+Pairs = dict[str, list[tuple[float, float]]]
+
+
+def predictions(rows: list[Row]) -> dict[str, Answer]:
+    """What `planner estimate` says of the rows, by id; rows that it refuses are left out."""
+    from planner.estimate import estimate_measured
+
+    with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+        file.flush()
+        lines = [json.loads(line) for line in estimate_measured(file.name)]
+    return {line["id"]: line["prediction"] for line in lines if "prediction" in line}
+
+
+def errors(pairs: Pairs) -> str:
+    """Mean and median of the absolute error in percent, each group of at least LIKELY rows weighing the same."""
+    weighted = sorted(
+        (100.0 * abs(predicted / measured - 1.0), 1.0 / len(group))
+        for group in pairs.values()
+        if len(group) >= LIKELY
+        for predicted, measured in group
+    )
+    if not weighted:
+        return "-"
+    whole, passed, median = sum(weight for _, weight in weighted), 0.0, 0.0
+    for median, weight in weighted:  # noqa: B007 - the error at which half of the weight is passed
+        passed += weight
+        if passed >= whole / 2.0:
+            break
+    return f"{sum(error * weight for error, weight in weighted) / whole:.1f} / {median:.1f}"
+
+
+def bias(pairs: Pairs) -> str:
+    """The median over groups of the median signed error in percent."""
+    medians = [
+        statistics.median(predicted / measured - 1.0 for predicted, measured in group) for group in pairs.values()
+    ]
+    return f"{100.0 * statistics.median(medians):+.1f}" if medians else "-"
+
+
+def pairs_of(rows: Iterable[Row], value: Callable[[Row], float | None], measured: Callable[[Row], float]) -> Pairs:
+    """Predicted and measured values by group; rows without a prediction are left out."""
+    pairs: Pairs = defaultdict(list)
+    for row in rows:
+        predicted = value(row)
+        if predicted is not None:
+            pairs[group_of(row, SERVING)].append((predicted, measured(row)))
+    return pairs
+
+
+def figures(name: str, rows: list[Row], constants: list[Row]) -> str:
+    """The cells of a table's line in the log: rows, rows predicted, errors, and those of the constant."""
+    answers = predictions(rows)
+    calm = [row for row in rows if row.get("saturated") != "1"]
+
+    def constant(row: Row, column: str) -> float:
+        alike = [r for r in constants if r["backend"] == row["backend"] and r["mode"] == row["mode"] and r[column]]
+        return statistics.median(float(r[column]) for r in alike or [r for r in constants if r[column]])
+
+    def predicted(field: str) -> Callable[[Row], float | None]:
+        return lambda row: answers[row["id"]][field] if row["id"] in answers else None
+
+    def score(chosen: list[Row], field: str, column: str, scale: float) -> str:
+        own = pairs_of(chosen, predicted(field), lambda row: float(row[column]) * scale)
+        trivial = pairs_of(chosen, lambda row: constant(row, column), lambda row: float(row[column]))
+        signed = f", bias {bias(own)}" if column == "output_tok_s_gpu" else ""
+        return f"{errors(own)}{signed} ({errors(trivial)})"
+
+    if name.endswith("throughput.csv"):
+        cells = ["-", "-", score(rows, "output_tokens_per_s_per_gpu", "output_tok_s_gpu", 1.0)]
+    else:
+        cells = [score(rows, "tpot_s", "tpot_ms", 1e-3), score(calm, "ttft_s", "ttft_ms", 1e-3), "-"]
+    groups = {group_of(row, SERVING) for row in rows}
+    return " | ".join([name, str(len(groups)), f"{len(answers)} of {len(rows)}", *cells])
+
+
+def scores(wanted: Status) -> list[str]:
+    """One line of figures for each serving table, of its groups that are open or sealed."""
+    status = {(table, group): state for table, group, state in frozen()}
+    lines = []
+    for name, columns in TABLES.items():
+        if columns != SERVING:
+            continue
+        rows = rows_of(DATA / name)
+        throughput = name.endswith("throughput.csv")
+        chosen = [row for row in rows if status[name, group_of(row, columns)] == wanted]
+        shown = [row for row in rows if status[name, group_of(row, columns)] == "open"]
+        lines.append(figures(name, chosen, shown if throughput else rows_of(DATA / "serving" / "measured.csv")))
+    return lines
+
+
+def commit() -> str:
+    """The commit that is checked out; raises SystemExit where files differ from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+    if git("status", "--porcelain", "--untracked-files=no"):
+        raise SystemExit("commit your changes first: a score belongs to a commit")
+    return git("rev-parse", "--short=10", "HEAD")
+
+
+def main() -> int:
+    """Print the figures; those of sealed groups are logged too. 2 where the tables are absent."""
+    if not DATA.exists():
+        print(f"{DATA}: not here", file=sys.stderr)
+        return 2
+    if split() != frozen():
+        print(
+            "the tables have other groups than were split: renew nothing, get the tables of the split", file=sys.stderr
+        )
+        return 2
+    if "--open" in sys.argv[1:]:
+        print("\n".join(scores("open")))
+        return 0
+    head = f"| {datetime.date.today().isoformat()} | {commit()} |"
+    lines = [f"{head} {line} |" for line in scores("sealed")]
+    with LOG.open("a", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
