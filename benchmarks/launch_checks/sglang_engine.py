@@ -20,6 +20,8 @@ import types
 from collections.abc import Callable, Iterator, MutableSequence
 from typing import Any
 
+from verdicts import verdict
+
 KERNELS = {
     "torchvision", "sgl_kernel", "flashinfer", "deep_gemm", "deep_ep", "flash_attn", "flash_mla", "decord", "cutlass",
     "cuda", "soundfile", "torchaudio", "torchcodec", "timm", "gguf", "xgrammar", "llguidance", "tilelang", "IPython",
@@ -268,16 +270,6 @@ def require_own_layers(sender: Any, received: Any, decode: Instance) -> None:  #
     right = received.kv_data_ptrs[:layers][span], received.kv_data_ptrs[layers:][span]
     if decode.pp == 1 and (keys, values) != right:
         raise Refused(f"layers {span.start} to {span.stop} would be written over others")
-
-
-def verdict(check: Callable[[], str]) -> str:
-    """`ok: ...`, or what the engine raised."""
-    try:
-        return f"ok: {check()}"
-    except (Exception, SystemExit) as error:
-        if os.environ.get("TRACE"):
-            raise
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from verdicts import verdict
+
 KERNELS = ("_C", "_C_stable_libtorch", "_moe_C", "_moe_C_stable_libtorch", "_qutlass_C")
 BLOCKS = 2  # of each cache
 GPU: dict[str, Any] = {"name": "", "capability": (9, 0), "memory_bytes": 0, "count": 8}
@@ -415,16 +417,6 @@ def settings(command: dict[str, Any]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def verdict(check: Callable[[], str]) -> str:
-    """`ok: ...`, or what the engine raised."""
-    try:
-        return f"ok: {check()}"
-    except (Exception, SystemExit) as error:
-        if os.environ.get("TRACE"):
-            raise
-        return f"{type(error).__name__}: {' '.join(str(error).split())[:600]}"
 
 
 def main() -> None:

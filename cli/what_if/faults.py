@@ -8,7 +8,7 @@ import typer
 from planner.cli.options import INPUT, Json, Output, fraction, seconds
 from planner.cli.output import write_result
 from planner.cli.render.plan import table
-from planner.cli.what_if.faults_report import effective_table, play_tiers, replanned_rows, simulated_table
+from planner.cli.what_if.faults_report import effective_table, replanned_rows, simulate_tiers, simulated_table
 from planner.documents.units import BYTES_PER_S, parse_quantity
 from planner.errors import PlannerError
 from planner.progress import MAX_SEED
@@ -121,7 +121,7 @@ def trace(
     return 0
 
 
-def play(
+def simulate(
     plan: Plan,
     faults: Annotated[str, typer.Option("--faults", metavar="FILE", help="A trace.", rich_help_panel=INPUT)],
     remote_write: Write = "50GB/s",
@@ -136,9 +136,9 @@ def play(
 
     Examples:
 
-      planner faults play plan.json --faults faults.csv --tier asynchronous
+      planner faults simulate plan.json --faults faults.csv --tier asynchronous
 
-      planner faults play plan.json --faults faults.csv --remote-write 200GB/s --json
+      planner faults simulate plan.json --faults faults.csv --remote-write 200GB/s --json
     """
     from planner.reliability.tiers import TIERS, require_tier
     from planner.reliability.traces import load
@@ -147,9 +147,9 @@ def play(
     drawn = load(faults)
     if not drawn:
         raise PlannerError("the trace holds no faults", where=faults, hint="draw one with `planner faults trace`")
-    rows = play_tiers(job, drawn, TIERS if tier is None else (require_tier(tier),), spares)
+    rows = simulate_tiers(job, drawn, TIERS if tier is None else (require_tier(tier),), spares)
     write_result(
-        {"schema": "planner.faults_played/1", "tiers": rows}, lambda: simulated_table(rows), output, as_json=as_json
+        {"schema": "planner.faults_simulated/1", "tiers": rows}, lambda: simulated_table(rows), output, as_json=as_json
     )
     return 0
 
@@ -258,4 +258,4 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-COMMANDS = {"effective": effective, "trace": trace, "play": play, "lose": lose, "elastic": elastic}
+COMMANDS = {"effective": effective, "trace": trace, "simulate": simulate, "lose": lose, "elastic": elastic}

@@ -37,7 +37,7 @@ def effective_table(outcomes: "Sequence[AtScale]", tokens: float | None) -> str:
     return f"{table(header, rows)}\n\n  a fault {gap}; {nodes}"
 
 
-def play_tiers(
+def simulate_tiers(
     job: "Job", trace: "Sequence[Fault]", tiers: "Sequence[Tier]", spares: int | None
 ) -> list[dict[str, Any]]:
     """Each tier simulated on the trace at its best interval, beside the closed formula for the rates of the trace."""

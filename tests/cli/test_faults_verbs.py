@@ -39,12 +39,12 @@ def test_a_trace_drawn_is_one_that_can_be_simulated(capsys: pytest.CaptureFixtur
     trace = str(tmp_path / "faults.csv")
     assert main(["faults", "trace", PLAN, "--days", "400", "--seed", "3", "-o", trace]) == 0
     capsys.readouterr()
-    document = _json(capsys, "play", PLAN, "--faults", trace, "--remote-write", "500GB/s")
+    document = _json(capsys, "simulate", PLAN, "--faults", trace, "--remote-write", "500GB/s")
     tiers = document["tiers"]
     assert isinstance(tiers, list)
     assert len(tiers) == 3
     assert all(tier["formula"] == pytest.approx(tier["effective"], abs=0.01) for tier in tiers)
-    assert main(["faults", "play", PLAN, "--faults", trace, "--tier", "asynchronous"]) == 0
+    assert main(["faults", "simulate", PLAN, "--faults", trace, "--tier", "asynchronous"]) == 0
     assert "points" in capsys.readouterr().out
 
 
@@ -69,8 +69,8 @@ def test_lost_nodes_cost_a_replica(capsys: pytest.CaptureFixture[str]) -> None:
         (["lose", PLAN, "--nodes", "x"], "nodes are numbers and ranges, found `x`"),
         (["lose", PLAN, "--nodes", "9999"], "node 9999 is none of the plan's"),
         (["effective", PLAN, "--remote-write", "fast"], "must be a bandwidth"),
-        (["play", PLAN, "--faults", "nowhere.csv"], "cannot be read"),
-        (["play", PLAN, "--faults", PLAN], "no column `time_s`"),
+        (["simulate", PLAN, "--faults", "nowhere.csv"], "cannot be read"),
+        (["simulate", PLAN, "--faults", PLAN], "no column `time_s`"),
         (["effective", str(Path(PLAN).with_name("serve.json"))], "a plan of kind `serve`"),
     ],
 )
@@ -85,5 +85,5 @@ def test_a_trace_with_a_wrong_figure_names_its_line(capsys: pytest.CaptureFixtur
     trace = tmp_path / "faults.csv"
     header = "time_s,name,takes,nodes,copied,detect_s,repair_s"
     trace.write_text(f"{header}\n1,a,node,1,0,600,60\n2,a,node,1,0,-4,60\n")
-    assert main(["faults", "play", PLAN, "--faults", str(trace)]) == 2
+    assert main(["faults", "simulate", PLAN, "--faults", str(trace)]) == 2
     assert "faults.csv:3: column `detect_s` holds '-4'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Estimates replay benchmarks with a loop of their own; what both it and the simulator can play, they play alike."""
+"""Estimates replay benchmarks with a loop of their own; what both it and the simulator can run, they time alike."""
 
 import sys
 from dataclasses import fields

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import numba
+import numpy as np
+import pytest
 from numba.core import compiler
 from packaging.requirements import Requirement
 
 from planner.simulate.loop import parts
-from planner.simulate.loop.program import compiled
+from planner.simulate.loop.program import compiled, entry, owning
 
 ROOT = Path(__file__).parent.parent.parent
 ADVICE = f"numba {version('numba')} differs inside: adapt planner/simulate/loop/parts.py, then raise numba's bound"
@@ -52,3 +54,44 @@ def test_a_part_gets_no_machine_code_and_gives_what_the_function_gives() -> None
     (overload,) = collatz.overloads.values()  # type: ignore[attr-defined]  # numba's dispatcher
     assert isinstance(overload.library, parts._Part), ADVICE
     assert overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name) == 0
+
+
+@compiled
+def third(values: Any) -> float:  # noqa: ANN401 - an array
+    row = values[0]
+    return float(row[2])
+
+
+def test_a_part_counts_no_references_and_one_that_makes_arrays_does() -> None:
+    def made(count: int) -> Any:  # noqa: ANN401 - an array
+        return np.arange(float(count)).reshape(1, count)
+
+    counting = owning(made)
+
+    def looked_up(count: int) -> float:
+        return third(counting(count))
+
+    njit: Any = numba.njit
+    assert njit(looked_up)(5) == 2.0
+    ((plain,), (own,)) = (part.overloads.values() for part in (third, counting))  # type: ignore[attr-defined]
+    assert "NRT_incref" not in str(plain.library._final_module)
+    assert "NRT_" in str(own.library._final_module)
+    refused = compiled(made)
+    with pytest.raises(Exception, match="makes arrays: decorate it with `owning`"):
+        njit(lambda count: refused(count).sum())(5)
+
+
+def test_a_program_is_kept_by_its_sources_wherever_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANNER_CACHE_DIR", str(tmp_path / "cache"))
+    source = "def twice(number):\n    return 2 * number\n"
+    compilations = []
+    for folder in ("here", "there"):
+        path = tmp_path / folder / "program.py"
+        path.parent.mkdir()
+        path.write_text(source)
+        names: dict[str, Any] = {"__name__": "program"}
+        exec(compile(source, str(path), "exec"), names)
+        program: Any = entry(path)(names["twice"])
+        assert program(21) == 42
+        compilations.append((len(program.stats.cache_hits), len(program.stats.cache_misses)))
+    assert compilations == [(0, 1), (1, 0)]

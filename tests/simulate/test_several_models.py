@@ -93,7 +93,9 @@ def test_routers_that_look_for_caches_keep_models_apart(loaded: tuple[Envelope, 
     assert homes(simulated, 0).isdisjoint(homes(simulated, 1))
 
 
-def test_the_verbs_play_them_and_refuse_a_trace(plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verbs_simulate_them_and_refuse_a_trace(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", str(plan), "--level", "simulate"]) == 0
     assert main(["simulate", str(plan), "--first", "500"]) == 0
     shown = capsys.readouterr().out

@@ -1,6 +1,8 @@
-"""Compilation of the loop by numba: shared state, a decorator, and a disk cache keyed by all sources.
+"""Compilation of the loop by numba: shared state, decorators, and a disk cache keyed by all sources.
 
-numba's own cache looks at one file; the folder used here is named by the sources of all modules of the loop.
+numba's own cache looks at one file, where it lies, and when it was written. The folder used here is named by numba's
+version and the sources of all modules of the loop, wherever they lie: a user compiles them once for each processor,
+whose name and features are in the index that numba keeps there.
 """
 
 import hashlib
@@ -10,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from numba import types
+from numba.core import caching
 from numba.experimental import structref
 
 from planner.arrays import Floats, Ints
@@ -19,6 +22,7 @@ from planner.simulate.loop.state import RunState
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
 _structref: Any = structref
+_caching: Any = caching
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
@@ -46,25 +50,63 @@ def compiled(function: F) -> F:
 
     numba compiles a function once more for every literal that it is called with: hand over variables.
     """
-    options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **part_options()}
-    return cast(F, _numba.njit(error_model="numpy", **options)(function))
+    return _part(function, part_options())
+
+
+def owning(function: F) -> F:
+    """A part that makes arrays, or gets new ones from another, and frees them."""
+    return _part(function, part_options(owning=True))
+
+
+def _part(function: F, options: dict[str, Any]) -> F:
+    unwrapped = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
+    return cast(F, _numba.njit(error_model="numpy", **unwrapped)(function))
 
 
 def entry(*more: Path) -> Callable[[F], F]:
     """A program of these sources and `more`, kept on disk once compiled."""
 
     def kept(function: F) -> F:
-        given = _numba.config.CACHE_DIR
-        _numba.config.CACHE_DIR = str(cache_folder(*more))
-        try:
-            return cast(F, _numba.njit(error_model="numpy", cache=True)(function))
-        finally:
-            _numba.config.CACHE_DIR = given
+        made = _numba.njit(error_model="numpy")(function)
+        made._cache = _cache_in(cache_folder(*more))(function)
+        return cast(F, made)
 
     return kept
 
 
+def _cache_in(folder: Path) -> Any:  # noqa: ANN401 - numba's
+    """numba's cache of functions in a folder that is theirs alone; where that cannot be written, as numba chooses."""
+
+    class Locator(_caching._CacheLocator):  # type: ignore[misc]  # numba's classes are untyped
+        def get_cache_path(self) -> str:
+            return str(folder)
+
+        def get_source_stamp(self) -> str:
+            return folder.name
+
+        def get_disambiguator(self) -> str:
+            return "program"
+
+        @classmethod
+        def from_function(cls, py_func: object, py_file: str) -> "Locator | None":
+            try:
+                cls().ensure_cache_path()
+            except OSError:
+                return None
+            return cls()
+
+    class Results(_caching.CompileResultCacheImpl):  # type: ignore[misc]  # numba's classes are untyped
+        _locator_classes = (Locator, *_caching.CacheImpl._locator_classes)
+
+    class Cache(_caching.FunctionCache):  # type: ignore[misc]  # numba's classes are untyped
+        _impl_class = Results
+
+    return Cache
+
+
 def cache_folder(*more: Path) -> Path:
-    """The folder of compiled programs of exactly these sources and `more`."""
-    sources = b"".join(path.read_bytes() for path in (*sorted(Path(__file__).parent.glob("*.py")), *more))
+    """The folder of compiled programs of exactly these sources and `more`, by the numba that is installed."""
+    sources = numba.__version__.encode() + b"".join(
+        path.read_bytes() for path in (*sorted(Path(__file__).parent.glob("*.py")), *more)
+    )
     return default_cache_dir() / f"simulate-{hashlib.sha256(sources).hexdigest()[:16]}"

@@ -67,7 +67,7 @@ def test_a_plan_carries_its_interval_and_a_bound_above_it(name: str, request: py
     assert 0.0 < value <= proof["interval_95"][0] * (1 + 1e-9)
     assert value <= certificate.bound
     assert certificate.gap == pytest.approx((certificate.bound - value) / value)
-    assert 0 < proof["cells_played"] <= proof["cells"]
+    assert 0 < proof["cells_simulated"] <= proof["cells"]
     assert proof["steady_state"]["simulated"] is not None
 
 
@@ -93,7 +93,9 @@ def test_an_incumbent_that_loses_is_no_better_in_simulation(plan: Envelope, mode
         assert incumbent["simulated"] <= solved.certificate.bound  # type: ignore[operator]  # both numbers
 
 
-def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_play_as_they_were_searched(plan: Envelope) -> None:
+def test_cells_with_engines_of_one_type_are_roles_of_their_own_and_simulate_as_they_were_searched(
+    plan: Envelope,
+) -> None:
     setting = prepare(small(SIMULATED))
     outcome = search(setting, setting.targets, Limits())
     streams = LoadStreams.of(setting, outcome)

@@ -142,8 +142,8 @@ def _finding(
 def _effort(search: CellSearch) -> dict[str, JsonValue]:
     return {
         "cells": len(search.cells),
-        "cells_played": search.simulated,
-        "partitions_played": len(search.tried),
+        "cells_simulated": search.simulated,
+        "partitions_simulated": len(search.tried),
         "runs": search.runs,
     }
 

@@ -137,7 +137,7 @@ def effort_of(search: PlacementSearch) -> dict[str, JsonValue]:
     """What was simulated of a search."""
     return {
         "placements": len(search.placements),
-        "played": search.count("simulated") + search.count("dominated"),
+        "simulated": search.count("simulated") + search.count("dominated"),
         "runs": search.runs,
     }
 

@@ -36,11 +36,11 @@ from planner.simulate.loop.fields import (
     TOKEN_BUDGET,
 )
 from planner.simulate.loop.memory import blocks_of
-from planner.simulate.loop.program import compiled
+from planner.simulate.loop.program import compiled, owning
 from planner.simulate.loop.state import RunState
 from planner.solvers.schedules.shared_batches import share_batches
 
-cut = compiled(share_batches)
+cut = owning(share_batches)
 
 
 @compiled
@@ -131,7 +131,7 @@ def chosen_instances(s: RunState, c: Common) -> int:
             chosen, still = reach, 0.0
 
 
-@compiled
+@owning
 def by_length(s: RunState, c: Common, count: int) -> Ints:
     """The first waiting requests, longest prompts first."""
     order = np.empty(count, np.int64)
@@ -144,7 +144,7 @@ def by_length(s: RunState, c: Common, count: int) -> Ints:
     return order
 
 
-@compiled
+@owning
 def in_batches(s: RunState, c: Common, order: Ints, k: int, batch_B2: Ints) -> int:
     """Cuts requests into batches that share k instances, so that they wait least for each token of their prompts."""
     jobs = len(order)
@@ -230,7 +230,7 @@ def start_prefill(s: RunState, c: Common, order: Ints, members: int, now_s: floa
     start_step(s, c, members, prefill_s(s, c, size(members), tokens, pairs / tokens), now_s)
 
 
-@compiled
+@owning
 def prefill(s: RunState, c: Common, now_s: float) -> None:
     """Takes requests that wait as long as instances are left for them."""
     batch_B2 = np.empty((MOST_JOBS, 2), np.int64)
