@@ -73,7 +73,8 @@ def test_a_part_counts_no_references_and_one_that_makes_arrays_does() -> None:
 
     njit: Any = numba.njit
     assert njit(looked_up)(5) == 2.0
-    ((plain,), (own,)) = (part.overloads.values() for part in (third, counting))  # type: ignore[attr-defined]
+    dispatchers: Any = third, counting
+    ((plain,), (own,)) = (part.overloads.values() for part in dispatchers)
     assert "NRT_incref" not in str(plain.library._final_module)
     assert "NRT_" in str(own.library._final_module)
     refused = compiled(made)

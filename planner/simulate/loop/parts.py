@@ -83,7 +83,7 @@ class _Uncounted(_counting):  # type: ignore[misc]  # numba's classes are untype
 
 
 @cache
-def _uncounted_class(given: type) -> type:
+def _uncounted_class(given: Any) -> Any:  # noqa: ANN401 - numba's
     """The target that does not count references."""
     return type(f"Uncounted{given.__name__}", (given,), {"nrt": property(lambda own: _Uncounted(own, own.enable_nrt))})
 
@@ -91,7 +91,8 @@ def _uncounted_class(given: type) -> type:
 def _uncounted(given: Any) -> Any:  # noqa: ANN401 - numba's
     """A target context that does not count references, with the state of the one given."""
     made = given.subtarget()
-    made.__class__ = _uncounted_class(type(given))
+    counting: Any = type(given)
+    made.__class__ = _uncounted_class(counting)
     made.cached_internal_func = _UNCOUNTED
     return made
 
