@@ -13,13 +13,14 @@ import time
 from dataclasses import asdict, replace
 
 import numpy as np
+from recipe_columns import filled
 
 from planner.arrays import Bools, Floats
 from planner.estimate.case import Case
 from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
 from planner.estimate.evaluate import batch_of, groups_of
 from planner.estimate.frame import Added, loop_of, pace_of, settled, taken
-from planner.estimate.measured import cases_of_table, rows_of_table
+from planner.estimate.measured import cases_of_rows, rows_of_table
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
@@ -34,8 +35,8 @@ def main() -> int:
     """Print the errors."""
     path = sys.argv[1]
     with open(path, newline="", encoding="utf-8") as file:
-        rows = {row["id"]: row for row in rows_of_table(file, path)}
-    cases = [case for case in cases_of_table(path) if isinstance(case, Case) and case.clients > 0]
+        rows = {row["id"]: filled(row, inferred=True) for row in rows_of_table(file, path)}
+    cases = [case for case in cases_of_rows(rows.values()) if isinstance(case, Case) and case.clients > 0]
     errors: dict[str, list[Floats]] = {"in the mean": [], "replayed": [], "simulated": []}
     order: list[int] = []
     spent = dict.fromkeys(errors, 0.0)

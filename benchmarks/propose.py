@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 from likeness_fit import CUT, Errors, fit
+from recipe_columns import filled
 
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
-from planner.estimate.measured import cases_of_table
+from planner.estimate.measured import cases_of_rows
 from planner.propose.alternative import Alternative, Result, layouts, loads
 from planner.propose.decision import Slo, make_choice, with_results
 from planner.propose.likeness import TPOT, TTFT, Likeness
@@ -82,8 +83,8 @@ Policy = Callable[[Group, float, Constants], list[int]]  # what is chosen after 
 def read_groups(table: Path, predictions: Path | None) -> list[Group]:
     """The decisions of the table whose rows are predicted."""
     with table.open(newline="") as file:
-        rows = {row["id"]: row for row in csv.DictReader(file)}
-    cases = {case.id: case for case in cases_of_table(str(table)) if isinstance(case, Case)}
+        rows = {row["id"]: filled(row, inferred=True) for row in csv.DictReader(file)}
+    cases = {case.id: case for case in cases_of_rows(rows.values()) if isinstance(case, Case)}
     times = read_predictions(predictions) if predictions is not None else predict(list(cases.values()))
     members: dict[tuple[str, ...], list[str]] = {}
     for name, row in rows.items():

@@ -3,7 +3,8 @@
     python benchmarks/sealed_serving.py --open      # the open groups, as often as wanted
     python benchmarks/sealed_serving.py             # the sealed ones: appends date, commit and figures to the log
 
-Rows are predicted by `planner estimate` as a user's table is, by columns and defaults of engines alone. Errors are
+Rows are predicted by `planner estimate` as a user's table is, by columns and defaults of engines: once with the
+settings of the public recipes that ran stated (benchmarks/recipe_columns.py), once with the load alone. Errors are
 absolute percentage errors, each group weighing the same; the time to first token counts where it is not queueing
 (`saturated` is not 1). Beside them stands a constant: the median of the same engine and mode in measured.csv, and for
 tables of throughput that of the open groups. The groups are those of benchmarks/sealed_groups.py.
@@ -20,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from recipe_columns import filled, load_alone
 from sealed_groups import DATA, SERVING, TABLES, Status, frozen, group_of, rows_of, split
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +37,7 @@ def predictions(rows: list[Row]) -> dict[str, Answer]:
     from planner.estimate import estimate_measured
 
     with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), restval="")
         writer.writeheader()
         writer.writerows(rows)
         file.flush()
@@ -79,9 +81,10 @@ def pairs_of(rows: Iterable[Row], value: Callable[[Row], float | None], measured
     return pairs
 
 
-def figures(name: str, rows: list[Row], constants: list[Row]) -> str:
+def figures(name: str, way: str, rows: list[Row], constants: list[Row]) -> str:
     """The cells of a table's line in the log: rows, rows predicted, errors, and those of the constant."""
-    answers = predictions(rows)
+    ways = {"stated": filled, "defaults": load_alone}
+    answers = predictions([ways[way](row) for row in rows])
     calm = [row for row in rows if row.get("saturated") != "1"]
 
     def constant(row: Row, column: str) -> float:
@@ -102,7 +105,7 @@ def figures(name: str, rows: list[Row], constants: list[Row]) -> str:
     else:
         cells = [score(rows, "tpot_s", "tpot_ms", 1e-3), score(calm, "ttft_s", "ttft_ms", 1e-3), "-"]
     groups = {group_of(row, SERVING) for row in rows}
-    return " | ".join([name, str(len(groups)), f"{len(answers)} of {len(rows)}", *cells])
+    return " | ".join([name, way, str(len(groups)), f"{len(answers)} of {len(rows)}", *cells])
 
 
 def scores(wanted: Status) -> list[str]:
@@ -116,7 +119,8 @@ def scores(wanted: Status) -> list[str]:
         throughput = name.endswith("throughput.csv")
         chosen = [row for row in rows if status[name, group_of(row, columns)] == wanted]
         shown = [row for row in rows if status[name, group_of(row, columns)] == "open"]
-        lines.append(figures(name, chosen, shown if throughput else rows_of(DATA / "serving" / "measured.csv")))
+        known = shown if throughput else rows_of(DATA / "serving" / "measured.csv")
+        lines += [figures(name, way, chosen, known) for way in ("stated", "defaults")]
     return lines
 
 

@@ -3,7 +3,8 @@
 Fits the cost model (benchmarks/serving_fit.py) with one group left out after another: model families, systems,
 and pairs of system and engine for disaggregated deployments. Prints mean and median error of the time per output token
 (TPOT) and, where it is not queueing, of the time to first token (TTFT), beside the best constant of an engine and mode;
-coverage and Winkler score of the 80 % intervals; and what the decisions of the data's score.py capture.
+coverage and Winkler score of the 80 % intervals; and what the decisions of the data's score.py capture. Settings are
+those of the recipes that ran, and what the times tell where there is none (benchmarks/recipe_columns.py).
 
     python benchmarks/serving.py ../shared/data/serving/measured.csv                     # the tables
     python benchmarks/serving.py ../shared/data/serving/measured.csv --write FILE.yaml   # and a calibration of all rows
@@ -22,6 +23,7 @@ from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
+from recipe_columns import filled
 from serving_fit import coverage, features, fit, fit_spread, fit_trust, winkler
 
 from planner.arrays import Bools, Floats
@@ -31,7 +33,7 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import open_store
 from planner.estimate.case import Case
 from planner.estimate.closed_loop import MeanTimes
-from planner.estimate.measured import cases_of_table
+from planner.estimate.measured import cases_of_rows
 
 Texts = NDArray[np.str_]
 
@@ -47,8 +49,8 @@ class Data:
     @classmethod
     def read(cls, path: str) -> "Data":
         with open(path, newline="", encoding="utf-8") as file:
-            known = {row["id"]: row for row in csv.DictReader(file)}
-        cases = [case for case in cases_of_table(path) if isinstance(case, Case)]
+            known = {row["id"]: filled(row, inferred=True) for row in csv.DictReader(file)}
+        cases = [case for case in cases_of_rows(known.values()) if isinstance(case, Case)]
         rows = [known[case.id] for case in cases]
         seconds = [[float(row[name]) / 1e3 for row in rows] for name in ("ttft_ms", "tpot_ms")]
         queued = np.array([row["saturated"] == "1" for row in rows])

@@ -8,9 +8,9 @@ Two fits, each of few named numbers (planner/costs/rates/calibration.py):
    rho the soft-L1 loss: some rows ran with settings that tables do not state. Times are those of the loop at rest,
    corrected by how far those of the replayed benchmark were from them before.
 2. `fit_first_tokens`: what each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`,
-   `output_steps`, `launch_s`, `latent_launch_s`, `step_tokens`; `router_s` and `handover_s` of disaggregated ones), on
-   both measured times where the one to first token is not queueing: coordinate descent over ordinary values on the
-   mean relative errors, capped at CAP a row, of the replayed benchmark.
+   `output_steps`, `launch_s`, `latent_launch_s`; `router_s` and `handover_s` of disaggregated ones), on both measured
+   times where the one to first token is not queueing: coordinate descent over ordinary values on the mean relative
+   errors, capped at CAP a row, of the replayed benchmark.
 The shipped calibration goes on from these (benchmarks/serving_fit.py).
 An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
 own where they have as many, else they are as the newest. What an older release adds to steps is expected where that of
@@ -77,7 +77,6 @@ _FIRST = {
     "output_steps": (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0),
     "launch_s": (0.0, 1e-5, 2e-5, 3e-5, 4.5e-5, 6e-5, 8e-5),
     "latent_launch_s": (0.0, 0.2e-3, 0.4e-3, 0.8e-3, 1.2e-3, 1.6e-3),
-    "step_tokens": (2048.0, 4096.0, 8192.0, 16384.0),
 }
 _APART = {
     "router_s": (0.0, 0.0002, 0.0005, 0.001, 0.002, 0.004),
@@ -211,7 +210,7 @@ def _descend(
         return engine
     ttft_s, tpot_s = measured.ttft_s[rows], measured.tpot_s[rows]
     own_loops, own_frame = taken(loops, rows), taken(frame, rows)
-    polled, stepped = own_frame.poll_steps > 0, own_frame.chunk_tokens > 0  # set by the recipe of the run
+    polled = own_frame.poll_steps > 0  # stated
     handed = np.maximum(own_loops.moved_s - engine.handover_s, 0.0)
 
     def error(candidate: EngineOverheads) -> float:
@@ -223,7 +222,6 @@ def _descend(
                 poll_steps=np.where(polled, own_loops.poll_steps, candidate.poll_steps),
                 output_steps=np.full(len(ttft_s), candidate.output_steps),
                 least_s=launching_s(own_frame, candidate),
-                step_tokens=np.where(stepped, own_loops.step_tokens, candidate.step_tokens),
                 moved_s=np.where(own_loops.disaggregated > 0, handed + candidate.handover_s, 0.0),
             )
         )

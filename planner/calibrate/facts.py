@@ -7,11 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from planner.errors import PlannerError, did_you_mean
+from planner.estimate.settings import COLUMNS
 
 DEGREES = ("tp", "pp", "dp", "moe_tp", "moe_ep", "workers")
 LOAD = ("isl", "osl", "isl_cv", "concurrency", "rate_per_s")
 COUNTS = (*(f"{prefix}{name}" for prefix in ("", "prefill_", "decode_") for name in DEGREES), "gpus", "concurrency")
-NAMES = ("model", "weights", "system", "backend", "backend_version", "mode", "memory_utilisation", *LOAD, *COUNTS[:-1])
+NAMES = tuple(
+    dict.fromkeys(("model", "weights", "system", "backend", "backend_version", "mode", *COLUMNS, *LOAD, *COUNTS[:-1]))
+)
 EXAMPLES = {
     "model": "Qwen/Qwen3-32B",
     "system": "h200_sxm",

@@ -44,7 +44,7 @@ class Case:
     pool: Pool
     engine: str
     version: str | None
-    memory_utilisation: float
+    memory_utilisation: float  # share of a device that the engine may use
     isl: float
     osl: float
     isl_cv: float
@@ -62,6 +62,10 @@ class Case:
     prefix_hits: float = 0.0  # share of prompt tokens that a prefix cache holds
     draft_tokens: int = 0  # of a sequence in a step that decodes
     drafter: Drafter | None = None  # None where there are none
+    most_memory_utilisation: float = (
+        0.0  # that it had where weights do not fit: deployments that ran, of unstated share
+    )
+    free_memory_share: float = 1.0  # of what weights and workspace leave of the memory that may be used: the cache's
 
     @property
     def section(self) -> str:

@@ -106,7 +106,7 @@ class Batch:
         settled = run(frame, pace, added)
         intervals = self._intervals(settled, idle_ttft_s(frame, pace, added))
         fixed, per_sequence = self._fixed_bytes(), self._sequence_bytes()
-        room = self._memory_bytes() - fixed
+        room = self._room_bytes()
         memory = fixed + np.minimum(settled.decoding, np.maximum(self._admitted(), 1.0)) * per_sequence
         return [
             self._refused(i, case, settled, room)
@@ -211,7 +211,7 @@ class Batch:
 
     def _admitted(self) -> Floats:
         """Sequences of a decoding rank that its cache holds."""
-        room = np.maximum(self._memory_bytes() - self._fixed_bytes(), 0.0)
+        room = np.maximum(self._room_bytes(), 0.0)
         return np.asarray(np.floor(room / self._sequence_bytes()), dtype=np.float64)
 
     def _refused(self, i: int, case: Case, settled: Settled, room: Floats) -> Refused | None:
@@ -240,9 +240,12 @@ class Batch:
         given = self._numbers_of_parts(False, "max_batch")
         return np.where(given > 0, given, float(DEFAULT_MAX_BATCH))
 
-    def _memory_bytes(self) -> Floats:
-        accelerator = self.cases[0].pool.node.accelerator
-        return np.array([accelerator.usable_bytes(case.memory_utilisation) for case in self.cases], dtype=np.float64)
+    def _room_bytes(self) -> Floats:
+        """What weights and workspace leave to the cache on a decoding device; below 0 where they do not fit."""
+        memory, fixed = self.cases[0].pool.node.accelerator.memory_bytes, self._fixed_bytes()
+        room = memory * self._numbers("memory_utilisation") - fixed
+        room = np.where(room < 0, np.maximum(room, memory * self._numbers("most_memory_utilisation") - fixed), room)
+        return np.where(room > 0, room * self._numbers("free_memory_share"), room)
 
     def _fixed_bytes(self) -> Floats:
         """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.

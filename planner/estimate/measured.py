@@ -1,19 +1,15 @@
 """Reads tables of measured serving deployments: one row to one case.
 
-Columns (one row a benchmark point): id, source, aic_model or model, weights, system, backend, backend_version, mode
-(agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the prefixes prefill_
-and decode_, and workers. Columns that may be left out: workers of agg (1), rate_per_s of an open loop (whose
-concurrency is empty), isl_cv (0), prefix_hits (the share of prompt tokens that a prefix cache holds, 0),
-memory_utilisation, and the engine's limits max_batch (sequences of a decoding rank) and chunk_tokens (prompt tokens of
-a step); micro_batches (2 where steps are cut in halves that hide each other's exchange between experts, 1; with the
-prefixes of disagg); draft_tokens (of a sequence in a step that decodes, 0) with their acceptance (the chance of a draft
-to be right where those before it are), from the prediction heads of the model, or else a draft_model, or whatever takes
+Columns (one row a benchmark point): id, aic_model or model, weights, system, backend, backend_version (the engine's
+release), mode (agg, disagg), isl, osl, concurrency, gpus; agg: tp, pp, dp, moe_tp, moe_ep; disagg: the same with the
+prefixes prefill_ and decode_, and workers. Columns that may be left out: what launch scripts and load generators were
+told (`planner.estimate.settings`); workers of agg (1), rate_per_s of an open loop (whose concurrency is empty);
+micro_batches (2 where steps are cut in halves that hide each other's exchange between experts, 1; with the prefixes of
+disagg); draft_tokens (of a sequence in a step that decodes, 0) with their acceptance (the chance of a draft to be right
+where those before it are), from the prediction heads of the model, or else a draft_model, or whatever takes
 draft_step_s for each; batch_per_rank of agg, the requests of one attention rank: where those of all stated ranks are
 fewer than the concurrency, the ranks of each tensor-parallel group have requests of their own (attention data
-parallel), or where their number does not fit, the row is one of several equal instances.
-Where `source` is inferencex, lengths are uniform in [0.8, 1.0] of the nominal ones, and engines run as its recipes set
-them (`recipes.py`). Checkpoints in fp8 with one scale a tensor and in nvfp4 are those of NVIDIA's Model Optimizer,
-which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
+parallel), or where their number does not fit, the row is one of several equal instances. Further columns are ignored.
 """
 
 import csv
@@ -23,20 +19,16 @@ from functools import cache
 
 from pydantic import ValidationError
 
-from planner.costs.rates.calibration import section_of
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
-from planner.estimate.recipes import GB200_NODE, Recipe, leaves_out_ep, recipe_of
+from planner.estimate.settings import held_steps, settings_of_row
 from planner.hardware.cluster import Pool
-from planner.models.architecture import Architecture
-from planner.models.formats import OWN, our_name
+from planner.models.architecture import BITS, Architecture
+from planner.models.formats import OWN, format_named
 from planner.problem.speculation import MOST_DRAFTS, SpeculationSpec
 
 REQUIRED = ("id", "system", "backend", "mode", "isl", "osl", "concurrency", "gpus")
-UNIFORM_LOW = 0.8
-UNIFORM_MEAN = (1.0 + UNIFORM_LOW) / 2.0
-UNIFORM_CV = (1.0 - UNIFORM_LOW) / 12**0.5 / UNIFORM_MEAN
 LARGEST = 1e9  # no length in tokens and no load comes near
 
 
@@ -44,10 +36,15 @@ def cases_of_table(path: str) -> Iterator[Case | Refused]:
     """One case a row; raises PlannerError when the file cannot be read or lacks a column."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            yield from (_case(row) for row in rows_of_table(file, path))
+            yield from cases_of_rows(rows_of_table(file, path))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no table of UTF-8 text"
         raise PlannerError(f"cannot be read: {reason}", where=path, hint="check the path") from None
+
+
+def cases_of_rows(rows: Iterable[Mapping[str, str]]) -> Iterator[Case | Refused]:
+    """One case a row; what is wrong with a row stands in its own refusal."""
+    return (_case(row) for row in rows)
 
 
 def rows_of_table(lines: Iterable[str], source: str) -> Iterator[dict[str, str]]:
@@ -108,46 +105,48 @@ def _require_possible(case: Case, mode: str) -> None:
 
 
 def _build(row: Mapping[str, str]) -> Case:
-    recipes = row.get("source") == "inferencex"
-    scale, spread = (UNIFORM_MEAN, UNIFORM_CV) if recipes else (1.0, float(row.get("isl_cv") or 0.0))
     gpus = int(float(row["gpus"]))
     disaggregated = row["mode"] == "disagg"
     rate_per_s = float(row.get("rate_per_s") or 0.0)
     clients = 0 if rate_per_s and not row["concurrency"] else int(float(row["concurrency"]))
+    pool = _pool(row["system"], gpus)
+    settings = settings_of_row(row, pool.node.accelerator)
     decode = _part(row, "decode_" if disaggregated else "")
-    set_to = recipe_of(row, clients, decode.replicas * decode.dp)
-    prefill = _part(row, "prefill_") if disaggregated else None
+    prefill = replace(_part(row, "prefill_"), chunk_tokens=settings.chunk_tokens) if disaggregated else None
     if prefill is None:
-        decode = replace(decode, chunk_tokens=int(float(row.get("chunk_tokens") or set_to.step_tokens)))
+        decode = replace(decode, chunk_tokens=settings.chunk_tokens)
         decode, clients = _ranks(decode, clients, float(row.get("batch_per_rank") or 0.0))
     arch = _model(
         row.get("aic_model") or row["model"],
         row.get("weights") or "",
-        _cache_format(row, set_to),
-        set_to.output_format,
-        set_to.expert_inputs,
+        settings.kv_cache,
+        settings.attention_output,
+        settings.expert_inputs,
     )
     drafts = int(float(row.get("draft_tokens") or 0))
+    osl = float(row["osl"]) * settings.length_scale
     return Case(
         id=row["id"],
         arch=arch,
-        pool=_pool(row["system"], gpus),
+        pool=pool,
         engine=row["backend"],
-        version=_version(row, set_to),
-        memory_utilisation=float(row.get("memory_utilisation") or set_to.memory_utilisation),
-        isl=float(row["isl"]) * scale,
-        osl=float(row["osl"]) * scale,
-        isl_cv=spread,
+        version=settings.version,
+        memory_utilisation=settings.memory_utilisation,
+        most_memory_utilisation=settings.most_memory_utilisation,
+        free_memory_share=settings.free_memory_share,
+        isl=float(row["isl"]) * settings.length_scale,
+        osl=osl,
+        isl_cv=settings.length_cv,
         clients=clients,
         rate_per_s=rate_per_s,
         prefill=prefill,
-        decode=replace(decode, max_batch=int(float(row.get("max_batch") or set_to.max_batch))),
+        decode=replace(decode, max_batch=settings.max_batch),
         gpus=gpus,
-        staggered=set_to.staggered,
-        hold_steps=set_to.hold_steps,
-        poll_steps=set_to.poll_steps,
-        captured_tokens=set_to.captured_tokens,
-        prefix_hits=float(row.get("prefix_hits") or set_to.prefix_hits),
+        staggered=settings.staggered,
+        hold_steps=held_steps(settings, decode.dp, clients, osl),
+        poll_steps=settings.poll_steps,
+        captured_tokens=settings.captured_tokens,
+        prefix_hits=settings.prefix_hits,
         draft_tokens=drafts,
         drafter=_drafter(row, arch) if drafts else None,
     )
@@ -192,28 +191,12 @@ def _ranks(part: Part, clients: int, batch_per_rank: float) -> tuple[Part, int]:
     return part, round(batch_per_rank) * part.dp
 
 
-def _version(row: Mapping[str, str], set_to: Recipe) -> str | None:
-    """Of the engine; None where it runs as the newest do, or where only the framework around it is named."""
-    engine, version = row["backend"], row.get("backend_version") or None
-    if version is None or (engine == "trtllm" and version.startswith("0.")):
-        return set_to.release
-    ahead = set_to.asynchronous and section_of(engine, version) != engine
-    return None if ahead else version
-
-
 def _part(row: Mapping[str, str], prefix: str) -> Part:
     tp, pp, dp, moe_tp, ep = (
         int(float(row[f"{prefix}{name}"] or 1)) for name in ("tp", "pp", "dp", "moe_tp", "moe_ep")
     )
     replicas = int(float(row[f"{prefix}workers"] if prefix else row.get("workers") or 1))
-    if dp > 1 and ep == 1 and leaves_out_ep(row):
-        tp, dp, moe_tp, ep = (dp, 1, dp, 1) if dp <= GB200_NODE else (tp, dp, 1, dp * tp)
     return Part(replicas, tp, pp, dp, moe_tp, ep, micro_batches=int(float(row.get(f"{prefix}micro_batches") or 1)))
-
-
-def _cache_format(row: Mapping[str, str], set_to: Recipe) -> str | None:
-    """Of the KV cache, where the checkpoint or the recipe of the run names one."""
-    return "fp8" if our_name(row.get("weights") or "") in ("fp8", "nvfp4") else set_to.cache_format
 
 
 @cache
@@ -223,9 +206,9 @@ def _model(
     from planner.models.library import find_model, with_precision
 
     arch = with_precision(find_model(name), None if weights.strip().lower() in OWN else weights, cache_format)
-    inputs = expert_inputs or arch.precisions.expert_activation
-    kept = replace(arch.precisions, attention_output=output_format, expert_activation=inputs)
-    return replace(arch, precisions=kept)
+    inputs = format_named(expert_inputs, BITS) if expert_inputs else arch.precisions.expert_activation
+    output = format_named(output_format, BITS) if output_format else None
+    return replace(arch, precisions=replace(arch.precisions, attention_output=output, expert_activation=inputs))
 
 
 @cache

@@ -4,6 +4,7 @@
  "decision": {"mode": "colocated", "replicas": 2, "parallelism": {"tp": 4}, "max_batch": 256, "chunk_tokens": 8192}}
 {"id": "b", ..., "decision": {"mode": "disaggregated", "prefill": {"replicas": 2, "parallelism": {"tp": 2}},
  "decode": {"replicas": 1, "parallelism": {"tp": 4}}}}
+A decision may hold `settings`, what else the engine and the load generator were told (`SettingsSpec`).
 """
 
 import json
@@ -15,8 +16,10 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from planner.costs.serving.speculation import Drafter, drafter_of
+from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
+from planner.estimate.settings import priced_version
 from planner.kinds.serve.options import ServeOptions
 from planner.plan.records import Count
 from planner.plan.schema import Parallelism
@@ -38,6 +41,22 @@ class PartSpec(Spec):
     )
 
 
+class SettingsSpec(Spec):
+    """What else the engine and its load generator were told; the engine's defaults where absent."""
+
+    captured_tokens: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="of the largest step that CUDA graphs hold"
+    )
+    async_scheduling: bool | None = Field(default=None, description="the next step is scheduled beside the device")
+    poll_steps: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="decode steps between looks at new requests"
+    )
+    hold_steps: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="decode steps for which prompts wait to be batched"
+    )
+    staggered: bool = Field(default=False, description="clients start one after the other")
+
+
 class GivenDecision(PartSpec):
     """A serving decision; the instances' own fields are those of a colocated one."""
 
@@ -47,6 +66,7 @@ class GivenDecision(PartSpec):
     )
     prefill: PartSpec | None = None
     decode: PartSpec | None = None
+    settings: SettingsSpec = SettingsSpec()
 
     @model_validator(mode="after")
     def parts(self) -> "GivenDecision":
@@ -100,15 +120,13 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
     load = workload.spec.load
     if load is None:
         raise PlannerError("the workload has no load", where="workloads.0", hint="add `load: {concurrency: 16}`")
-    if workload.spec.prefix_hits:
-        raise PlannerError(
-            "an estimate takes prompts that are computed whole",
-            where="workloads.0.prefix_hits",
-            hint="leave `prefix_hits` out; `planner solve` and `planner simulate` take it",
-        )
     apart = given.prefill is not None and given.decode is not None
-    decode = _part(given.decode if given.decode is not None else given)
-    prefill = _part(given.prefill) if given.prefill is not None else None
+    engine, gpu = problem.engine, resolved.pools[0].node.accelerator
+    defaults = {
+        name: int(engine_setting(engine.name, name, engine.version, gpu)) for name in ("max_batch", "chunk_tokens")
+    }
+    decode = _part(given.decode if given.decode is not None else given, **defaults)
+    prefill = _part(given.prefill, **defaults) if given.prefill is not None else None
     used = decode.replicas * decode.devices + (prefill.replicas * prefill.devices if prefill is not None else 0)
     if used > resolved.pools[0].num_gpus:
         raise PlannerError(
@@ -125,9 +143,9 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         id=name,
         arch=resolved.models[workload.model],
         pool=resolved.pools[0],
-        engine=problem.engine.name,
-        version=problem.engine.version,
-        memory_utilisation=problem.engine.memory_utilisation,
+        engine=engine.name,
+        version=priced_version(engine.name, engine.version, given.settings.async_scheduling),
+        memory_utilisation=engine.memory_utilisation,
         isl=workload.input.mean_tokens,
         osl=workload.output.mean_tokens,
         isl_cv=workload.input.cv,
@@ -137,6 +155,11 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         decode=decode,
         gpus=used,
         calibration=problem.costs.calibration,
+        staggered=given.settings.staggered,
+        hold_steps=given.settings.hold_steps,
+        poll_steps=given.settings.poll_steps,
+        captured_tokens=given.settings.captured_tokens,
+        prefix_hits=workload.spec.prefix_hits or 0.0,
         draft_tokens=given.draft_tokens,
         drafter=drafter,
     )
@@ -150,8 +173,8 @@ def _drafter(text: str) -> Drafter | None:
     return drafter_of(SpeculationSpec.of(resolved.problem), arch, resolved.models, "options.speculation")
 
 
-def _part(spec: PartSpec) -> Part:
+def _part(spec: PartSpec, *, max_batch: int, chunk_tokens: int) -> Part:
     shape = spec.parallelism
     moe_tp = shape.moe_tp if shape.moe_tp * shape.ep == shape.tp * shape.dp else shape.tp * shape.dp // shape.ep
-    limits = (spec.max_batch or 0, spec.chunk_tokens or 0, spec.micro_batches)
+    limits = (spec.max_batch or max_batch, spec.chunk_tokens or chunk_tokens, spec.micro_batches)
     return Part(spec.replicas, shape.tp, shape.pp, shape.dp, moe_tp, shape.ep, *limits)

@@ -70,9 +70,14 @@ def test_waiting_for_most_of_a_request_is_queueing(tmp_path: Path) -> None:
 
 def test_a_row_holds_the_deployment_that_the_facts_make(tmp_path: Path) -> None:
     case = row_of(tmp_path, {**FACTS, "gpus": "8", "weights": "fp8", "backend_version": "0.11.0"}).case
-    assert case.decode == Part(2, 4, 1, 1, 4, 1)
+    assert case.decode == Part(2, 4, 1, 1, 4, 1, max_batch=1024, chunk_tokens=8192)  # the engine's own limits
     assert (case.gpus, case.engine, case.version) == (8, "vllm", "0.11.0")
     assert case.isl == 1000.0
+
+
+def test_settings_of_the_engine_are_facts(tmp_path: Path) -> None:
+    case = row_of(tmp_path, {**FACTS, **read_facts(["kv_cache=fp8_e4m3", "max_batch=64", "async_scheduling=1"])}).case
+    assert (case.arch.precisions.kv_cache, case.decode.max_batch, case.section) == ("fp8", 64, "vllm")
 
 
 def test_experts_are_split_over_what_their_groups_leave() -> None:
@@ -86,8 +91,8 @@ def test_pools_of_a_disaggregated_deployment_are_facts_too(tmp_path: Path) -> No
     facts = {"system": "h200_sxm", "backend": "vllm", "model": DEEPSEEK, "weights": "fp8_block"}
     apart = {"prefill_tp": "8", "prefill_workers": "2", "decode_tp": "1", "decode_dp": "16", "decode_moe_ep": "16"}
     case = row_of(tmp_path, facts | apart).case
-    assert case.prefill == Part(2, 8, 1, 1, 8, 1)
-    assert case.decode == Part(1, 1, 1, 16, 1, 16)
+    assert case.prefill == Part(2, 8, 1, 1, 8, 1, chunk_tokens=8192)
+    assert case.decode == Part(1, 1, 1, 16, 1, 16, max_batch=1024)
     assert case.gpus == 32
     del apart["decode_tp"]
     with pytest.raises(PlannerError, match="does not tell `decode_tp`"):

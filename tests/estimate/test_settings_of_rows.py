@@ -1,13 +1,21 @@
-"""Settings that recipes of public benchmarks give to rows whose table does not state them."""
+"""Settings are columns: what recipes of public runs fill, what engines set where they are empty, and nothing else."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from planner.engines.settings import setting_rows
 from planner.errors import PlannerError
-from planner.estimate.case import Case
+from planner.estimate.case import Case, Refused
+from planner.estimate.evaluate import Estimate, batch_of, evaluate
 from planner.estimate.measured import case_of_row
-from planner.estimate.recipes import Recipe, recipe_of
+from planner.estimate.settings import OLDEST, priced_version
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+from recipe_columns import filled
 
 DISAGGREGATED = {
     "id": "d", "source": "inferencex", "family": "DeepSeek-R1/V3", "aic_model": "deepseek-ai/DeepSeek-V3",
@@ -26,7 +34,13 @@ COLOCATED = {
 
 
 def case(row: dict[str, str], **changes: str) -> Case:
-    return case_of_row({**row, **changes})
+    """The deployment of a row that its recipe filled."""
+    return case_of_row(filled({**row, **changes}))
+
+
+def gap_case(**changes: str) -> Case:
+    """A run of NVIDIA's gap analysis with what its times tell."""
+    return case_of_row(filled({**COLOCATED, "source": "nvidia-gap", **changes}, inferred=True))
 
 
 @pytest.mark.parametrize(("concurrency", "batch"), [("4", 1), ("36", 8), ("64", 16), ("252", 32)])
@@ -53,7 +67,7 @@ def test_a_share_of_hits_beyond_one_is_refused() -> None:
 
 @pytest.mark.parametrize("limit", [{"max_batch": "-5"}, {"chunk_tokens": "-1"}])
 def test_negative_limits_are_refused(limit: dict[str, str]) -> None:
-    with pytest.raises(PlannerError, match="max_batch or chunk_tokens"):
+    with pytest.raises(PlannerError, match=f"`{next(iter(limit))}` of the row cannot be"):
         case(COLOCATED, **limit)
 
 
@@ -126,32 +140,41 @@ def test_recipes_that_leave_out_expert_parallelism_have_it_over_nodes(dp: str, d
 
 
 def test_attention_ranks_wait_for_each_other_half_of_the_longest_wait_at_most() -> None:
-    row = {**COLOCATED, "backend": "trtllm", "family": "gpt-oss-120b", "osl": "1024"}
-    assert recipe_of({**row, "dp": "1"}, 64, 1).hold_steps == 0.0
-    assert recipe_of({**row, "dp": "2"}, 64, 2) == replace(recipe_of(row, 64, 1), hold_steps=30.0)
-    assert recipe_of({**row, "dp": "2"}, 512, 2).hold_steps == 1.0 * 2 * 1024 / 512
+    row = {**COLOCATED, "backend": "trtllm", "family": "gpt-oss-120b", "osl": "1024", "moe_tp": "1"}
+    assert case({**row, "dp": "1"}).hold_steps == 0.0
+    assert case({**row, "dp": "2"}, concurrency="32").hold_steps == 30.0
+    assert case({**row, "dp": "2"}, concurrency="512").hold_steps == pytest.approx(2 * 0.9 * 1024 / 512)
 
 
 def test_gap_runs_take_prompts_one_by_one() -> None:
-    assert case(COLOCATED, source="nvidia-gap", isl="4096").decode.chunk_tokens == 4096
-    assert case(COLOCATED, source="nvidia-gap", isl="4096", backend="sglang").decode.chunk_tokens == 0
+    assert gap_case(isl="4096").decode.chunk_tokens == 4096
+    assert gap_case(isl="4096", backend="sglang").decode.chunk_tokens == 16384
 
 
-def test_runs_of_no_known_source_have_no_recipe() -> None:
-    assert recipe_of({**COLOCATED, "source": "mine"}, 64, 1) == Recipe()
-    assert case(COLOCATED, source="").poll_steps == 0.0
+def test_estimates_look_neither_at_the_source_nor_at_the_shape_of_a_number() -> None:
+    known = [case_of_row({**COLOCATED, "source": source, "isl": "4000"}) for source in ("inferencex", "nvidia-gap", "")]
+    assert known[0] == known[1] == known[2]
+    round_, odd = (case_of_row({**COLOCATED, "source": "nvidia-gap", "isl": isl}) for isl in ("4000", "4001"))
+    assert replace(odd, isl=4000.0) == round_
+
+
+def test_filling_leaves_other_tables_alone() -> None:
+    own = {**COLOCATED, "source": "mine"}
+    assert filled(own, inferred=True) == own
+    gap = {**COLOCATED, "source": "nvidia-gap"}
+    assert filled(gap) == gap
 
 
 def test_gap_runs_in_thousands_of_tokens_start_one_after_the_other() -> None:
-    assert case(COLOCATED, source="nvidia-gap", backend="sglang", isl="4000").staggered
-    assert not case(COLOCATED, source="nvidia-gap", backend="sglang", isl="4096").staggered
+    assert gap_case(backend="sglang", isl="4000").staggered
+    assert not gap_case(backend="sglang", isl="4096").staggered
 
 
 def test_gap_runs_of_vllm_in_thousands_of_tokens_find_their_prompts_again() -> None:
     """Of 640 prompts 100 are new."""
-    assert case(COLOCATED, source="nvidia-gap", isl="4000").prefix_hits == pytest.approx(540 / 640)
-    assert case(COLOCATED, source="nvidia-gap", isl="4000", concurrency="4").prefix_hits == 0.0
-    assert case(COLOCATED, source="nvidia-gap", isl="4000", prefix_hits="0.5").prefix_hits == 0.5
+    assert gap_case(isl="4000").prefix_hits == pytest.approx(540 / 640)
+    assert gap_case(isl="4000", concurrency="4").prefix_hits == 0.0
+    assert gap_case(isl="4000", prefix_hits="0.5").prefix_hits == 0.5
 
 
 def test_delayed_prompts_are_those_of_the_recipes() -> None:
@@ -159,3 +182,76 @@ def test_delayed_prompts_are_those_of_the_recipes() -> None:
              "isl": "1024", "osl": "1024"}  # fmt: skip
     assert case(COLOCATED, **llama).hold_steps == 20.0
     assert case(COLOCATED, **{**llama, "osl": "8192"}).hold_steps == 0.0
+
+
+def test_every_default_of_an_engine_has_its_source() -> None:
+    rows = [row for rows in setting_rows().values() for row in rows]
+    assert {"vllm", "sglang", "trtllm"} == set(setting_rows())
+    assert all(row.source for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("system", "backend", "limits"),
+    [
+        ("h100_sxm", "vllm", (8192, 1024)),
+        ("a100_sxm", "vllm", (2048, 256)),
+        ("h100_sxm", "sglang", (8192, 2048)),
+        ("b200_sxm", "sglang", (16384, 2048)),
+        ("l40s", "trtllm", (8192, 2048)),
+    ],
+)
+def test_what_a_row_leaves_empty_is_the_engines_own(system: str, backend: str, limits: tuple[int, int]) -> None:
+    decode = case_of_row({**COLOCATED, "system": system, "backend": backend, "weights": "bfloat16"}).decode
+    assert (decode.chunk_tokens, decode.max_batch) == limits
+
+
+def test_a_way_of_scheduling_is_priced_as_the_release_that_has_it() -> None:
+    stated = [
+        case_of_row({**COLOCATED, "backend_version": version, "async_scheduling": flag}).section
+        for version, flag in (("0.12.0", ""), ("0.12.0", "1"), ("0.16.0", ""), ("0.16.0", "0"))
+    ]
+    assert stated == ["vllm<0.14", "vllm", "vllm", "vllm<0.14"]
+    assert priced_version("vllm", None, False) == OLDEST
+    with pytest.raises(PlannerError, match="async_scheduling 0 has no price on trtllm"):
+        priced_version("trtllm", None, False)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error"),
+    [
+        ({"length_low": "0.8", "isl_cv": "0.2"}, "length_low and isl_cv are both given"),
+        ({"memory_utilisation": "0.8", "free_memory_share": "0.8"}, "are both given"),
+        ({"async_scheduling": "2"}, "`async_scheduling` is 0 or 1, found `2`"),
+        ({"kv_cache": "fp9"}, "unknown KV cache format `fp9`"),
+        ({"hold_steps": "soon"}, "`hold_steps` is no number: soon"),
+        ({"poll_steps": "-1"}, "`poll_steps` of the row cannot be -1"),
+        ({"memory_utilisation": "90"}, "`memory_utilisation` of the row cannot be 90"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_by_name(columns: dict[str, str], error: str) -> None:
+    with pytest.raises(PlannerError, match=error):
+        case_of_row({**COLOCATED, **columns})
+
+
+def test_the_cache_takes_its_share_of_what_weights_leave() -> None:
+    whole, half = (
+        batch_of([case_of_row({**COLOCATED, "free_memory_share": share})], None).frame().most_decoding[0]
+        for share in ("1", "0.5")
+    )
+    assert half == whole // 2
+
+
+def test_a_row_of_no_stated_share_had_the_memory_that_its_weights_need() -> None:
+    """DeepSeek-R1 fills 87 % of four B200: no default of SGLang would hold it."""
+    row = {
+        **COLOCATED,
+        "aic_model": "deepseek-ai/DeepSeek-V3",
+        "backend": "sglang",
+        "gpus": "4",
+        "tp": "4",
+        "moe_tp": "4",
+    }
+    default, stated = evaluate([case_of_row(row), case_of_row({**row, "memory_utilisation": "0.88"})], None)
+    assert isinstance(default, Estimate)
+    assert isinstance(stated, Refused)
+    assert "out of memory" in stated.reason

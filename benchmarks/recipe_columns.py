@@ -1,0 +1,235 @@
+"""Fills the columns of settings of public benchmark runs from the recipes that ran them.
+
+    python benchmarks/recipe_columns.py ../shared/data/serving/measured.csv FILLED.csv [--inferred]
+    planner estimate --measured FILLED.csv
+
+InferenceX (formerly InferenceMAX) publishes what it runs: `benchmarks/single_node/*.sh`, `benchmarks/*_docker.sh` and
+`.github/configs/nvidia-master.yaml` of github.com/SemiAnalysisAI/InferenceX, as of October 2025 to April 2026. Taken
+from there, where a table leaves it empty: the format of the KV cache, the share of memory, the largest batch, the
+prompt tokens of a step, the graphs, SGLang's `--scheduler-recv-interval`, TensorRT-LLM's `batch_wait_timeout_iters`
+and `attention_dp_config.timeout_iters`, asynchronous scheduling, the images, which tell the engine's release where a
+table names none or that of the framework around it, and the load generator's lengths, uniform in [0.8, 1] of the
+nominal ones. Its disaggregated TensorRT-LLM deployments limit the decoding batch to the power of two at or below the
+clients' share (the `batchN` in the names of their files), but for sweeps over concurrency at one limit. DeepSeek-R1 in
+nvfp4 is its second checkpoint, which converts the output matrix of attention too (the card of
+nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the experts in mxfp8 (the TRTLLM backend;
+`VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`). SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place
+of its parallelism, where they "do nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the
+comments beside them say; decoding on one node has the times of tensor parallelism.
+
+What no recipe says is filled with `--inferred` alone. NVIDIA's gap analysis (`source` nvidia-gap) publishes no recipe:
+its runs at lengths in thousands of tokens have the times to first token of clients that do not start together, and on
+vLLM, whose prefix cache is on unless told otherwise, they answer faster than their devices can compute, so that
+prompts repeat (100 distinct ones of NVIDIA's load generator unless told otherwise, aiperf --num-dataset-entries); the
+other runs of vLLM and TensorRT-LLM have the times of prompts that take a step each. These were read off the measured
+times.
+"""
+
+import csv
+import sys
+from collections.abc import Mapping
+from math import floor, log2
+from pathlib import Path
+
+Row = Mapping[str, str]
+Columns = dict[str, str]
+
+GAP_PROMPTS = 100
+REQUESTS_PER_CLIENT = 10
+GB200_NODE = 4  # devices
+BLACKWELL = ("b200", "b300", "gb200", "gb300")
+LENGTH_LOW = "0.8"
+
+LOAD = ("length_low", "staggered")  # columns that tell of the load, not of the engine
+_MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
+_SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
+_FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0rc0, with the times of 1.1
+_DYNAMO_0_8 = "2026-01-01"  # from here its image of Dynamo is 0.8; those of 0.5 are taken to have TensorRT-LLM 1.1
+_SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves many concurrencies: system, prompt
+    ("b200_sxm", 1024): 32,
+    ("b200_sxm", 8192): 8,
+    ("b300_sxm", 1024): 64,
+    ("gb200", 1024): 32,
+    ("gb200", 8192): 16,
+    ("gb300", 1024): 32,
+    ("gb300", 8192): 4,
+}
+_TUNED = {"kv_cache": "fp8", "memory_utilisation": "0.9", "captured_tokens": "2048"}
+
+
+def filled(row: Row, *, inferred: bool = False) -> Columns:
+    """The row with what its recipe sets in its empty columns; parallelism and releases are put right."""
+    if row.get("source") == "nvidia-gap":
+        return {**row, **_empty(row, _inferred(row) if inferred else {})}
+    if row.get("source") != "inferencex":
+        return dict(row)
+    clients, ranks = int(float(row["concurrency"])), _decode_ranks(row)
+    engine = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[row["backend"]]
+    columns = {"length_low": LENGTH_LOW, **engine(row, clients, ranks)}
+    if _family(row).startswith("DeepSeek") and row.get("weights") == "nvfp4":
+        columns["attention_output"] = "nvfp4"
+    if _family(row).startswith("gpt-oss") and _blackwell(row):
+        columns["expert_inputs"] = "fp8"
+    if row.get("weights") in ("fp8", "nvfp4"):
+        columns.pop("kv_cache", None)  # the checkpoint names it
+    return {**row, **_empty(row, columns), "backend_version": _release(row), **_parallelism(row)}
+
+
+def load_alone(row: Row) -> Columns:
+    """The row with its load as the recipe has it, and no setting but its own."""
+    return {**row, **{name: value for name, value in filled(row).items() if name in LOAD}}
+
+
+def main() -> int:
+    """Write the filled table; 2 where it is not told where from and where to."""
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    if len(words) != 2:
+        print("usage: recipe_columns.py TABLE.csv FILLED.csv [--inferred]", file=sys.stderr)
+        return 2
+    with Path(words[0]).open(newline="", encoding="utf-8") as file:
+        rows = [filled(row, inferred="--inferred" in sys.argv) for row in csv.DictReader(file)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    with Path(words[1]).open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return 0
+
+
+def _empty(row: Row, columns: Columns) -> Columns:
+    """Those of the columns that the row leaves empty."""
+    return {name: value for name, value in columns.items() if not row.get(name)}
+
+
+def _decode_ranks(row: Row) -> float:
+    if row["mode"] == "disagg":
+        dp = 1.0 if _parallelism(row).get("decode_dp") == "1" else float(row["decode_dp"] or 1)
+        return float(row["decode_workers"]) * dp
+    return float(row["dp"] or 1)
+
+
+def _parallelism(row: Row) -> Columns:
+    """Degrees in place of the placeholders of early recipes of SGLang."""
+    early = row["backend"] == "sglang" and (row.get("backend_version") or "").startswith("0.5.5")
+    if not (early and row["mode"] == "disagg" and row["system"] == "gb200"):
+        return {}
+    columns: Columns = {}
+    for prefix in ("prefill_", "decode_"):
+        tp, dp, ep = (int(float(row[f"{prefix}{name}"] or 1)) for name in ("tp", "dp", "moe_ep"))
+        if dp > 1 and ep == 1:
+            degrees = (dp, 1, dp, 1) if dp <= GB200_NODE else (tp, dp, 1, dp * tp)
+            names = (f"{prefix}{name}" for name in ("tp", "dp", "moe_tp", "moe_ep"))
+            columns |= dict(zip(names, map(str, degrees), strict=True))
+    return columns
+
+
+def _inferred(row: Row) -> Columns:
+    """What the times of NVIDIA's gap analysis tell of its runs."""
+    isl, clients = int(float(row["isl"])), int(float(row["concurrency"]))
+    if isl % 1000 != 0:
+        return {} if row["backend"] == "sglang" or row["mode"] == "disagg" else {"chunk_tokens": str(isl)}
+    if row["backend"] == "vllm":
+        return {"prefix_hits": repr(max(1.0 - GAP_PROMPTS / (REQUESTS_PER_CLIENT * clients), 0.0))}
+    return {"staggered": "1"}
+
+
+def _vllm(row: Row, clients: int, ranks: float) -> Columns:
+    family, blackwell, chunk = _family(row), _blackwell(row), str(2 * int(float(row["isl"])))
+    if family.startswith("MiniMax"):
+        if not blackwell:
+            h200 = row["system"] == "h200_sxm"
+            limits = {"memory_utilisation": "0.95"} if h200 else {"memory_utilisation": "0.9", "max_batch": "256"}
+            return {**limits, "chunk_tokens": "8192"}
+        if row.get("weights") == "fp8_block" and (row.get("measured") or "") < _MINIMAX_TUNED:
+            return {"memory_utilisation": "0.95", "chunk_tokens": "8192"}
+        return {**_TUNED, "chunk_tokens": chunk}
+    if family.startswith("Kimi"):
+        four_bit = row.get("weights") == "nvfp4"
+        plain = {"memory_utilisation": "0.95", "chunk_tokens": "8192"}
+        return {**_TUNED, "chunk_tokens": chunk} if four_bit else plain
+    dense = family.startswith("Llama")
+    columns = {"memory_utilisation": "0.9", "chunk_tokens": "8192", "async_scheduling": "1"}
+    if blackwell or dense:
+        columns["kv_cache"] = "fp8"
+    if blackwell:
+        columns["max_batch"] = "512"
+    if not dense or blackwell:
+        columns["captured_tokens"] = "0" if dense else "2048"
+    return columns
+
+
+def _sglang(row: Row, clients: int, ranks: float) -> Columns:
+    poll = "30" if clients / max(ranks, 1) >= 16 else "10"
+    if row["mode"] == "disagg":
+        return {"kv_cache": "fp8", "poll_steps": poll}
+    if _family(row).startswith("DeepSeek") and float(row["gpus"]) < 8 and row.get("weights") == "fp8_block":
+        return {
+            "kv_cache": "fp8",
+            "memory_utilisation": "0.95",
+            "max_batch": "32",
+            "chunk_tokens": "8192",
+            "poll_steps": "10",
+        }
+    if not _blackwell(row):
+        return {"memory_utilisation": "0.82", "chunk_tokens": "32768"}
+    four_bit = row.get("weights") == "nvfp4"
+    return {
+        "kv_cache": "fp8",
+        "memory_utilisation": "0.85" if four_bit else "0.82",
+        "max_batch": "256" if four_bit else "128",
+        "chunk_tokens": "16384" if four_bit else "32768",
+        "poll_steps": poll,
+    }
+
+
+def _trtllm(row: Row, clients: int, ranks: float) -> Columns:
+    family, isl, osl = _family(row), int(float(row["isl"])), int(float(row["osl"]))
+    if row["mode"] == "disagg":
+        batch = _decode_batch(row, clients, ranks)
+        return {"kv_cache": "fp8", **({"max_batch": str(batch)} if batch else {})}
+    balance = {"balance_steps": "60"} if float(row["dp"] or 1) > 1 else {}
+    short = isl == 1024 and osl == 1024
+    if family.startswith("Llama"):
+        batched = short and float(row["tp"] or 1) < 8
+        columns = {"kv_cache": "fp8", "max_batch": "1024", "chunk_tokens": "16384"}
+        return columns | ({"hold_steps": "20"} if batched else {})
+    if family.startswith("gpt-oss"):
+        cache = {"kv_cache": "fp8"} if _blackwell(row) else {}
+        return {**cache, "max_batch": "512", "chunk_tokens": "20000", **balance}
+    columns = {"kv_cache": "fp8", "chunk_tokens": str(max(clients + isl + 64, 8192)), **balance}
+    batched = short and clients >= 64 and row.get("weights") == "fp8_block"
+    return columns | ({"hold_steps": "40"} if batched else {})
+
+
+def _release(row: Row) -> str:
+    """The engine's; empty where only the framework around it is named, or nothing tells."""
+    version, day = row.get("backend_version") or "", row.get("measured") or ""
+    if row["backend"] == "trtllm" and version.startswith("0."):
+        return "1.1.0" if row["mode"] == "disagg" and version.startswith("0.5") else ""
+    if version:
+        return version
+    if row["backend"] == "trtllm" and row["mode"] == "disagg":
+        return "1.1.0" if "" < day < _DYNAMO_0_8 else ""
+    return _FIRST_IMAGES.get(row["backend"], "") if "" < day < _SECOND_IMAGES else ""
+
+
+def _decode_batch(row: Row, clients: int, ranks: float) -> int:
+    """The largest decoding batch of a rank; 0 where the recipes set none that the load comes near."""
+    share = clients / max(ranks, 1)
+    if row["system"] == "b200_sxm" and row.get("weights") == "fp8_block":
+        return 0
+    limit = 1 << floor(log2(max(share, 1.0)))
+    swept = row.get("weights") == "nvfp4" and float(row["decode_tp"] or 1) > 1 and share >= 1.5
+    return max(limit, _SWEPT_BATCH.get((row["system"], int(float(row["isl"]))), 0)) if swept else limit
+
+
+def _family(row: Row) -> str:
+    return row.get("family") or ""
+
+
+def _blackwell(row: Row) -> bool:
+    return row["system"].startswith(BLACKWELL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

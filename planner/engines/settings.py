@@ -1,0 +1,64 @@
+"""What engines set where a launch script says nothing, by release and GPU, with where that is written."""
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from planner.documents.read import parse_document
+from planner.documents.units import BYTES, parse_quantity
+from planner.engines.release import numbers
+from planner.errors import PlannerError
+from planner.hardware.accelerator import Accelerator
+
+SCHEMA = "planner.engine-settings/1"
+NAMES = ("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling")
+_PLACE = "planner/engines/settings.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """A setting of an engine from release `first` on, on GPUs of at least so much memory."""
+
+    setting: str
+    value: float
+    source: str
+    first: tuple[int, ...] = ()
+    memory_bytes: float = 0.0
+    but: str = ""  # part of the names of GPUs that it is not for
+
+    def covers(self, version: str | None, gpu: Accelerator | None) -> bool:
+        """Whether a release has it on a GPU; the newest release where none is named."""
+        if version is not None and numbers(version) and numbers(version) < self.first:
+            return False
+        if gpu is None:
+            return not self.memory_bytes
+        return gpu.memory_bytes >= self.memory_bytes and not (self.but and self.but in gpu.name)
+
+
+def engine_setting(engine: str, name: str, version: str | None = None, gpu: Accelerator | None = None) -> float:
+    """What the engine sets unasked; raises PlannerError for an engine or a setting without defaults."""
+    for row in setting_rows().get(engine, ()):
+        if row.setting == name and row.covers(version, gpu):
+            return row.value
+    raise PlannerError(f"no default of `{name}` is known of engine `{engine}`", hint="state it, or take another engine")
+
+
+@cache
+def setting_rows() -> dict[str, tuple[SettingRow, ...]]:
+    """All defaults by engine, in the order in which they count."""
+    text = resources.files("planner.engines").joinpath("settings.yaml").read_text(encoding="utf-8")
+    data = parse_document(text, _PLACE).data
+    return {engine: tuple(_row(row) for row in rows) for engine, rows in data.items() if engine != "schema"}
+
+
+def _row(data: dict[str, object]) -> SettingRow:
+    if data["setting"] not in NAMES or not data["source"]:
+        raise PlannerError(f"a setting is one of {', '.join(NAMES)}, with its source", where=_PLACE)
+    return SettingRow(
+        setting=str(data["setting"]),
+        value=float(str(data["value"])),
+        source=str(data["source"]),
+        first=numbers(str(data.get("from", ""))),
+        memory_bytes=parse_quantity(str(data["memory_from"]), BYTES) if "memory_from" in data else 0.0,
+        but=str(data.get("but", "")),
+    )

@@ -1,0 +1,177 @@
+"""Settings of a measured deployment as columns of its row: what a launch script tells, else what its engine sets.
+
+Columns, all of which may be left out or empty: `kv_cache` (format of the KV cache; `auto` is the checkpoint's own),
+`expert_inputs` and `attention_output` (formats of what enters the experts and of attention's last matrix, where they
+are not those of the checkpoint's other products), `memory_utilisation` (share of a device that the engine may use) or
+`free_memory_share` (of what weights leave, that the cache takes: TensorRT-LLM's `free_gpu_memory_fraction`),
+`max_batch` (sequences of a decoding attention rank), `chunk_tokens` (prompt tokens of a step), `captured_tokens` (of
+the largest step that CUDA graphs hold; 0: of none with prompts), `async_scheduling` (1 where the next step is
+scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
+`--scheduler-recv-interval`), `hold_steps` (decode steps for which prompts wait to be batched; TensorRT-LLM's
+`batch_wait_timeout_iters`), `balance_steps` (for which they wait until every attention rank has one; its
+`attention_dp_config.timeout_iters`), and `prefix_hits` (share of prompt tokens that a prefix cache holds).
+
+Of the load: `length_low` (lengths are uniform between this share of the nominal ones and them; 1), or `isl_cv`; and
+`staggered` (1 where clients start one after the other).
+
+Defaults stand with their sources in planner/engines/settings.yaml. Checkpoints in fp8 with one scale a tensor and in
+nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from planner.engines.settings import engine_setting
+from planner.errors import PlannerError
+from planner.hardware.accelerator import Accelerator
+from planner.models.formats import OWN, our_name
+
+COLUMNS = (
+    *("kv_cache", "expert_inputs", "attention_output", "memory_utilisation", "free_memory_share", "max_batch"),
+    *(
+        "chunk_tokens",
+        "captured_tokens",
+        "async_scheduling",
+        "poll_steps",
+        "hold_steps",
+        "balance_steps",
+        "prefix_hits",
+    ),
+    *("length_low", "isl_cv", "staggered"),
+)
+OLDEST = "0"  # a release before all that are told apart
+_LARGEST = 1e9  # no count and no length comes near
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an engine ran and was loaded; None and 0 where the costs have a default of their own."""
+
+    kv_cache: str | None
+    expert_inputs: str | None
+    attention_output: str | None
+    memory_utilisation: float
+    most_memory_utilisation: float  # where weights do not fit into that: the deployment ran
+    free_memory_share: float
+    max_batch: int
+    chunk_tokens: int
+    captured_tokens: float | None
+    version: str | None  # whose overheads the engine has: that of the row, but for its way of scheduling
+    poll_steps: float
+    hold_steps: float
+    balance_steps: float
+    prefix_hits: float
+    length_scale: float  # mean over nominal length
+    length_cv: float
+    staggered: bool
+
+
+def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
+    """The settings of a row on a GPU; raises PlannerError for those that cannot be, or contradict each other."""
+    engine, version = row["backend"], row.get("backend_version") or None
+    scale, spread = _lengths(row)
+    utilisation, most, free_share = _memory(row, engine, version, gpu)
+    captured = row.get("captured_tokens")
+    return Settings(
+        kv_cache=_format(row, "kv_cache") or _checkpoint_cache(row),
+        expert_inputs=_format(row, "expert_inputs"),
+        attention_output=_format(row, "attention_output"),
+        memory_utilisation=utilisation,
+        most_memory_utilisation=most,
+        free_memory_share=free_share,
+        max_batch=int(_number(row, "max_batch") or engine_setting(engine, "max_batch", version, gpu)),
+        chunk_tokens=int(_number(row, "chunk_tokens") or engine_setting(engine, "chunk_tokens", version, gpu)),
+        captured_tokens=_number(row, "captured_tokens") if captured else None,
+        version=priced_version(engine, version, _flag(row, "async_scheduling")),
+        poll_steps=_number(row, "poll_steps"),
+        hold_steps=_number(row, "hold_steps"),
+        balance_steps=_number(row, "balance_steps"),
+        prefix_hits=_number(row, "prefix_hits", most=1.0),
+        length_scale=scale,
+        length_cv=spread,
+        staggered=bool(_flag(row, "staggered")),
+    )
+
+
+def priced_version(engine: str, version: str | None, asynchronous: bool | None) -> str | None:
+    """The release whose overheads an engine has that schedules beside the device, or not; None is the newest.
+
+    Raises PlannerError where an engine was never priced without asynchronous scheduling.
+    """
+    if asynchronous is None or asynchronous == bool(engine_setting(engine, "async_scheduling", version)):
+        return version
+    if asynchronous:
+        return None
+    if engine_setting(engine, "async_scheduling", OLDEST):
+        raise PlannerError(
+            f"async_scheduling 0 has no price on {engine}",
+            hint="leave it empty: the engine schedules beside the device",
+        )
+    return OLDEST
+
+
+def held_steps(settings: Settings, ranks: int, clients: int, osl: float) -> float:
+    """Decode steps that a prompt is held: until all attention ranks have one, or prompts are batched.
+
+    Prompts come to a random rank every osl / clients steps; until all other ranks had one, that is harmonic(ranks - 1)
+    ranks times as long. It is half of the longest wait at most: prompts come at any time of that.
+    """
+    harmonic = sum(1.0 / k for k in range(1, ranks))
+    balance = min(harmonic * ranks * osl / max(clients, 1), settings.balance_steps / 2.0)
+    return balance or settings.hold_steps
+
+
+def _memory(row: Mapping[str, str], engine: str, version: str | None, gpu: Accelerator) -> tuple[float, float, float]:
+    """The share of memory that the engine may use, at most where weights need it, and of what is free the cache's.
+
+    A row of a table ran: where its share is not stated and weights do not fit into the default, it had more.
+    """
+    stated, free = _number(row, "memory_utilisation", most=1.0), _number(row, "free_memory_share", most=1.0)
+    if stated and free:
+        raise PlannerError("memory_utilisation and free_memory_share are both given", hint="keep one of the two")
+    if stated or free:
+        return stated or 1.0, stated or 1.0, free or 1.0
+    used = engine_setting(engine, "memory_utilisation", version, gpu)
+    return used, 1.0, engine_setting(engine, "free_memory_share", version, gpu) or 1.0
+
+
+def _lengths(row: Mapping[str, str]) -> tuple[float, float]:
+    """Mean over nominal length, and the coefficient of variation of prompts."""
+    low, stated = _number(row, "length_low", most=1.0) or 1.0, _number(row, "isl_cv")
+    if low == 1.0:
+        return 1.0, stated
+    if stated:
+        raise PlannerError("length_low and isl_cv are both given", hint="keep one of the two")
+    mean = (1.0 + low) / 2.0
+    return mean, (1.0 - low) / 12**0.5 / mean
+
+
+def _format(row: Mapping[str, str], name: str) -> str | None:
+    text = (row.get(name) or "").strip()
+    return None if text.lower() in OWN else text
+
+
+def _checkpoint_cache(row: Mapping[str, str]) -> str | None:
+    """Of the KV cache, where the checkpoint names one and the row does not."""
+    return "fp8" if our_name(row.get("weights") or "") in ("fp8", "nvfp4") else None
+
+
+def _flag(row: Mapping[str, str], name: str) -> bool | None:
+    text = (row.get(name) or "").strip().lower()
+    if text not in ("", "0", "1", "0.0", "1.0", "true", "false"):
+        raise PlannerError(f"`{name}` is 0 or 1, found `{text}`", hint="correct the row")
+    return None if text == "" else text in ("1", "1.0", "true")
+
+
+def _number(row: Mapping[str, str], name: str, *, most: float = _LARGEST) -> float:
+    """A column's number, 0 where it is empty; raises PlannerError outside [0, most]."""
+    text = row.get(name)
+    if not text:
+        return 0.0
+    try:
+        value = float(text)
+    except ValueError:
+        raise PlannerError(f"`{name}` is no number: {text}", hint="correct the row") from None
+    if not 0.0 <= value <= most:
+        raise PlannerError(f"`{name}` of the row cannot be {text}", hint=f"write a number of 0 to {most:g}")
+    return value
