@@ -1,0 +1,238 @@
+"""The proven bound of a serving problem: no plan of its space keeps the limits in simulation and does better.
+
+The mix of `solvers.mix` over every shape, each with the rates that nothing undercuts, and the limits of each workload
+as shares of its requests that all instances together must keep:
+
+Sets        c in C instance types, F those that prefill alone, S those that decode alone;  w in W workloads
+Parameters  N_c engine seconds a second of an instance;  l_cw, h_cw, v_cw  limited, good, spent (`types.WorkloadBound`)
+            q_w share of the requests that keep the percentile of TPOT, L_w limit on its mean, p_w share of the requests
+            with several tokens;  e_c [s] shortest step;  Q_wj share that keeps limit j on TTFT, s_cwj share that is
+            late on an idle engine;  i_cw [s] mean time to first token on an idle engine
+Variables   those of the mix, x_cw [1/s] its loads;  y_cw, z_cw >= 0 [1/s] requests that keep the percentile, and
+            seconds per output token of requests that come in a second
+Constraints those of the mix with rates N_c / base_cw, links and ports without limit, and
+(B1)  sum_w (l_cw x_cw + h_cw y_cw - v_cw z_cw) <= N_c n_c           for c              engines work a second a second
+(B2)  y_cw <= p_w x_cw  (0 where no step keeps the limit)            for c not in F, w
+(B3)  sum_{c not in F} y_cw >= q_w d_w                               for w              the percentile of TPOT
+(B4)  z_cw >= p_w e_c x_cw;   sum_{c not in F} z_cw <= p_w L_w d_w   for w              the mean of TPOT
+(B5)  sum_{c not in S} s_cwj x_cw <= (1 - Q_wj) d_w                  for w, j           percentiles of TTFT
+(B6)  sum_{c not in S} i_cw x_cw <= L_wj d_w                         for w, j           means of TTFT
+
+What is proven is about expectations of a stationary process: streams of a finite length may do a little better by
+chance. It holds for every batch, chunk, count and share of the requests, for schedulers that may leave an engine idle,
+and for routers and queues that look at nothing that tells lengths of requests. It does not count waits, nor limits on
+whole requests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from planner.kinds.serve.bounds.demands import Workload, workloads_of
+from planner.kinds.serve.bounds.engines import EngineType, engine_types
+from planner.kinds.serve.bounds.types import TypeBound, type_bound
+from planner.kinds.serve.steady.candidates import Candidate, Capacity
+from planner.kinds.serve.steady.demand import Channel
+from planner.kinds.serve.steady.formulate import Formulated, formulate
+from planner.kinds.serve.steady.search import ServeSetting
+from planner.progress import Limits
+from planner.solvers.backends.model import Expr, LinearModel, total
+from planner.solvers.backends.solve import solve
+from planner.solvers.dualtree import build_certificate, verify
+from planner.solvers.mix import Vars, build
+from planner.solvers.mix_solve import DEFAULT_BACKEND
+
+METHOD = "step_prices"
+PROOF_NODES = 60
+MOST_TYPES = 80  # on large clusters of mixtures of experts there are hundreds, some tenths of a second each
+SPACE = "no plan of the stated shapes and modes, whatever its batches, chunks, counts, shares and waits"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The bound in the metric of the problem, or why there is none; `infeasible`: no plan keeps the limits."""
+
+    metric: str
+    value: float | None
+    why: str = ""
+    infeasible: bool = False
+    proof: JsonValue = None
+
+    def gap(self, value: float) -> float | None:
+        """How far an objective is from the bound, as a share of it."""
+        return None if self.value is None else abs(self.value - value) / max(abs(value), 1e-9)
+
+
+def proven_bound(setting: ServeSetting, limits: Limits) -> Bound:
+    """What no plan of a problem exceeds while it keeps its limits in simulation."""
+    shares = _shares(setting)
+    formulated = formulate(setting.resolved, setting.targets, ())
+    why = _unknown(setting)
+    if why is not None:
+        return Bound(formulated.metric, None, why)
+    limits.tell("proving a bound")
+    workloads = workloads_of(setting, shares)
+    types = [_bounded(setting, engine, workloads) for engine in engine_types(setting, workloads)]
+    if not types:
+        return Bound(formulated.metric, None, "no shape holds the model", infeasible=True)
+    return bound_of_types(setting, types, workloads)
+
+
+def _unknown(setting: ServeSetting) -> str | None:
+    """Why nothing is proven of a problem; None where something can be."""
+    options, problem = setting.options, setting.resolved.problem
+    reasons = {
+        "drafts are not priced": max(options.searched_drafts) > 0,
+        "sides apart are not priced": "attention-ffn" in options.modes,
+        "prefix hits are not priced": any(target.prefix_hits > 0.0 for target in setting.targets),
+        "clients that wait have no rate": any(target.clients is not None for target in setting.targets),
+        "failures are not priced": problem.availability is not None,
+        "a trade-off has no one bound": problem.objective.pareto is not None,
+        f"there are more than {MOST_TYPES} shapes": sum(len(each.shapes) for each in setting.spaces.values())
+        > MOST_TYPES,
+    }
+    return next((why for why, given in reasons.items() if given), None)
+
+
+def _shares(setting: ServeSetting) -> tuple[float, ...]:
+    """By workload its part of all requests."""
+    weights = [
+        target.rate_per_s if setting.resolved.problem.objective.minimize and target.rate_per_s else target.share
+        for target in setting.targets
+    ]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Workload]) -> TypeBound:
+    own = [index for index, each in enumerate(setting.resolved.workloads) if each.model == engine.model]
+    context_tokens = setting.targets[own[0]].context_tokens
+    overhead_s = setting.costs_of_pool[engine.model, engine.pool].costs.engine.request_s
+    return type_bound(engine, workloads, own, context_tokens, overhead_s)
+
+
+def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads: Sequence[Workload]) -> Bound:
+    """The best mix of instance types by what each can do at most."""
+    placed = [(bound, channel) for bound in types for channel in _channels(setting, bound.engine)]
+    candidates = [_candidate(bound, channel) for bound, channel in placed]
+    targets = [replace(target, transfer_bytes=0.0, draft_bytes=0.0) for target in setting.targets]
+    formulated = formulate(setting.resolved, targets, candidates)
+    problem = replace(formulated.problem, links=None)
+    model, variables = build(problem)
+    _add_limits(model, variables, replace(formulated, problem=problem), [bound for bound, _ in placed], workloads)
+    answer = solve(model, backend=DEFAULT_BACKEND, seed=setting.resolved.problem.seed)
+    tree = build_certificate(model, answer.objective, node_limit=PROOF_NODES)
+    proven, unit = verify(tree, model), variables.objective_unit * formulated.factor
+    if proven is None:
+        return Bound(formulated.metric, None, "no plan keeps the limits", infeasible=True)
+    proof: JsonValue = {
+        "method": METHOD,
+        "types": len(types),
+        "objective_unit": unit,
+        "model": model.to_dict(),
+        "tree": tree.to_dict(),
+    }
+    return Bound(formulated.metric, proven * unit, proof=proof)
+
+
+def _channels(setting: ServeSetting, engine: EngineType) -> list[Channel | None]:
+    """Prefill hands over to every pool, decode takes what comes to its own."""
+    if engine.function == "colocated":
+        return [None]
+    pools = range(len(setting.resolved.pools)) if engine.function == "prefill" else (engine.pool,)
+    return [Channel(pool, pool, 1.0) for pool in pools]
+
+
+def _candidate(bound: TypeBound, channel: Channel | None) -> Candidate:
+    engine = bound.engine
+    capacities = tuple(
+        None if each is None else Capacity(engine.engines / max(each.base_s, 1e-12), 0, 0, 0, 0, 0, 0, 0, 0)
+        for each in bound.workloads
+    )
+    return Candidate(
+        function=engine.function,
+        model=engine.model,
+        pool=engine.pool,
+        shape=engine.shape,
+        channel=channel,
+        max_batch=engine.instance.most_sequences,
+        chunk_tokens=engine.instance.token_budget,
+        draft_tokens=0,
+        capacities=capacities,
+        weights_bytes=0.0,
+        activations_bytes=0.0,
+        workspace_bytes=0.0,
+        basis={},
+        memory_share=0.0,
+    )
+
+
+def _add_limits(
+    model: LinearModel,
+    variables: Vars,
+    formulated: Formulated,
+    bounds: Sequence[TypeBound],
+    workloads: Sequence[Workload],
+) -> None:
+    """(B1) to (B6), with rates in the unit of the mix."""
+    shapes, unit = formulated.problem.shapes, variables.rate_unit_per_s
+    x = {(c, w): shapes[c].rate_per_s[w] / unit * busy for (c, w), busy in variables.u.items()}
+    most = [model.upper[served.column] for served in variables.d]
+    good: dict[int, list[Expr]] = {w: [] for w in range(len(workloads))}
+    spent: dict[int, list[Expr]] = {w: [] for w in range(len(workloads))}
+    for c, bound in enumerate(bounds):
+        work: list[Expr] = []
+        for w, each in enumerate(bound.workloads):
+            if each is None or (c, w) not in x:
+                continue
+            work.append(each.limited_s * x[c, w])
+            limit = workloads[w].tpot
+            if limit is None or not bound.engine.decodes:
+                continue
+            if limit.share is None:
+                z = model.continuous(f"z[{c},{w}]", 0.0, most[w])
+                model.add(workloads[w].several * each.least_tpot_s / limit.bound_s * x[c, w] <= z, f"B4[{c},{w}]")
+                work.append(-1.0 * each.spent * limit.bound_s * z)
+                spent[w].append(z)
+            elif each.keeps:
+                y = model.continuous(f"y[{c},{w}]", 0.0, most[w])
+                model.add(y <= workloads[w].several * x[c, w], f"B2[{c},{w}]")
+                work.append(each.good_s * y)
+                good[w].append(y)
+        model.add(unit / bound.engine.engines * total(work) <= variables.n[c], f"B1[{c}]")
+    for w, workload in enumerate(workloads):
+        served = variables.d[w]
+        if workload.tpot is not None and workload.tpot.share is None:
+            model.add(total(spent[w]) <= workload.several * served, f"B4[{w}]")
+        elif workload.tpot is not None:
+            share = min(_good_share(bounds, w), 1.0)
+            model.add(total(good[w]) >= share * served, f"B3[{w}]")
+        _add_first_tokens(model, bounds, x, served, w, workload)
+
+
+def _good_share(bounds: Sequence[TypeBound], w: int) -> float:
+    """The share of all requests that must keep the percentile, by the type that serves the fewest tokens of them."""
+    return min(each.good_share for bound in bounds if (each := bound.workloads[w]) and bound.engine.decodes)
+
+
+def _add_first_tokens(
+    model: LinearModel,
+    bounds: Sequence[TypeBound],
+    x: dict[tuple[int, int], Expr],
+    served: Expr,
+    w: int,
+    workload: Workload,
+) -> None:
+    """(B5) and (B6)."""
+    prefilling = [
+        (c, each)
+        for c, bound in enumerate(bounds)
+        if bound.engine.prefills and (c, w) in x and (each := bound.workloads[w]) is not None
+    ]
+    for j, limit in enumerate(workload.ttft):
+        if limit.share is None:
+            idle = total(each.idle_s / limit.bound_s * x[c, w] for c, each in prefilling)
+            model.add(idle <= served, f"B6[{w},{j}]")
+        else:
+            late = total(each.late_share[j] * x[c, w] for c, each in prefilling)
+            model.add(late <= (1.0 - limit.share) * served, f"B5[{w},{j}]")

@@ -1,0 +1,216 @@
+"""Engines of every shape of a problem, each with the most of every axis: what no plan of its shape undercuts.
+
+An engine may hold the largest batch of any of the points of its shape that fit in memory, take the largest chunk, and
+has the cache that the smallest activations leave. Step times are those of one table of that batch and chunk.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.costs.operators.forward import ranks_in_step
+from planner.costs.operators.work import Shards
+from planner.costs.serving.memory import kv_cache_bytes
+from planner.kinds.serve.bounds.demands import Workload
+from planner.kinds.serve.bounds.prices import Steps
+from planner.kinds.serve.steady.engine_rules import handover_rule
+from planner.kinds.serve.steady.points import PoolCosts, Tally, make_points
+from planner.kinds.serve.steady.search import ServeSetting
+from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.simulate.fleet.instances import Instance
+from planner.simulate.fleet.step_grid import step_grid
+from planner.simulate.goodput.step_prices import least_grid
+from planner.simulate.plans.fleet import POLICY_OF_ENGINE
+
+BETWEEN = 4  # parts of an interval between two batches of a table
+CACHE_SLACK = 1.01  # of the tokens that a cache holds, whose bytes are those of the mean request
+FUNCTIONS = {"colocated": ("colocated",), "disaggregated": ("prefill", "decode")}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineType:
+    """The engines of instances of one shape and function."""
+
+    function: str
+    model: str
+    pool: int
+    shape: InstanceShape
+    instance: Instance  # one of its engines
+    engines: int  # of an instance; a pipeline counts as many as it has stages
+
+    @property
+    def prefills(self) -> bool:
+        return self.function != "decode"
+
+    @property
+    def decodes(self) -> bool:
+        return self.function != "prefill"
+
+
+def engine_types(setting: ServeSetting, workloads: Sequence[Workload]) -> Iterator[EngineType]:
+    """Every shape of every model on every pool in every function."""
+    models = [workload.model for workload in setting.resolved.workloads]
+    for (model, pool), pool_costs in setting.costs_of_pool.items():
+        own = [index for index, name in enumerate(models) if name == model]
+        functions = [function for mode in setting.options.modes for function in FUNCTIONS[mode]]
+        for function in functions:
+            shapes = [
+                shape
+                for shape in setting.spaces[model, pool].shapes
+                if handover_rule(function, shape, pool_costs.costs.arch, setting.release) is None
+            ]
+            if shapes and own:
+                yield from _of_function(setting, function, model, pool_costs, shapes, workloads, own)
+
+
+def _of_function(
+    setting: ServeSetting,
+    function: str,
+    model: str,
+    pool_costs: PoolCosts,
+    shapes: Sequence[InstanceShape],
+    workloads: Sequence[Workload],
+    own: Sequence[int],
+) -> Iterator[EngineType]:
+    targets = [setting.targets[index] for index in own]
+    points = make_points(
+        function, pool_costs, shapes, setting.options, targets, Tally(), copies=1, release=setting.release
+    )
+    lengths = np.concatenate([workloads[index].input_tokens + workloads[index].output_tokens for index in own])
+    for number, shape in enumerate(shapes):
+        rows = np.flatnonzero(points.shape == number)
+        if not len(rows):
+            continue
+        held = points.weight_bytes[rows] + points.activation_bytes[rows]
+        room = pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes - float(held.min())
+        batch = int(points.batch[rows].max()) if function != "prefill" else 1
+        chunk = int(points.chunk[rows].max()) if function != "decode" else 1
+        yield _engine(setting, function, model, pool_costs, shape, batch, chunk, room, lengths)
+
+
+def _engine(
+    setting: ServeSetting,
+    function: str,
+    model: str,
+    pool_costs: PoolCosts,
+    shape: InstanceShape,
+    batch: int,
+    chunk: int,
+    room: float,
+    lengths: Floats,
+) -> EngineType:
+    costs, members = pool_costs.costs, int(ranks_in_step(pool_costs.costs.arch, shape.dp))
+    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
+    longest = min(int(lengths.max()), costs.arch.max_context_tokens)
+    grid = step_grid(
+        costs.arch,
+        costs.pricer,
+        shards,
+        costs.engine,
+        most_sequences=batch,
+        longest_tokens=longest,
+        chunk_tokens=chunk,
+        joint_apart=members > 1,
+    )
+    if members > 1:
+        grid = least_grid(grid, members)
+    mean = float(np.minimum(lengths, longest).mean())
+    token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
+    instance = Instance(
+        grid,
+        max(int(room / token_bytes * CACHE_SLACK), 1),
+        role=function,
+        policy=POLICY_OF_ENGINE[setting.resolved.problem.engine.name],
+        token_budget=chunk,
+        most_sequences=batch,
+        stages=shape.pp,
+    )
+    return EngineType(function, model, pool_costs.index, shape, instance, shape.dp * shape.pp)
+
+
+def steps_of(engine: EngineType, thresholds: Sequence[float]) -> Steps:
+    """The corners of all steps that an engine of this type can make; `thresholds` are some of those of its contexts."""
+    parts = []
+    if engine.decodes:
+        parts.append(_decode_steps(engine.instance, thresholds))
+    if engine.prefills:
+        parts.append(_prefill_steps(engine, thresholds))
+    return Steps(
+        np.asfortranarray(np.concatenate([part.loads for part in parts])),
+        np.concatenate([part.seconds for part in parts]),
+        np.concatenate([part.sequence_seconds for part in parts]),
+    )
+
+
+def _decode_steps(instance: Instance, thresholds: Sequence[float]) -> Steps:
+    """Steps that decode alone, of every batch."""
+    grid, counts = instance.grid, np.arange(1, instance.most_sequences + 1)
+    context_NC = np.minimum(grid.contexts[None, :], instance.kv_tokens / counts[:, None])
+    context_NC = np.maximum(context_NC, grid.contexts[0])
+    seconds_NC = np.stack(
+        [np.interp(context_NC[row], grid.contexts, grid.decode_s[n]) for row, n in enumerate(counts.tolist())]
+    )
+    n, c = np.repeat(counts.astype(float), len(grid.contexts)), context_NC.ravel()
+    none = np.zeros(len(n))
+    return _steps(n, c, none, none, seconds_NC.ravel(), np.zeros(len(n)), thresholds)
+
+
+def _prefill_steps(engine: EngineType, thresholds: Sequence[float]) -> Steps:
+    """Steps with prompts, beside sequences that decode where the engine does both at once.
+
+    They have a token at least, so that the corner of none counts only where it is the next one below a token.
+    """
+    grid = engine.instance.grid
+    both = engine.decodes and engine.instance.policy != "prefill-first"
+    first = 1 if len(grid.tokens) > 1 and grid.tokens[1] <= 1.0 else 0
+    batches, contexts = (grid.batches, grid.contexts) if both else (grid.batches[:1], grid.contexts[:1])
+    fine, values, bent = _between(batches, grid.mixed_s[: len(batches), : len(contexts), first:])
+    below = np.concatenate([fine[:1], fine[:-1]])
+    context_NC = np.minimum(contexts[None, :], engine.instance.kv_tokens / np.maximum(below, 1.0)[:, None])
+    context_NC = np.maximum(context_NC, contexts[0])
+    for row in range(len(fine) if len(contexts) > 1 else 0):
+        values[row] = _at(contexts, values[row], context_NC[row])
+        bent[row] = _at(contexts, bent[row], context_NC[row])
+    axes = (
+        fine[:, None, None, None],
+        context_NC[:, :, None, None],
+        grid.tokens[first:][None, None, :, None],
+        grid.attended[None, None, None, :],
+    )
+    n, c, t, m = (np.broadcast_to(axis, values.shape).ravel() for axis in axes)
+    return _steps(n, c, t, m, values.ravel(), bent.ravel(), thresholds)
+
+
+def _steps(
+    n: Floats, c: Floats, t: Floats, m: Floats, seconds: Floats, bent: Floats, thresholds: Sequence[float]
+) -> Steps:
+    loads = np.empty((len(n), 4 + len(thresholds)), order="F")
+    columns = (n, n * c, t, t * m, *(n * np.minimum(c, threshold) for threshold in thresholds))
+    for place, column in enumerate(columns):
+        loads[:, place] = column
+    return Steps(loads, seconds, n * seconds - bent)
+
+
+def _between(batches: Floats, seconds: Floats) -> tuple[Floats, Floats, Floats]:
+    """A finer axis of batches [F], seconds on it [F, ..], and the most that n f can lie below its chord beside each."""
+    if len(batches) == 1:
+        return batches, seconds.copy(), np.zeros_like(seconds)
+    places = np.linspace(0.0, len(batches) - 1.0, (len(batches) - 1) * BETWEEN + 1)
+    low = np.minimum(places.astype(int), len(batches) - 2)
+    up = (places - low)[:, None, None, None]
+    fine = batches[low] * (1.0 - up[:, 0, 0, 0]) + batches[low + 1] * up[:, 0, 0, 0]
+    values = seconds[low] * (1.0 - up) + seconds[low + 1] * up
+    bend = np.maximum(np.diff(values, axis=0), 0.0) * np.diff(fine)[:, None, None, None] / 4.0
+    worst = np.zeros_like(values)
+    worst[:-1] = bend
+    worst[1:] = np.maximum(worst[1:], bend)
+    return fine, values, worst
+
+
+def _at(axis: Floats, values: Floats, points: Floats) -> Floats:
+    """`values` [C, ..] on an axis [C], at points [P] within it."""
+    low = np.clip(np.searchsorted(axis, points, side="right") - 1, 0, len(axis) - 2)
+    up = ((points - axis[low]) / (axis[low + 1] - axis[low]))[:, None, None]
+    return np.asarray(values[low] * (1.0 - up) + values[low + 1] * up)
