@@ -234,7 +234,7 @@ def point_value(model: Model, values: Json) -> Number:
 
 
 class Mix:
-    """An instance mix and its model, by (C1) to (C7) of solvers/mix.py in its letters and units; (C8) as stated."""
+    """An instance mix and its model, by (C1) to (C9) of solvers/mix.py in its letters and units; (C8) as stated."""
 
     def __init__(self, data: Json, stated: Json) -> None:
         self.shapes = [{"price_per_hour": 0, "channel": 0, "aside": []} | shape for shape in data["shapes"]]
@@ -246,7 +246,7 @@ class Mix:
         self.v = [_number(shape["price_per_hour"]) / self.dearest for shape in self.shapes]
         rates = ((c, w, _number(rate)) for c in self.C for w, rate in enumerate(self.shapes[c]["rate_per_s"]))
         self.R = {(c, w): rate / self.unit for c, w, rate in rates if rate}
-        self.U = [self._most(c) for c in self.C]
+        self.U, self.last = [self._most(c) for c in self.C], [c for c in self.C if self.shapes[c]["role"] != "first"]
         self.K = sorted({shape["channel"] for shape in self.shapes if shape["role"] != "whole"})
         self.P = {role: sorted({s["pool"] for s in self.shapes if s["role"] == role}) for role in ("first", "second")}
         self.L = {(p, q): self.links and self.links[p][q] for p in self.P["first"] for q in self.P["second"]}
@@ -285,22 +285,20 @@ class Mix:
         return max(0, min(most))
 
     def _columns(self) -> dict[str, Column]:
-        rates = [demand.get("rate_per_s") for demand in self.demands]
-        last = [c for c in self.C if self.shapes[c]["role"] != "first"]
-        most = [sum(self.R.get((c, w), 0) * self.U[c] for c in last) for w in self.W]
+        most = [sum(self.R.get((c, w), 0) * self.U[c] for c in self.last) for w in self.W]
         fastest = [max((self.R.get((c, w), 0) for c in self.C), default=0) for w in self.W]
-        planned = [None if rate is None else _number(rate) / self.unit for rate in rates]
+        planned = [None if (r := d.get("rate_per_s")) is None else _number(r) / self.unit for d in self.demands]
         if not self.more:
             planned = [rate and max(rate, LEAST_RATE * fastest[w]) for w, rate in enumerate(planned)]
         room = most if self.more else [2 * served + 1 for served in most]
         cap = [most[w] if rate is None else min(rate, room[w]) for w, rate in enumerate(planned)]
-        must = [not self.more and rate is not None for rate in rates]
         columns: dict[str, Column] = {f"n[{c}]": (0, self.U[c], True) for c in self.C}
         columns |= {f"u[{c},{w}]": (0, self.U[c], False) for c, w in self.R}
         columns |= {name: (0, cap[key[2]], False) for key, name in self.f.items()}
-        columns |= {f"d[{w}]": (cap[w] if must[w] else 0, cap[w], False) for w in self.W}
+        columns |= {f"d[{w}]": (0 if self.more or planned[w] is None else cap[w], cap[w], False) for w in self.W}
         scales = [cap[w] / _number(demand["share"]) for w, demand in enumerate(self.demands) if demand["share"] > 0]
-        return columns | ({"t": (0, min(scales), False)} if self.more else {})
+        columns |= {"t": (0, min(scales), False)} if self.more else {}
+        return columns | {f"y[{c}]": (0, 1, True) for c in self.C if "shapes" in self.limits}
 
     def _x(self, shapes: Iterable[int], w: int, per: Mapping[int, Number] | None = None) -> dict[str, Number]:
         """sum_c R_cw u_cw, or what each x_cw counts."""
@@ -310,8 +308,7 @@ class Mix:
         for c in self.C:
             yield f"C1[{c}]", {**{f"u[{c},{w}]": 1 for w in self.W if (c, w) in self.R}, f"n[{c}]": -1}, None, 0
         for w in self.W:
-            last = [c for c in self.C if self.shapes[c]["role"] != "first"]
-            yield f"C2[{w}]", {**self._x(last, w), f"d[{w}]": -1}, 0, 0
+            yield f"C2[{w}]", {**self._x(self.last, w), f"d[{w}]": -1}, 0, 0
             if self.more:
                 yield f"C2s[{w}]", {f"d[{w}]": 1, "t": -_number(self.demands[w]["share"])}, 0, 0
         for w, k, (name, role, end) in itertools.product(self.W, self.K, (("C3f", "first", 0), ("C3s", "second", 1))):
@@ -341,6 +338,9 @@ class Mix:
             yield "C6[devices]", {f"n[{c}]": self.shapes[c]["devices"] for c in self.C}, None, limit
         if (limit := self.limits.get("price_per_hour")) is not None:
             yield "C6[price]", {f"n[{c}]": v for c, v in enumerate(self.v)}, None, _number(limit) / self.dearest
+        if (limit := self.limits.get("shapes")) is not None:
+            yield "C6[shapes]", {f"y[{c}]": 1 for c in self.C}, None, limit
+            yield from ((f"C9[{c}]", {f"n[{c}]": 1, f"y[{c}]": -self.U[c]}, None, 0) for c in self.C)
         for w, clients in ((w, self.demands[w].get("clients")) for w in self.W):
             if clients is not None:
                 stay = {c: _number(self.shapes[c]["held_s"][w]) * self.unit / _number(clients) for c in self.C}
@@ -352,7 +352,7 @@ def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     mix, unit, nodes = Mix(stated["mix"], stated["model"]), _number(stated["objective_unit"]), stated["tree"]["nodes"]
     reached = point_value(mix.model, stated["values"]) * unit
     right, types = _near(reached, certificate["objective"]["value"]), f"{len(mix.shapes)} instance types of the proof"
-    yield _judged("point", right, f"the instances keep (C1) to (C8) of the {types} and give {float(reached):.12g}")
+    yield _judged("point", right, f"the instances keep (C1) to (C9) of the {types} and give {float(reached):.12g}")
     counts = [(round(stated["values"][c]), mix.shapes[c]["devices"]) for c in mix.C]
     roles, degrees = plan["decision"]["roles"], ("tp", "pp", "dp", "cp")
     used = sum(role["replicas"] * math.prod(role["parallelism"].get(name, 1) for name in degrees) for role in roles)

@@ -113,6 +113,7 @@ class MixLimits:
     price_per_hour: float | None = None
     min_instances: tuple[tuple[MixRole, int], ...] = ()
     max_instances: tuple[tuple[MixRole, int], ...] = ()
+    shapes: int | None = None  # with an instance at all
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,8 @@ FlowKey: TypeAlias = tuple[int, int, int, int]  # source pool, target pool, dema
 class Vars:
     """The variables of a mix model; rates are in units of `rate_unit_per_s`, the objective of `objective_unit`.
 
-    `m` are the losses of a failure, by shape where one is reckoned with.
+    `m` are the losses of a failure, by shape where one is reckoned with; `y` whether a shape is in use, where the
+    number of those is limited.
     """
 
     n: tuple[Expr, ...]
@@ -177,11 +179,12 @@ class Vars:
     rate_unit_per_s: float
     objective_unit: float
     m: dict[int, Expr] = field(default_factory=dict)
+    y: tuple[Expr, ...] = ()
 
     @property
     def whole(self) -> tuple[Expr, ...]:
-        """The integers: instances, and the losses that follow from them."""
-        return (*self.n, *self.m.values())
+        """The integers: instances, and the losses and shapes in use that follow from them."""
+        return (*self.n, *self.y, *self.m.values())
 
 
 def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
@@ -195,7 +198,8 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
                 into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w
                 value;  h_cw [s] stay of a request, N_w clients
     Variables   n_c integer instances;  u_cw >= 0 instances of c kept busy by w, so that x_cw = R_cw u_cw [1/s];
-                f_pqwk >= 0 [1/s] first-stage output of w moved from p to q in k;  d_w >= 0 [1/s] served;  t >= 0 scale
+                f_pqwk >= 0 [1/s] first-stage output of w moved from p to q in k;  d_w >= 0 [1/s] served;  t >= 0 scale;
+                y_c binary, c is in use (where the number of shapes is limited; U_c most instances)
     Maximise    t (SCALE)  or  sum_w val_w d_w (VALUE);   minimise  sum_c g_c n_c (DEVICES)  or  sum_c v_c n_c (PRICE)
     (C1)  sum_w u_cw <= n_c                                         for c          capacity shared in time
     (C2)  sum_{c not in F} R_cw u_cw = d_w                          for w          served by whole and second stages
@@ -205,9 +209,10 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     (C4)  sum_{c: e_cp >= s} (g_cp / s) n_c <= sum_i floor(a_pi / s)      for p, s in sizes e_cp      groups fit
     (C5l) sum_wk b_w f_pqwk <= L_pq                                 for p, q       link capacity
     (C5e) sum_w b_w R_cw u_cw <= E_c n_c  (I_c for c in S)          for c          capacity of one instance
-    (C6)  limits on sum_c g_c n_c, sum_c v_c n_c and the instances of each role
+    (C6)  limits on sum_c g_c n_c, sum_c v_c n_c, sum_c y_c and the instances of each role
     (C7)  sum_c h_cw R_cw u_cw <= N_w  (>= N_w for DEVICES, PRICE)  for w          Little's law over the clients of w
     (C8)  what a failure leaves of each role carries the same       for shapes with losses: `mix_spare.add_spare`
+    (C9)  n_c <= U_c y_c                                            for c          shapes in use
 
     (C4) is exact when the sizes of a pool divide one another. Necessary: what groups of size >= s occupy on a node is
     a multiple of s, at most floor(a / s) s. Sufficient: place groups largest first on any node with room; when one of
@@ -242,6 +247,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     fixed = [not problem.maximising and demand.rate_per_s is not None for demand in W]
     d = tuple(model.continuous(f"d[{w}]", cap[w] if fixed[w] else 0.0, cap[w]) for w in range(len(W)))
     objective, objective_unit = _set_objective(problem, model, n, d, cap, unit)
+    y = tuple(model.binary(f"y[{c}]") for c in range(len(C)) if problem.limits.shapes is not None)
 
     for c in range(len(C)):
         model.add(total(u[c, w] for w in range(len(W)) if (c, w) in u) <= n[c], f"C1[{c}]")
@@ -255,9 +261,10 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     _add_slots(problem, model, n)
     _add_transfer(problem, model, x, f, n, unit)
     _add_limits(problem, model, n)
+    _add_shapes(problem, model, n, y, U)
     _add_clients(problem, model, x, unit)
     m = _add_spare(problem, model, R, U, cap, n, u, unit) if any(shape.lost for shape in C) else {}
-    return model, Vars(n, u, f, d, objective, unit, objective_unit, m)
+    return model, Vars(n, u, f, d, objective, unit, objective_unit, m, y)
 
 
 def _set_objective(
@@ -352,6 +359,15 @@ def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> N
         model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) >= number, f"C6[min {role}]")
     for role, number in limits.max_instances:
         model.add(total(n[c] for c, shape in enumerate(shapes) if shape.role is role) <= number, f"C6[max {role}]")
+
+
+def _add_shapes(
+    problem: MixProblem, model: LinearModel, n: Sequence[Expr], y: Sequence[Expr], U: Sequence[int]
+) -> None:
+    if problem.limits.shapes is not None:
+        model.add(total(y) <= float(problem.limits.shapes), "C6[shapes]")
+        for c, used in enumerate(y):
+            model.add(n[c] <= float(U[c]) * used, f"C9[{c}]")
 
 
 def _add_clients(problem: MixProblem, model: LinearModel, x: dict[tuple[int, int], Expr], unit: float) -> None:

@@ -116,6 +116,7 @@ def _limit(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     texts = {
         "devices": f"the cap of {limits.devices} GPUs",
         "price": f"the cap of {significant(limits.price_per_hour or 0.0)} USD/h",
+        "shapes": f"the cap of {limits.shapes} instance types",
         "min": f"the least number of {role} instances",
         "max": f"the largest number of {role} instances",
     }

@@ -39,6 +39,7 @@ SERVE: dict[str, Case] = {
     "max_batch": ("", "options.max_batch=[32]"),
     "chunk_tokens": ("", "options.chunk_tokens=[1024]"),
     "max_gpus_per_instance": ("options.tp=[2]", "options.max_gpus_per_instance=1"),
+    "max_shapes": apart("", "options.max_shapes=1", "options.modes=[colocated, disaggregated]"),
     "max_prefill_utilisation": apart(
         "", "options.max_prefill_utilisation=0.5", "options.modes=[disaggregated] ; workloads.0.slo={}"
     ),

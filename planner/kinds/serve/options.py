@@ -27,6 +27,9 @@ class ServeOptions(Spec):
     max_batch: Degrees | None = Field(default=None, description="decoding sequences per attention rank")
     chunk_tokens: Degrees | None = Field(default=None, description="prefill tokens per step")
     max_gpus_per_instance: Annotated[int, Field(ge=1)] | None = None
+    max_shapes: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="most instance types of a plan: shapes with their batches and chunks, of all roles"
+    )
     max_prefill_utilisation: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.95, description="how busy prefill may run, even where the limits would allow more"
     )
@@ -63,6 +66,12 @@ class ServeOptions(Spec):
                 "simulation judges placements without drafts",
                 "take `judged_by: queueing`; `planner simulate` simulates the plan's drafts",
                 "speculation",
+            )
+        if self.judged_by == "simulation" and self.max_shapes is not None:
+            raise refuse(
+                "simulation searches placements of any number of shapes",
+                "take `judged_by: queueing` or `verification`, or leave `max_shapes` out",
+                "max_shapes",
             )
         if self.judged_by == "simulation" and self.overlap != ("off",):
             raise refuse(

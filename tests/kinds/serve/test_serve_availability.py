@@ -1,6 +1,7 @@
 """Plans of which any instance, or any node, may be lost: what they cost, what is left, and what a check says of it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from planner.check import check_plan
 from planner.errors import Infeasible, PlannerError
 from planner.explain import explain_plan
 from planner.kinds.serve.options import ServeDecision
+from planner.load.problems import load_problem
 from planner.plan.findings import FAILED, passed
 from planner.plan.placement import role_devices
 from planner.plan.schema import Decision, Envelope
@@ -19,6 +21,7 @@ from planner.simulate.plans.fleet import Policies
 from planner.simulate.plans.simulation import PlanSimulation, judge_plan
 from planner.verify import REFUSED, judge
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "serve-spare-h200.yaml"
 LEAST = {"objective": {"minimize": "gpus"}, "workloads.0.load": {"rate": "9/s"}, "cluster.pools.0.gpus": 8}
 TWO_NODES = {"cluster.pools.0": {"gpu": "h100", "nodes": 4, "gpus_per_node": 2}}
 
@@ -189,3 +192,21 @@ def test_an_availability_that_the_pool_cannot_give_is_named_with_what_it_can() -
 def test_what_no_plan_can_keep_is_refused(edits: dict[str, Any], text: str) -> None:
     with pytest.raises(PlannerError, match=text):
         solve(small({**LEAST, **edits}))
+
+
+def test_the_example_costs_more_than_the_load_alone_and_keeps_it_with_any_instance_lost() -> None:
+    plan, bare = solve(load_problem(EXAMPLE)), solve(load_problem(EXAMPLE, overrides=["availability=null"]))
+    decision = ServeDecision.model_validate(plan.decision)
+    assert plan.certificate.status == bare.certificate.status == "optimal"
+    assert objective_of(plan) > objective_of(bare)
+    assert decision.availability is not None
+    assert {role.name for role in decision.roles} == {
+        name for loss in decision.availability.failures for name in loss.lost
+    }
+    for failure in decision.availability.failures:
+        ((name, lost),) = failure.lost.items()
+        (role,) = (role for role in decision.roles if role.name == name)
+        assert lost == 1 < role.replicas
+        assert failure.busy <= 1.0 + 1e-9
+    assert ServeDecision.model_validate(bare.decision).availability is None
+    assert passed(check_plan(plan, decision))

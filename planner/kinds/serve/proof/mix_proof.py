@@ -17,7 +17,7 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.availability import availability_findings
 from planner.kinds.serve.proof.stated import name_of_role
 from planner.kinds.serve.steady.failures import losses
-from planner.kinds.serve.steady.formulate import ROLES, gpus_at_hand, mix_links, mix_pools
+from planner.kinds.serve.steady.formulate import ROLES, gpus_at_hand, mix_limits, mix_links, mix_pools
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Objective
 from planner.plan.sides import ffn_roles
@@ -25,7 +25,7 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.solvers.backends.model import LinearModel
-from planner.solvers.mix import MixLimits, MixObjective, MixProblem, Vars, build
+from planner.solvers.mix import MixObjective, MixProblem, Vars, build
 from planner.solvers.mix_data import problem_from_dict
 
 _HINT = "solve again: the proof is not one for this plan"
@@ -75,12 +75,11 @@ def _pools(problem: Problem) -> list[Pool] | None:
 
 
 def _cluster(mix: MixProblem, problem: Problem, pools: list[Pool]) -> Finding:
-    limits = MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour)
     wrong = [
         name
         for name, right in (
             ("free devices", mix.pools == mix_pools(pools)),
-            ("limits", mix.limits == limits),
+            ("limits", mix.limits == mix_limits(problem)),
             ("links", mix.links == mix_links(problem)),
             ("availability", _losses_stated(mix, problem, pools)),
         )

@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -70,9 +72,18 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
         demands=demands,
         objective=objective,
         links=mix_links(problem),
-        limits=mix.MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour),
+        limits=mix_limits(problem),
     )
     return Formulated(built, tuple(candidates), metric, factor)
+
+
+def mix_limits(problem: Problem) -> mix.MixLimits:
+    """Limits on all instances together; what is no number is refused where options are read."""
+    stated: Any = problem.options.get("max_shapes")
+    shapes: int | None = None
+    with suppress(TypeError, ValueError):
+        shapes = int(stated)
+    return mix.MixLimits(devices=problem.limits.gpus, price_per_hour=problem.limits.usd_per_hour, shapes=shapes)
 
 
 def _objective(resolved: Resolved) -> tuple[mix.MixObjective, str]:

@@ -106,6 +106,8 @@ def _limits(setting: ServeSetting) -> Iterator[_Limit]:
         yield _reserve_limit(setting.options.memory_reserve)
     if setting.resolved.problem.availability is not None:
         yield _availability_limit(setting.resolved.problem.availability)
+    if setting.options.max_shapes is not None:
+        yield _shapes_limit(setting.options.max_shapes)
     price = setting.resolved.problem.limits.usd_per_hour
     if price is not None:
         yield _scaled("price", f"price <= {significant(price)} USD/h", _with_price, price, "{} USD/h", significant)
@@ -223,6 +225,22 @@ def _reserve_limit(reserve: float) -> _Limit:
         return "memory_reserve 0 %" if works(_without_reserve(setting)) else None
 
     return _Limit("reserve", f"memory_reserve = {100.0 * reserve:.3g} %", _without_reserve, nearest)
+
+
+def _shapes_limit(most: int) -> _Limit:
+    """The instance types that plans may have; nearest is the next number with a plan, up to twice as many and one."""
+
+    def nearest(setting: ServeSetting, works: Callable[[ServeSetting], bool]) -> str | None:
+        number = nearest_candidate(lambda number: works(_with_shapes(setting, number)), range(most + 1, 2 * most + 2))
+        return None if number is None else f"max_shapes {number}"
+
+    return _Limit("shapes", f"max_shapes = {most}", partial(_with_shapes, number=None), nearest)
+
+
+def _with_shapes(setting: ServeSetting, number: int | None) -> ServeSetting:
+    resolved = setting.resolved
+    problem = resolved.problem.model_copy(update={"options": {**resolved.problem.options, "max_shapes": number}})
+    return dataclasses.replace(setting, resolved=dataclasses.replace(resolved, problem=problem))
 
 
 def _availability_limit(availability: AvailabilitySpec) -> _Limit:
