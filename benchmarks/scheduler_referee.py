@@ -3,9 +3,10 @@
 Ten seeded streams of one engine: chunked prefill, preemption and prefix caching, lengths of CV 0 to 2, loads of half to
 beyond what the engine takes. vLLM's Scheduler runs in an environment of its own, `$VALIDATORS_HOME/vllm` (default
 ~/.cache/planner-validators, made by ../shared/validators/setup.sh vllm), by `referees/vllm_engine.py`. Errors are the
-largest of p50, p90 and p99, relative to vLLM's. The trivial answer: each request alone on the engine. `--default` also
-has vLLM schedule as it does unless told otherwise, one step ahead. `--freeze` writes small streams with vLLM's outcome
-to benchmarks/data/scheduler_referee.json, which the tests hold the simulator against.
+largest of p50, p90 and p99, relative to vLLM's. The trivial answer: each request alone on the engine. Engines form
+steps one ahead, as vLLM does by default, and then each when the one before has ended (`--no-async-scheduling`).
+`--freeze` writes small streams with vLLM's outcome to benchmarks/data/scheduler_referee.json, which the tests hold the
+simulator against.
 """
 
 import argparse
@@ -172,12 +173,18 @@ def draw(case: Case, seed: int, count: int) -> Stream:
     return Stream(case.name, fleet, replace(at_once, arrival_s=np.cumsum(gaps)))
 
 
+def scheduled(stream: Stream, *, asynchronous: bool) -> Stream:
+    """The stream with engines that form steps one ahead, or not."""
+    engines = tuple(replace(engine, asynchronous=asynchronous) for engine in stream.fleet.instances)
+    return replace(stream, fleet=replace(stream.fleet, instances=engines))
+
+
 def drawn(cases: tuple[Case, ...], count: int, only: str = "") -> list[Stream]:
     """The streams of the cases whose name has `only` in it, of so many requests."""
     return [draw(case, seed, count) for seed, case in enumerate(cases) if only in case.name]
 
 
-def for_referee(stream: Stream, *, asynchronous: bool = False) -> dict[str, Any]:
+def for_referee(stream: Stream) -> dict[str, Any]:
     """What the referee reads of a stream."""
     (instance,), requests = stream.fleet.instances, stream.requests
     ends = requests.prefix_of.tolist()
@@ -189,7 +196,7 @@ def for_referee(stream: Stream, *, asynchronous: bool = False) -> dict[str, Any]
             "block_tokens": stream.fleet.block_tokens,
             "prefix_caching": stream.fleet.prefix_caching,
             "watermark": instance.watermark,
-            "asynchronous": asynchronous,
+            "asynchronous": instance.asynchronous,
         },
         "requests": {
             "arrival_s": requests.arrival_s.tolist(),
@@ -216,7 +223,7 @@ def interpreter() -> Path | None:
     return python if python.exists() else None
 
 
-def judged(streams: list[Stream], *, asynchronous: bool = False) -> tuple[str, list[Outcome]]:
+def judged(streams: list[Stream]) -> tuple[str, list[Outcome]]:
     """vLLM's release, and what its scheduler makes of the streams."""
     python = interpreter()
     if python is None:
@@ -225,10 +232,7 @@ def judged(streams: list[Stream], *, asynchronous: bool = False) -> tuple[str, l
     of_stream = [[grid is stream.fleet.instances[0].grid for grid in grids].index(True) for stream in streams]
     given = {
         "tables": [table_of(grid) for grid in grids],
-        "streams": [
-            for_referee(stream, asynchronous=asynchronous) | {"table": table}
-            for stream, table in zip(streams, of_stream, strict=True)
-        ],
+        "streams": [for_referee(stream) | {"table": table} for stream, table in zip(streams, of_stream, strict=True)],
     }
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "in.json", Path(folder) / "out.json"
@@ -278,7 +282,7 @@ def frozen_streams(values: dict[str, Any]) -> list[tuple[Stream, Outcome]]:
     pairs = []
     for kept in values["streams"]:
         engine, given = kept["engine"], kept["requests"]
-        fields = {name: engine[name] for name in ("token_budget", "most_sequences", "watermark")}
+        fields = {name: engine[name] for name in ("token_budget", "most_sequences", "watermark", "asynchronous")}
         instance = Instance(GRID, kv_tokens=16 * engine["kv_blocks"], **fields)
         requests = Requests.open_stream(given["arrival_s"], given["input_tokens"], given["output_tokens"])
         requests = requests.with_prefixes(given["prefix"], block_tokens=16)
@@ -310,7 +314,8 @@ def thawed(kept: dict[str, Any]) -> Outcome:
 
 def freeze() -> None:
     """Writes small streams with vLLM's outcome."""
-    streams = drawn(SMALL_CASES, FROZEN_REQUESTS)
+    drawn_once = drawn(SMALL_CASES, FROZEN_REQUESTS)
+    streams = [scheduled(stream, asynchronous=ahead) for ahead in (True, False) for stream in drawn_once]
     release, outcomes = judged(streams)
     kept = [
         {"name": stream.name} | for_referee(stream) | {"outcome": compact(outcome)}
@@ -324,17 +329,17 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=100)
     parser.add_argument("--quick", action="store_true", help="30 requests a stream")
     parser.add_argument("--only", default="", help="cases whose name has this in it")
-    parser.add_argument("--default", action="store_true", help="also with vLLM's asynchronous scheduling")
     parser.add_argument("--freeze", action="store_true")
     chosen = parser.parse_args()
     if chosen.freeze:
         freeze()
         return
     streams = drawn(CASES, 30 if chosen.quick else chosen.requests, chosen.only)
-    own = [Outcome.simulated(stream) for stream in streams]
-    for asynchronous in (False, True) if chosen.default else (False,):
-        release, outcomes = judged(streams, asynchronous=asynchronous)
-        print(f"\nvLLM {release}{', one step ahead' if asynchronous else ''}: ours against its scheduler")
+    for asynchronous in (True, False):
+        streams = [scheduled(stream, asynchronous=asynchronous) for stream in streams]
+        own = [Outcome.simulated(stream) for stream in streams]
+        release, outcomes = judged(streams)
+        print(f"\nvLLM {release}{', one step ahead' if asynchronous else ', step by step'}: ours against its scheduler")
         print(f"{'':35} steps  the same    preempted    prompt tokens cached     TTFT     ITL    alone: TTFT, ITL")
         for stream, ours, theirs in zip(streams, own, outcomes, strict=True):
             print(line(stream, ours, theirs))

@@ -98,6 +98,30 @@ def fleets(chosen: Draw) -> Fleet:
 
 
 @st.composite
+def ahead_fleets(chosen: Draw) -> Fleet:
+    """Engines that form a step while the one before it runs, alone and in groups."""
+    fleet: Fleet = chosen(fleets())
+    engines = [
+        replace(engine, asynchronous=True, policy="mixed", reserves=False, preemption="recompute")
+        for engine in fleet.instances
+    ]
+    groups: tuple[int, ...] = ()
+    if chosen(st.booleans()):
+        engines, groups = [engine for engine in engines for _ in range(2)], (2,) * len(engines)
+    queueing = fleet.queueing if fleet.queueing != "feedback" else "fcfs"
+    return replace(
+        fleet,
+        instances=tuple(engines),
+        groups=groups,
+        queueing=queueing,
+        migration_period_s=math.inf,
+        skew=chosen(st.sampled_from([(), (1.0, 1.5)])),
+        store_kv_tokens=chosen(st.sampled_from([0, 16, 400])),
+        store_tokens_per_s=8.0,
+    )
+
+
+@st.composite
 def loads(chosen: Draw) -> Requests:
     count = chosen(st.integers(1, 14))
     lengths = st.lists(st.integers(1, 18), min_size=count, max_size=count)

@@ -173,12 +173,16 @@ class StepSimulator:
                 self.arrive(self.requests[first[1]])
             self.migrate()
             self.operate()
-            for leader in sorted({e.leader for e in self.engines}):
-                self.schedule_group([e for e in self.engines if e.leader == leader])
+            self.schedule_all()
+
+    def schedule_all(self) -> None:
+        for leader in sorted({e.leader for e in self.engines}):
+            self.schedule_group([e for e in self.engines if e.leader == leader])
 
     def schedule_group(self, group: list[Engine]) -> None:
         if any(e.end_s is not None for e in group):
             return
+        start_s = self.start_s(group[0])
         for e in group:
             self.schedule(e)
         ends = [e.end_s for e in group if e.end_s is not None]
@@ -190,14 +194,18 @@ class StepSimulator:
         grids = [(self.grid_of(e), float(self.new_tokens(e))) for e in running if e.step]
         least_s = max([by_rank_tokens(grid, grid.least_s.tolist(), own) for grid, own in grids], default=0.0)
         leading = self.grid_of(group[0])
-        last_s = max(last_s + by_rank_tokens(leading, leading.joint_s.tolist(), tokens), self.now + least_s)
+        last_s = max(last_s + by_rank_tokens(leading, leading.joint_s.tolist(), tokens), start_s + least_s)
         if skew:
-            last_s = self.now + (last_s - self.now) * skew[group[0].turns % len(skew)]
+            last_s = start_s + (last_s - start_s) * skew[group[0].turns % len(skew)]
             group[0].turns += 1
         for e in group:
             if e.end_s is not None:
                 e.end_s = last_s
-                e.busy_s += last_s - self.now
+                e.busy_s += last_s - start_s
+
+    def start_s(self, e: Engine) -> float:
+        """When a step that is formed now starts."""
+        return self.now
 
     def new_tokens(self, e: Engine) -> int:
         drafts = 0 if e.drafts is None or e.rules.speculation is None else e.rules.speculation.draft_tokens
@@ -379,7 +387,10 @@ class StepSimulator:
 
     def freeness(self, e: Engine) -> float:
         asked = sum(self.blocks(q.input + q.generated) for q in e.queue)
-        return (self.room(e) - asked) / max(len(e.batch) + e.coming + len(e.queue), 1)
+        return (self.room(e) - asked) / max(self.num_decoding(e) + e.coming + len(e.queue), 1)
+
+    def num_decoding(self, e: Engine) -> int:
+        return len(e.batch)
 
     def arrive(self, r: Request) -> None:
         e = self.route(r, False)
@@ -619,11 +630,14 @@ class StepSimulator:
             if swapped:
                 e.host_free -= blocks
                 e.penalty_s += blocks / (e.rules.swap_tokens_per_s / self.fleet.block_tokens)
+        self.give_up(e, r, tokens)
+        r.state = "swapped" if swapped else "waiting"
+        e.queue.append(r)
+
+    def give_up(self, e: Engine, r: Request, tokens: int) -> None:
         self.let_go(e, r, r.blocks, r.shared, tokens, self.names_at_once(e))
         self.release(e, r)
         r.shared, r.blocks = [], 0
-        r.state = "swapped" if swapped else "waiting"
-        e.queue.append(r)
 
     def make_room(self, e: Engine) -> bool:
         preempted = False
@@ -747,7 +761,7 @@ class StepSimulator:
         if e.rules.policy == "mixed":
             preempted = self.make_room(e)
             preempted |= self.go_on(e, e.rules.token_budget - len(e.batch))
-            if not preempted or not (e.batch or e.step):
+            if not preempted or (not (e.batch or e.step) and self.starts_over(e)):
                 self.admit(e, e.rules.token_budget - len(e.batch))
         else:
             self.fill(e, e.rules.token_budget)
@@ -762,9 +776,13 @@ class StepSimulator:
                 self.take(e, 1)
             self.propose(e)
         seconds = self.step_s(e)
-        e.end_s = self.now + seconds + e.penalty_s
+        e.end_s = self.start_s(e) + seconds + e.penalty_s
         e.steps += 1
         e.penalty_s = 0.0
+
+    def starts_over(self, e: Engine) -> bool:
+        """Whether a step that preemption left empty is formed once more."""
+        return True
 
     def propose(self, e: Engine) -> None:
         if e.rules.speculation is None or e.rules.speculation.draft_tokens == 0:

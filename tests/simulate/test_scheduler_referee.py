@@ -26,18 +26,21 @@ from scheduler_referee import (
     frozen_streams,
     interpreter,
     judged,
+    scheduled,
 )
 
 
 @cache
-def frozen() -> dict[str, tuple[Stream, Outcome]]:
-    """Streams and vLLM's outcomes by name."""
-    return {stream.name: (stream, outcome) for stream, outcome in frozen_streams(json.loads(FROZEN.read_text()))}
+def frozen() -> dict[tuple[str, bool], tuple[Stream, Outcome]]:
+    """Streams and vLLM's outcomes by name, and whether steps are formed ahead."""
+    pairs = frozen_streams(json.loads(FROZEN.read_text()))
+    return {(pair[0].name, pair[0].fleet.instances[0].asynchronous): pair for pair in pairs}
 
 
+@pytest.mark.parametrize("ahead", [True, False], ids=["one step ahead", "step by step"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_every_step_has_the_requests_and_tokens_that_vllm_schedules(case: Case) -> None:
-    stream, theirs = frozen()[case.name]
+def test_every_step_has_the_requests_and_tokens_that_vllm_schedules(case: Case, *, ahead: bool) -> None:
+    stream, theirs = frozen()[case.name, ahead]
     ours = Outcome.simulated(stream)
     assert first_difference(ours, theirs) is None
     assert (ours.preempted, ours.cached) == (theirs.preempted, theirs.cached)
@@ -45,13 +48,15 @@ def test_every_step_has_the_requests_and_tokens_that_vllm_schedules(case: Case) 
     assert ours.itl_s() == pytest.approx(theirs.itl_s(), rel=1e-6)
 
 
-def test_frozen_streams_preempt_cache_and_cut_prompts() -> None:
-    outcomes = {name: outcome for name, (_, outcome) in frozen().items()}
+@pytest.mark.parametrize("ahead", [True, False], ids=["one step ahead", "step by step"])
+def test_frozen_streams_preempt_cache_and_cut_prompts(*, ahead: bool) -> None:
+    pairs = {name: pair for (name, formed_ahead), pair in frozen().items() if formed_ahead == ahead}
+    outcomes = {name: outcome for name, (_, outcome) in pairs.items()}
     assert sum(sum(outcome.preempted) for outcome in outcomes.values()) > 10
     assert sum(sum(outcome.cached) for outcome in outcomes.values()) > 1000
     chunked = [
         tokens
-        for name, (stream, outcome) in frozen().items()
+        for stream, outcome in pairs.values()
         for _, tokens in outcome.steps
         if sum(tokens.values()) == stream.fleet.instances[0].token_budget
     ]
@@ -59,7 +64,7 @@ def test_frozen_streams_preempt_cache_and_cut_prompts() -> None:
 
 
 def test_a_difference_in_one_step_is_seen() -> None:
-    stream, theirs = frozen()["chunks of 512"]
+    stream, theirs = frozen()["chunks of 512", True]
     end_s, tokens = theirs.steps[7]
     other = dict.fromkeys(tokens, 2)
     steps = [*theirs.steps[:7], (end_s, other), *theirs.steps[8:]]
@@ -71,6 +76,7 @@ def test_vllm_itself_schedules_the_same() -> None:
     if interpreter() is None:
         pytest.skip("no vLLM under $VALIDATORS_HOME: run ../shared/validators/setup.sh vllm")
     streams = [draw(case, 100 + number, 24) for number, case in enumerate(SMALL_CASES[4:])]
+    streams += [scheduled(stream, asynchronous=True) for stream in streams]
     _, outcomes = judged(streams)
     for stream, outcome in zip(streams, outcomes, strict=True):
         assert first_difference(Outcome.simulated(stream), outcome) is None

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+from ahead_simulator import AheadSimulator
 from elastic_simulator import ElasticSimulator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operated_simulator import OperatedSimulator
 from small_fleets import (
+    ahead_fleets,
     assert_same,
     draw,
     elastic_fleets,
@@ -30,6 +32,14 @@ CASES = settings(max_examples=250, deadline=None, suppress_health_check=[HealthC
 @given(fleet=fleets(), requests=loads())
 def test_compiled_loop_equals_the_reference_event_for_event(fleet: Fleet, requests: Requests) -> None:
     reference = StepSimulator(fleet, requests, draw)
+    reference.run()
+    assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)
+
+
+@CASES
+@given(fleet=ahead_fleets(), requests=loads())
+def test_steps_formed_ahead_equal_the_reference_event_for_event(fleet: Fleet, requests: Requests) -> None:
+    reference = AheadSimulator(fleet, requests, draw)
     reference.run()
     assert_same(simulate(fleet, requests, seed=7, most_events=100_000), reference)
 

@@ -56,8 +56,9 @@ class Instance:
     With several `stages` up to as many batches are in flight, each in the stages one after another, all of which take
     an equal part of the seconds of the step: `grid` has whole passes (`loop/groups.py` the rules, by `policy`).
     `policy` mixed: prompts ride on decode steps within the token budget (vLLM); prefill-first: a step that prefills
-    does nothing else (SGLang, TensorRT-LLM). `reserves`: a request takes the KV blocks of its whole length when
-    admitted (TensorRT-LLM's guaranteed no evict), else of its prompt, and then grows.
+    does nothing else (SGLang, TensorRT-LLM). `asynchronous`: the next step is formed when the one before it starts, and
+    who comes meanwhile joins the one after (vLLM's default). `reserves`: a request takes the KV blocks of its whole
+    length when admitted (TensorRT-LLM's guaranteed no evict), else of its prompt, and then grows.
     """
 
     grid: StepGrid
@@ -82,6 +83,7 @@ class Instance:
     most_context: int = UNLIMITED  # of prompt and answer together: answers end there (`context`)
     up: bool = True  # from the beginning
     stages: int = 1  # of its pipeline
+    asynchronous: bool = False  # a step is formed while the one before it runs
 
     def __post_init__(self) -> None:
         require_known("role", self.role, ROLES)
@@ -189,6 +191,7 @@ class Fleet:
         self._check_paths()
         self._check_elastic()
         self._check_pipelines()
+        self._check_asynchronous()
         pools = {instance.pool for instance in self.instances}
         for link in self.pool_links:
             if not {link.source, link.goal} <= pools:
@@ -230,6 +233,32 @@ class Fleet:
                 where="migration",
                 hint="leave migration out (`--migrate`), or give instances of one stage",
             )
+
+    def _check_asynchronous(self) -> None:
+        """Refuses what engines that form steps ahead do not do here."""
+        ahead = [instance for instance in self.instances if instance.asynchronous]
+        if not ahead:
+            return
+        refused = {
+            "engines of a group that form steps when they start": len(ahead) < len(self.instances)
+            and max(self.groups, default=1) > 1,
+            "steps of prompts alone": any(instance.policy != "mixed" for instance in ahead),
+            "room for whole lengths": any(instance.reserves for instance in ahead),
+            "swapped caches": any(instance.preemption == "swap" for instance in ahead),
+            "speculative decoding": any(instance.speculation is not None for instance in ahead),
+            "pipelines": any(instance.stages > 1 for instance in ahead),
+            "feedback queues": self.queueing == "feedback",
+            "migration": self.migration_period_s < math.inf,
+            "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
+            "elastic instances": self.elastic is not None,
+        }
+        for what, present in refused.items():
+            if present:
+                raise PlannerError(
+                    f"{what} with engines that form a step while the one before it runs",
+                    where="asynchronous",
+                    hint="give `asynchronous=False`",
+                )
 
     def _check_elastic(self) -> None:
         """Refuses what instances that share one cache do not do."""

@@ -9,6 +9,7 @@ import numpy as np
 from planner.simulate.loop.adapters import acquire
 from planner.simulate.loop.fields import (
     ARRIVED,
+    ASYNCHRONOUS,
     BLOCK_TOKENS,
     CACHED,
     CHAIN,
@@ -20,14 +21,18 @@ from planner.simulate.loop.fields import (
     DECODING,
     DONE,
     DUE,
+    ENDING,
+    ENDS,
     ENGINE,
     ENTRY,
     FEEDBACK,
     FINISH,
+    FORMS,
     FREE,
     GENERATED,
     HANDED,
     HIT_TOKENS,
+    HOLDING,
     HOME,
     HOST_FREE,
     INPUT,
@@ -40,6 +45,7 @@ from planner.simulate.loop.fields import (
     MOST_SEQUENCES,
     MOVING,
     NONE,
+    NUM_ENDING,
     OUTPUT,
     PARTIAL,
     PASS,
@@ -86,16 +92,14 @@ from planner.simulate.loop.memory import (
     blocks_of,
     blocks_of_context,
     cached_blocks,
-    give_back,
+    give_up,
     growth,
     held_blocks,
     hold,
     most_cached,
     name_blocks,
-    names_at_once,
     needed_blocks,
     own_blocks,
-    release_blocks,
     room,
     stored_tokens,
     take,
@@ -104,7 +108,7 @@ from planner.simulate.loop.program import compiled
 from planner.simulate.loop.speculation import take_drafts
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import decode_steps, mixed_step_s
-from planner.simulate.loop.stretches import batch_row
+from planner.simulate.loop.stretches import batch_row, wake
 
 
 @compiled
@@ -178,15 +182,27 @@ def last_running(s: RunState, i: int) -> int:
         r = s.batch[i, place]
         if last == NONE or goes_before(s, last, r):
             last = r
+    for place in range(s.instance[i, NUM_ENDING]):
+        r = s.ending[i, place]
+        if s.request[r, STATE] == ENDING and (last == NONE or goes_before(s, last, r)):
+            last = r
     return int(last)
 
 
 @compiled
 def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
-    """Takes a running request back into the queue: to host memory where that has room, else to be computed again."""
+    """Takes a running request back into the queue: to host memory where that has room, else to be computed again.
+
+    One that is in its last step has its answer when that ends, and gives up its blocks before.
+    """
     engine = s.instance[i, ENGINE]
     s.request[r, PREEMPTED] += 1
     s.instance[engine, PREEMPTION_COUNT] += 1
+    if s.request[r, STATE] == ENDING:
+        s.request[r, STATE] = WAITING
+        s.instance[i, HOLDING] -= 1
+        give_up(s, engine, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
+        return
     if r == s.instance[engine, PARTIAL]:
         s.instance[engine, PARTIAL] = NONE
         s.request[r, STATE] = WAITING
@@ -203,10 +219,7 @@ def preempt(s: RunState, i: int, r: int, now_s: float) -> None:
             s.request[r, STATE] = SWAPPED
             s.instance[engine, HOST_FREE] -= blocks
             s.instance_s[engine, PENALTY] += blocks / s.instance_s[engine, SWAP_RATE]
-    if names_at_once(s, engine):
-        give_back(s, engine, r, tokens)
-    else:
-        release_blocks(s, engine, r, tokens, 0)
+    give_up(s, engine, r, tokens)
     enqueue(s, engine, r)
 
 
@@ -310,7 +323,7 @@ def admit_swapped(s: RunState, i: int, r: int, margin: int) -> bool:
 @compiled
 def running(s: RunState, i: int) -> int:
     """Sequences that count against the most that an instance runs, a prompt that is cut once."""
-    total = s.instance[i, RESERVED] + (1 if s.instance[i, PARTIAL] != NONE else 0)
+    total = s.instance[i, RESERVED] + s.instance[i, HOLDING] + (1 if s.instance[i, PARTIAL] != NONE else 0)
     for number in range(s.instance[i, STAGES]):
         row = batch_row(s, i, number)
         total += s.instance[row, SEQUENCES] + s.instance[row, LISTED] - s.instance[row, CUT]
@@ -462,6 +475,12 @@ def quantum_end(s: RunState, i: int) -> float:
 
 
 @compiled
+def awaits_end(s: RunState, i: int) -> bool:
+    """Whether requests wait while others that are in their last step still hold their places and blocks."""
+    return bool(s.instance[i, NUM_ENDING] > 0 and s.instance[i, QUEUE] != NONE)
+
+
+@compiled
 def looked_ahead(s: RunState, i: int) -> int:
     """Decode steps until the batch changes by itself: one finishes, or blocks run out."""
     steps = s.request[s.batch[i, 0], FINISH] - s.instance[i, ITERATION]
@@ -492,7 +511,8 @@ def schedule(s: RunState, i: int, now_s: float) -> None:
         preempted = make_room(s, i, now_s)
         if go_on(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s):
             preempted = True
-        if not preempted or s.instance[i, SEQUENCES] + s.instance[i, LISTED] == 0:
+        empty = s.instance[i, SEQUENCES] + s.instance[i, LISTED] == 0 and s.instance[i, ASYNCHRONOUS] == 0
+        if not preempted or empty:
             admit(s, i, s.instance[i, TOKEN_BUDGET] - s.instance[i, SEQUENCES], now_s)
     else:
         fill(s, i, s.instance[i, TOKEN_BUDGET], now_s)
@@ -513,18 +533,21 @@ def start_stretch(s: RunState, i: int, sequences: int, preempted: bool, now_s: f
     """
     engine = s.instance[i, ENGINE]
     staged = s.instance[engine, STAGES] > 1
-    s.instance_s[i, START] = start_s = 0.0 if staged else now_s
+    start_s = 0.0 if staged else now_s
+    if s.instance[i, ASYNCHRONOUS] == 1:
+        start_s = max(now_s, s.instance_s[i, ENDS])
+    s.instance_s[i, START] = start_s
     if sequences > 0:
         take(s, engine, growth(s, i, s.instance[i, ITERATION]))
     take_drafts(s, i, sequences)
     penalty_s = s.instance_s[engine, PENALTY]
-    steps, end_s = 1, start_s
+    steps, last_s, end_s = 1, start_s, start_s
     if s.instance[i, LISTED] > 0:
         attended = s.instance_s[i, PREFILL_PAIRS] / s.instance[i, STEP_TOKENS]
         end_s = start_s + mixed_step_s(s, i, sequences, s.instance[i, STEP_TOKENS], attended)
     elif sequences > 0:
-        again = preempted or penalty_s > 0.0 or next_in_line(s, i)
-        steps, end_s = decode_steps(s, i, 1 if again else looked_ahead(s, i), quantum_end(s, i))
+        again = preempted or penalty_s > 0.0 or next_in_line(s, i) or awaits_end(s, i)
+        steps, last_s, end_s = decode_steps(s, i, 1 if again else looked_ahead(s, i), quantum_end(s, i))
     else:
         steps, end_s, penalty_s = 0, np.inf, 0.0
     s.instance[i, STEPS] = steps
@@ -533,4 +556,13 @@ def start_stretch(s: RunState, i: int, sequences: int, preempted: bool, now_s: f
         return
     if steps > 0:
         s.instance_s[i, PENALTY] = 0.0
-    set_end(s, i, end_s + penalty_s)
+    if s.instance[i, ASYNCHRONOUS] == 0:
+        s.instance_s[i, ENDS] = end_s + penalty_s
+        set_end(s, i, end_s + penalty_s)
+    elif steps > 0:
+        s.instance_s[i, ENDS] = end_s + penalty_s
+        s.instance_s[i, FORMS] = last_s
+        wake(s, i)
+    else:
+        s.instance_s[i, FORMS] = start_s
+        set_end(s, i, start_s if start_s > now_s else np.inf)

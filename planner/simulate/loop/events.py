@@ -12,6 +12,7 @@ from planner.simulate.loop.arrivals import arrive, complete, leave, next_arrival
 from planner.simulate.loop.control import change, next_change
 from planner.simulate.loop.fields import (
     ARRIVED,
+    ASYNCHRONOUS,
     BUSY,
     BUSY_PREFILL,
     CHANGES,
@@ -21,13 +22,18 @@ from planner.simulate.loop.fields import (
     DECODE_TOKENS,
     DIRTY,
     DRAFT_BLOCKS,
+    ENDING,
+    ENDS,
     ENGINE,
     ENTRY,
     FINISH,
     FIRST,
     FIRST_AT_DECODE,
+    FORMS,
     GENERATED,
     GOAL,
+    HANDED,
+    HOLDING,
     HOME,
     INPUT,
     ITERATION,
@@ -39,6 +45,7 @@ from planner.simulate.loop.fields import (
     NONE,
     NOW,
     NUM_DIRTY,
+    NUM_ENDING,
     NUM_EVENTS,
     OUTPUT,
     PASS,
@@ -72,16 +79,43 @@ from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_co
 from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.speculation import accept_drafts
 from planner.simulate.loop.state import RunState
-from planner.simulate.loop.stretches import interrupt, mark
+from planner.simulate.loop.stretches import interrupt, mark, wake
 
 
 @compiled
 def finish(s: RunState, i: int, r: int, now_s: float) -> None:
     """The last token of a request; its blocks are freed."""
     engine = s.instance[i, ENGINE]
+    if s.instance[i, ASYNCHRONOUS] == 1:
+        s.request[r, STATE] = ENDING
+        note_ending(s, i, r)
+        return
     give_back(s, engine, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
     leave(s, engine, r)
     complete(s, r, now_s)
+
+
+@compiled
+def note_ending(s: RunState, i: int, r: int) -> None:
+    """A request is in the last step that it has here, while the one after that is formed."""
+    s.ending[i, s.instance[i, NUM_ENDING]] = r
+    s.instance[i, NUM_ENDING] += 1
+    s.instance[i, HOLDING] += 1
+
+
+@compiled
+def end_requests(s: RunState, i: int, now_s: float) -> None:
+    """The last step that requests have here ends, after the one that follows it was formed."""
+    for place in range(s.instance[i, NUM_ENDING]):
+        r = s.ending[i, place]
+        if s.request[r, STATE] == HANDED:
+            pass_on(s, r, now_s)
+            continue
+        if s.request[r, STATE] == ENDING:
+            give_back(s, i, r, s.request[r, INPUT] + s.request[r, OUTPUT] - 1)
+        leave(s, i, r)
+        complete(s, r, now_s)
+    s.instance[i, NUM_ENDING] = s.instance[i, HOLDING] = 0
 
 
 @compiled
@@ -99,6 +133,9 @@ def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
         s.request_s[r, FIRST] = now_s
     if last:
         finish(s, i, r, now_s)
+    elif handed and s.instance[i, ASYNCHRONOUS] == 1:
+        s.request[r, STATE] = HANDED
+        note_ending(s, i, r)
     elif handed:
         pass_on(s, r, now_s)
     else:
@@ -108,6 +145,8 @@ def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
 @compiled
 def note_stretch(s: RunState, i: int, now_s: float) -> None:
     """Counts the stretch that ends; of one in a pipeline the time in its stages, not that between them."""
+    if s.instance[i, STEPS] == 0:
+        return
     steps, seconds = s.instance[i, STEPS], now_s - s.instance_s[i, START]
     if s.instance[i, STAGES] > 1:
         seconds = s.instance_s[i, PASS]
@@ -122,7 +161,17 @@ def note_stretch(s: RunState, i: int, now_s: float) -> None:
 
 @compiled
 def end_stretch(s: RunState, i: int, now_s: float) -> None:
-    """The steps of a stretch are done: tokens and blocks are counted, requests finish or go on."""
+    """The steps of a stretch are done: tokens and blocks are counted, requests finish or go on.
+
+    An instance that forms steps ahead counts them when the last one starts, to form the next.
+    """
+    if s.instance[i, ASYNCHRONOUS] == 1:
+        if s.instance[i, NUM_ENDING] > 0:
+            end_requests(s, i, now_s)
+        if s.instance_s[i, FORMS] > now_s:
+            wake(s, i)
+            return
+        now_s = s.instance_s[i, ENDS]
     note_stretch(s, i, now_s)
     sequences, steps = s.instance[i, SEQUENCES], s.instance[i, STEPS]
     s.instance[i, STEPS] = 0

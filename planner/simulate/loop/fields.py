@@ -68,10 +68,11 @@ REQUEST_SECONDS: Final = 10
     COMPLETE,
     REJECTED,  # can never fit into any instance
     LOST,  # its cache has gone with an instance; about to be sent again
-) = range(11)
+    ENDING,  # in its last step here, while the one after that is formed
+) = range(12)
 
 # An instance, whole numbers. What routing and steps look at stands together, since a row has many cache lines.
-INSTANCE_FIELDS: Final = 65
+INSTANCE_FIELDS: Final = 68
 (
     ROLE,
     LIFE,
@@ -138,12 +139,17 @@ INSTANCE_FIELDS: Final = 65
     LOAD_COUNT,  # loads of adapters
     FURTHER,  # row of its second running batch; those of the engines of a group stand one after another
     ROTATION,  # of a leader: which of its batches is formed next, where they take turns
+    ASYNCHRONOUS,  # 1 if a step is formed while the one before it runs
+    NUM_ENDING,  # requests in their last step here, while the one after that is formed
+    HOLDING,  # of those, requests that still have their place and their blocks
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 18
+SECONDS_FIELDS: Final = 20
 (
     START,  # of the stretch under way
+    ENDS,  # when that ends
+    FORMS,  # when the one after it is formed
     PASS,  # seconds of work of the running step in all stages of a pipeline
     PENALTY,  # swapping that lengthens the next step
     PREFILL_PAIRS,  # mean tokens that a token of the running step's prefill attends to

@@ -16,8 +16,10 @@ import numpy as np
 
 from planner.simulate.loop.admission import schedule
 from planner.simulate.loop.fields import (
+    ASYNCHRONOUS,
     DRAFT_BLOCKS,
     DRAFTS,
+    ENDS,
     ENGINE,
     LISTED,
     MEMBERS,
@@ -62,10 +64,13 @@ def schedule_group(s: RunState, leader: int, now_s: float) -> None:
         if s.instance[leader, STEPS] == 0:
             schedule(s, leader, now_s)
     elif idle(s, leader):
-        last_s = begin(s, leader, now_s, now_s)
+        ahead = s.instance[leader, ASYNCHRONOUS] == 1
+        last_s = begin(s, leader, now_s, max(now_s, s.instance_s[leader, ENDS]) if ahead else now_s)
         if last_s > -np.inf:
             for i in range(leader, leader + s.instance[leader, MEMBERS]):
-                if s.instance[i, STEPS] > 0:
+                if s.instance[i, STEPS] > 0 or ahead:
+                    s.instance_s[i, ENDS] = last_s
+                if s.instance[i, STEPS] > 0 and not ahead:
                     set_end(s, i, last_s)
 
 
@@ -90,7 +95,7 @@ def begin(s: RunState, first: int, now_s: float, start_s: float) -> float:
     for i in range(first, first + s.instance[first, MEMBERS]):
         schedule(s, i, now_s)
         if s.instance[i, STEPS] > 0:
-            last_s = max(last_s, s.instance_s[i, PASS] if staged else s.end_s[i, 0])
+            last_s = max(last_s, s.instance_s[i, PASS if staged else ENDS])
             own = new_tokens(s, i)
             tokens += own
             if s.instance[i, LISTED] > 0:
@@ -168,5 +173,6 @@ def form_batch(s: RunState, leader: int, first: int, now_s: float) -> bool:
         if s.instance[i, STEPS] > 0:
             s.instance_s[i, START] = now_s
             s.instance_s[i, PASS] = pass_s + penalty_s
+            s.instance_s[i, ENDS] = left_s
             set_end(s, i, left_s)
     return True

@@ -10,6 +10,7 @@ there too.
 
 from planner.simulate.loop.adapters import release
 from planner.simulate.loop.fields import (
+    ASYNCHRONOUS,
     BLOCK_TOKENS,
     CACHES,
     CAPACITY,
@@ -297,6 +298,20 @@ def give_back(s: RunState, i: int, r: int, tokens: int) -> None:
     """Lets go of the blocks of a request with so many tokens, the last of them first, and of its adapter."""
     full = tokens // s.run[BLOCK_TOKENS] - s.request[r, SHARED_BLOCKS]
     release_blocks(s, i, r, tokens, full if s.run[CACHES] == 1 else 0)
+
+
+@compiled
+def give_up(s: RunState, i: int, r: int, tokens: int) -> None:
+    """Lets go of the blocks of a request that is preempted.
+
+    Where it is in flight, its newest token is not known yet, and no block that ends with it is named (vLLM 0.33.0,
+    `update_from_output` in v1/core/sched/scheduler.py, lines 2410 to 2417).
+    """
+    known = tokens
+    if s.instance[i, ASYNCHRONOUS] == 1:
+        known = min(tokens, max(tokens - 1, s.request[r, DONE]))
+    full = known // s.run[BLOCK_TOKENS] - s.request[r, SHARED_BLOCKS]
+    release_blocks(s, i, r, tokens, full if s.run[CACHES] == 1 and names_at_once(s, i) else 0)
 
 
 @compiled

@@ -22,6 +22,7 @@ class RunState(NamedTuple):
     outstanding: Ints  # [I] requests sent to each and not yet gone: routers look at all of them at once
     batch: Ints  # [I, S] decoding requests, a heap by the iteration that finishes them
     listed: Ints  # [I, S] requests that the running step prefills
+    ending: Ints  # [I, S] requests in the last step that they have here, while the one after it is formed
     residue: Ints  # [I, B] decoding sequences by the iteration, modulo B, at which they take a block
     events: Ints  # [I] a heap of instances by the end of their stretch
     event: Ints  # [I, 1] the place of each in it

@@ -3,7 +3,7 @@
 import numpy as np
 
 from planner.arrays import Floats
-from planner.simulate.loop.fields import CONTEXT, SEQUENCES, START, TABLE
+from planner.simulate.loop.fields import ASYNCHRONOUS, CONTEXT, SEQUENCES, START, TABLE
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
 
@@ -69,15 +69,17 @@ def of_rank_tokens(s: RunState, seconds: Floats, i: int, tokens: float) -> float
 
 
 @compiled
-def decode_steps(s: RunState, i: int, most: int, until_s: float) -> tuple[int, float]:
+def decode_steps(s: RunState, i: int, most: int, until_s: float) -> tuple[int, float, float]:
     """Decode steps from the start of the stretch, up to so many or the first that ends at `until_s` or later.
 
-    Returns how many, and when the last of them ends.
+    Where the next step is formed while one runs, it is the first that starts then. Returns how many, and when the last
+    of them starts and ends.
     """
     sequences, context = s.instance[i, SEQUENCES], s.instance[i, CONTEXT]
     table, length = s.instance[i, TABLE], s.lengths[s.instance[i, TABLE], CONTEXTS]
     axis, seconds = s.axes[table, CONTEXTS], s.decode_s[table, sequences]
-    now_s, done = s.instance_s[i, START], 0
+    last_s = now_s = s.instance_s[i, START]
+    ahead, done = s.instance[i, ASYNCHRONOUS] == 1, 0
     mean = context / sequences
     while done < most:
         low = bracket(axis, length, mean)
@@ -87,9 +89,10 @@ def decode_steps(s: RunState, i: int, most: int, until_s: float) -> tuple[int, f
         if low + 2 < length:
             end = axis[low + 1]
         while done < most and mean < end:
+            last_s = now_s
             now_s += start_s + slope * (mean - origin)
             done += 1
             mean = (context + sequences * done) / sequences
-            if now_s >= until_s:
-                return done, now_s
-    return done, now_s
+            if now_s >= until_s and (not ahead or last_s >= until_s):
+                return done, last_s, now_s
+    return done, last_s, now_s

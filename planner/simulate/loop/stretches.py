@@ -1,16 +1,24 @@
 """Running batches of an instance: where they stand, and how a stretch of decode steps is cut by something new.
 
-A stretch is cut at the next end of a step. The batches that are in flight in a pipeline are rows of their own.
+A stretch is cut at the next end of a step; where steps are formed one ahead, at the end of the one after that, which is
+formed by then. The batches that are in flight in a pipeline are rows of their own.
 """
 
+import numpy as np
+
 from planner.simulate.loop.fields import (
+    ASYNCHRONOUS,
     DIRTY,
+    ENDS,
+    FORMS,
     FURTHER,
     LEADER,
     MEMBERS,
     NUM_DIRTY,
+    NUM_ENDING,
     SEQUENCES,
     STAGES,
+    START,
     STEPS,
 )
 from planner.simulate.loop.heaps import set_end
@@ -45,14 +53,37 @@ def mark(s: RunState, i: int) -> None:
 
 
 @compiled
+def interrupt_ahead(s: RunState, i: int, now_s: float) -> None:
+    """Something new for an instance that forms steps ahead."""
+    if s.instance[i, STEPS] == 0 and s.end_s[i, 0] == np.inf:
+        mark(s, i)
+    elif s.instance[i, STEPS] > 1 and s.instance_s[i, FORMS] > now_s:
+        steps, last_s, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
+        s.instance[i, STEPS] = steps
+        s.instance_s[i, FORMS], s.instance_s[i, ENDS] = last_s, end_s
+        wake(s, i)
+
+
+@compiled
+def wake(s: RunState, i: int) -> None:
+    """Sets when an instance that forms steps ahead has something to do: requests end as its stretch starts."""
+    set_end(s, i, s.instance_s[i, START if s.instance[i, NUM_ENDING] > 0 else FORMS])
+
+
+@compiled
 def interrupt(s: RunState, i: int, now_s: float) -> None:
     """Something new for an instance: if idle, it is scheduled; decode steps are cut at the next end of one.
 
-    Where batches are in flight in stages, the next may be formed beside them.
+    Where batches are in flight in stages, the next may be formed beside them. Where steps are formed one ahead, one is
+    when the step that runs ends.
     """
+    if s.instance[i, ASYNCHRONOUS] == 1:
+        interrupt_ahead(s, i, now_s)
+        return
     if s.instance[i, STEPS] == 0 or s.instance[i, STAGES] > 1:
         mark(s, i)
     elif s.instance[i, STEPS] > 1 and s.end_s[i, 0] > now_s:
-        steps, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
+        steps, _, end_s = decode_steps(s, i, s.instance[i, STEPS], now_s)
         s.instance[i, STEPS] = steps
+        s.instance_s[i, ENDS] = end_s
         set_end(s, i, end_s)

@@ -94,6 +94,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         outstanding=np.zeros(rows, dtype=np.int64),
         batch=np.zeros((rows, most + 1), dtype=np.int64),
         listed=np.zeros((rows, most + 1), dtype=np.int64),
+        ending=np.zeros((rows, most + 1), dtype=np.int64),
         residue=np.zeros((rows, fleet.block_tokens), dtype=np.int64),
         events=np.arange(rows, dtype=np.int64),
         event=np.arange(rows, dtype=np.int64)[:, None].copy(),
@@ -231,6 +232,7 @@ def _fill(row: Any, instance: Instance, table: int, fleet: Fleet) -> None:  # no
     row[f.ROLE], row[f.TABLE], row[f.POLICY] = ROLES[instance.role], table, POLICIES[instance.policy]
     row[f.TOKEN_BUDGET], row[f.MOST_SEQUENCES] = instance.token_budget, instance.most_sequences
     row[f.CHUNKED], row[f.STAGES] = int(instance.chunked), instance.stages
+    row[f.ASYNCHRONOUS] = int(instance.asynchronous)
     row[f.RESERVES] = int(instance.reserves and instance.role != "prefill")
     row[f.SWAPS] = int(instance.preemption == "swap")
     row[f.CAPACITY] = row[f.FREE] = instance.kv_tokens // block_tokens

@@ -63,7 +63,7 @@ def _begun(state: RunState, i: int) -> Step:
     return Step(
         i,
         float(seconds[f.START]),
-        float(state.end_s[i, 0]),
+        float(seconds[f.ENDS]),
         frozenset(batch.tolist()),
         dict(zip(listed.tolist(), prompts[:, f.CHUNK].tolist(), strict=True)),
         frozenset(listed[ends].tolist()),
