@@ -1,7 +1,8 @@
 """Speed and accuracy of `planner estimate` on a table of measured deployments.
 
-Speed: whole processes on 20,000 rows made from the table, user CPU with start-up included. Accuracy: absolute
-percentage errors of the time per output token (all rows) and of the time to first token (rows that are not saturated),
+Speed: whole processes on 20,000 rows made from the table, user CPU with start-up included; and on the table itself with
+those beside it, in one file, with start-up (what the first row alone takes) and without. Accuracy: absolute percentage
+errors of the time per output token (all rows) and of the time to first token (rows that are not saturated),
 beside what one constant a group does: the group's own median, fitted to the very rows that it is judged on.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 
 ROWS = 20_000
 MEASURED = Path(__file__).parent.parent.parent / "shared" / "data" / "serving" / "measured.csv"
+BESIDE = ("measured_more.csv", "throughput.csv")
 Row = dict[str, str]
 
 
@@ -38,6 +40,30 @@ def many(names: list[str], rows: list[Row], count: int, path: Path) -> None:
             row = rows[index]
             clients = max(1, round(float(row["concurrency"]) * (1.0 + 0.1 * turn)))
             writer.writerow({**row, "id": f"{row['id']}-{turn}", "concurrency": str(clients)})
+
+
+def joined(tables: list[Path], count: int | None, path: Path) -> int:
+    """The rows of several tables in one, or their first `count`; returns how many."""
+    rows = [row for table in tables for row in read(table)[1]][:count]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(name for row in rows for name in row)), restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+    return len(rows)
+
+
+def themselves(table: Path, folder: Path) -> None:
+    """Print the speed on the shared tables themselves."""
+    tables = [table, *(table.with_name(name) for name in BESIDE if table.with_name(name).exists())]
+    path, output, cache = (folder / name for name in ("themselves.csv", "out.jsonl", "cache"))
+    joined(tables, 1, path)
+    start_s = min(user_cpu_s(path, output, cache) for _ in range(2))
+    rows = joined(tables, None, path)
+    seconds = min(user_cpu_s(path, output, cache) for _ in range(2))
+    print(
+        f"{len(tables)} tables themselves: {rows} rows in {seconds:.2f} s of user CPU, {rows / seconds:.0f} rows/s; "
+        f"{rows / (seconds - start_s):.0f} rows/s without the {start_s:.2f} s that the first row takes"
+    )
 
 
 def user_cpu_s(table: Path, output: Path, cache: Path) -> float:
@@ -96,6 +122,7 @@ def main() -> int:
         for state in ("cold cache", "warm cache"):
             seconds = user_cpu_s(large, output, cache)
             print(f"{state}: {ROWS} rows in {seconds:.2f} s of user CPU, {ROWS / seconds:.0f} rows/s")
+        themselves(table, Path(folder))
         user_cpu_s(table, output, cache)
         lines = [json.loads(line) for line in output.read_text().splitlines()]
     accuracy(rows, {line["id"]: line["prediction"] for line in lines if "prediction" in line})

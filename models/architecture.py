@@ -4,6 +4,7 @@ Every count here is of the whole model, before any sharding. Precisions are plai
 catalog: bf16, fp16, fp32, fp8 (per-tensor or per-channel scales), fp8_block (128x128 scales), nvfp4, mxfp4, int4, int8.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -237,9 +238,11 @@ class Architecture:
 
     def layer_groups(self) -> list[tuple[Layer, int]]:
         """Distinct layers with how often each occurs, in order of first appearance."""
+        repeated = Counter(map(id, self.layers))  # equal layers are one object mostly, and hashing one is slow
+        objects = {id(layer): layer for layer in self.layers}
         counts: dict[Layer, int] = {}
-        for layer in self.layers:
-            counts[layer] = counts.get(layer, 0) + 1
+        for name, times in repeated.items():
+            counts[objects[name]] = counts.get(objects[name], 0) + times
         return list(counts.items())
 
     def unsupported_parts(self) -> list[str]:

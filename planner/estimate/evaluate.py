@@ -51,32 +51,77 @@ class Estimate:
 def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
     """An estimate, or the reason why there is none, for every case, in order."""
     results: dict[int, Estimate | Refused] = {}
+    groups: list[list[int]] = []
     for members in groups_of(cases):
-        for index, result in zip(members, _group([cases[i] for i in members], store), strict=True):
-            results[index] = result
+        arch = cases[members[0]].arch
+        reasons = arch.unsupported_parts() + [f"{part} of unknown size" for part in arch.parts_beside(sized=False)]
+        if not reasons:
+            groups.append(members)
+        for index in members if reasons else ():
+            results[index] = Refused(cases[index].id, f"{arch.name}: unsupported {'; '.join(reasons)}")
+    for kind in _by_calibration(cases, groups):
+        batches = [batch_of([cases[i] for i in members], store) for members in kind]
+        for members, estimates in zip(kind, _estimates(batches), strict=True):
+            results.update(zip(members, estimates, strict=True))
     return [results[index] for index in range(len(cases))]
 
 
+def _by_calibration(cases: Sequence[Case], groups: list[list[int]]) -> list[list[list[int]]]:
+    """The groups, those of one calibration together."""
+    kinds: dict[str, list[list[int]]] = {}
+    for members in groups:
+        kinds.setdefault(cases[members[0]].calibration, []).append(members)
+    return list(kinds.values())
+
+
+def _estimates(batches: list["Batch"]) -> list[list[Estimate | Refused]]:
+    """The estimates of batches that share a calibration: steps are priced batch by batch, loops run all at once."""
+    memories = [batch.memory() for batch in batches]
+    priced = [batch.priced(memory) for batch, memory in zip(batches, memories, strict=True)]
+    ends = np.cumsum([len(batch.cases) for batch in batches]).tolist()
+    places = [range(end - len(batch.cases), end) for batch, end in zip(batches, ends, strict=True)]
+    frame = Frame.gathered([frame for frame, _ in priced], places)
+    seconds = [np.concatenate(parts) for parts in zip(*(seconds for _, seconds in priced), strict=True)]
+    added = Added.of([batch.costs.engine for batch in batches for _ in batch.cases])
+    pace = pace_of(frame, seconds, added)
+    times = run(frame, pace, added)
+    intervals = _intervals(batches[0].cases[0].calibration, times, idle_ttft_s(frame, pace, added))
+    return [
+        batch.estimates(
+            memory, taken(times, list(members)), [values[members.start : members.stop] for values in intervals]
+        )
+        for batch, memory, members in zip(batches, memories, places, strict=True)
+    ]
+
+
+def _intervals(calibration: str, times: Settled, idle_s: Floats) -> list[list[Interval | None]]:
+    """80 % intervals of both times of each case; None where the calibration holds no spread."""
+    spreads, features = load_calibration(calibration).spreads, features_of(times.ttft_s, idle_s)
+
+    def ends(name: str, values: Floats) -> list[Interval | None]:
+        if name not in spreads:
+            return [None] * len(values)
+        return list(zip(*(bound.tolist() for bound in spreads[name].bounds(values, features)), strict=True))
+
+    return [ends("ttft", times.ttft_s), ends("tpot", times.tpot_s)]
+
+
 def groups_of(cases: Sequence[Case]) -> list[list[int]]:
-    """Indices of cases that share model, pool, engine, mode and drafter."""
+    """Indices of cases that share model, nodes, engine, mode and drafter."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, case in enumerate(cases):
-        key = (id(case.arch), id(case.pool.node), case.pool.num_nodes, case.engine, case.version, case.calibration)
-        groups.setdefault((*key, case.prefill is None, id(case.drafter)), []).append(index)
+        pool = (id(case.pool.node), case.pool.oversubscription)
+        key = (id(case.arch), *pool, case.engine, case.version, case.calibration, case.prefill is None)
+        groups.setdefault((*key, id(case.drafter)), []).append(index)
     return list(groups.values())
 
 
-def _group(cases: list[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
-    arch = cases[0].arch
-    reasons = arch.unsupported_parts() + [f"{part} of unknown size" for part in arch.parts_beside(sized=False)]
-    if reasons:
-        return [Refused(case.id, f"{case.arch.name}: unsupported {'; '.join(reasons)}") for case in cases]
-    return batch_of(cases, store).estimates()
-
-
 def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
-    """Cases that share model, pool, engine, mode and drafter, with what prices them."""
-    first = cases[0]
+    """Cases that share model, nodes, engine, mode and drafter, with what prices them, as in the largest of their pools.
+
+    Groups of ranks find the same links in a larger pool of equal nodes.
+    """
+    first = max(cases, key=lambda case: case.pool.num_nodes)
     calibration = load_calibration(first.calibration)
     pricer = make_pricer(
         first.pool,
@@ -90,53 +135,61 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """Of a decoding device of each case [N]."""
+
+    fixed_bytes: Floats  # weights and workspace
+    room_bytes: Floats  # that they leave to the cache; below 0 where they do not fit
+    sequence_bytes: Floats  # of the cache
+
+    @property
+    def admitted(self) -> Floats:
+        """Sequences that the cache holds."""
+        return np.floor(np.maximum(self.room_bytes, 0.0) / self.sequence_bytes)
+
+    def used_bytes(self, decoding: Floats) -> Floats:
+        """With so many sequences that decode, as far as the cache holds them."""
+        return self.fixed_bytes + np.minimum(decoding, np.maximum(self.admitted, 1.0)) * self.sequence_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
-    """Cases that share model, pool and engine; arrays [N] over cases."""
+    """Cases that share model, nodes and engine; arrays [N] over cases."""
 
     cases: list[Case]
     costs: Costs
 
-    def estimates(self) -> list[Estimate | Refused]:
-        """An estimate or a refusal for every case."""
-        frame = self.frame()
-        costs = replace(self.costs, engine=self.costs.engine.unhurried())  # the loop adds the launches of each step
-        seconds = [costs.step(shards, work).seconds for shards, work in self.steps(frame)]
-        added = Added.of([self.costs.engine] * len(self.cases))
-        pace = pace_of(frame, seconds, added)
-        settled = run(frame, pace, added)
-        intervals = self._intervals(settled, idle_ttft_s(frame, pace, added))
-        fixed, per_sequence = self._fixed_bytes(), self._sequence_bytes()
-        room = self._room_bytes()
-        memory = fixed + np.minimum(settled.decoding, np.maximum(self._admitted(), 1.0)) * per_sequence
+    def priced(self, memory: "Memory") -> tuple[Frame, list[Floats]]:
+        """The deployments, and seconds [N] of each of the priced steps."""
+        frame = self.frame(memory)
+        engine = self.costs.engine.unhurried()  # the loop adds the launches of each step
+        steps = self.steps(frame)
+        shards, work = Shards.joined([shards for shards, _ in steps]), Work.joined([work for _, work in steps])
+        seconds = replace(self.costs, engine=engine).step(shards, work).seconds
+        return frame, np.split(seconds, len(steps))
+
+    def estimates(
+        self, memory: "Memory", times: Settled, intervals: list[list[Interval | None]]
+    ) -> list[Estimate | Refused]:
+        """An estimate or a refusal for every case, of the times of its loop and their intervals."""
+        used_bytes = memory.used_bytes(times.decoding)
         return [
-            self._refused(i, case, settled, room)
+            self._refused(i, case, times, memory.room_bytes)
             or Estimate(
-                float(settled.ttft_s[i]),
-                float(settled.tpot_s[i]),
-                float(settled.rate_per_s[i] * case.osl / case.gpus),
-                float(memory[i]),
+                float(times.ttft_s[i]),
+                float(times.tpot_s[i]),
+                float(times.rate_per_s[i] * case.osl / case.gpus),
+                float(used_bytes[i]),
                 *(values[i] for values in intervals),
             )
             for i, case in enumerate(self.cases)
         ]
 
-    def _intervals(self, settled: Settled, idle_s: Floats) -> tuple[list[Interval | None], list[Interval | None]]:
-        """80 % intervals of both times of each case; None where the calibration holds no spread."""
-        spreads, features = load_calibration(self.cases[0].calibration).spreads, features_of(settled.ttft_s, idle_s)
-
-        def ends(name: str, values: Floats) -> list[Interval | None]:
-            if name not in spreads:
-                return [None] * len(values)
-            return [
-                (float(low), float(high)) for low, high in zip(*spreads[name].bounds(values, features), strict=True)
-            ]
-
-        return ends("ttft", settled.ttft_s), ends("tpot", settled.tpot_s)
-
-    def frame(self) -> Frame:
+    def frame(self, memory: "Memory | None" = None) -> Frame:
         """The deployments without their step times."""
+        memory = memory or self.memory()
         clients, isl = self._numbers("clients"), self._numbers("isl")
-        ranks, most = self._numbers_of_parts(False, "ranks"), np.clip(self._admitted(), 1.0, self._most_batch())
+        ranks, most = self._numbers_of_parts(False, "ranks"), np.clip(memory.admitted, 1.0, self._most_batch())
         each = np.minimum(np.where(clients > 0, clients / ranks, most), most)
         kernels, latent_layers = self._launches()
         return Frame(
@@ -209,11 +262,6 @@ class Batch:
         own = kv_cache_bytes(self.costs.arch, shards, tokens)
         return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._numbers("draft_tokens"))
 
-    def _admitted(self) -> Floats:
-        """Sequences of a decoding rank that its cache holds."""
-        room = np.maximum(self._room_bytes(), 0.0)
-        return np.asarray(np.floor(room / self._sequence_bytes()), dtype=np.float64)
-
     def _refused(self, i: int, case: Case, settled: Settled, room: Floats) -> Refused | None:
         """Why there is no estimate of a case; None where there is one."""
         reason = _uncut(case)
@@ -240,12 +288,13 @@ class Batch:
         given = self._numbers_of_parts(False, "max_batch")
         return np.where(given > 0, given, float(DEFAULT_MAX_BATCH))
 
-    def _room_bytes(self) -> Floats:
-        """What weights and workspace leave to the cache on a decoding device; below 0 where they do not fit."""
+    def memory(self) -> "Memory":
+        """Of a decoding device."""
         memory, fixed = self.cases[0].pool.node.accelerator.memory_bytes, self._fixed_bytes()
         room = memory * self._numbers("memory_utilisation") - fixed
         room = np.where(room < 0, np.maximum(room, memory * self._numbers("most_memory_utilisation") - fixed), room)
-        return np.where(room > 0, room * self._numbers("free_memory_share"), room)
+        room = np.where(room > 0, room * self._numbers("free_memory_share"), room)
+        return Memory(fixed, room, self._sequence_bytes())
 
     def _fixed_bytes(self) -> Floats:
         """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.
@@ -260,7 +309,7 @@ class Batch:
 
     def _moved_s(self) -> Floats:
         """Moving a request's cache from one pool to the other; 0 where one pool does both."""
-        isl, shards, pool = self._numbers("isl"), self._shards(True), self.cases[0].pool
+        isl, shards = self._numbers("isl"), self._shards(True)
         if self.cases[0].prefill is None:
             return np.zeros_like(isl)
         moved = kv_bytes(self.costs.arch, isl) + state_bytes_per_sequence(self.costs.arch, np.ones(len(isl)))
@@ -268,7 +317,8 @@ class Batch:
             moved = moved + self.costs.drafter.kv_bytes(
                 Shards.of(np.ones(len(isl))), isl, self._numbers("draft_tokens")
             )
-        return np.asarray(moved / (shards.tp * link_bytes_per_s(pool)) + pool.node.nic_latency_s)
+        links = np.array([link_bytes_per_s(case.pool) for case in self.cases])
+        return np.asarray(moved / (shards.tp * links) + self.cases[0].pool.node.nic_latency_s)
 
 
 def _uncut(case: Case) -> str | None:

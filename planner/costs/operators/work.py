@@ -1,5 +1,6 @@
 """Inputs of the cost model as arrays over points [N]: shards (parallelism) and work (tokens, contexts) of a step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -49,6 +50,11 @@ class Shards:
         """The chosen points."""
         return Shards(*(getattr(self, field.name)[index] for field in fields(self)))
 
+    @classmethod
+    def joined(cls, several: Sequence["Shards"]) -> "Shards":
+        """All points of several, one after the other."""
+        return cls(*(np.concatenate([getattr(shards, field.name) for shards in several]) for field in fields(cls)))
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -76,6 +82,12 @@ class Work:
     def of(cls, *arrays: ArrayLike) -> "Work":
         """Broadcast the five fields to one length."""
         return cls(*np.broadcast_arrays(*(np.atleast_1d(np.asarray(array, dtype=np.float64)) for array in arrays)))
+
+    @classmethod
+    def joined(cls, several: Sequence["Work"]) -> "Work":
+        """All points of several, one after the other; what the first leaves out, none may state."""
+        columns = ([getattr(work, field.name) for work in several] for field in fields(cls))
+        return cls(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]  # only what may be None is
 
     def with_drafts(self, draft_tokens: ArrayLike) -> "Work":
         """The same steps, which verify so many drafts of every decoding sequence."""

@@ -47,8 +47,12 @@ def price_operators(operators: list[Operator], pricer: Pricer, num_points: int) 
         priced = pricer.price(op)
         seconds = priced.seconds * op.count
         device += seconds
-        for basis in np.unique(priced.basis):
-            by_basis[basis] += np.where(priced.basis == basis, seconds, 0.0)
+        first = priced.basis[0] if num_points else Basis.ANALYTICAL
+        if (priced.basis == first).all():
+            by_basis[first] += seconds
+        else:
+            for basis in np.unique(priced.basis):
+                by_basis[basis] += np.where(priced.basis == basis, seconds, 0.0)
         by_operator[op.name] = by_operator.get(op.name, 0.0) + seconds
     return StepTime(device, np.zeros(num_points), by_operator, by_basis)
 
@@ -80,7 +84,8 @@ def _step(
     pace = fullest_stage(arch, shards)
     device_s = priced.device_s * pace
     share = launched_share(work.tokens, engine.captured_tokens) * (work.prefill_sequences > 0)
-    launching_s = engine.launching_s(*launches(operators)) * share
+    hurried = engine.launch_s > 0.0 or engine.latent_launch_s > 0.0
+    launching_s = engine.launching_s(*launches(operators)) * share if hurried else 0.0
     behind_s = np.maximum(launching_s - device_s, 0.0)
     return StepTime(
         np.where(busy, device_s, 0.0),
