@@ -28,7 +28,7 @@ class SettingRow:
 
     def covers(self, version: str | None, gpu: Accelerator | None) -> bool:
         """Whether a release has it on a GPU; the newest release where none is named."""
-        if version is not None and numbers(version) and numbers(version) < self.first:
+        if self.first and version is not None and () < numbers(version) < self.first:
             return False
         if gpu is None:
             return not self.memory_bytes

@@ -34,11 +34,30 @@ def _waiting_tokens(head, sent, now, ready, isl, enough):
 
 
 @njit(cache=True)
+def _join(keys, values, oldest, decoding, key, request, in_turn):
+    """One more sequence that decodes: in a heap, or in a ring where those that came first end first."""
+    if in_turn:
+        place = (oldest + decoding) % len(keys)
+        keys[place], values[place] = key, request
+    else:
+        push(keys, values, 0, decoding, key, request)
+
+
+@njit(cache=True)
+def _leave(keys, values, oldest, decoding, in_turn):
+    """One sequence less; returns where the next to end stands."""
+    if in_turn:
+        return (oldest + 1) % len(keys)
+    drop(keys, values, 0, decoding)
+    return 0
+
+
+@njit(cache=True)
 def _colocated(
     clients, isl, osl, delay, most, base, slope, start, token, step_tokens, frontend, poll, output, hold, apart,
-    stagger, least, ttft, tpot
+    stagger, least, in_turn, ttft, tpot
 ):  # fmt: skip
-    count = len(isl)
+    count, oldest = len(isl), 0
     sent_at, ready, first = np.zeros(count), np.zeros(count), np.zeros(count)
     keys, values, decoding = np.empty(most + 1), np.empty(most + 1, np.int64), 0
     head, done, now, steps, before, since = 0, 0, 0.0, 0, 0.0, -1
@@ -76,11 +95,11 @@ def _colocated(
             for request in range(begin, head):
                 first[request] = now
                 ttft[request] = now - sent_at[request] + output * (base + slope * decoding)
-                push(keys, values, 0, decoding, steps + max(osl[request] - 1.0, 0.0), request)
+                _join(keys, values, oldest, decoding, steps + max(osl[request] - 1.0, 0.0), request, in_turn)
                 decoding += 1
         elif decoding > 0:
             step = base + slope * decoding
-            ahead = max(int(np.ceil(keys[0] - steps)), 1)
+            ahead = max(int(np.ceil(keys[oldest] - steps)), 1)
             if left > 0:
                 ahead = min(ahead, left)
             if head < sent and decoding < most:
@@ -95,9 +114,9 @@ def _colocated(
             now = max(now, ready[head])
         else:
             now = stagger * started / clients
-        while decoding > 0 and keys[0] <= steps:
-            request = values[0]
-            drop(keys, values, 0, decoding)
+        while decoding > 0 and keys[oldest] <= steps:
+            request = values[oldest]
+            oldest = _leave(keys, values, oldest, decoding, in_turn)
             decoding -= 1
             done += 1
             tpot[request] = (now - first[request]) / max(osl[request] - 1.0, 1.0)
@@ -209,17 +228,20 @@ def simulate_all(columns, draws_isl, draws_osl, draws_delay, means):
         here = int(np.ceil(clients / ranks)) if apart == 0.0 else int(clients)
         asked = int(max(each * here, LEAST_REQUESTS))
         count = min(asked, max(MOST_REQUESTS, LEAST_ROUNDS * here))
-        index = np.arange(count) % len(draws_isl)
-        isl = isl_top * (1.0 - spread * draws_isl[index])
-        osl = np.floor(osl_top * (1.0 - spread * draws_osl[index]))
-        delay = arrival * draws_delay[index]
+        isl, osl, delay = np.empty(count), np.empty(count), np.empty(count)
+        drawn = len(draws_isl)
+        for request in range(count):
+            turn = request if request < drawn else request % drawn
+            isl[request] = isl_top * (1.0 - spread * draws_isl[turn])
+            osl[request] = np.floor(osl_top * (1.0 - spread * draws_osl[turn]))
+            delay[request] = arrival * draws_delay[turn]
         ttft, tpot = np.zeros(count), np.zeros(count)
         batch = min(clients / ranks, most)
         stagger = staggered * (osl_top * (base + slope * batch) + batch * token * isl_top)
         if apart == 0.0:
             _colocated(
                 here, isl, osl, delay, int(most), base, slope, start, token, step_tokens, frontend, int(poll), output,
-                int(hold), apart_steps > 0.0, stagger, least, ttft, tpot,
+                int(hold), apart_steps > 0.0, stagger, least, spread == 0.0, ttft, tpot,
             )  # fmt: skip
         else:
             _disaggregated(
