@@ -65,6 +65,8 @@ bench-referee: $(VENV)/installed
 
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv
+	$(BIN)/python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
+	$(BIN)/python benchmarks/sealed_serving.py --open
 
 bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training.py ../shared/data/training
