@@ -45,6 +45,7 @@ bench-propose: $(VENV)/installed
 
 bench-promises: $(VENV)/installed
 	$(BIN)/python benchmarks/promises.py
+	$(BIN)/python benchmarks/promise_bounds.py
 	$(BIN)/python benchmarks/judge_coverage.py
 
 bench-simulate: $(VENV)/installed

@@ -113,10 +113,8 @@ def _alternative(row: Json, value: Number) -> Line:
     """loss = |o - v| / |v| of an alternative's objective o; |o - v| / |o| where seconds, their inverse, count."""
     worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
     losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
-    right = any(
-        loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses
-    )
-    return _judged("next_best", right, f"what `{row['plan']}` loses; that none of its kind loses less is as stated")
+    near = (loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses)
+    return _judged("next_best", any(near), f"what `{row['plan']}` loses; that none of its kind loses less is as stated")
 
 
 def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:
@@ -468,9 +466,10 @@ def _optimistic_simulation(plan: Plan, certificate: Plan, stated: Plan) -> Itera
     yield _judged("candidates", right and stated["seed"] == plan["seed"], "as many as each rule left out")
 
 
-METHODS = {  # kind, judge, evidence, and what that rests on
+METHODS: Mapping[str, tuple[str, Any, str, str]] = {  # kind, judge, evidence, and what that rests on
     "dual_tree": ("serve", _dual_tree, "mix tree values", "axes; rates, stays, ports, prices, their unit, rows (C8)"),
     "optimistic_simulation": ("serve", _optimistic_simulation, "groups", "axes; simulations, floors of placements"),
+    "step_prices": ("serve", lambda *_: (), "model tree objective_unit", "axes; prices of steps, prompts late, model"),
     "branch_and_bound": ("train", _branch_and_bound, "groups", "axes; floors of candidates, and which do not fit"),
     "best_first": ("rl", _best_first, "groups", "axes; curves, floors and prices of plans"),
     "horizon": ("rl", _horizon, "periods", "axes; curves, changes and prices of plans"),

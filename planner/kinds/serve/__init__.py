@@ -10,6 +10,6 @@ KIND = Kind(
     options=ServeOptions,
     decision=ServeDecision,
     reads=READS,
-    proofs=("optimistic_simulation",),
+    proofs=("optimistic_simulation", "step_prices"),
     searched=("dual_tree",),
 )

@@ -10,7 +10,7 @@ Parameters  N_c engine seconds a second of an instance;  l_cw, h_cw, v_cw  limit
             late on an idle engine;  i_cw [s] mean time to first token on an idle engine
 Variables   those of the mix, x_cw [1/s] its loads;  y_cw, z_cw >= 0 [1/s] requests that keep the percentile, and
             seconds per output token of requests that come in a second
-Constraints those of the mix with rates N_c / base_cw, links and ports without limit, and
+Constraints those of the mix with rates N_c / base_cw, links, ports and kinds of instances without limit, and
 (B1)  sum_w (l_cw x_cw + h_cw y_cw - v_cw z_cw) <= N_c n_c           for c              engines work a second a second
 (B2)  y_cw <= p_w x_cw  (0 where no step keeps the limit)            for c not in F, w
 (B3)  sum_{c not in F} y_cw >= q_w d_w                               for w              the percentile of TPOT
@@ -25,7 +25,7 @@ whole requests.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
@@ -36,7 +36,6 @@ from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.search import ServeSetting
-from planner.progress import Limits
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import build_certificate, verify
@@ -57,21 +56,23 @@ class Bound:
     value: float | None
     why: str = ""
     infeasible: bool = False
-    proof: JsonValue = None
+    proof: dict[str, JsonValue] = field(default_factory=dict)
 
-    def gap(self, value: float) -> float | None:
-        """How far an objective is from the bound, as a share of it."""
-        return None if self.value is None else abs(self.value - value) / max(abs(value), 1e-9)
+    def beside(self, value: float, *, maximising: bool) -> tuple[float | None, float | None]:
+        """The bound and the gap of a plan worth `value`, which may do a little better by chance."""
+        if self.value is None:
+            return None, None
+        bound = max(self.value, value) if maximising else min(self.value, value)
+        return bound, abs(bound - value) / max(abs(value), 1e-9)
 
 
-def proven_bound(setting: ServeSetting, limits: Limits) -> Bound:
+def proven_bound(setting: ServeSetting) -> Bound:
     """What no plan of a problem exceeds while it keeps its limits in simulation."""
     shares = _shares(setting)
     formulated = formulate(setting.resolved, setting.targets, ())
     why = _unknown(setting)
     if why is not None:
         return Bound(formulated.metric, None, why)
-    limits.tell("proving a bound")
     workloads = workloads_of(setting, shares)
     types = [_bounded(setting, engine, workloads) for engine in engine_types(setting, workloads)]
     if not types:
@@ -117,7 +118,7 @@ def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads:
     candidates = [_candidate(bound, channel) for bound, channel in placed]
     targets = [replace(target, transfer_bytes=0.0, draft_bytes=0.0) for target in setting.targets]
     formulated = formulate(setting.resolved, targets, candidates)
-    problem = replace(formulated.problem, links=None)
+    problem = replace(formulated.problem, links=None, limits=replace(formulated.problem.limits, shapes=None))
     model, variables = build(problem)
     _add_limits(model, variables, replace(formulated, problem=problem), [bound for bound, _ in placed], workloads)
     answer = solve(model, backend=DEFAULT_BACKEND, seed=setting.resolved.problem.seed)
@@ -125,7 +126,7 @@ def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads:
     proven, unit = verify(tree, model), variables.objective_unit * formulated.factor
     if proven is None:
         return Bound(formulated.metric, None, "no plan keeps the limits", infeasible=True)
-    proof: JsonValue = {
+    proof: dict[str, JsonValue] = {
         "method": METHOD,
         "types": len(types),
         "objective_unit": unit,

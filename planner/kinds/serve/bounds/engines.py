@@ -24,7 +24,7 @@ from planner.simulate.fleet.step_grid import step_grid
 from planner.simulate.goodput.step_prices import least_grid
 from planner.simulate.plans.fleet import POLICY_OF_ENGINE
 
-BETWEEN = 4  # parts of an interval between two batches of a table
+BETWEEN = 2  # parts of an interval between two batches of a table
 CACHE_SLACK = 1.01  # of the tokens that a cache holds, whose bytes are those of the mean request
 FUNCTIONS = {"colocated": ("colocated",), "disaggregated": ("prefill", "decode")}
 

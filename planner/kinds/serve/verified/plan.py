@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from planner.documents.units import format_si
+from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
@@ -63,7 +64,8 @@ def verified_plan(
         proof={"verified": {**evidence, "seed": verified.seed, "limits": list(_rows(setting, verified, shared))}},
     )
     predictions = tuple(_predictions(setting, verified, shared))
-    return envelope(setting, outcome, certificate, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
+    plan = envelope(setting, outcome, certificate, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
+    return with_bound(setting, plan)
 
 
 def _rows(setting: ServeSetting, verified: Verified, shared: SharedStreams) -> Iterator[JsonValue]:

@@ -1,0 +1,108 @@
+"""Bounds of whole problems: against every plan of a small space simulated, monotone, and judged from the plan alone."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from planner import verify
+from planner.api import solve
+from planner.kinds.serve.bounds.bound import proven_bound
+from planner.kinds.serve.bounds.certified import with_bound
+from planner.kinds.serve.bounds.demands import workloads_of
+from planner.kinds.serve.bounds.engines import engine_types
+from planner.kinds.serve.simulated.load_streams import drawn
+from planner.kinds.serve.steady.search import ServeSetting, prepare
+from planner.load.problems import load_problem
+from planner.plan.store import plan_json
+from planner.simulate.fleet.instances import Fleet
+from planner.simulate.goodput.rate import goodput
+from planner.solvers.backends.model import LinearModel
+from planner.solvers.dualtree import DualTree
+from planner.solvers.dualtree import verify as derive
+
+PROBLEM = """
+schema: planner.problem/1
+kind: serve
+models: {llama: {name: meta-llama/Llama-3.1-8B-Instruct}}
+cluster: {pools: [{gpu: h100, gpus: 2}]}
+workloads:
+  - input_tokens: {mean: 800, cv: 0.5}
+    output_tokens: {mean: 60, cv: 0.5}
+    slo: {ttft: {p95: TTFT}, tpot: {p90: TPOT}}
+objective: {maximize: goodput_per_gpu}
+options:
+  {modes: [colocated], tp: [1, 2], pp: [1], max_batch: [8, 32, 128], chunk_tokens: [512, 2048], judged_by: queueing}
+"""
+
+
+def setting(folder: Path, ttft: str = "400ms", tpot: str = "20ms", *overrides: str) -> ServeSetting:
+    path = folder / "problem.yaml"
+    path.write_text(PROBLEM.replace("TTFT", ttft).replace("TPOT", tpot))
+    return prepare(load_problem(path, overrides=list(overrides)))
+
+
+def bound(of: ServeSetting) -> float:
+    value = proven_bound(of).value
+    assert value is not None
+    return value
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> float:
+    """The bound of the problem as it stands."""
+    return bound(setting(tmp_path_factory.mktemp("strict")))
+
+
+def test_no_plan_of_a_small_space_beats_the_bound(tmp_path: Path, strict: float) -> None:
+    of, most, best = setting(tmp_path), strict, 0.0
+    mixture = drawn(of, (1.0,), 4000, 400, 11)
+    for engine in engine_types(of, workloads_of(of, (1.0,))):
+        for batch in (8, 32, 128):
+            for chunk in (512, 2048):
+                instance = replace(engine.instance, most_sequences=batch, token_budget=chunk)
+                fleet = Fleet((instance,) * (2 // engine.shape.devices))
+                (draws,), (slo,) = mixture.draws, mixture.slos
+                best = max(best, goodput(fleet, draws, slo, most_per_s=4.0 * most, tolerance=0.02).rate_per_s / 2)
+    assert 0.6 * most < best <= 1.02 * most
+
+
+def test_looser_limits_never_lower_a_bound(tmp_path: Path, strict: float) -> None:
+    assert bound(setting(tmp_path, "800ms", "40ms")) >= strict * 0.995
+
+
+def test_limits_that_no_engine_keeps_are_proven_to_leave_nothing(tmp_path: Path) -> None:
+    assert bound(setting(tmp_path, "400ms", "1ms")) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_what_is_not_priced_has_no_bound_and_says_why(tmp_path: Path) -> None:
+    unknown = proven_bound(setting(tmp_path, "400ms", "20ms", "workloads.0.prefix_hits=50%"))
+    assert unknown.value is None
+    assert "prefix hits" in unknown.why
+
+
+def test_a_bound_is_judged_from_the_plan_alone(tmp_path: Path, strict: float) -> None:
+    of = setting(tmp_path)
+    static = solve(of.resolved)
+    value = 0.7 * strict
+    certificate = static.certificate.model_copy(
+        update={
+            "objective": static.certificate.objective.model_copy(update={"value": value}),
+            "claim": "the plan keeps its limits in simulation; nothing else",
+            "proof": {"verified": {"limits": []}},
+        }
+    )
+    plan = with_bound(of, static.model_copy(update={"certificate": certificate, "predictions": ()}))
+    stated = json.loads(plan_json(plan))
+    stated["certificate"]["proof"]["checksum"] = verify.checksum(stated["certificate"])
+    verdicts = {line.rule.partition(".")[2]: line.verdict for line in verify.judge(stated)}
+    assert verdicts["status"] == verdicts["claim"] == verdicts["gap"] == "verified"
+    assert verdicts["rests_on"] == "as stated"
+    proof = stated["certificate"]["proof"]
+    model, tree = LinearModel.from_dict(proof["model"]), DualTree.from_dict(proof["tree"])
+    derived = derive(tree, model)
+    assert derived is not None
+    assert derived * proof["objective_unit"] == pytest.approx(stated["certificate"]["bound"])
+    stated["certificate"]["bound"] *= 0.99
+    assert any(line.verdict == "REFUSED" for line in verify.judge(stated))
