@@ -80,7 +80,7 @@ def planned(mode: str, lengths: str, rate: int, per: str | None) -> Envelope:
     workload = {"input_tokens": inputs, "output_tokens": outputs, "load": {"rate": f"{rate}/s"}, "slo": slo}
     data = copy.deepcopy(BASE) | {"workloads": [workload], "options": {"modes": [mode]}}
     data |= {} if per is None else {"availability": {"per": per}}
-    return solve(resolve_document(parse_document(json.dumps(data), "problem.json"), Path()))
+    return solve(resolve_document(parse_document(json.dumps(data), "problem.json"), Path()), level="static")
 
 
 def gpus(plan: Envelope) -> float:

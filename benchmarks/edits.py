@@ -138,7 +138,7 @@ def solved(kind: str) -> dict[str, Any]:
     from planner import solve
     from planner.plan.store import plan_json
 
-    plan: dict[str, Any] = json.loads(plan_json(solve(ROOT / "examples" / f"{EXAMPLES[kind]}.yaml")))
+    plan: dict[str, Any] = json.loads(plan_json(solve(ROOT / "examples" / f"{EXAMPLES[kind]}.yaml", level="static")))
     return plan
 
 

@@ -97,7 +97,7 @@ def make_seeds() -> Seeds:
     with tempfile.TemporaryDirectory() as folder:
         problem, plan = Path(folder, "p.yaml"), Path(folder, "plan.json")
         problem.write_text(SMALL)
-        _call(["solve", str(problem), "-o", str(plan)])
+        _call(["solve", str(problem), "--level", "static", "-o", str(plan)])
         plans.append(plan.read_text())
     problems = (SMALL, *examples, *(text for name, text in starters.items() if name != "sweep"))
     return Seeds({"problem": problems, "plan": tuple(plans), "sweep": (SWEEP, starters.get("sweep", SWEEP))})

@@ -78,16 +78,16 @@ def problems(engine: str) -> Iterator[tuple[str, dict[str, Any] | Path]]:
 
 def envelope_of(problem: dict[str, Any] | Path, engine: str) -> Any:  # noqa: ANN401 - an Envelope
     """The plan of a problem; raises PlannerError where there is none."""
-    from planner.kinds.serve.solve import solve
+    from planner.api import solve
     from planner.load.problems import load_problem
     from planner.progress import Limits
 
     if isinstance(problem, Path):
         overrides = () if engine == "vllm" else (f"engine.name={engine}",)
-        return solve(load_problem(problem, overrides=overrides), Limits())
+        return solve(load_problem(problem, overrides=overrides), Limits(), level="static")
     from serve_problems import small
 
-    return solve(small(problem), Limits())
+    return solve(small(problem), Limits(), level="static")
 
 
 def emitted(name: str, envelope: Any, engine: str) -> EmittedPlan:  # noqa: ANN401

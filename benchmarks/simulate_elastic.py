@@ -163,7 +163,7 @@ def solved() -> tuple[str, Fleet]:
         ],
         "objective": {"maximize": "goodput_per_gpu"},
     }
-    envelope = solve(problem)
+    envelope = solve(problem, level="static")
     decision = ServeDecision.model_validate(envelope.decision)
     fleet = fleet_of_plan(envelope, decision, load(1.0), Policies()).fleet
     parts = [f"{role.replicas} x tp{role.parallelism.tp} {role.function}" for role in decision.roles]

@@ -226,10 +226,10 @@ def answer(name: str) -> dict[str, Any]:
             if name.endswith(".yaml"):
                 if _agentic(ROOT / "examples" / name):
                     return {"status": "another schema"}
-                envelope = solve(ROOT / "examples" / name)
+                envelope = solve(ROOT / "examples" / name, level="static")
             else:
                 kind, _, seed = name.partition("-")
-                envelope = solve(DRAWN[kind](int(seed), Path(folder)))
+                envelope = solve(DRAWN[kind](int(seed), Path(folder)), level="static")
         except Infeasible as infeasible:
             return {"status": "infeasible", "conflict": list(infeasible.conflict)}
         except Stopped as stopped:

@@ -37,7 +37,7 @@ CASES = (
 def user_cpu_s(problem: Path, plan: Path) -> float:
     """User CPU seconds of one `planner solve`, interpreter start included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [sys.executable, "-m", "planner", "solve", str(problem), "-o", str(plan)]
+    command = [sys.executable, "-m", "planner", "solve", str(problem), "--level", "static", "-o", str(plan)]
     environment = {**os.environ, "PLANNER_NO_PROGRESS": "1"}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
@@ -54,7 +54,7 @@ def rule_of_thumb(problem: Path) -> float | None:
     fixed = ["options.modes=[colocated]", "options.pp=[1]", "options.dp=[1]", "options.ep=[1]"]
     for size in TENSOR_SIZES:
         try:
-            plan = solve(load_problem(problem, overrides=[*fixed, f"options.tp=[{size}]"]))
+            plan = solve(load_problem(problem, overrides=[*fixed, f"options.tp=[{size}]"]), level="static")
         except Infeasible:
             continue
         return plan.certificate.objective.value

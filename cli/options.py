@@ -46,8 +46,8 @@ def profile_paths(flags: list[str] | None) -> tuple[str, ...]:
 VARIABLES = frozenset(
     f"PLANNER_{name}"
     for name in (
-        "BACKEND", "CACHE_DIR", "CATALOG", "DEBUG", "GAP", "NO_PROGRESS", "PARSED_YAML", "PROFILES", "SEED", "THREADS",
-        "TIME_LIMIT", "WORKERS",
+        "BACKEND", "CACHE_DIR", "CATALOG", "DEBUG", "GAP", "LEVEL", "NO_PROGRESS", "PARSED_YAML", "PROFILES", "SEED",
+        "THREADS", "TIME_LIMIT", "WORKERS",
     )
 )  # fmt: skip
 """Environment variables that some verb reads."""

@@ -9,6 +9,7 @@ from planner.errors import PlannerError, require_known
 from planner.progress import Limits
 
 if TYPE_CHECKING:
+    from planner.kinds.registry import Kind
     from planner.plan.schema import Envelope
     from planner.problem.reads import Reads
     from planner.problem.resolve import Resolved
@@ -20,12 +21,15 @@ def solve(
     *,
     overrides: Sequence[str] = (),
     profiles: Sequence[str] = (),
+    level: str | None = None,
 ) -> "Envelope":
     """The best plan for `problem`, with its certificate.
 
     `problem` is the path of a YAML or JSON file (`-` is standard input), the same as a mapping (whose paths are
     relative to the working directory), or what `load_problem` returned. `overrides` are `path=value` texts as of
-    `planner solve --set`, `profiles` paths of kernel tables; neither goes with a problem already resolved.
+    `planner solve --set`, `profiles` paths of kernel tables; neither goes with a problem already resolved. `level` says
+    what judges plans where the problem does not: `static`, formulas alone, or one that the kind knows besides; absent,
+    serving plans are verified by simulation where they can be.
 
     Raises planner.Infeasible when no plan meets all limits, planner.Stopped when a limit of the solve came first, and
     planner.PlannerError for a problem that is not valid, or of a kind whose plans are read but not made.
@@ -41,7 +45,29 @@ def solve(
             where=resolved.where(("kind",)),
             hint=f"the kinds that can be solved are {solved}",
         )
+    if level is not None and all(resolved.problem.options.get(name) is None for name in _options_of(level, kind)):
+        resolved = at_level(resolved, level)
     return kind.solve(*_limited(resolved, limits if limits is not None else Limits(), kind.reads))
+
+
+def at_level(resolved: "Resolved", level: str) -> "Resolved":
+    """The problem with the options of a level in place of its own; raises PlannerError for an unknown one."""
+    from planner.kinds.registry import find_kind
+
+    options = {**resolved.problem.options, **_options_of(level, find_kind(resolved.problem.kind))}
+    return replace(resolved, problem=resolved.problem.model_copy(update={"options": options}))
+
+
+def _options_of(level: str, kind: "Kind") -> Mapping[str, str]:
+    """The options that a level stands for: none of `static` where formulas are all that judges plans of the kind."""
+    if not kind.levels and level == "static":
+        return {}
+    if not kind.levels:
+        raise PlannerError(
+            f"plans of kind `{kind.name}` are judged by formulas alone", where="--level", hint="leave the level out"
+        )
+    require_known("level", level, kind.levels, listing="levels are", where="--level")
+    return kind.levels[level]
 
 
 def _limited(resolved: "Resolved", limits: Limits, reads: "Reads") -> "tuple[Resolved, Limits]":

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_problems import small
+from static_level import solve
 
 from planner import verify
-from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import main
 from planner.experts.ranks import make_ranks

@@ -38,8 +38,9 @@ def solve(
     level: Annotated[
         str | None,
         typer.Option(
+            envvar="PLANNER_LEVEL",
             metavar="LEVEL",
-            help="Serving plans: static, by formulas; verified, their proposals simulated; simulate, every placement.",
+            help="Serving plans: verified by simulation; static, an estimate by formulas. Verified where it can be.",
             rich_help_panel=INPUT,
         ),
     ] = None,
@@ -73,6 +74,9 @@ def solve(
 ) -> int:
     """Find the best plan for a problem, with a proven bound.
 
+    A serving plan keeps its limits when it is simulated on requests that it was not chosen on, as `planner check PLAN
+    --level simulate` does. What is not simulated is called an estimate, and says why.
+
     Exits 1 when no plan meets the limits, naming the smallest set of limits in conflict; 3 when a limit of the solve
     came first.
 
@@ -82,8 +86,9 @@ def solve(
 
       planner solve problem.yaml --set slo.ttft=200ms --time-limit 30s --json
 
-      planner solve examples/serve-qwen3-32b-h200.yaml --level verified -o plan.json
+      planner solve examples/serve-qwen3-32b-h200.yaml --level static -o estimate.json
     """
+    from planner.api import at_level
     from planner.api import solve as solve_problem
     from planner.load.problems import load_problem
     from planner.progress import Limits
@@ -93,10 +98,12 @@ def solve(
         time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"), threads=threads, backend=backend
     )
     paths = profile_paths(profiles)
-    changes = [*(overrides or ()), *_of_level(level)]
     if show_config:
+        changes = [*(overrides or ()), *_of_level(level)]
         return _show_config(problem, changes, paths, seed, as_json=as_json, output=output)
-    resolved = load_problem(problem, overrides=changes, profiles=paths, seed=seed)
+    resolved = load_problem(problem, overrides=overrides or (), profiles=paths, seed=seed)
+    if level is not None:
+        resolved = at_level(resolved, level)
     refuse_unwritable(output)
     try:
         with progress() as tell:
@@ -110,12 +117,14 @@ def solve(
 
 
 def _of_level(level: str | None) -> list[str]:
-    """The override that a level stands for: which model judges whether plans keep their limits."""
-    judges = {"static": "queueing", "verified": "verification", "simulate": "simulation"}
+    """The overrides that a level of serving plans stands for."""
+    from planner.kinds.registry import find_kind
+
+    levels = find_kind("serve").levels
     if level is None:
         return []
-    require_known("level", level, judges, listing="levels are", where="--level")
-    return [f"options.judged_by={judges[level]}"]
+    require_known("level", level, levels, listing="levels are", where="--level")
+    return [f"options.{name}={value}" for name, value in levels[level].items()]
 
 
 def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_s: float) -> None:

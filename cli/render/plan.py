@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
@@ -70,9 +71,14 @@ def render_plan(envelope: "Envelope", decision: "Decision") -> str:
     gpus = _gpus(decision)
     counted = f"{gpus} GPU{'s' if gpus != 1 else ''}"
     headline = f"{envelope.name}: {envelope.kind}, {counted}, {_proof(envelope.certificate)}"
+    if envelope.certificate.estimate:
+        headline += f"\n  an estimate: {envelope.certificate.estimate}"
     parts = [headline, _roles(decision), *_own_parts(decision)]
     if envelope.predictions:
         parts.append(_predictions(envelope))
+    judged = _judged_limits(envelope.certificate)
+    if judged:
+        parts.append(judged)
     parts.append("\n".join([*_certificate(envelope.certificate), *_evidence(envelope)]))
     return plain("\n\n".join(parts)) if not wants_colour() else "\n\n".join(parts)
 
@@ -92,7 +98,8 @@ def _proof(certificate: "Certificate") -> str:
     stopped = (
         "" if certificate.stop_reason in ("finished", certificate.status) else f", stopped: {certificate.stop_reason}"
     )
-    return f"{certificate.status}{gap}{stopped}"
+    by = " by formulas" if certificate.estimate and certificate.status == "optimal" else ""
+    return f"{certificate.status}{by}{gap}{stopped}"
 
 
 def _roles(decision: "Decision") -> str:
@@ -154,9 +161,26 @@ def parallel(shape: "Parallelism") -> str:
 
 def _predictions(envelope: "Envelope") -> str:
     rows = [_prediction(prediction, envelope) for prediction in envelope.predictions]
+    rows += _not_predicted(envelope)
     header = ("predicted", "of", "statistic", "value", "interval", "limit")
     used = [column for column in range(len(header)) if any(row[column] != "-" for row in rows)]
     return table([header[column] for column in used], [[row[column] for column in used] for row in rows])
+
+
+def _not_predicted(envelope: "Envelope") -> list[tuple[str, ...]]:
+    """Limits of workloads on statistics that the plan does not predict: what judged them is another one."""
+    predicted = {(row.metric, row.of, row.statistic) for row in envelope.predictions}
+    workloads: Any = envelope.inputs.get("workloads")
+    rows: list[tuple[str, ...]] = []
+    for workload in workloads if isinstance(workloads, list) else []:
+        slo: Any = workload.get("slo") or {}
+        for time, limits in slo.items():
+            for name, bound in limits.items() if isinstance(limits, dict) else ():
+                of = name.removesuffix("_s")
+                if isinstance(bound, (int, float)) and (f"{time}_s", workload.get("name"), of) not in predicted:
+                    limit = f"<= {figure('ttft_s', float(bound))}"
+                    rows.append((time, str(workload.get("name")), of, "judged by the mean", "-", limit))
+    return rows
 
 
 def _prediction(prediction: "Prediction", envelope: "Envelope") -> tuple[str, ...]:
@@ -170,6 +194,29 @@ def _prediction(prediction: "Prediction", envelope: "Envelope") -> tuple[str, ..
     bound = f"<= {figure(metric, limit)}" if limit is not None else "-"
     name = metric.removesuffix("_per_s").removesuffix("_s")
     return name, prediction.of or "plan", prediction.statistic, value, interval, bound
+
+
+def _judged_limits(certificate: "Certificate") -> str:
+    """Every limit that was verified: what was simulated, its 95 % interval, and the share of the limit that is left."""
+    verified = certificate.proof.get("verified")
+    rows: Any = verified.get("limits") if isinstance(verified, dict) else None
+    if not rows:
+        return ""
+    cells = []
+    for row in rows:
+        down = "".join(f", {count} of {role} down" for role, count in row.get("down", {}).items())
+        form = _share if row["time"] == "attainment" else partial(figure, "ttft_s")
+        between = " to ".join(map(form, row["interval_95"])) if row["interval_95"] else "-"
+        sign = ">=" if row["time"] == "attainment" else "<="
+        limit, margin = f"{sign} {form(row['limit'])}", f"{row['margin']:.1%}"
+        names = f"{row['workload']}{down}", row["time"], row["statistic"]
+        cells.append((*names, limit, form(row["value"]), between, margin, row["verdict"]))
+    header = ("simulated", "limit on", "of", "limit", "value", "95 % interval", "margin", "verdict")
+    return table(header, cells)
+
+
+def _share(value: float) -> str:
+    return f"{value:.2%}"
 
 
 def _limit(prediction: "Prediction", envelope: "Envelope") -> float | None:

@@ -73,7 +73,7 @@ def deep_facts(
 def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelope | str:
     """The plan, or what there is in its place, in a word."""
     try:
-        return solve(resolve(problem, INPUTS, base=base), Limits(tell=tell))
+        return solve(resolve(problem, INPUTS, base=base), Limits(tell=tell), level="static")
     except Infeasible:
         return "infeasible"
     except Stopped:

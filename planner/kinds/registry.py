@@ -5,7 +5,8 @@ Adding a kind adds a package and edits nothing here or in another kind.
 
 import importlib
 import pkgutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ class Kind:
     proofs: tuple[str, ...] = ()  # methods of proof that the kind, or a search made again, judges
     searched: tuple[str, ...] = ()  # those of methods whose search the level `proof` makes again
     solvable: bool = True  # plans of other kinds are read, not yet made
+    levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a solve, with the options of each
 
     def check(self, envelope: Envelope, decision: Decision) -> list[Finding]:
         """Findings of `check` in the kind's package: rules beyond those common to all kinds."""

@@ -109,7 +109,8 @@ class Objective(Spec):
 class Certificate(Spec):
     """What was proven, over which space, and what re-derives the bound without a solver.
 
-    `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal.
+    `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal. An
+    `estimate` says why limits were judged by formulas alone, where simulation would tell whether they are kept.
     """
 
     claim: str
@@ -124,6 +125,7 @@ class Certificate(Spec):
     pruned: dict[str, Index] = Field(default_factory=dict)
     proof: dict[str, JsonValue] = Field(default_factory=dict)
     next_best: JsonValue = None
+    estimate: str | None = None
 
 
 Shares = dict[Literal["measured", "imported", "held", "analytical"], Fraction]

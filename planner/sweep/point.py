@@ -25,12 +25,14 @@ class SolveTask:
 def solve_task(job: SolveTask) -> PointRecord:
     """The record of one problem; a mistake in the problem becomes a record too, so that the other points go on.
 
+    Plans are estimates, unless the problem says what judges them: thousands of points are not simulated.
+
     Raises KeyboardInterrupt when a solver was interrupted: what it had so far is no answer to keep.
     """
     from planner.api import solve
 
     try:
-        return _solved(solve(job.resolved, job.limits))
+        return _solved(solve(job.resolved, job.limits, level="static"))
     except Infeasible as answer:
         conflict = [dict(limit) for limit in answer.conflict]
         return {"status": "infeasible", "conflict": conflict, "proved": answer.proved}

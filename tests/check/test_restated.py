@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from checked_plans import Plan, by_verdict, findings_of, problem, solved
+from static_level import solve
 
-from planner.api import solve
 from planner.check.refresh import refreshed
 from planner.check.restated import differing
 from planner.cli.main import main

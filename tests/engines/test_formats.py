@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 from serve_problems import small
+from static_level import solve
 
 from planner.engines.formats import stored_only, unloadable, weight_formats
 from planner.engines.load import release_of
 from planner.errors import PlannerError
 from planner.hardware.library import find_accelerator
-from planner.kinds.serve.solve import solve
 from planner.kinds.serve.steady.engine_rules import require_loadable
 from planner.kinds.serve.steady.search import prepare
 from planner.models.library import find_model

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from static_level import solve
 
-from planner.api import solve
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_problem
 from planner.plan.schema import Decision, Envelope

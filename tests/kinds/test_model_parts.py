@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from static_level import solve
 
-from planner.api import solve
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import weight_bytes
 from planner.errors import PlannerError

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from option_cases import LAUNCHED, OPTIONS, SIMULATED
 from schema_leaves import FIELDS, leaves
+from static_level import solve
 
-from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import built_command, main
 from planner.documents.files import digest

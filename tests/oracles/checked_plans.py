@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from static_level import solve
 
-from planner.api import solve
 from planner.check import check_plan
 from planner.kinds.registry import find_kind
 from planner.plan.findings import Finding

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from serve_problems import SMALL, small
+from static_level import solve
 
-from planner.api import solve
 from planner.cli.main import main
 from planner.documents.files import write_text_atomic
 from planner.kinds.serve.options import ServeDecision

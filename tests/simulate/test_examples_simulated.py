@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
+from static_level import solve
 
-from planner.api import solve
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem
 from planner.simulate.plans.fleet import Policies

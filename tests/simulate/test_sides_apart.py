@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from serve_problems import objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.costs.operators.work import Work
 from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline

@@ -12,4 +12,9 @@ KIND = Kind(
     reads=READS,
     proofs=("optimistic_simulation", "step_prices"),
     searched=("dual_tree",),
+    levels={
+        "static": {"judged_by": "queueing"},
+        "verified": {"judged_by": "verification"},
+        "simulate": {"judged_by": "simulation"},
+    },
 )

@@ -50,10 +50,11 @@ class ServeOptions(Spec):
         default=("off",), description="whether steps are cut in halves that hide each other's exchange between experts"
     )
     speculation: SpeculationSpec | None = Field(default=None, description="drafts of tokens, verified together")
-    judged_by: Literal["queueing", "verification", "simulation"] = Field(
-        default="queueing",
+    judged_by: Literal["queueing", "verification", "simulation"] | None = Field(
+        default=None,
         description="what judges whether a plan keeps its limits: formulas of waits; simulation of what these propose; "
-        "simulation of one placement after another",
+        "simulation of one placement after another; absent, simulation of what is proposed, or formulas where that "
+        "cannot be",
     )
     simulated_requests: Annotated[int, Field(ge=100, le=1_000_000)] | None = Field(
         default=None, description="requests of a run; enough for the longest to matter little where absent"

@@ -17,6 +17,7 @@ from planner.kinds.serve.steady.demand import Target, relaxed
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
+from planner.kinds.serve.verified.verifiable import estimated_again
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Prediction
@@ -64,7 +65,7 @@ def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reservin
             "its kernel tables are not at hand", where="digests.profiles", hint="name them: `--profiles PATH`"
         )
     outcome = _outcome(setting, formulate(setting.resolved, setting.targets, candidates), tally, stated, decision)
-    if setting.options.judged_by != "queueing":
+    if _is_simulated(stated):
         return _simulated(stated, setting, outcome)
     left = [*([NEXT_BEST] if stated.certificate.proof else []), *([FRONTIER] if decision.frontier else [])]
     return Restated(_steady(stated, setting, outcome, decision), tuple(left))
@@ -77,6 +78,12 @@ def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ..
     return relaxed(setting.targets, float(factor)) if isinstance(factor, int | float) else setting.targets
 
 
+def _is_simulated(stated: Envelope) -> bool:
+    """Whether times and rates of the plan are those of a simulation, by its certificate."""
+    proof = stated.certificate.proof
+    return "verified" in proof or proof.get("method") == "optimistic_simulation"
+
+
 def _outcome(
     setting: ServeSetting, formulated: Formulated, tally: Tally, stated: Envelope, decision: ServeDecision
 ) -> Outcome:
@@ -86,7 +93,7 @@ def _outcome(
     _, columns = build(reduced)
     values = stated.certificate.proof.get("values")
     rates = rates_of(reduced, columns, values) if isinstance(values, list) else None
-    if setting.options.judged_by != "queueing":
+    if _is_simulated(stated):
         rates = _claimed(stated, setting)
     solution = mix_of(setting, taken, roles, decision, rates)
     result = SolveResult(
@@ -128,7 +135,7 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
         model, columns = build(reduce(outcome.formulated.problem, keep=used_shapes(outcome.solution))[0])
         made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
         proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
-    return steady_plan(setting, outcome, proven, decision.frontier)
+    return estimated_again(steady_plan(setting, outcome, proven, decision.frontier), setting, stated.certificate)
 
 
 def _listed(value: JsonValue) -> Sequence[JsonValue]:

@@ -1,5 +1,6 @@
 """Solves a serving problem: candidates, instance mix (MILP), proof, placement, plan."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
+from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -22,28 +24,36 @@ PROOF_NODES_WAITING = 2000  # where clients wait relaxations are weak, and some 
 
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
-    """The best plan for a serving problem.
+    """The best plan for a serving problem: verified by simulation, or by formulas where it is asked for or must be.
 
-    Raises Infeasible with a smallest conflict when no plan keeps all limits, Stopped when a limit of the solve came
-    first, PlannerError for a problem that makes no sense.
+    What is not verified is called an estimate, with the reason, in its certificate. Raises Infeasible with a smallest
+    conflict when no plan keeps all limits, Stopped when a limit of the solve came first, PlannerError for a problem
+    that makes no sense.
     """
-    setting = prepare(resolved)
-    if setting.options.judged_by == "simulation":
+    setting, started_s = prepare(resolved), time.monotonic()
+    level = setting.options.judged_by
+    if level == "simulation":
         from planner.kinds.serve.simulated.placements import require_simulable
 
         require_simulable(setting)
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
-    if setting.options.judged_by == "verification" and (outcome.has_mix or outcome.proven):
+    why = ASKED if level == "queueing" else unverifiable(setting)
+    if level in (None, "verification") and why is None and (outcome.has_mix or outcome.proven):
         from planner.kinds.serve.verified.loop import solve_verified
 
-        return solve_verified(setting, outcome, limits)
+        try:
+            return solve_verified(setting, outcome, limits, started_s)
+        except Unverified as ended:
+            why = str(ended)
+    if level == "verification":
+        raise _not_verified(resolved, why)
     if not outcome.has_mix:
         if not outcome.proven:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
         limits.tell("naming the limits in conflict")
         raise explain_infeasible(setting, limits)
-    if setting.options.judged_by == "simulation":
+    if level == "simulation":
         from planner.kinds.serve.simulated.solve import solve_by_simulation
 
         return solve_by_simulation(setting, outcome, limits)
@@ -61,9 +71,17 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
             continue
         crowded = _crowded(outcome, ServeDecision.model_validate(plan.decision))
         if not crowded:
-            return plan
+            return estimated(plan, why)
         limits.tell("leaving more room for what fails together")
         outcome = _with_losses(setting, outcome, crowded, limits)
+
+
+def _not_verified(resolved: Resolved, why: str | None) -> PlannerError:
+    return PlannerError(
+        f"no plan can be verified: {why or 'the search was stopped'}",
+        where=resolved.where(("options", "judged_by")),
+        hint="take `--level static`, whose answer is an estimate",
+    )
 
 
 def _crowded(outcome: Outcome, decision: ServeDecision) -> dict[int, int]:

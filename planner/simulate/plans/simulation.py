@@ -26,7 +26,7 @@ OWN_REQUESTS = 10_000
 JUDGED_SEED = 500_000  # of the streams that plans are judged on; searches draw others
 STREAM_SEEDS = 1000  # between those of two streams
 LOWER = "lower the rate"
-PLAN_AGAIN = "solve with the limits judged by simulation: `planner solve PROBLEM --level simulate`"
+PLAN_AGAIN = "solve with the limits verified by simulation: `planner solve PROBLEM --level verified`"
 SIMULATE_AGAIN = "the interval holds the limit: lower the rate a little where it must be kept for certain"
 SIGMAS, SPARE = 4.0, 2  # of the count of requests beyond the context, whose share a plan states, and of small counts
 

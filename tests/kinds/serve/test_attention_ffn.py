@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from serve_problems import broken_rules, objective_of, small
+from static_level import solve
 
-from planner.api import solve
 from planner.check import check_plan
 from planner.costs.rates.calibration import EngineOverheads, load_calibration
 from planner.costs.rates.roofline import Roofline

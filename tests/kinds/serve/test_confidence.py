@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 from serve_problems import broken_rules, objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.costs.rates.calibration import load_calibration
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.steady.demand import Margins

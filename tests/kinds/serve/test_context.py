@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from serve_problems import broken_rules, objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import kv_cache_bytes
 from planner.errors import Infeasible, PlannerError

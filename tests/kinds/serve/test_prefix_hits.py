@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from serve_problems import broken_rules, objective_of, small
+from static_level import solve
 
-from planner.api import solve
 from planner.costs.operators.work import Shards, Work
 from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError

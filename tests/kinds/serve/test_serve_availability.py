@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from serve_problems import broken_rules, objective_of, small
+from static_level import solve
 
-from planner.api import solve
 from planner.check import check_plan
 from planner.errors import Infeasible, PlannerError
 from planner.explain import explain_plan

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from serve_problems import SMALL, broken_rules, objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.cli.main import main
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision

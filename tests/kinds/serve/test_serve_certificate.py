@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from serve_problems import broken_rules, objective_of, small
+from static_level import solve
 
-from planner.api import solve
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
 

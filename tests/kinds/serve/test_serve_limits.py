@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from serve_problems import small
+from static_level import solve
 
-from planner.api import solve
 from planner.check import check_plan
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError

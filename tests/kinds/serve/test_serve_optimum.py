@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from serve_oracle import brute_force
 from serve_problems import broken_rules, objective_of, random_edits, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.errors import Infeasible
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json

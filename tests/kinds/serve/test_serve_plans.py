@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from serve_problems import broken_rules, objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.formulate import free_devices

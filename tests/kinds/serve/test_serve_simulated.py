@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from serve_problems import SMALL, objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import main
 from planner.errors import PlannerError

@@ -11,10 +11,12 @@ from planner.cli.main import main
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified.capacity import load_kept
+from planner.kinds.serve.verified.confirm import kept_surely
 from planner.load.problems import load_problem
 from planner.plan.findings import passed
 from planner.plan.schema import Envelope
-from planner.simulate.judge.limits import Verdict
+from planner.simulate.judge.intervals import Estimate
+from planner.simulate.judge.limits import JudgedLimit, Verdict
 from planner.simulate.plans.fleet import Policies
 from planner.simulate.plans.simulation import judge_plan
 
@@ -79,6 +81,20 @@ def test_the_fewest_gpus_are_those_that_keep_the_limits(tmp_path: Path) -> None:
     assert passed(check_plan(plan, decision, base=tmp_path))
 
 
+def test_the_default_level_is_verified_and_says_so_on_the_screen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PLANNER_LEVEL")
+    path = problem(tmp_path, "null", mode="colocated")
+    assert main(["solve", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "feasible" in shown.splitlines()[0]
+    assert "95 % interval" in shown
+    assert main(["solve", str(path), "--level", "static"]) == 0
+    shown = capsys.readouterr().out
+    assert "an estimate: limits are judged by formulas" in shown.splitlines()[1]
+
+
 def test_limits_that_no_plan_keeps_are_named(tmp_path: Path) -> None:
     asked = {"goal": "{minimize: gpus}", "load": "load: {rate: 3/s, arrival_cv: 8}", "mode": "disaggregated"}
     with pytest.raises(Infeasible) as answer:
@@ -86,17 +102,45 @@ def test_limits_that_no_plan_keeps_are_named(tmp_path: Path) -> None:
     assert any("p99 ttft <= 300 ms" in row["limit"] for row in answer.value.conflict)
 
 
-def test_what_is_not_verified_is_refused_with_a_way_on(tmp_path: Path) -> None:
-    path = problem(tmp_path, "verification", load="load: {concurrency: 8}", mode="colocated")
-    with pytest.raises(PlannerError, match="clients that wait") as error:
-        solve(load_problem(path))
+def test_what_cannot_be_simulated_is_an_estimate_that_says_why(tmp_path: Path) -> None:
+    trade_off = "{pareto: [tokens_per_s_per_gpu, tokens_per_s_per_user]}"
+    plan = solve(load_problem(problem(tmp_path, "null", goal=trade_off, mode="colocated")))
+    assert plan.certificate.estimate is not None
+    assert "trade-off" in plan.certificate.estimate
+    assert passed(check_plan(plan, ServeDecision.model_validate(plan.decision), base=tmp_path))
+    with pytest.raises(PlannerError, match="trade-off") as error:
+        solve(load_problem(problem(tmp_path, "verification", goal=trade_off, mode="colocated")))
     assert "--level static" in error.value.hint
-    with pytest.raises(PlannerError, match="availability"):
-        solve(load_problem(problem(tmp_path, "verification", mode="colocated"), overrides=["availability=n+1"]))
+    unlimited = load_problem(problem(tmp_path, "null", mode="colocated"), overrides=["workloads.0.slo={}"])
+    assert "no workload states a limit" in str(solve(unlimited).certificate.estimate)
+
+
+def test_an_estimate_that_hides_that_it_is_one_is_found_out(tmp_path: Path) -> None:
+    plan = solve(load_problem(problem(tmp_path, "null", mode="colocated")), level="static")
+    assert "`static` was asked for" in str(plan.certificate.estimate)
+    hidden = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"estimate": None})})
+    findings = check_plan(hidden, ServeDecision.model_validate(plan.decision), base=tmp_path)
+    assert any("estimate" in finding.where for finding in findings if not finding.ok)
+
+
+def test_clients_that_wait_for_answers_keep_their_limits_in_a_closed_loop(tmp_path: Path) -> None:
+    asked = {"goal": "{minimize: gpus}", "load": "load: {concurrency: 24}", "mode": "colocated"}
+    plan = solve(load_problem(problem(tmp_path, "null", **asked)))
+    assert plan.certificate.estimate is None
+    assert verdict(plan) is not Verdict.BROKEN
+    assert passed(check_plan(plan, ServeDecision.model_validate(plan.decision), base=tmp_path))
+
+
+def test_a_plan_for_failures_is_verified_with_an_instance_down(tmp_path: Path) -> None:
+    asked = {"goal": "{minimize: gpus}", "load": "load: {rate: 5/s}", "mode": "colocated"}
+    plan = solve(load_problem(problem(tmp_path, "null", **asked), overrides=["availability=n+1"]))
+    rows = plan.certificate.proof["verified"]["limits"]  # type: ignore[call-overload,index]
+    assert [row.get("down") for row in rows] == [None, None, {"colocated": 1}, {"colocated": 1}]  # type: ignore
+    assert {row["verdict"] for row in rows} <= {"kept", "too close to call"}  # type: ignore
 
 
 def test_level_verified_of_solve_is_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = problem(tmp_path, "queueing", mode="disaggregated")
+    path = problem(tmp_path, "null", mode="disaggregated")
     assert main(["solve", str(path), "--level", "verified", "--show-config"]) == 0
     shown = capsys.readouterr().out
     assert '"verification"' in next(line for line in shown.splitlines() if "judged_by" in line)
@@ -118,3 +162,30 @@ def test_the_largest_load_is_found_within_its_tolerance(limit: float, most: floa
     assert kept / 1.021 <= load.scale <= kept
     assert len(runs) <= 12
     assert load.binding == (frozenset() if kept == most else {"ttft"})
+
+
+def test_a_load_that_is_needed_and_not_kept_ends_the_search_for_others() -> None:
+    runs = []
+
+    def judged(scale: float) -> SimpleNamespace:
+        runs.append(scale)
+        return SimpleNamespace(
+            saturated=False, settled=True, limits=(SimpleNamespace(margin=0.5 - scale, time="tpot"),)
+        )
+
+    load = load_kept(judged, needed=0.8)  # type: ignore[arg-type]
+    assert load.refuted
+    assert runs == [0.8]
+    assert not load_kept(judged, needed=0.4).refuted  # type: ignore[arg-type]
+
+
+def test_further_tries_of_a_load_need_intervals_of_a_stricter_confidence() -> None:
+    def limit(high: float) -> JudgedLimit:
+        return JudgedLimit(0, "ttft", "p99", 1.0, Estimate(0.9, (0.9 - (high - 0.9), high), 1000))
+
+    def judged(high: float) -> SimpleNamespace:
+        return SimpleNamespace(saturated=False, settled=True, limits=(limit(high),))
+
+    assert kept_surely(judged(0.99), 0.05)  # type: ignore[arg-type]
+    assert not kept_surely(judged(0.99), 0.05 / 4)  # type: ignore[arg-type]
+    assert not kept_surely(judged(1.01), 0.05)  # type: ignore[arg-type]

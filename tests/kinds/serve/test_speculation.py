@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 from serve_problems import broken_rules, objective_of, small, value_of
+from static_level import solve
 
-from planner.api import solve
 from planner.diff.plans import diff_plans
 from planner.errors import PlannerError
 from planner.explain.explanation import explain_plan

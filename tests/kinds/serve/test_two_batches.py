@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from serve_problems import broken_rules, objective_of, small
+from static_level import solve
 
-from planner.api import solve
 from planner.engines.load import release_of
 from planner.explain.explanation import explain_plan
 from planner.kinds.serve.options import ServeDecision, ServeOptions

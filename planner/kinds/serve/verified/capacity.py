@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.simulate.judge.limits import Judgement
+from planner.simulate.judge.limits import Judgement, Verdict
 
 UP = (1.06, 1.15, 1.3, 1.6)  # loads tried above one that is kept
 DOWN = (0.93, 0.85, 0.7, 0.5, 0.3, 0.1)  # and below one that is not
-CLOSE_ENOUGH = 1.02  # of a load kept, the least that is not
+FAR = 2.0  # times its limit: a value beyond it leaves out the first steps down
+CLOSE_ENOUGH = 1.025  # of a load kept, the least that is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,45 +18,66 @@ class LoadKept:
 
     scale: float  # 0 where none is
     binding: frozenset[str]  # ttft, tpot, latency, attainment; waits that grow are none
+    refuted: bool = False  # the load that was needed is not kept, and less was not looked for
 
 
 def keeps(judgement: Judgement) -> bool:
-    """Whether times are stationary, and the value of every limit is on its right side, interval or not."""
-    return not judgement.saturated and judgement.settled and all(limit.margin >= 0.0 for limit in judgement.limits)
+    """Whether the value of every limit is on its right side, and times are stationary, or far enough from limits.
+
+    Times that hardly vary have no warm-up that MSER-5 finds; where whole intervals lie within limits, none is needed.
+    """
+    if judgement.saturated or not all(limit.margin >= 0.0 for limit in judgement.limits):
+        return False
+    return judgement.settled or all(limit.verdict is Verdict.KEPT for limit in judgement.limits)
 
 
-def load_kept(judged: Callable[[float], Judgement], most: float = math.inf) -> LoadKept:
-    """The largest load of a plan that keeps its limits, `judged` judging it at a share of its own load."""
+def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, needed: float = 0.0) -> LoadKept:
+    """The largest load of a plan that keeps its limits, `judged` judging it at a share of its own load.
+
+    Where the load `needed` is not kept, nothing below it is looked for: it stands for what is kept, which is less.
+    """
     binding: frozenset[str] = frozenset()
+    far = False
 
     def tried(scale: float) -> bool:
-        nonlocal binding
+        nonlocal binding, far
         judgement = judged(scale)
         kept = keeps(judgement)
         if not kept:
             binding = frozenset(limit.time for limit in judgement.limits if not limit.margin >= 0.0)
+            far = judgement.saturated or any(limit.margin < 1.0 - FAR for limit in judgement.limits)
         return kept
 
-    low, high = _bracket(tried, most)
+    needed = min(needed, most)
+    if needed > 0.0 and not tried(needed):
+        return LoadKept(needed, binding, refuted=True)
+    low, high = _above(tried, needed, most) if needed > 0.0 else _around(tried, most, lambda: far)
     while low > 0.0 and math.isfinite(high) and high > low * CLOSE_ENOUGH:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if tried(middle) else (low, middle)
     return LoadKept(low, binding)
 
 
-def _bracket(tried: Callable[[float], bool], most: float) -> tuple[float, float]:
-    """A load that is kept and one that is not; 0 or inf where there is none."""
+def _around(tried: Callable[[float], bool], most: float, far: Callable[[], bool]) -> tuple[float, float]:
+    """A load that is kept and one that is not, near that of the plan; 0 or inf where there is none."""
     first = min(1.0, most)
     if tried(first):
-        low = first
-        for scale in (*(step for step in UP if step < most), *([most] if 1.0 < most <= UP[-1] else [])):
-            if not tried(scale):
-                return low, scale
-            low = scale
-        return low, math.inf
-    high = first
-    for scale in DOWN:
+        return _above(tried, first, most)
+    high, steps = first, list(DOWN)
+    while steps:
+        if far() and len(steps) > 2:
+            del steps[0]
+        scale = steps.pop(0)
         if tried(scale):
             return scale, high
         high = scale
     return 0.0, high
+
+
+def _above(tried: Callable[[float], bool], low: float, most: float) -> tuple[float, float]:
+    """The last of growing loads that is kept, and the first that is not; inf where all are."""
+    for step in (*(low * up for up in UP if low * up < most), *([most] if low < most <= low * UP[-1] else [])):
+        if not tried(step):
+            return low, step
+        low = step
+    return low, math.inf

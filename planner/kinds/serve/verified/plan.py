@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 from pydantic import JsonValue
 
 from planner.documents.units import format_si
@@ -10,6 +11,7 @@ from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
+from planner.kinds.serve.verified.confirm import Confirmed
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.schema import SloSpec
@@ -19,7 +21,7 @@ from planner.simulate.judge.limits import Judgement
 ASSUMPTIONS = (
     "limits are judged by simulation of every step, on independent streams that the plan was not chosen on, with the "
     "step times that plans are costed with",
-    "prefix caching and swapping are off",
+    "prefixes are cached only where hits are stated, and nothing is swapped",
     "plans are proposed by steady state, with what simulation found of the instance types that it simulated; a better "
     "plan that steady state ranks lower is not looked for",
 )
@@ -30,8 +32,23 @@ class Verified:
     """A mix at the load that it claims, and what fresh streams say of it."""
 
     outcome: Outcome
-    judgement: Judgement
-    seed: int
+    confirmed: Confirmed
+
+    @property
+    def judgement(self) -> Judgement:
+        """With all instances up."""
+        return self.confirmed.judgements[0]
+
+
+def answered_per_s(judgement: Judgement, workload: int) -> float:
+    """Requests of a workload that clients send, and so have answered, per second of the judged parts of runs."""
+    rates = []
+    for run, part in zip(judgement.runs, judgement.parts[workload], strict=True):
+        own = run if run.requests.workload is None else run.of_workload(workload)
+        sent_s = own.arrival_s[part]
+        sent_s = sent_s[~np.isnan(sent_s)]
+        rates.append((len(sent_s) - 1) / max(float(sent_s.max() - sent_s.min()), 1e-12))
+    return float(np.mean(rates))
 
 
 def limits_of(slo: SloSpec) -> Iterator[tuple[str, str]]:
@@ -49,30 +66,45 @@ def verified_plan(
     outcome = verified.outcome
     value = outcome.objective
     assert value is not None
-    metric = outcome.formulated.metric
+    unknown = f"the bound on {outcome.formulated.metric} is not known"
     certificate = Certificate(
-        claim=f"the plan keeps its limits in simulation; the bound on {metric} is not known",
+        claim=f"the plan keeps its limits in simulation, on requests that it was not chosen on; {unknown}",
         status="feasible",
         stop_reason="finished",
         objective=objective(outcome, value),
-        bound=None,
-        gap=None,
         tolerance=TOLERANCE,
         axes=axes_of(setting),
         candidates=outcome.tally.evaluated,
         pruned=dict(sorted(outcome.tally.pruned.items())),
-        proof={"verified": {**evidence, "seed": verified.seed, "limits": list(_rows(setting, verified, shared))}},
+        proof={"verified": {**evidence, **_told(verified, evidence), "limits": list(_rows(setting, verified))}},
     )
     predictions = tuple(_predictions(setting, verified, shared))
     plan = envelope(setting, outcome, certificate, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
     return with_bound(setting, plan)
 
 
-def _rows(setting: ServeSetting, verified: Verified, shared: SharedStreams) -> Iterator[JsonValue]:
-    """Every limit with what judged it, its value, interval and margin."""
-    for limit in verified.judgement.limits:
+def _told(verified: Verified, evidence: Mapping[str, float | int | None]) -> dict[str, JsonValue]:
+    """How the load was verified, and how far above it what steady state hopes for of mixes not simulated is."""
+    confirmed, value, hoped_for = verified.confirmed, verified.outcome.objective, evidence["hoped_for_unsimulated"]
+    assert value is not None
+    return {
+        "seed": confirmed.seed,
+        "tries": confirmed.tries,
+        "confidence": confirmed.confidence,
+        "optimistic_gap": None if hoped_for is None else abs(hoped_for - value) / max(abs(value), 1e-9),
+    }
+
+
+def _rows(setting: ServeSetting, verified: Verified) -> Iterator[JsonValue]:
+    """Every limit with what judged it, its value, interval and margin; with all up, then with each failure down."""
+    confirmed = verified.confirmed
+    pairs = [
+        (lost, limit) for lost, each in zip(confirmed.lost, confirmed.judgements, strict=True) for limit in each.limits
+    ]
+    for lost, limit in pairs:
         simulated = limit.estimate
         yield {
+            **({"down": dict(lost)} if lost else {}),
             "workload": setting.targets[limit.workload].name,
             "time": limit.time,
             "statistic": limit.statistic,

@@ -1,7 +1,12 @@
-"""Simulates plans on the same independent streams at any load: a seed gives the draws, the load their pace."""
+"""Simulates plans on the same independent streams at any load: a seed gives the draws, the load their pace.
+
+The load of requests that come at a rate is their rate, that of clients that wait for answers is their number.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.simulated.load_streams import drawn
@@ -11,7 +16,9 @@ from planner.problem.schema import SloSpec
 from planner.simulate.judge.limits import STREAMS
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plans.simulation import STREAM_SEEDS, with_models
-from planner.simulate.requests.stream import all_requests
+from planner.simulate.plans.workload import ROUNDS
+from planner.simulate.requests.stream import Requests, all_requests, together
+from planner.simulate.run.attainment import Draws
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.mixture import Mixture
 from planner.simulate.run.result import SimulationResult
@@ -27,12 +34,21 @@ class SharedStreams:
     requests: int = 0
     events: int = 0
     _drawn: dict[tuple[int, int], list[Mixture]] = field(default_factory=dict)
-    _fleets: dict[tuple[int, int, int], tuple[Envelope, PlannedFleet]] = field(default_factory=dict)
+    _fleets: dict[tuple[int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
 
     @property
     def slos(self) -> tuple[SloSpec, ...]:
         """The limits by workload, divided by the margins of their confidence."""
         return self.streams(STREAMS, 0)[0].slos
+
+    def least_requests(self) -> int:
+        """Requests of all streams that give every client its rounds."""
+        clients = (
+            target.clients / fraction
+            for target, fraction in zip(self.setting.targets, self.fractions, strict=True)
+            if target.clients is not None and fraction > 0.0
+        )
+        return STREAMS * ROUNDS * round(max(clients, default=0.0))
 
     def streams(self, count: int, seed: int) -> list[Mixture]:
         """Independent streams of so many requests together."""
@@ -43,29 +59,59 @@ class SharedStreams:
             self._drawn[key] = [drawn(self.setting, self.fractions, each, 0, own) for own in seeds]
         return self._drawn[key]
 
-    def simulate(self, plan: Envelope, rate_per_s: float, count: int, seed: int) -> Sequence[SimulationResult]:
-        """Runs of a plan at a rate of all workloads together, one a stream."""
-        streams = [mixture.requests(rate_per_s) for mixture in self.streams(count, seed)]
-        planned = self._fleet(plan, count, seed)
+    def simulate(
+        self, plan: Envelope, decision: ServeDecision, rate_per_s: float, scale: float, count: int, seed: int
+    ) -> Sequence[SimulationResult]:
+        """Runs of a decision of a plan, one a stream, at `scale` times its load.
+
+        `rate_per_s` is the load of all workloads together; clients are those of the problem.
+        """
+        streams = [self._requests(mixture, rate_per_s * scale, scale) for mixture in self.streams(count, seed)]
+        planned = self._fleet(plan, decision, streams, count, seed)
         results = [simulate(planned.fleet, with_models(planned, requests)) for requests in streams]
         self.runs += len(results)
         self.requests += sum(len(result.requests) for result in results)
         self.events += sum(result.num_events for result in results)
         return results
 
-    def _fleet(self, plan: Envelope, count: int, seed: int) -> PlannedFleet:
-        """The engines of a plan with step times for the requests of these streams."""
-        key = id(plan), count, seed
+    def _requests(self, mixture: Mixture, rate_per_s: float, scale: float) -> Requests:
+        """The requests of all workloads: at their rates, and of so many times their clients."""
+        targets = self.setting.targets
+        if all(target.clients is None for target in targets):
+            return mixture.requests(rate_per_s)
+        numbers = [0 if target.clients is None else max(round(target.clients * scale), 1) for target in targets]
+        if len(targets) == 1:
+            (draws,), (clients,) = mixture.draws, numbers
+            return Requests.closed_loop(draws.input_tokens, draws.output_tokens, clients=clients).with_hits(draws.hits)
+        return together(
+            [
+                _sessions(draws, clients) if clients else draws.requests(rate_per_s)
+                for draws, clients in zip(mixture.draws, numbers, strict=True)
+            ]
+        )
+
+    def _fleet(
+        self, plan: Envelope, decision: ServeDecision, streams: Sequence[Requests], count: int, seed: int
+    ) -> PlannedFleet:
+        """The engines of a decision with step times for the requests of these streams."""
+        key = id(decision), max(stream.clients for stream in streams), count, seed
         if key not in self._fleets:
-            requests = all_requests([mixture.requests(1.0) for mixture in self.streams(count, seed)])
             costs = self.setting.resolved.problem.costs
             planned = fleet_of_plan(
                 plan,
-                ServeDecision.model_validate(plan.decision),
-                requests,
+                decision,
+                all_requests(streams),
                 Policies(),
                 profiles=costs.profiles,
                 calibration=costs.calibration,
             )
-            self._fleets[key] = plan, planned
+            self._fleets[key] = decision, planned
         return self._fleets[key][1]
+
+
+def _sessions(draws: Draws, clients: int) -> Requests:
+    """Requests that so many clients send one after another, beside other workloads."""
+    after = np.arange(len(draws)) + clients
+    sessions = Requests.open_stream(np.zeros(len(draws)), draws.input_tokens, draws.output_tokens)
+    chained = replace(sessions, successor=np.where(after < len(draws), after, -1), num_open=min(clients, len(draws)))
+    return chained.with_hits(draws.hits)

@@ -1,0 +1,87 @@
+"""Judges a plan at a load on the streams that proposals share, with all instances up and with each failure down."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.verified.capacity import keeps
+from planner.kinds.serve.verified.shared_streams import SharedStreams
+from planner.kinds.serve.verified.verifiable import Unverified
+from planner.plan.schema import Envelope
+from planner.simulate.judge.limits import STREAMS, Judgement, Verdict, judge_runs
+from planner.simulate.plans.failures import MOST_FAILURES, without
+
+SEARCH_SEED = 100_000
+FLIGHTS = 12.0  # times what is in the system at a time: a stream of the search
+MOST_DOUBLINGS = 4  # of the requests of a trial; few lengths, since each has draws and step times of its own
+LONG_ENOUGH = 40_000  # requests of a trial; load at which they are not stationary counts as too much
+LARGEST_EVENTS = 8_000_000  # of one trial: some 10 CPU-s
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """A plan with all instances up, and with what each of the busiest failures leaves of it."""
+
+    plan: Envelope
+    rate_per_s: float  # of all workloads together, as steady state allows
+    decisions: tuple[ServeDecision, ...]  # all up first
+    lost: tuple[dict[str, int], ...]  # instances by role, of each
+
+    @classmethod
+    def of(cls, plan: Envelope, rate_per_s: float) -> "Variants":
+        """Those of the failures that the plan reckons with, as many as `check` simulates."""
+        decision = ServeDecision.model_validate(plan.decision)
+        failures = decision.availability.failures[:MOST_FAILURES] if decision.availability is not None else ()
+        left = (ServeDecision.model_validate(without(decision, each.lost).model_dump()) for each in failures)
+        return cls(plan, rate_per_s, (decision, *left), ({}, *(dict(each.lost) for each in failures)))
+
+    def worst_first(self) -> Iterator[ServeDecision]:
+        """All decisions, what failures leave before the whole, which breaks least."""
+        yield from self.decisions[1:]
+        yield self.decisions[0]
+
+
+@dataclass(slots=True)
+class Trials:
+    """Judges plans on streams that are the same for all of them, as long as each trial needs."""
+
+    shared: SharedStreams
+    fewest_requests: int  # of all streams together
+
+    def judged(self, variants: Variants, scale: float) -> Judgement:
+        """The judgement of the first variant that breaks a limit at a share of its load, or of the whole."""
+        for decision in variants.worst_first():
+            judgement = self._judged(variants, decision, scale)
+            if not keeps(judgement):
+                return judgement
+        return judgement
+
+    def _judged(self, variants: Variants, decision: ServeDecision, scale: float) -> Judgement:
+        """Longer where limits are not broken, and times have no stationary part or few stay in the system in turn.
+
+        Raises Unverified where even the shortest streams are too much work.
+        """
+        count = self.fewest_requests
+        while True:
+            before = self.shared.events
+            runs = self.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, SEARCH_SEED)
+            judgement, events = judge_runs(runs, self.shared.slos), self.shared.events - before
+            wanted = self._flights(judgement)
+            longest = 2 * count > self.fewest_requests * 2**MOST_DOUBLINGS
+            if judgement.verdict is Verdict.BROKEN or longest or (keeps(judgement) and count >= wanted):
+                return judgement
+            if count >= wanted and count >= LONG_ENOUGH:
+                return judgement
+            if events > LARGEST_EVENTS:
+                raise Unverified(f"{count} requests take {events / 1e6:.0f} million steps and arrivals to simulate")
+            count *= 2
+
+    def _flights(self, judgement: Judgement) -> int:
+        """Requests that are many times those in the system at a time, by Little's law."""
+        if judgement.saturated or judgement.runs[0].requests.clients:
+            return 0
+        stays_s = sum(float(np.nansum(run.e2e_s)) for run in judgement.runs)
+        spans_s = sum(float(np.nanmax(run.arrival_s)) for run in judgement.runs)
+        return int(STREAMS * FLIGHTS * stays_s / max(spans_s, 1e-12))
