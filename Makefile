@@ -60,6 +60,7 @@ bench-simulate: $(VENV)/installed
 
 bench-pipelines: $(VENV)/installed
 	$(BIN)/python benchmarks/pipelines.py
+	$(BIN)/python benchmarks/routed_queues.py
 
 bench-referee: $(VENV)/installed
 	$(BIN)/python benchmarks/scheduler_referee.py --default

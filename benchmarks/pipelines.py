@@ -26,7 +26,7 @@ from planner.arrays import Floats, Ints
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.kinds.serve.steady import pipelines
-from planner.kinds.serve.steady.demand import MEAN, TimeLimit
+from planner.kinds.serve.steady.demand import MEAN, Queue, TimeLimit
 from planner.kinds.serve.steady.formulas import Costs, Prefill, colocated_tpot_s, prefill_alone, prefill_mixed
 from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s, mixed_in_stages, prefill_in_stages
 from planner.models.library import find_model
@@ -163,7 +163,7 @@ def prefill_times(cell: Cell, count: int) -> tuple[Times, Times, Times]:
     simulated = Times(float(ttft_s.mean()), float(np.quantile(ttft_s, 0.99)))
     used = np.array([cell.used])
     luck_s = waits(gaps, input_tokens * staged.queue_s[0] / mean) - float(
-        MEAN.wait_s(used, staged.queue_s, 1.0, cv2)[0]
+        MEAN.wait_s(used, staged.queue_s, Queue(1.0, cv2))[0]
     )
     return (
         Times(simulated.ttft_s - luck_s, simulated.p99_s),
@@ -220,7 +220,8 @@ def compare(cell: Cell, price: Price, arrivals: Floats, inputs: Ints, budget: in
 
 def steady(prefill: Prefill, used: Floats, cv2: float, bubbles: Bubbles | None, tpot_s: float = 0.0) -> Times:
     ttft_s, p99_s = (
-        float(prefill.latency_s[0] + limit.wait_s(used, prefill.queue_s, 1.0, cv2, bubbles)[0]) for limit in (MEAN, P99)
+        float(prefill.latency_s[0] + limit.wait_s(used, prefill.queue_s, Queue(1.0, cv2), bubbles)[0])
+        for limit in (MEAN, P99)
     )
     return Times(ttft_s, p99_s, tpot_s)
 

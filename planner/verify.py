@@ -349,13 +349,13 @@ def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """The plan is a point of the model of the mix, and the leaves of the tree bound its objective."""
     mix, unit, nodes = Mix(stated["mix"], stated["model"]), _number(stated["objective_unit"]), stated["tree"]["nodes"]
     reached = point_value(mix.model, stated["values"]) * unit
-    right, types = _near(reached, certificate["objective"]["value"]), f"{len(mix.shapes)} instance types of the proof"
-    yield _judged("point", right, f"the instances keep (C1) to (C9) of the {types} and give {float(reached):.12g}")
-    counts = [(round(stated["values"][c]), mix.shapes[c]["devices"]) for c in mix.C]
+    right, types = _near(reached, certificate["objective"]["value"]), f"(C1) to (C9) of the {len(mix.shapes)} types"
+    yield _judged("point", right, f"the instances keep {types} and give {float(reached):.12g}")
+    counts = [(round(stated["values"][c]), mix.shapes[c]) for c in mix.C]
     roles, degrees = plan["decision"]["roles"], ("tp", "pp", "dp", "cp")
     used = sum(role["replicas"] * math.prod(role["parallelism"].get(name, 1) for name in degrees) for role in roles)
     instances = sum(role["replicas"] for role in roles if role["function"] != "ffn")
-    right = (sum(n for n, _ in counts), sum(n * devices for n, devices in counts)) == (instances, used)
+    right = [sum(n * shape.get(of, 1) for n, shape in counts) for of in ("instances", "devices")] == [instances, used]
     yield _judged("instances", right, f"they are the {instances} instances of the plan on {used} devices")
     bound = tree_bound(mix.model, nodes)
     numbers = [] if bound is None else [bound * unit, reached]

@@ -65,6 +65,7 @@ class MixShape:
     aside: tuple[Slots, ...] = ()
     lost: int = 0  # instances that one failure takes of every `spread` in use; 0: none is reckoned with
     spread: int | None = None  # None: of any number in use
+    instances: int = 1  # that it stands for, all together: what n counts is such groups
 
     @property
     def slots(self) -> tuple[Slots, ...]:

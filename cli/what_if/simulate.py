@@ -50,16 +50,17 @@ def simulate(
         int, typer.Option(metavar="N", min=0, max=MAX_SEED, help="Of the draws.", rich_help_panel=INPUT)
     ] = 0,
     routing: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="round-robin, least-loaded, power-of-two, cache-aware, length-aware, freeness.",
+            help="round-robin, least-loaded, power-of-two, cache-aware, length-aware, freeness; else as planned.",
             rich_help_panel=POLICY,
         ),
-    ] = "least-loaded",
+    ] = None,
     decode_routing: Annotated[
-        str, typer.Option("--decode-routing", metavar="NAME", help="From prefill to decode.", rich_help_panel=POLICY)
-    ] = "least-loaded",
+        str | None,
+        typer.Option("--decode-routing", metavar="NAME", help="From prefill to decode.", rich_help_panel=POLICY),
+    ] = None,
     queueing: Annotated[
         str, typer.Option(metavar="NAME", help="fcfs, priority, shortest-predicted, feedback.", rich_help_panel=POLICY)
     ] = "fcfs",

@@ -32,9 +32,16 @@ def replica_facts(mix: Mix, role: str) -> Iterator[Fact]:
     c = mix.shape_of_role.get(role)
     if c is None:
         return
-    count = mix.count(c)
-    for most in sorted({count - 1, 0}, reverse=True):
-        yield _instances(mix, role, most, mix.best(limited(mix.problem, {c: most})))
+    for most in sorted({mix.instances(c) - 1, 0}, reverse=True):
+        alike = {other: most // mix.problem.shapes[other].instances for other in _alike(mix, c)}
+        yield _instances(mix, role, most, mix.best(limited(mix.problem, alike)))
+
+
+def _alike(mix: Mix, c: int) -> list[int]:
+    """The shapes of the same type and pool, whatever channel they take and however many stand together."""
+    kind, pool = mix.problem.shapes[c].name.partition("#")[0], mix.problem.shapes[c].pool
+    shapes = enumerate(mix.problem.shapes)
+    return [other for other, shape in shapes if (shape.name.partition("#")[0], shape.pool) == (kind, pool)]
 
 
 def _instances(mix: Mix, role: str, most: int, objective: float | None) -> Fact:

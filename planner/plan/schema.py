@@ -75,6 +75,7 @@ class Decision(Spec):
     roles: Annotated[tuple[Role, ...], Field(min_length=1)]
     placement: tuple[Block, ...] = ()
     routing: tuple[Route, ...] = ()
+    router_policy: Literal["round-robin", "power-of-two"] | None = None  # of routers, among equal instances
     phases: tuple[Phase, ...] = ()
     side_files: dict[str, SideFile] = Field(default_factory=dict)
 

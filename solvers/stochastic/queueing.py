@@ -13,13 +13,19 @@ BISECTIONS = 60  # halvings of [0, 1]: past the resolution of a float near 1
 
 
 def erlang_c(rho: ArrayLike, servers: ArrayLike) -> Floats:
-    """The probability that an arrival waits in M/M/c (Erlang's C), by the recursion of Erlang's B; O(max servers)."""
+    """The probability that an arrival waits in M/M/c (Erlang's C).
+
+    Erlang's B is the chance of c among at most c of a Poisson number with the offered load as its mean.
+    """
     rho_, servers_ = np.broadcast_arrays(np.asarray(rho, dtype=float), np.asarray(servers, dtype=float))
-    load = rho_ * servers_
-    blocking = np.ones_like(load)
-    for k in range(1, int(servers_.max(initial=0.0)) + 1):
-        blocking = np.where(k <= servers_, load * blocking / (k + load * blocking), blocking)
     stable = rho_ < 1.0
+    if servers_.max(initial=1.0) <= 1.0:
+        return np.where(stable, rho_, 1.0)
+    from scipy.special import gammaincc, gammaln
+
+    load = np.where(stable, rho_, 0.5) * servers_
+    with np.errstate(divide="ignore"):
+        blocking = np.exp(servers_ * np.log(load) - load - gammaln(servers_ + 1.0)) / gammaincc(servers_ + 1.0, load)
     safe = np.where(stable, rho_, 0.0)
     return np.where(stable, blocking / (1.0 - safe * (1.0 - blocking)), 1.0)
 

@@ -1,7 +1,8 @@
 """Brute force for small serving problems: every number of every instance type, with its load worked out by hand.
 
 Instance types are all points that keep the limits, the dominated ones included; only single-workload problems on one
-pool are taken. Nothing of the search after the pricing of points is used.
+pool are taken. Nothing of the search after the pricing of points is used. Prefill instances of a type wait together:
+what each does depends on how many there are.
 """
 
 from collections.abc import Iterator
@@ -10,12 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 from mix_oracle import can_place
 
+from planner.arrays import Floats, Indices
 from planner.engines.handover import NO_WAY
 from planner.kinds.serve.steady.demand import Channel, Target, channels_of, handover, link_bytes_per_s
 from planner.kinds.serve.steady.engine_rules import handover_rule, side_of
 from planner.kinds.serve.steady.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
 from planner.kinds.serve.steady.points import Tally, make_points
 from planner.kinds.serve.steady.search import ServeSetting, prepare
+from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.problem.resolve import Resolved
 
@@ -27,9 +30,15 @@ class Type:
     function: str
     channel: int
     devices: int
-    rate_per_s: float
-    stay_s: float
+    rates_per_s: tuple[float, ...]  # of each of 1, 2, ... instances; the last for all more
+    stays_s: tuple[float, ...]
     port_per_s: float  # requests whose cache its ports can move
+
+    def rate_per_s(self, count: int) -> float:
+        return self.rates_per_s[min(count, len(self.rates_per_s)) - 1]
+
+    def stay_s(self, count: int) -> float:
+        return self.stays_s[min(count, len(self.stays_s)) - 1]
 
 
 def brute_force(resolved: Resolved) -> float | None:
@@ -77,7 +86,9 @@ def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tu
     The latter fills the paths greedily by how short a request stays: linear, with one knapsack row, so greedy is exact
     where the paths are independent; a path is a colocated type, or the fastest prefill with the fastest decode left.
     """
-    whole = [(types[i].stay_s, types[i].rate_per_s * n) for i, n in counts.items() if types[i].function == "colocated"]
+    whole = [
+        (types[i].stay_s(n), types[i].rate_per_s(n) * n) for i, n in counts.items() if types[i].function == "colocated"
+    ]
     paths = whole
     for channel in {types[i].channel for i in counts if types[i].function != "colocated"}:
         sides = []
@@ -85,7 +96,7 @@ def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tu
             rows = [
                 (types[i], n) for i, n in counts.items() if (types[i].function, types[i].channel) == (function, channel)
             ]
-            sides.append(sorted((t.stay_s, min(t.rate_per_s, t.port_per_s) * n) for t, n in rows))
+            sides.append(sorted((t.stay_s(n), min(t.rate_per_s(n), t.port_per_s) * n) for t, n in rows))
         paths = paths + list(_paired(*sides))
     most = sum(rate for _, rate in paths)
     if target.clients is None:
@@ -148,14 +159,27 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
         )
         for channel in channels:
             if channel is None:
-                judged = judge_colocated(target, points, points.fits[0], timed, busy, filled, Tally())
+                by_count = [judge_colocated(target, points, points.fits[0], timed, busy, filled, Tally())]
             elif function == "prefill":
                 own = target.for_first_stage(channel.share)
-                judged = judge_prefill(own, points, points.fits[0], timed, route, busy, Tally())
+                by_count = [
+                    judge_prefill(
+                        own,
+                        points,
+                        points.fits[0],
+                        timed,
+                        route,
+                        busy,
+                        Tally(),
+                        servers=_queues(shapes, points.shape, n),
+                        routing=setting.routing,
+                    )
+                    for n in range(1, pool.num_gpus + 1)
+                ]
             else:
                 split = target.for_second_stage(channel.share)
-                judged = judge_decode(split, points, points.fits[0], timed, filled, Tally())
-            for i in np.flatnonzero(judged.good):
+                by_count = [judge_decode(split, points, points.fits[0], timed, filled, Tally())]
+            for i in np.flatnonzero(np.logical_or.reduce([judged.good for judged in by_count])):
                 way = None if channel is None else channel.way
                 if way is not None and not way.takes(function, side_of(shapes[points.shape[i]])):
                     continue
@@ -165,10 +189,15 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                     function,
                     -1 if channel is None else channel.index,
                     devices,
-                    float(judged.rate_per_s[i]),
-                    float(judged.stay_s[i]),
+                    tuple(float(judged.rate_per_s[i] * judged.good[i]) for judged in by_count),
+                    tuple(float(judged.stay_s[i]) for judged in by_count),
                     port,
                 )
+
+
+def _queues(shapes: list[InstanceShape], rows: Indices, count: int) -> Floats:
+    """One for every attention rank of so many instances of a dense model, but for pipelines."""
+    return np.array([count * shapes[row].dp if shapes[row].pp == 1 else 1.0 for row in rows])
 
 
 def _units(setting: ServeSetting, target: Target) -> Iterator[Type]:
@@ -186,4 +215,4 @@ def _units(setting: ServeSetting, target: Target) -> Iterator[Type]:
                     rate = options.filled(target.clients) * batch * unit.attention.dp / (target.osl * tpot_s)
                     port = unit.attention.devices * link_bytes_per_s(pool_costs.pool) / target.transfer_bytes
                     devices = unit.attention.devices + unit.ffn.devices
-                    yield Type("decode", channel.index, devices, rate, (target.osl - 1.0) * tpot_s, port)
+                    yield Type("decode", channel.index, devices, (rate,), ((target.osl - 1.0) * tpot_s,), port)

@@ -14,15 +14,13 @@ from planner.simulate.run.summary import statistic
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MISSED = 1.1  # of a limit: plans use all of it, by a formula for waits, where a percent of a rate is a tenth of them
 
-PIPELINES = "steady state takes the 8 stages of its prefill for 8 engines, and the tandem cannot keep up"
-
 
 @pytest.mark.parametrize(
     "name",
     [
         "serve-deepseek-v3-h200",
         "serve-qwen3-32b-h200",
-        pytest.param("serve-cost-two-pools", marks=pytest.mark.xfail(reason=PIPELINES, strict=True)),
+        "serve-cost-two-pools",
         "serve-qwen3-32b-drafts-h200",
     ],
 )

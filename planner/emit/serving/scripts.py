@@ -25,7 +25,7 @@ from planner.emit.shell import Command, Flag, Word, script, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope
 
-_POLICY = "power_of_two"  # of two instances the one with fewer requests
+_POLICY = "power-of-two"  # of plans that state none: of two instances the one with fewer requests
 SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}
 
 
@@ -61,7 +61,7 @@ def emit_serving(
     routed = [group for group in groups if group.needs_router]
     if routed:
         files["launch-router.sh"] = script(
-            (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed)
+            (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed, decision.router_policy)
         )
     return files | {experts.file: experts.text for experts in placed.values()}
 
@@ -222,15 +222,16 @@ def _router_header(groups: Sequence[RouterGroup], decision: Decision) -> Iterato
 
 
 def _router_parts(
-    scene: Scene, engine: ServingEngine, groups: Sequence[RouterGroup]
+    scene: Scene, engine: ServingEngine, groups: Sequence[RouterGroup], policy: str | None
 ) -> tuple[list[tuple[str, Word]], list[Command]]:
     """The addresses and the commands of the routers."""
     heads = {instance.head.place for group in groups for instance in group.instances}
-    return _addresses(scene, heads), [_router(scene, engine, group) for group in groups]
+    return _addresses(scene, heads), [_router(scene, engine, group, policy or _POLICY) for group in groups]
 
 
-def _router(scene: Scene, engine: ServingEngine, group: RouterGroup) -> Command:
-    engine.release.router(str(engine.router[-1]), _POLICY)
+def _router(scene: Scene, engine: ServingEngine, group: RouterGroup, policy: str) -> Command:
+    named = policy.replace("-", "_")
+    engine.release.router(str(engine.router[-1]), named)
     if group.prefill:
         workers: tuple[Flag, ...] = (
             (engine.disaggregated, None),
@@ -246,7 +247,7 @@ def _router(scene: Scene, engine: ServingEngine, group: RouterGroup) -> Command:
             ("--host", word("0.0.0.0")),
             ("--port", word(ROUTER_PORT + group.index)),
             ("--prometheus-port", word(METRICS_PORT + group.index)),
-            ("--policy", word(_POLICY)),
+            ("--policy", word(named)),
             *workers,
         ),
     )

@@ -41,6 +41,7 @@ from planner.simulate.requests.stream import Requests
 FUNCTIONS = ("colocated", "prefill", "decode")
 POLICY_OF_ENGINE = {"vllm": "mixed", "sglang": "prefill-first", "trtllm": "mixed"}
 RESERVING_ENGINES = ("trtllm",)  # its default scheduler admits a request only with room for its whole length
+DEFAULT_ROUTING = "least-loaded"  # of plans that state no policy
 DEFAULT_CHUNK_TOKENS = 8192
 HOST_SHARE = 0.5  # of host memory that holds swapped caches; the rest is the system's
 SMALL_STEP = (512.0, 64.0)  # tokens and sequences of the step whose activations an engine keeps room for at least
@@ -50,8 +51,8 @@ SMALL_STEP = (512.0, 64.0)  # tokens and sequences of the step whose activations
 class Policies:
     """The rules between instances, and those of the engine where they are to differ from its own."""
 
-    routing: str = "least-loaded"
-    decode_routing: str = "least-loaded"
+    routing: str | None = None  # that of the plan, or where it states none to the least loaded
+    decode_routing: str | None = None
     queueing: str = "fcfs"
     engine_policy: str | None = None
     preemption: str = "recompute"
@@ -143,6 +144,11 @@ def fleet_of_plan(
     problem = recorded_problem(envelope.inputs)
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
+    policies = replace(
+        policies,
+        routing=policies.routing or decision.router_policy,
+        decode_routing=policies.decode_routing or decision.router_policy,
+    )
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
     sides, decision = ffn_roles(decision), without_ffn(decision)
     if policies.operation is not None and policies.operation.elastic is not None:
@@ -273,8 +279,8 @@ def fleet_of_engines(
     policies = setting.policies
     return Fleet(
         tuple(instances),
-        routing=policies.routing,
-        decode_routing=policies.decode_routing,
+        routing=policies.routing or DEFAULT_ROUTING,
+        decode_routing=policies.decode_routing or DEFAULT_ROUTING,
         queueing=policies.queueing,
         prefix_caching=policies.prefix_caching,
         migration_period_s=policies.migration_period_s,

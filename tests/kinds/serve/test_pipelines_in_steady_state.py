@@ -9,7 +9,7 @@ from tandem_simulator import Engine, Request, Rules, simulate
 
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
-from planner.kinds.serve.steady.demand import MEAN, TimeLimit
+from planner.kinds.serve.steady.demand import MEAN, Queue, TimeLimit
 from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, prefill_alone
 from planner.kinds.serve.steady.pipelines import decode_pace_s, prefill_in_stages
 from planner.solvers.stochastic.capped_lognormal import capped_means
@@ -44,13 +44,13 @@ def test_one_stage_beside_several_keeps_its_times_and_its_waits_to_the_bit() -> 
     assert bubbles is not None
     assert (staged.latency_s[0], staged.queue_s[0]) == (plain.latency_s[0], plain.queue_s[0])
     for limit in (MEAN, TimeLimit("p99", 0.99, 1.0)):
-        waits = limit.wait_s(used, staged.queue_s, 1.0, 1.0, bubbles)
-        assert waits[0] == limit.wait_s(used, plain.queue_s, 1.0, 1.0)[0]
-        assert waits[1] > limit.wait_s(used, staged.queue_s, 1.0, 1.0)[1]
+        waits = limit.wait_s(used, staged.queue_s, Queue(1.0, 1.0), bubbles)
+        assert waits[0] == limit.wait_s(used, plain.queue_s, Queue(1.0, 1.0))[0]
+        assert waits[1] > limit.wait_s(used, staged.queue_s, Queue(1.0, 1.0))[1]
         room = np.array([5.0, 5.0])
-        most = limit.utilisation(room, staged.queue_s, 1.0, 1.0, bubbles)
-        assert limit.wait_s(most, staged.queue_s, 1.0, 1.0, bubbles)[1] == pytest.approx(5.0)
-        assert most[0] == limit.utilisation(room, plain.queue_s, 1.0, 1.0)[0]
+        most = limit.utilisation(room, staged.queue_s, Queue(1.0, 1.0), bubbles)
+        assert limit.wait_s(most, staged.queue_s, Queue(1.0, 1.0), bubbles)[1] == pytest.approx(5.0)
+        assert most[0] == limit.utilisation(room, plain.queue_s, Queue(1.0, 1.0))[0]
 
 
 def test_a_lone_prompt_passes_the_stages_chunk_behind_chunk() -> None:
@@ -75,7 +75,7 @@ def test_mean_first_tokens_are_those_of_the_slow_simulator(pp: int, budget: int,
     rules = Rules(lambda part: [part.tokens * 1e-3 / pp] * pp, pp, role="prefill", token_budget=budget)
     simulate([Engine(rules)], requests)
     simulated = np.mean([r.first_s - r.arrival_s for r in requests[100:]])
-    steady = staged.latency_s[0] + MEAN.wait_s(np.array([used]), staged.queue_s, 1.0, 0.0, bubbles)[0]
+    steady = staged.latency_s[0] + MEAN.wait_s(np.array([used]), staged.queue_s, Queue(1.0, 0.0), bubbles)[0]
     assert steady == pytest.approx(simulated, rel=0.15)
 
 

@@ -138,7 +138,7 @@ def test_a_plan_is_simulated_with_its_hits_and_traces_with_blocks_keep_their_own
     ]
     write_text_atomic(named, "".join(f"{json.dumps(row)}\n" for row in rows))
     cached = [
-        simulate_plan(plan, decision, Traffic(str(path)), Policies()).result.cached_tokens.tolist()
+        simulate_plan(plan, decision, Traffic(str(path)), Policies("least-loaded")).result.cached_tokens.tolist()
         for path in (bare, named)
     ]
     assert cached == [[500, 500], [0, 512]]

@@ -85,12 +85,13 @@ def test_prefill_is_as_busy_as_the_mean_wait_allows() -> None:
     target = replace(TARGET, ttft_limits=(mean_limit(1.0),))
     path = TransferPath(bandwidth_bytes_per_s=2e9, shared_bytes_per_s=math.inf, latency_s=0.075)
     times_of_step = step_times(service_s=0.5, queue_s=0.2)  # 1 GB from four ranks: 0.125 s and 0.075 s of latency
-    rates = judge_prefill(target, points(), FITS, times_of_step, path, 0.95, Tally())
+    alone = replace(points(), shards=replace(points().shards, dp=np.ones(1)))
+    rates = judge_prefill(target, alone, FITS, times_of_step, path, 0.95, Tally())
     assert rates.utilisation == pytest.approx(0.75)
-    assert rates.rate_per_s == pytest.approx(0.75 / 0.2 * 2)
+    assert rates.rate_per_s == pytest.approx(0.75 / 0.2)
     assert rates.stay_s == pytest.approx(0.7 + 0.3)
     assert rates.good.all()
-    busiest = judge_prefill(target, points(), FITS, times_of_step, path, 0.5, Tally())
+    busiest = judge_prefill(target, alone, FITS, times_of_step, path, 0.5, Tally())
     assert busiest.utilisation == pytest.approx(0.5)
     assert busiest.stay_s == pytest.approx(0.7 + 0.1)
 

@@ -45,9 +45,10 @@ from planner.plan.schema import (
 from planner.problem.resolve import normalised
 from planner.solvers.mix import Flow, MixSolution
 from planner.solvers.mix_solve import MixCertificate
+from planner.solvers.stochastic.routed_queues import Routing
 
 ASSUMPTIONS = (
-    "steady state: arrivals, lengths and batches at their means; waiting for prefill as an M/G/1 queue",
+    "steady state: arrivals, lengths and batches at their means; waiting for prefill as in queues of single servers",
     "an instance reserves the KV cache of whole requests, so none is preempted",
     "requests spread evenly over equal instances, and over the attention ranks of one",
 )
@@ -120,6 +121,11 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     """What the predictions and the optimum take for granted, in words."""
     used, targets = outcome.roles, setting.targets
     yield from ASSUMPTIONS
+    if setting.pooling and any(item.candidate.function == "prefill" for item in used):
+        yield (
+            f"routers choose among equal prefill instances by {setting.routing.value}, and waits count as those of all "
+            "of a role together"
+        )
     drafting = _drafting(setting, used)
     hits = [target for target in targets if target.prefix_hits > 0.0]
     off = [*([] if hits else ["prefix caching"]), *([] if drafting else ["speculative decoding"]), "swapping"]
@@ -196,7 +202,15 @@ def _decision(
         attention_ffn=_apart(setting, outcome),
         drafting=_drafting(setting, used),
         availability=_spare_room(setting, outcome, used, roles, placement),
+        router_policy=_router_policy(setting, used),
     )
+
+
+def _router_policy(setting: ServeSetting, used: Sequence[RoleInUse]) -> Literal["round-robin", "power-of-two"] | None:
+    """How routers choose among equal instances, where there are several; simulated placements were not chosen so."""
+    if setting.options.judged_by == "simulation" or all(item.replicas == 1 for item in used):
+        return None
+    return "round-robin" if setting.routing is Routing.ROUND_ROBIN else "power-of-two"
 
 
 def _spare_room(
@@ -303,7 +317,7 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         model=candidate.model,
         engine=Engine(name=engine.name, version=engine.version),
         pool=setting.resolved.pools[candidate.pool].name,
-        replicas=item.count,
+        replicas=item.replicas,
         parallelism=_parallelism(candidate.shape),
         limits=limits,
         memory=Memory(
@@ -326,7 +340,7 @@ def _placement(setting: ServeSetting, used: Sequence[RoleInUse]) -> list[Block]:
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
-        if (wanted := [(parts, item.count) for item in used if (parts := _parts(item, index))])
+        if (wanted := [(parts, item.replicas) for item in used if (parts := _parts(item, index))])
         for block in placement_blocks(pool, wanted, apart=apart)
     ]
 

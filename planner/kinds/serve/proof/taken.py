@@ -33,6 +33,7 @@ class TakenRole:
     role: Role
     row: int  # of the candidates
     share_of: Rates
+    count: int  # of the candidate, which may stand for several instances
 
 
 def taken_roles(
@@ -52,7 +53,7 @@ def taken_roles(
                 candidates.append(replace(candidates[row]))
                 row = len(candidates) - 1
             shares = tuple(_into(decision, role.name, target.name) for target in setting.targets)
-            taken.append(TakenRole(role, row, shares))
+            taken.append(TakenRole(role, row, shares, max(role.replicas // candidates[row].pooled, 1)))
     return replace(formulated, candidates=tuple(candidates)), taken
 
 
@@ -74,7 +75,7 @@ def mix_of(
     served = _served(setting, formulated, candidates, taken) if rates is None else rates
     counts, loads = [0] * len(candidates), [(0.0,) * len(setting.targets) for _ in candidates]
     for own in taken:
-        counts[own.row] = own.role.replicas
+        counts[own.row] = own.count
         loads[own.row] = tuple(share * rate for share, rate in zip(own.share_of, served, strict=True))
     shapes = [formulated.problem.shapes[searched_row(formulated, own.row)] for own in taken]
     return MixSolution(
@@ -82,10 +83,8 @@ def mix_of(
         load_per_s=tuple(loads),
         flows=tuple(_flows(candidates, setting, decision, taken, served)),
         served_per_s=served,
-        devices=sum(shape.devices * own.role.replicas for shape, own in zip(shapes, taken, strict=True)),
-        price_per_hour=math.fsum(
-            shape.price_per_hour * own.role.replicas for shape, own in zip(shapes, taken, strict=True)
-        ),
+        devices=sum(shape.devices * own.count for shape, own in zip(shapes, taken, strict=True)),
+        price_per_hour=math.fsum(shape.price_per_hour * own.count for shape, own in zip(shapes, taken, strict=True)),
     )
 
 
@@ -116,19 +115,26 @@ def _row(
     points: Mapping[tuple[str, int], float],
     used: set[int],
 ) -> int:
-    """The candidate that a role is; of several channels one that the proof uses and that no other role is."""
+    """The candidate that a role is; of several channels one that the proof uses and that no other role is.
+
+    Of candidates that stand for several instances, as many as divide the role's.
+    """
     name, pools = name_of_role(role, ffn), [pool.name for pool in setting.resolved.pools]
     rows = [
         row
         for row, candidate in enumerate(formulated.candidates)
-        if candidate.name.partition("#")[0] == name and pools[candidate.pool] == role.pool
+        if candidate.name.partition("#")[0] == name
+        and pools[candidate.pool] == role.pool
+        and role.replicas % candidate.pooled == 0
     ]
+    rows.sort(key=lambda row: -formulated.candidates[row].pooled)
     if not rows:
         what = f"is no instance type of the search: {name.replace('/', ' ')}"
         raise PlannerError(
             what, where=f"decision.roles.{role.name}", hint="such instances do not fit, or break a limit"
         )
-    named = [row for row in rows if points.get(_key(formulated.candidates[row])) == role.replicas]
+    in_use = {row: points.get(_key(formulated.candidates[row]), 0.0) for row in rows}
+    named = [row for row in rows if in_use[row] * formulated.candidates[row].pooled == role.replicas]
     free = [row for row in named or rows if row not in used]
     return (free or rows)[0]
 
@@ -173,10 +179,10 @@ def _served(
         shape = problem.shapes[searched_row(formulated, own.row)]
         shares = [share * weight for share, weight in zip(own.share_of, weights, strict=True)]
         busy = math.fsum(s / rate for s, rate in zip(shares, shape.rate_per_s, strict=True) if s > 0.0 and rate > 0.0)
-        most += [own.role.replicas / busy] if busy > 0.0 else []
+        most += [own.count / busy] if busy > 0.0 else []
         port = port_bytes_per_s(shape)
         moved = math.fsum(s * demand.transfer_bytes for s, demand in zip(shares, problem.demands, strict=True))
-        most += [port * own.role.replicas / moved] if port is not None and moved > 0.0 else []
+        most += [port * own.count / moved] if port is not None and moved > 0.0 else []
     return tuple(min(most, default=0.0) * weight for weight in weights)
 
 

@@ -22,6 +22,7 @@ from planner.kinds.serve.steady.evaluate import (
     judge_colocated,
     judge_decode,
     judge_prefill,
+    shared_queues,
     time_points,
 )
 from planner.kinds.serve.steady.pipelines import Bubbles
@@ -30,7 +31,9 @@ from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
 from planner.solvers.pareto import non_dominated
+from planner.solvers.stochastic.routed_queues import Routing
 
+MOST_TOGETHER = 64
 PricedPoints: TypeAlias = tuple[Points, Sequence[StepTimes], Tally, UnitPoints | None]
 
 
@@ -86,21 +89,23 @@ class Candidate:
     basis: dict[str, float]  # share of step time by evidence
     memory_share: float  # of what the engine may use of its fullest device, with full batches
     ffn: FfnPart | None = None  # where feed-forward layers stand on devices of their own; `shape` is attention's
+    pooled: int = 1  # instances that stand together behind a router, whose waits are so much shorter
+    routing: Routing = Routing.POWER_OF_TWO  # of that router
 
     @property
     def name(self) -> str:
-        """What tells this instance type from all others of its pool; behind `#` the channel."""
+        """What tells this instance type from all others of its pool; behind `#` the channel, and how many together."""
         handing = "" if self.channel is None else str(self.channel.index)
         limits = (self.max_batch, self.chunk_tokens, self.draft_tokens)
         name = type_name(self.function, self.model, self.shape.degrees, *limits)
         if self.ffn is not None:
             name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches, self.ffn_pool)
-        return f"{name}#{handing}"
+        return f"{name}#{handing}{f'*{self.pooled}' if self.pooled > 1 else ''}"
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Requests of each target that one instance takes; 0 of those that it does not serve."""
-        return tuple(0.0 if capacity is None else capacity.rate_per_s for capacity in self.capacities)
+        """Requests of each target that its instances take together; 0 of those that they do not serve."""
+        return tuple(0.0 if capacity is None else self.pooled * capacity.rate_per_s for capacity in self.capacities)
 
     def capacity(self, target: Target) -> Capacity:
         """What one instance does for a target of its model."""
@@ -117,15 +122,16 @@ class Candidate:
 
     @property
     def devices(self) -> int:
-        """Of one instance, both sides together."""
-        return self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices)
+        """Of all its instances, both sides together."""
+        return self.pooled * (self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices))
 
     @property
     def devices_of_pool(self) -> tuple[tuple[int, int], ...]:
-        """(pool, devices) of one instance, its own pool first."""
+        """(pool, devices) of all its instances, its own pool first."""
         if self.ffn is None or self.ffn_pool is None:
             return ((self.pool, self.devices),)
-        return ((self.pool, self.shape.devices), (self.ffn.pool_costs.index, self.ffn.shape.devices))
+        own, aside = self.pooled * self.shape.devices, self.pooled * self.ffn.shape.devices
+        return ((self.pool, own), (self.ffn.pool_costs.index, aside))
 
     @property
     def ffn_pool(self) -> str | None:
@@ -157,6 +163,9 @@ class CandidateSearch:
     release: Release
     priced: "dict[tuple[str, int, str], PricedPoints]"  # what was priced before; times do not depend on limits
     longer_stays: bool  # clients must find room, so that of equal rates the longer stay is better
+    most_gpus: int  # of this pool
+    pooling: bool = True  # whether waits of equal prefill instances behind one router count as theirs together
+    routing: Routing = Routing.POWER_OF_TWO
 
     def candidates(self, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
         """All candidates that keep the limits of at least one of `targets` (those of this model)."""
@@ -189,8 +198,18 @@ class CandidateSearch:
                 self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
             points, _, dropped, _ = self.priced[key]
             self.tally.add(dropped)
+            together = self._together(function, shapes)
             for channel in channels if len(points) else ():
-                yield from self._on_channel(function, channel, shapes, targets, num_targets, self.priced[key])
+                for pooled in together:
+                    yield from self._on_channel(
+                        function, channel, shapes, targets, num_targets, self.priced[key], pooled
+                    )
+
+    def _together(self, function: str, shapes: Sequence[InstanceShape]) -> Sequence[int]:
+        """How many equal instances stand together, of those that the pool has room for."""
+        if function != "prefill" or not self.pooling:
+            return (1,)
+        return pooled_counts(self.most_gpus // min(shape.devices for shape in shapes))
 
     def _on_channel(
         self,
@@ -200,13 +219,24 @@ class CandidateSearch:
         targets: Sequence[Target],
         num_targets: int,
         priced: "PricedPoints",
+        pooled: int,
     ) -> Iterator[Candidate]:
         points, timed, _, units = priced
-        judged = [self._judge(function, channel, target, points, i, timed[i]) for i, target in enumerate(targets)]
-        judged = self._joined(function, channel, shapes, points, judged)
+        tally = self.tally if pooled == 1 else Tally()  # several together are the same points again
+        judged = [
+            self._judge(function, channel, target, points, i, timed[i], pooled, tally)
+            for i, target in enumerate(targets)
+        ]
+        judged = self._joined(function, channel, shapes, points, judged, tally)
+        if pooled > 1:
+            pools = [shape.devices * pooled <= self.most_gpus and shape.pp == 1 for shape in shapes]
+            room = np.array(pools, dtype=bool)[points.shape]
+            judged = [replace(rates, good=rates.good & room) for rates in judged]
         kept = self._survivors(points, targets, judged)
         dominated = sum(int(np.sum(rates.good)) - int(np.sum(rates.good[kept])) for rates in judged)
-        self.tally.drop("another batch or chunk of the same shape is better", dominated)
+        tally.drop("another batch or chunk of the same shape is better", dominated)
+        if pooled > 1:
+            self.tally.evaluated += sum(int(np.sum(rates.good[kept])) for rates in judged)
         moved = [self._moved_s(function, channel, target, points) for target in targets]
         for row in kept.tolist():
             capacities: list[Capacity | None] = [None] * num_targets
@@ -231,6 +261,8 @@ class CandidateSearch:
                 basis=timed[best].step.shares(row),
                 memory_share=self._memory_share(points.weight_bytes[row] + points.activation_bytes[row] + kv, ffn),
                 ffn=ffn,
+                pooled=pooled,
+                routing=self.routing,
             )
 
     def _joined(
@@ -240,6 +272,7 @@ class CandidateSearch:
         shapes: Sequence[InstanceShape],
         points: Points,
         judged: list[LimitedRates],
+        tally: Tally,
     ) -> list[LimitedRates]:
         """Without the shapes that the channel's connector does not join with all others of it."""
         if channel is None or channel.way is None or function == ATTENTION:
@@ -248,7 +281,7 @@ class CandidateSearch:
         if joins.all():
             return judged
         apart = sum(int(np.sum(rates.good & ~joins)) for rates in judged)
-        self.tally.drop("no connector joins this shape with all others of its channel", apart)
+        tally.drop("no connector joins this shape with all others of its channel", apart)
         return [replace(rates, good=rates.good & joins) for rates in judged]
 
     def _memory_share(self, held_bytes: float, ffn: FfnPart | None) -> float:
@@ -310,17 +343,26 @@ class CandidateSearch:
         return [c for c in self.channels if c.drafted is drafted and (function == "prefill" or c.target_pool == own)]
 
     def _judge(
-        self, function: str, channel: Channel | None, target: Target, points: Points, i: int, timed: StepTimes
+        self,
+        function: str,
+        channel: Channel | None,
+        target: Target,
+        points: Points,
+        i: int,
+        timed: StepTimes,
+        pooled: int,
+        tally: Tally,
     ) -> LimitedRates:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
         occupied = self.options.filled(target.clients)
         if channel is None:
-            return judge_colocated(target, points, fits, timed, most_busy, occupied, self.tally)
+            return judge_colocated(target, points, fits, timed, most_busy, occupied, tally)
         if function in ("decode", ATTENTION):
-            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, self.tally)
+            return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, tally)
         moved = replace(target.for_first_stage(channel.share), transfer_bytes=channel.moved_bytes(target))
         path = self.paths[channel.target_pool]
-        return judge_prefill(moved, points, fits, timed, path, most_busy, self.tally)
+        servers = shared_queues(self.pool_costs.costs.arch, points.shards.dp, points.shards.pp, pooled)
+        return judge_prefill(moved, points, fits, timed, path, most_busy, tally, servers=servers, routing=self.routing)
 
     def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[LimitedRates]) -> Indices:
         """For each shape its undominated good points; of equal ones the smallest batch and chunk."""
@@ -344,6 +386,17 @@ class CandidateSearch:
             if len(rows)
         ]
         return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.intp)
+
+
+def pooled_counts(most: int) -> list[int]:
+    """Numbers of instances that stand together: all to 16, then steps of an eighth of the power of two below.
+
+    Of more than `MOST_TOGETHER` several groups are as good: their waits are nearly none.
+    """
+    counts, most = [1], min(most, MOST_TOGETHER)
+    while counts[-1] < most:
+        counts.append(counts[-1] + max((1 << (counts[-1].bit_length() - 1)) // 8, 1))
+    return [count for count in counts if count <= most]
 
 
 def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> dict[bool, tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """A workload's demand in numbers: lengths, limits (SLO), and KV bytes moved between prefill and decode."""
 
+import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -21,12 +22,14 @@ from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.problem.lengths import ServedLengths, served_lengths
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, PoolLinkSpec
-from planner.solvers.stochastic.queueing import mean_wait_s, utilisation_for_wait, wait_quantile_s
+from planner.solvers.stochastic.routed_queues import Routing, routed_wait_quantile_s, routed_wait_s
 
 _QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 DEFAULT_STATISTIC = "p95"
 ATTAINMENT = "attainment"
 MOST_ATTAINMENT = 0.9999  # no queue keeps every wait; this many of a workload stand for all
+UTILISATION: Floats = np.arange(16_384) / 16_384.0  # at which a wait is known
+LEAST_SERVICE_S = 1e-12
 LATENCY_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
 """The part of a limit on the whole request that prefill may use: the grid on which the two stages are coupled."""
 
@@ -39,49 +42,56 @@ class TimeLimit:
     quantile: float | None
     limit_s: float
 
-    def wait_s(
-        self,
-        busy: Floats,
-        service_s: Floats,
-        arrival_cv2: float,
-        service_cv2: Floats | float,
-        bubbles: Bubbles | None = None,
-    ) -> Floats:
-        """Waiting at this statistic before a server that is `busy` (one server, M/G/1 or G/G/1), and of bubbles."""
-        cv2 = {"cv2_arrival": arrival_cv2, "cv2_service": service_cv2}
-        if self.quantile is None:
-            wait_s = mean_wait_s(busy, 1.0, service_s, **cv2)
-        else:
-            wait_s = wait_quantile_s(busy, 1.0, service_s, self.quantile, **cv2)
+    def wait_s(self, busy: Floats, service_s: Floats, queue: "Queue", bubbles: Bubbles | None = None) -> Floats:
+        """Waiting at this statistic before servers that are `busy`, and of bubbles."""
+        wait_s = queue.wait_s(busy, service_s, self.quantile)
         return wait_s if bubbles is None else wait_s + bubbles.wait_s(busy, self.quantile)
 
-    def utilisation(
-        self,
-        wait_s: Floats,
-        service_s: Floats,
-        arrival_cv2: float,
-        service_cv2: float,
-        bubbles: Bubbles | None = None,
-    ) -> Floats:
-        """The largest utilisation at which this statistic of the wait stays within `wait_s`."""
-        if self.quantile is None:
-            spread = service_s * (arrival_cv2 + service_cv2) / 2.0
-            busy = wait_s / np.maximum(wait_s + spread, 1e-12)
-        else:
-            busy = utilisation_for_wait(
-                wait_s, 1.0, service_s, self.quantile, cv2_arrival=arrival_cv2, cv2_service=service_cv2
-            )
+    def utilisation(self, wait_s: Floats, service_s: Floats, queue: "Queue", bubbles: Bubbles | None = None) -> Floats:
+        """The largest utilisation at which this statistic of the wait stays within `wait_s`, on the safe side."""
+        busy = _utilisation(queue, self.quantile, wait_s / np.maximum(service_s, LEAST_SERVICE_S))
         if bubbles is None:
             return busy
         rows = np.flatnonzero(bubbles.most_s > 0.0)
+        known = _waits_by_utilisation(queue, self.quantile)  # convex, so that between two of them it is no longer
         own_s, own, low, high = service_s[rows], bubbles.take(rows), np.zeros(len(rows)), busy[rows]
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
-            within = self.wait_s(middle, own_s, arrival_cv2, service_cv2, own) <= wait_s[rows]
+            waits = own_s * np.interp(middle, UTILISATION, known) + own.wait_s(middle, self.quantile)
+            within = waits <= wait_s[rows]
             low, high = np.where(within, middle, low), np.where(within, high, middle)
         busy = busy.copy()
         busy[rows] = low
         return busy
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What a wait before prefill depends on, but for utilisation and service: spreads, and who shares the arrivals."""
+
+    arrival_cv2: float
+    service_cv2: float
+    servers: float = 1.0  # equal ones to which a router sends the arrivals
+    routing: Routing = Routing.POWER_OF_TWO
+
+    def wait_s(self, busy: Floats, service_s: Floats, quantile: float | None) -> Floats:
+        """The wait at a quantile, or in the mean."""
+        cv2 = {"cv2_arrival": self.arrival_cv2, "cv2_service": self.service_cv2}
+        if quantile is None:
+            return routed_wait_s(self.routing, busy, self.servers, service_s, **cv2)
+        return routed_wait_quantile_s(self.routing, busy, self.servers, service_s, quantile, **cv2)
+
+
+@functools.lru_cache(maxsize=1024)
+def _waits_by_utilisation(queue: Queue, quantile: float | None) -> Floats:
+    """The wait in services at every `UTILISATION`; it grows with utilisation."""
+    return np.maximum.accumulate(queue.wait_s(UTILISATION, np.ones(len(UTILISATION)), quantile))
+
+
+def _utilisation(queue: Queue, quantile: float | None, waits: Floats) -> Floats:
+    """The largest utilisation of a grid of 1 / 16,384 at which a wait, in services [N], is not exceeded."""
+    rows = np.searchsorted(_waits_by_utilisation(queue, quantile), waits, side="right")
+    return UTILISATION[np.maximum(rows - 1, 0)]
 
 
 MEAN = TimeLimit("mean", None, math.inf)

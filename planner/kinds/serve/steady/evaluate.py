@@ -1,15 +1,17 @@
 """Evaluates points for one workload: rates, TTFT, TPOT, and the rule that drops each point; arrays [N]."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
-from planner.arrays import Bools, Floats
+from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import StepTime
 from planner.costs.serving.graphs import pad_graph_batch
-from planner.kinds.serve.steady.demand import MEAN, Target, TimeLimit, TransferPath
+from planner.kinds.serve.steady.demand import MEAN, Queue, Target, TimeLimit, TransferPath
 from planner.kinds.serve.steady.formulas import (
     colocated_tpot_s,
     decode_step,
@@ -18,6 +20,8 @@ from planner.kinds.serve.steady.formulas import (
 )
 from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s, mixed_in_stages, prefill_in_stages
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
+from planner.models.architecture import Architecture
+from planner.solvers.stochastic.routed_queues import Routing
 
 TOLERANCE = 1e-9  # relative, of limits
 
@@ -116,20 +120,35 @@ def judge_decode(
 
 
 def judge_prefill(
-    target: Target, points: Points, fits: Bools, timed: StepTimes, route: TransferPath, most_busy: float, tally: Tally
+    target: Target,
+    points: Points,
+    fits: Bools,
+    timed: StepTimes,
+    route: TransferPath,
+    most_busy: float,
+    tally: Tally,
+    *,
+    servers: Floats | None = None,
+    routing: Routing = Routing.POWER_OF_TWO,
 ) -> LimitedRates:
-    """Prefill roles: as busy as every limit on the wait allows, the transfer of the cache included in the time."""
+    """Prefill roles: as busy as every limit on the wait allows, the transfer of the cache included in the time.
+
+    A router sends the requests to `servers` queues [N] of a point (`shared_queues`); without, every queue is alone.
+    """
+    servers = np.ones(len(points)) if servers is None else servers
     service = timed.service_s + route.transfer_s(target.transfer_bytes, points.shards)
-    busy = np.full(len(points), most_busy)
+    busy, queues = np.full(len(points), most_busy), _queues_of_points(target, servers, routing)
     for limit in target.ttft_limits:
         if np.isfinite(limit.limit_s):
             room = np.maximum(limit.limit_s - service, 0.0)
-            most = limit.utilisation(room, timed.queue_s, target.arrival_cv2, target.service_cv2, timed.bubbles)
-            busy = np.minimum(busy, most)
-    good = fits & (busy > 0) & _keeps(target.ttft_limits, target, busy, timed, service)
+            for queue, rows in queues:
+                bubbles = None if timed.bubbles is None else timed.bubbles.take(rows)
+                most = limit.utilisation(room[rows], timed.queue_s[rows], queue, bubbles)
+                busy[rows] = np.minimum(busy[rows], most)
+    good = fits & (busy > 0) & _keeps(target.ttft_limits, busy, timed, service, queues)
     tally.drop("slo.ttft", int(np.sum(fits & ~good)))
     rate = busy / np.maximum(timed.queue_s, 1e-12) * points.shards.dp
-    return LimitedRates(rate, busy, service + MEAN.wait_s(busy, *_queue(target, timed)), good)
+    return LimitedRates(rate, busy, service + _wait_s(MEAN, busy, timed, queues), good)
 
 
 def judge_colocated(
@@ -144,28 +163,53 @@ def judge_colocated(
         used = np.where(points.shards.pp > 1.0, timed.ring.held, used)
     slow = fits & ~behind & (timed.tpot_s > target.tpot_limit_s * (1.0 + TOLERANCE))
     left = fits & ~behind & ~slow
-    late = left & ~_keeps(target.ttft_limits, target, used, timed, timed.service_s)
+    queues = [(Queue(target.arrival_cv2, target.service_cv2), np.arange(len(points)))]
+    late = left & ~_keeps(target.ttft_limits, used, timed, timed.service_s, queues)
     decoding = (target.osl - 1.0) * timed.tpot_s
     whole = timed.service_s + decoding
-    lagging = left & ~late & ~_keeps(target.latency_limits, target, used, timed, whole)
+    lagging = left & ~late & ~_keeps(target.latency_limits, used, timed, whole, queues)
     tally.drop("prefill cannot keep up with the batch", int(np.sum(behind)))
     tally.drop("slo.tpot", int(np.sum(slow)))
     tally.drop("slo.ttft", int(np.sum(late)))
     tally.drop("slo.latency", int(np.sum(lagging)))
-    stay_s = whole + MEAN.wait_s(used, *_queue(target, timed))
+    stay_s = whole + _wait_s(MEAN, used, timed, queues)
     return LimitedRates(per_rank * points.shards.dp, used, stay_s, left & ~late & ~lagging)
 
 
-def _queue(target: Target, timed: StepTimes) -> tuple[Floats, float, float, Bubbles | None]:
-    """What a wait before prefill depends on, but for the utilisation."""
-    return timed.queue_s, target.arrival_cv2, target.service_cv2, timed.bubbles
+RanksQueues: TypeAlias = Sequence[tuple[Queue, Indices]]
+"""The queues before prefill, each with the points that have it."""
 
 
-def _keeps(limits: tuple[TimeLimit, ...], target: Target, busy: Floats, timed: StepTimes, rest_s: Floats) -> Bools:
+def shared_queues(arch: Architecture, dp: Floats, pp: Floats, pooled: int) -> Floats:
+    """Queues [N] of `pooled` instances that share arrivals: their attention ranks, those that step together as one.
+
+    A prompt waits for the step that its rank is in with all others, whichever of them it comes to. Pipelines count
+    alone: what their bubbles add is known for streams of their own (`pipelines`).
+    """
+    return np.where(pp > 1.0, 1.0, pooled * dp / ranks_in_step(arch, dp))
+
+
+def _queues_of_points(target: Target, servers: Floats, routing: Routing) -> RanksQueues:
+    """Points by the number of queues that share the arrivals."""
+    return [
+        (Queue(target.arrival_cv2, target.service_cv2, number, routing), np.flatnonzero(servers == number))
+        for number in np.unique(servers).tolist()
+    ]
+
+
+def _wait_s(limit: TimeLimit, busy: Floats, timed: StepTimes, queues: RanksQueues) -> Floats:
+    """Waits [N] at a statistic."""
+    wait_s = np.zeros(len(busy))
+    for queue, rows in queues:
+        bubbles = None if timed.bubbles is None else timed.bubbles.take(rows)
+        wait_s[rows] = limit.wait_s(busy[rows], timed.queue_s[rows], queue, bubbles)
+    return wait_s
+
+
+def _keeps(limits: tuple[TimeLimit, ...], busy: Floats, timed: StepTimes, rest_s: Floats, queues: RanksQueues) -> Bools:
     """Whether the wait and `rest_s` together keep every one of `limits`."""
     kept = np.ones(len(busy), dtype=np.bool_)
     for limit in limits:
         if np.isfinite(limit.limit_s):
-            wait = limit.wait_s(busy, *_queue(target, timed))
-            kept &= rest_s + wait <= limit.limit_s * (1.0 + TOLERANCE)
+            kept &= rest_s + _wait_s(limit, busy, timed, queues) <= limit.limit_s * (1.0 + TOLERANCE)
     return kept

@@ -9,11 +9,12 @@ from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
-from planner.kinds.serve.steady.demand import Target, TimeLimit
-from planner.kinds.serve.steady.evaluate import first_token_steps
+from planner.kinds.serve.steady.demand import Queue, Target, TimeLimit
+from planner.kinds.serve.steady.evaluate import first_token_steps, shared_queues
 from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step
 from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s
 from planner.kinds.serve.steady.points import PoolCosts
+from planner.solvers.stochastic.routed_queues import Routing
 
 LEAST_LOAD = 1e-9
 
@@ -27,11 +28,13 @@ class Operation:
     queue_s: float  # time that one request occupies its prefill
     tpot_s: float
     bubbles: Bubbles | None = None  # of its prefill in stages
+    servers: float = 1.0  # attention ranks of equal instances, which share the arrivals
+    routing: Routing = Routing.POWER_OF_TWO
 
     def wait_s(self, limit: TimeLimit, target: Target) -> float:
         """Waiting for prefill at the statistic of `limit`."""
-        queue = (np.array([self.queue_s]), target.arrival_cv2, target.service_cv2, self.bubbles)
-        wait = limit.wait_s(np.array([self.busy]), *queue)
+        queue = Queue(target.arrival_cv2, target.service_cv2, self.servers, self.routing)
+        wait = limit.wait_s(np.array([self.busy]), np.array([self.queue_s]), queue, self.bubbles)
         return float(wait[0])
 
 
@@ -40,7 +43,10 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     capacity = candidate.capacity(target)
     loaded = capacity.utilisation * load_per_s / max(capacity.rate_per_s, LEAST_LOAD)
     if candidate.function == "prefill":
-        return Operation(capacity.service_s, loaded, capacity.queue_s, 0.0, capacity.bubbles)
+        servers = float(shared_queues(pool_costs.costs.arch, *_degrees(candidate), candidate.pooled)[0])
+        return Operation(
+            capacity.service_s, loaded, capacity.queue_s, 0.0, capacity.bubbles, servers, candidate.routing
+        )
     tpot = _tpot_s(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot)
@@ -49,6 +55,11 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     waited_steps = float(first_token_steps(pool_costs.costs.engine, np.array(float(pp))))
     faster = waited_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
     return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot)
+
+
+def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
+    """Its attention ranks and stages, as arrays of one."""
+    return np.array([float(candidate.shape.dp)]), np.array([float(candidate.shape.pp)])
 
 
 def _tpot_s(

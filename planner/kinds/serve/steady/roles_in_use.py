@@ -15,12 +15,20 @@ FUNCTIONS = ("colocated", "prefill", "decode", "attention")
 
 @dataclass(frozen=True, slots=True)
 class RoleInUse:
-    """One instance type of the plan: its role's name, how many, and the load of all of them by target."""
+    """One instance type of the plan: its role's name, how many, and the load of all of them by target.
+
+    A type that stands for several instances counts once for all of them.
+    """
 
     role: str
     candidate: Candidate
     count: int
     load_per_s: tuple[float, ...]
+
+    @property
+    def replicas(self) -> int:
+        """Instances."""
+        return self.count * self.candidate.pooled
 
     @property
     def ffn_role(self) -> str:

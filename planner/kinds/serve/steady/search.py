@@ -24,7 +24,7 @@ from planner.kinds.serve.steady.demand import Target, channels_of, handover, mak
 from planner.kinds.serve.steady.engine_rules import require_loadable, ways_of_models
 from planner.kinds.serve.steady.failures import require_domains
 from planner.kinds.serve.steady.formulas import Costs
-from planner.kinds.serve.steady.formulate import Formulated, formulate
+from planner.kinds.serve.steady.formulate import Formulated, formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
@@ -34,6 +34,7 @@ from planner.progress import Limits
 from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
 from planner.solvers.mix_solve import DEFAULT_BACKEND, solve_mix
 from planner.solvers.result import SolveResult, Status
+from planner.solvers.stochastic.routed_queues import Routing, better_routing
 
 MOST_TIGHTENINGS = 12
 ROOM_TOLERANCE = 1e-6
@@ -53,6 +54,18 @@ class ServeSetting:
     release: Release  # of the engine, by whose rules the space is cut
     ways: dict[str, tuple[Way, ...]]  # of caches from prefill to decode, by model
     priced: dict[tuple[str, int, str], PricedPoints] = field(default_factory=dict)  # by model, pool and role
+
+    @property
+    def pooling(self) -> bool:
+        """Whether waits of equal prefill instances count as theirs together: not where some may fail."""
+        return self.resolved.problem.availability is None and self.options.judged_by != "simulation"
+
+    @property
+    def routing(self) -> Routing:
+        """How routers choose among equal instances: as suits the prompts that spread most."""
+        return better_routing(
+            max(target.arrival_cv2 for target in self.targets), max(target.service_cv2 for target in self.targets)
+        )
 
     @property
     def profile_digests(self) -> set[str]:
@@ -283,6 +296,9 @@ def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tal
             release=setting.release,
             priced=setting.priced,
             longer_stays=setting.resolved.problem.objective.minimize is not None,
+            most_gpus=min(pools[index].num_gpus, gpus_at_hand(setting.resolved.problem, pools)),
+            pooling=setting.pooling,
+            routing=setting.routing,
         )
         candidates += candidate_search.candidates(of_model, len(targets))
     return candidates
