@@ -1,6 +1,8 @@
 """Limits judged on independent streams: warm-up, intervals, run lengths and verdicts."""
 
 import importlib.util
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -11,9 +13,16 @@ from planner.errors import PlannerError
 from planner.plan.findings import CLOSE, Finding, as_row, counts, passed, undecided_fails
 from planner.problem.schema import Limit, SloSpec
 from planner.problem.statistics import quantile_of
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.judge.intervals import Estimate, estimate, fewest
-from planner.simulate.judge.limits import JudgedLimit, Verdict, judge
+from planner.simulate.judge.judging import Streams, judge
+from planner.simulate.judge.lengths import memory
+from planner.simulate.judge.limits import JudgedLimit, Verdict
 from planner.simulate.judge.warm_up import mser5, warm_up
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +32,7 @@ def coverage() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -62,30 +72,80 @@ def test_too_few_values_have_no_interval() -> None:
     assert estimate([np.append(values, 1.0)], "p99").interval == (1.0, 1.0)
 
 
-@pytest.mark.parametrize(("queue", "busy", "name"), [("M/D/1", 0.8, "p50"), ("M/M/1", 0.5, "p95")])
+@pytest.mark.parametrize(
+    ("service", "busy", "name"), [("D", 0.8, "p50"), ("D", 0.9, "mean"), ("M", 0.5, "p99"), ("E4", 0.6, "p90")]
+)
 def test_intervals_of_a_single_server_hold_its_exact_times(
-    coverage: ModuleType, queue: str, busy: float, name: str
+    coverage: ModuleType, service: str, busy: float, name: str
 ) -> None:
-    exact = coverage.exact_s(queue, busy, name)
-    held = sum(coverage.holds(coverage.judgement_of(queue, busy, name, seed), exact) for seed in range(8))
-    assert held >= 6
+    queue = coverage.Queue("M", service, busy)
+    exact = coverage.exact_s(queue, name)
+    judged = [coverage.judgement_of(queue, name, seed) for seed in range(12)]
+    assert all(each.long_enough for each in judged)
+    assert sum(coverage.holds(each, exact) for each in judged) >= 10  # fewer in one of 50 at 95 %
+
+
+def test_streams_of_one_server_by_recursion_are_those_of_the_simulator(coverage: ModuleType) -> None:
+    grid = StepGrid.affine(token_s=1e-3, most_sequences=1)
+    server = Fleet((Instance(grid, 2**30, most_sequences=1, token_budget=2**20),))
+    rng = np.random.default_rng(0)
+    arrival_s, tokens = np.cumsum(rng.exponential(1.2, 500)), rng.integers(1, 2000, 500)
+    simulated = simulate(server, Requests.open_stream(arrival_s, tokens, np.ones(500)))
+    assert coverage.served(arrival_s, tokens * 1e-3).ttft_s == pytest.approx(simulated.ttft_s, rel=1e-9)
+
+
+def test_a_stream_remembers_what_its_correlation_says() -> None:
+    rng, carried = np.random.default_rng(1), 0.9
+    streams = []
+    for _ in range(10):
+        noise = rng.normal(size=20_000)
+        values = [0.0]
+        for each in noise:
+            values.append(carried * values[-1] + each)
+        streams.append(np.array(values[1:]))
+    assert memory(streams) == pytest.approx((1 + carried) / (1 - carried), rel=0.35)
+    assert memory([rng.normal(size=5000) for _ in range(10)]) < 2.0
+
+
+def test_streams_that_may_not_be_long_enough_are_too_close_to_call(coverage: ModuleType) -> None:
+    runs = coverage.runs_of(coverage.Queue("M", "M", 0.95), 0)
+    judgement = judge(runs, [SloSpec(ttft=Limit(p99_s=100.0))], most_requests=20_000)
+    assert not judgement.long_enough
+    assert judgement.verdict is Verdict.CLOSE
+
+
+def test_what_is_estimated_comes_from_streams_that_no_length_was_chosen_on(coverage: ModuleType) -> None:
+    runs: Streams = coverage.runs_of(coverage.Queue("M", "D", 0.8), 0)
+    asked: list[bool] = []
+
+    def noted(requests: int, *, pilot: bool) -> Sequence[SimulationResult]:
+        asked.append(pilot)
+        return runs(requests, pilot=pilot)
+
+    judgement = judge(noted, [SloSpec(ttft=Limit(mean_s=3.2))])
+    assert asked[-1] is False
+    assert asked.count(False) == 1
+    assert True in asked
+    fresh = runs(sum(len(run.requests) for run in judgement.runs), pilot=False)
+    assert [run.ttft_s[-1] for run in judgement.runs] == [run.ttft_s[-1] for run in fresh]
 
 
 def test_runs_grow_towards_a_limit_that_is_close(coverage: ModuleType) -> None:
-    exact, counts_of = coverage.exact_s("M/D/1", 0.5, "p99"), []
-    for factor in (2.0, 1.06):
-        limits = [SloSpec(ttft=Limit(p99_s=factor * exact))]
-        judgement = judge(coverage.runs_of("M/D/1", 0.5, 3), limits)
+    queue = coverage.Queue("M", "D", 0.5)
+    exact, counts_of = coverage.exact_s(queue, "mean"), []
+    for factor in (2.0, 1.02):
+        limits = [SloSpec(ttft=Limit(mean_s=factor * exact))]
+        judgement = judge(coverage.runs_of(queue, 3), limits)
         assert judgement.verdict is Verdict.KEPT
         assert judgement.limits[0].margin == pytest.approx(1.0 - 1.0 / factor, abs=0.03)
         counts_of.append(judgement.limits[0].estimate.count)
     assert counts_of[1] > 1.5 * counts_of[0]
-    broken = judge(coverage.runs_of("M/D/1", 0.5, 3), [SloSpec(ttft=Limit(p99_s=0.8 * exact))])
+    broken = judge(coverage.runs_of(queue, 3), [SloSpec(ttft=Limit(mean_s=0.8 * exact))])
     assert broken.verdict is Verdict.BROKEN
 
 
 def test_more_than_a_server_can_take_is_broken_at_once(coverage: ModuleType) -> None:
-    judgement = judge(coverage.runs_of("M/D/1", 1.5, 0), [SloSpec(ttft=Limit(p99_s=1e6))])
+    judgement = judge(coverage.runs_of(coverage.Queue("M", "D", 1.5), 0), [SloSpec(ttft=Limit(p99_s=1e6))])
     assert judgement.saturated
     assert judgement.verdict is Verdict.BROKEN
 

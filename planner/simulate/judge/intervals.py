@@ -1,9 +1,12 @@
-"""Estimates with 95 % intervals by batch means, of one long stream or of several independent ones.
+"""Estimates with 95 % intervals by replications: each independent stream gives one value, few streams some batches.
 
-Each stream is cut into batches of neighbours, so long that their statistics are nearly independent (Law, Simulation
-Modeling and Analysis, 5th ed., section 9.5.3; for quantiles Seila, "A batching approach to quantile estimation in
-regenerative simulations", Management Science 1982): the spread of the statistics of batches stands for that of the
-statistic of all.
+A stream alone is cut into long batches of neighbours, whose values stand for those of streams (Law, Simulation Modeling
+and Analysis, 5th ed., sections 9.4 and 9.5). The interval of a mean is Student's of the means of streams. That of a
+quantile x is Student's of the shares of each stream that lie at or below x, on the scale of their log odds, read back
+as quantiles of all values (Heidelberger and Lewis, "Quantile estimation in dependent sequences", Operations Research
+1984): its ends lie as far from x as the values there do. Few streams whose values are skewed miss on the side of the
+long tail: there the interval is longer by Johnson's term ("Modified t tests and confidence intervals for asymmetrical
+populations", JASA 1978, eq. 2.7 at the ends). V values of streams or batches.
 """
 
 import math
@@ -14,10 +17,12 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.problem.statistics import quantile_of
-from planner.simulate.run.summary import BATCHES, STUDENT_95, statistic
+from planner.simulate.run.summary import statistic
 
-FEWEST_BEYOND = 5  # values of a batch beyond the quantile, on average
-FEWEST_EACH = 10  # values of a batch
+VALUES = 10  # of streams, or of the batches of fewer of them
+LEAST_EACH = 20  # values of a stream or batch
+LEAST_BEYOND = 100  # values beyond the quantile
+LEAST_OUTSIDE = 5  # values beyond an end of the interval of a quantile
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +47,73 @@ class Estimate:
 def fewest(name: str) -> int:
     """Values that an interval of a statistic needs."""
     quantile = quantile_of(name)
-    if quantile is None:
-        return BATCHES * FEWEST_EACH
-    return BATCHES * max(FEWEST_EACH, math.ceil(FEWEST_BEYOND / min(quantile, 1.0 - quantile)))
+    least = VALUES * LEAST_EACH
+    return least if quantile is None else max(least, math.ceil(LEAST_BEYOND / min(quantile, 1.0 - quantile)))
 
 
 def estimate(streams: Sequence[Floats], name: str) -> Estimate:
     """A statistic of values in order of arrival, NaN of none left out, over all streams together."""
     known = [values[~np.isnan(values)] for values in streams]
     pooled = np.concatenate(known)
-    value, each = statistic(pooled, name), max(BATCHES // len(known), 1)
+    value, each = statistic(pooled, name), max(VALUES // len(known), 1)
     if len(pooled) < fewest(name) or min(map(len, known)) < each:
         return Estimate(value, None, len(pooled))
-    batches_SB = np.array([[statistic(batch, name) for batch in np.array_split(values, each)] for values in known])
-    half = STUDENT_95 * _deviation(batches_SB) / math.sqrt(batches_SB.size)
-    return Estimate(value, (max(value - half, 0.0), value + half), len(pooled))
+    batches = [batch for values in known for batch in np.array_split(values, each)]
+    quantile = quantile_of(name)
+    if quantile is None:
+        down, up = deviations(np.array([batch.mean() for batch in batches]), each)
+        return Estimate(value, (max(value - down, 0.0), value + up), len(pooled))
+    down, up = odds_deviations(batches, value, quantile, each)
+    ends = [_share_of(math.log(quantile / (1.0 - quantile)) + step) for step in (-down, up)]
+    if min(ends[0], 1.0 - ends[1]) * len(pooled) < LEAST_OUTSIDE:
+        return Estimate(value, None, len(pooled))
+    low, high = np.quantile(pooled, ends)
+    return Estimate(value, (float(low), float(high)), len(pooled))
 
 
-def _deviation(batches_SB: Floats) -> float:
-    """Of the statistics of batches [stream, batch]; more where neighbours are alike, by their first correlation.
+def odds_deviations(batches: Sequence[Floats], value: float, quantile: float, neighbours: int) -> tuple[float, float]:
+    """How far the log odds of a share reach down and up from those of the quantile, by the shares of batches."""
+    share_V = np.array([np.mean(batch <= value) for batch in batches])
+    down, up = deviations(share_V, neighbours)
+    scale = quantile * (1.0 - quantile)
+    # Where more lies at or below the value in most batches than in a few, the quantile may be larger than it looks.
+    return up / scale, down / scale
+
+
+def deviations(value_V: Floats, neighbours: int = 1) -> tuple[float, float]:
+    """How far the 95 % interval of the mean reaches down and up from it; every so many values are of one stream."""
+    from scipy.special import stdtrit
+
+    count = len(value_V)
+    error = float(value_V.std(ddof=1)) / math.sqrt(count) * _together(value_V, neighbours)
+    if error <= 0.0:
+        return 0.0, 0.0
+    student = float(stdtrit(count - 1, 0.975))
+    tail = skewness(value_V) * (1.0 + 2.0 * student * student) / (6.0 * math.sqrt(count))
+    return error * (student + max(-tail, 0.0)), error * (student + max(tail, 0.0))
+
+
+def skewness(value_V: Floats) -> float:
+    """Of a sample of values that are not all equal, as Johnson's term takes it."""
+    count, apart = len(value_V), value_V - value_V.mean()
+    moment = float((apart**3).mean()) / math.pow(float((apart**2).mean()), 1.5)
+    return moment * math.sqrt(count * (count - 1)) / (count - 2)
+
+
+def _together(value_V: Floats, neighbours: int) -> float:
+    """Factor of the error where batches of a stream are alike, by their first correlation.
 
     The sum of the first pair of a positive sequence: Geyer, "Practical Markov chain Monte Carlo", Statistical Science
     1992, section 3.3.
     """
-    apart = batches_SB - batches_SB.mean()
-    variance = float((apart * apart).sum()) / (batches_SB.size - 1)
-    if batches_SB.shape[1] < 2 or variance <= 0.0:
-        return math.sqrt(variance)
-    together = float((apart[:, 1:] * apart[:, :-1]).mean()) / variance
-    return math.sqrt(variance * (1.0 + 2.0 * max(together, 0.0)))
+    apart = value_V - value_V.mean()
+    variance = float((apart * apart).mean())
+    if neighbours < 2 or variance <= 0.0:
+        return 1.0
+    rows = apart.reshape(-1, neighbours)
+    together = float((rows[:, 1:] * rows[:, :-1]).mean()) / variance
+    return math.sqrt(1.0 + 2.0 * max(together, 0.0))
+
+
+def _share_of(log_odds: float) -> float:
+    return 1.0 / (1.0 + math.exp(-log_odds))

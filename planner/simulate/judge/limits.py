@@ -1,10 +1,10 @@
-"""Verdicts on the limits of workloads, from runs on independent streams that grow until they can be told.
+"""Verdicts on the limits of workloads, from the stationary parts of runs on independent streams.
 
-A limit is kept where the 95 % interval of its statistic lies below it, broken where it lies above, and too close to
-call where it holds the limit even on the longest runs.
+A limit is kept where the 95 % interval of its statistic lies below it, broken where it lies above, and else too close
+to call.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,18 +12,16 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.problem.schema import SloSpec
-from planner.simulate.judge.intervals import Estimate, estimate, fewest
+from planner.simulate.judge.intervals import Estimate, estimate
 from planner.simulate.judge.warm_up import undisturbed, warm_up
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import attained, saturated
 
-STREAMS = 5  # independent ones, each with its seed
-FEWEST = 20_000  # requests of the first runs together
-MOST_REQUESTS = 400_000  # of all runs of a round
-MOST_EVENTS = 3_000_000  # of all runs of a round
-CLEAR = 0.5  # of the distance to the limit: half an interval that ends the growth of runs
-NARROW = 0.005  # of the limit: half an interval that ends it too
-LEAST_JUDGED = 0.5  # of the requests of a stream; where more are warm-up and end, the next round is longer
+STREAMS = 10  # independent ones, each with its seed
+CLEAR = 0.5  # of the distance to the limit: half an interval that is wanted
+FAR = 4.0  # times half the interval: a limit beyond is told by streams shorter than a pilot asked for
+NARROW = 0.005  # of the limit: half an interval that is narrow enough anyhow
+LEAST_JUDGED = 0.5  # of the requests of a stream; where more are warm-up and end, the next pilot is longer
 
 
 class Verdict(StrEnum):
@@ -51,11 +49,15 @@ class JudgedLimit:
         return (room if self.time != "attainment" else -room) / self.limit
 
     @property
-    def clear(self) -> bool:
-        """Whether the interval is narrow beside the distance to the limit, or beside the limit itself."""
+    def half(self) -> float:
+        """Half of an interval that is narrow beside the distance to the limit, or beside the limit itself."""
+        return max(CLEAR * abs(self.limit - self.estimate.value), NARROW * self.limit)
+
+    @property
+    def far(self) -> bool:
+        """Whether the limit lies so far from the interval that one of too short streams would do."""
         half = 0.5 * (self.estimate.high - self.estimate.low)
-        distance = abs(self.limit - self.estimate.value)
-        return half <= max(CLEAR * distance, NARROW * self.limit)
+        return self.estimate.interval is not None and abs(self.limit - self.estimate.value) > FAR * half
 
     @property
     def verdict(self) -> Verdict:
@@ -79,12 +81,21 @@ class Judgement:
     judged_share: float  # of the requests of the workload of which the least are judged
     saturated: bool  # waits grow in most of the streams
     parts: tuple[tuple[slice, ...], ...]  # [workload][stream] of its requests that are judged
+    long_enough: bool = True  # as long as a pilot asked for, where there was one
 
     def values(self, workload: int, time: str) -> list[Floats]:
         """A time of the judged requests of a workload, stream by stream."""
         return [
-            _own(run, workload).times_s[time][part] for run, part in zip(self.runs, self.parts[workload], strict=True)
+            of_workload(run, workload).times_s[time][part]
+            for run, part in zip(self.runs, self.parts[workload], strict=True)
         ]
+
+    def limited(self, limit: JudgedLimit, slos: Sequence[SloSpec]) -> list[Floats]:
+        """The values that a limit is about, stream by stream."""
+        if limit.time != "attainment":
+            return self.values(limit.workload, limit.time)
+        rows = zip(self.runs, self.parts[limit.workload], strict=True)
+        return [_keeps(of_workload(run, limit.workload), slos[limit.workload])[part] for run, part in rows]
 
     @property
     def settled(self) -> bool:
@@ -92,24 +103,34 @@ class Judgement:
         return None not in self.warm_ups and self.judged_share >= LEAST_JUDGED
 
     @property
+    def told(self) -> bool:
+        """Whether streams are stationary, and as long as a pilot asked for or as limits far away need."""
+        return None not in self.warm_ups and (self.long_enough or all(limit.far for limit in self.limits))
+
+    @property
     def verdict(self) -> Verdict:
         """The worst of all."""
         verdicts = {limit.verdict for limit in self.limits}
         if self.saturated or Verdict.BROKEN in verdicts:
             return Verdict.BROKEN
-        return Verdict.CLOSE if Verdict.CLOSE in verdicts or None in self.warm_ups else Verdict.KEPT
+        return Verdict.CLOSE if Verdict.CLOSE in verdicts or not self.told else Verdict.KEPT
 
 
-def judge_runs(runs: Sequence[SimulationResult], slos: Sequence[SloSpec]) -> Judgement:
-    """Every limit of every workload, judged on the stationary parts of runs on independent streams."""
+def judge_runs(
+    runs: Sequence[SimulationResult], slos: Sequence[SloSpec], warm_ups: Sequence[int | None] | None = None
+) -> Judgement:
+    """Every limit of every workload, judged on the stationary parts of runs on independent streams.
+
+    Warm-ups by workload are those given, or are found in the runs themselves.
+    """
     limits: list[JudgedLimit] = []
     cuts: list[int | None] = []
     shares: list[float] = []
     parts: list[tuple[slice, ...]] = []
     for workload, slo in enumerate(slos):
-        own = [_own(run, workload) for run in runs]
+        own = [of_workload(run, workload) for run in runs]
         ends = [max(undisturbed(run), 1) for run in own]
-        cuts.append(_warm_up(own, ends))
+        cuts.append(_warm_up(own, ends) if warm_ups is None else warm_ups[workload])
         begin = min(cuts[-1] or 0, min(ends) - 1)
         parts.append(tuple(slice(begin, end) for end in ends))
         limits += _limits(own, parts[-1], slo, workload)
@@ -118,29 +139,8 @@ def judge_runs(runs: Sequence[SimulationResult], slos: Sequence[SloSpec]) -> Jud
     return Judgement(tuple(runs), tuple(limits), tuple(cuts), min(shares, default=1.0), grows, tuple(parts))
 
 
-def judge(
-    simulated: Callable[[int], Sequence[SimulationResult]],
-    slos: Sequence[SloSpec],
-    *,
-    fewest_requests: int = FEWEST,
-    most_requests: int = MOST_REQUESTS,
-) -> Judgement:
-    """Judges limits on runs `simulated(requests)` of independent streams, twice as long until every verdict is clear.
-
-    Equal arguments give equal judgements: lengths of runs follow intervals and caps on work, no clock.
-    """
-    count = max(fewest_requests, *(fewest(of) for slo in slos for _, of, _ in slo.limits()), 0)
-    while True:
-        runs = simulated(min(count, most_requests))
-        judgement = judge_runs(runs, slos)
-        events, requests = sum(each.num_events for each in runs), sum(len(each.requests) for each in runs)
-        clear = judgement.settled and all(limit.clear for limit in judgement.limits)
-        if clear or judgement.saturated or 2 * requests > most_requests or 2 * events > MOST_EVENTS:
-            return judgement
-        count = 2 * requests
-
-
-def _own(run: SimulationResult, workload: int) -> SimulationResult:
+def of_workload(run: SimulationResult, workload: int) -> SimulationResult:
+    """The run with the requests of a workload alone, all where a run does not tell."""
     return run if run.requests.workload is None else run.of_workload(workload)
 
 
@@ -162,5 +162,10 @@ def _limits(
         times = [run.times_s[name][part] for run, part in zip(runs, parts, strict=True)]
         yield JudgedLimit(workload, name, of, bound_s, estimate(times, of))
     if slo.attainment is not None:
-        kept = [attained(run, (slo,))[part].astype(np.float64) for run, part in zip(runs, parts, strict=True)]
+        kept = [_keeps(run, slo)[part] for run, part in zip(runs, parts, strict=True)]
         yield JudgedLimit(workload, "attainment", "mean", slo.attainment, estimate(kept, "mean"))
+
+
+def _keeps(run: SimulationResult, slo: SloSpec) -> Floats:
+    """1 for requests that keep every limit, else 0."""
+    return attained(run, (slo,)).astype(np.float64)

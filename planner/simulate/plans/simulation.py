@@ -13,7 +13,8 @@ from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, SloSpec
 from planner.simulate.judge.intervals import Estimate, estimate
-from planner.simulate.judge.limits import MOST_REQUESTS, STREAMS, JudgedLimit, Judgement, Verdict, judge, judge_runs
+from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
+from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge_runs
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests, all_requests
@@ -101,9 +102,10 @@ def judge_plan(
         raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
     fleets: list[PlannedFleet] = []
 
-    def simulated(count: int) -> list[SimulationResult]:
+    def simulated(count: int, *, pilot: bool) -> list[SimulationResult]:
+        first = seed + PILOT_SEED * pilot
         streams = [
-            own_requests(envelope, problem, -(-count // STREAMS), seed + STREAM_SEEDS * number)
+            own_requests(envelope, problem, -(-count // STREAMS), first + STREAM_SEEDS * number)
             for number in range(STREAMS)
         ]
         planned = fleet_of_plan(
@@ -218,10 +220,12 @@ def findings(simulation: PlanSimulation, predictions: Sequence[Prediction] = ())
     what = "waits grow as long as requests come" if judgement.saturated else "waits settle"
     yield Finding("simulate.saturation", not judgement.saturated, what, "", "lower the rate, or plan for it")
     if len(runs) > 1 and not judgement.saturated:
-        settled = judgement.settled
+        settled = judgement.settled and judgement.told
         cuts = max((cut for cut in judgement.warm_ups if cut is not None), default=0)
         what = f"after {cuts} requests of each of {len(runs)} streams times are stationary"
-        what = what if settled else "no stream has a stationary part that is most of it"
+        short = "streams are short beside the time in which they forget their past"
+        short = short if judgement.settled else "no stream has a stationary part that is most of it"
+        what = what if settled else short
         yield Finding("simulate.warm_up", True, what, "", "", close=not settled)
     many = simulation.result.requests.workload is not None
     names = [workload.name for workload in simulation.planned.problem.workloads]

@@ -15,7 +15,8 @@ from statistics import NormalDist
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified.capacity import keeps
 from planner.kinds.serve.verified.trials import SEARCH_SEED, Trials, Variants
-from planner.simulate.judge.limits import FEWEST, JudgedLimit, Judgement, Verdict, judge
+from planner.simulate.judge.judging import FEWEST, PILOT_SEED, judge
+from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict
 from planner.simulate.run.result import SimulationResult
 
 VERIFIED_SEED = 300_000
@@ -63,10 +64,11 @@ def confirm(trials: Trials, variants: Variants, scale: float, *, scalable: bool)
 
 
 def _judged(trials: Trials, variants: Variants, decision: ServeDecision, scale: float, seed: int) -> Judgement:
-    """A variant on streams of a seed that grow until every verdict is clear."""
+    """A variant on streams of a seed that are as long as pilots of other seeds ask for."""
 
-    def simulated(count: int) -> Sequence[SimulationResult]:
-        return trials.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, seed)
+    def simulated(count: int, *, pilot: bool) -> Sequence[SimulationResult]:
+        own = seed + PILOT_SEED * pilot
+        return trials.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, own, STREAMS)
 
     return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, FEWEST))
 

@@ -13,7 +13,6 @@ from planner.kinds.serve.simulated.load_streams import drawn
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
-from planner.simulate.judge.limits import STREAMS
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plans.simulation import STREAM_SEEDS, with_models
 from planner.simulate.plans.workload import ROUNDS
@@ -22,6 +21,8 @@ from planner.simulate.run.attainment import Draws
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.mixture import Mixture
 from planner.simulate.run.result import SimulationResult
+
+SEARCH_STREAMS = 5  # independent ones that proposals share
 
 
 @dataclass(slots=True)
@@ -33,13 +34,13 @@ class SharedStreams:
     runs: int = 0
     requests: int = 0
     events: int = 0
-    _drawn: dict[tuple[int, int], list[Mixture]] = field(default_factory=dict)
-    _fleets: dict[tuple[int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
+    _drawn: dict[tuple[int, int, int], list[Mixture]] = field(default_factory=dict)
+    _fleets: dict[tuple[int, int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
 
     @property
     def slos(self) -> tuple[SloSpec, ...]:
         """The limits by workload, divided by the margins of their confidence."""
-        return self.streams(STREAMS, 0)[0].slos
+        return self.streams(SEARCH_STREAMS, 0)[0].slos
 
     def least_requests(self) -> int:
         """Requests of all streams that give every client its rounds."""
@@ -48,25 +49,32 @@ class SharedStreams:
             for target, fraction in zip(self.setting.targets, self.fractions, strict=True)
             if target.clients is not None and fraction > 0.0
         )
-        return STREAMS * ROUNDS * round(max(clients, default=0.0))
+        return SEARCH_STREAMS * ROUNDS * round(max(clients, default=0.0))
 
-    def streams(self, count: int, seed: int) -> list[Mixture]:
-        """Independent streams of so many requests together."""
-        key = count, seed
+    def streams(self, count: int, seed: int, number: int = SEARCH_STREAMS) -> list[Mixture]:
+        """So many independent streams of so many requests together."""
+        key = count, seed, number
         if key not in self._drawn:
-            each = -(-count // STREAMS)
-            seeds = (seed + self.setting.resolved.problem.seed + STREAM_SEEDS * number for number in range(STREAMS))
+            each = -(-count // number)
+            seeds = (seed + self.setting.resolved.problem.seed + STREAM_SEEDS * stream for stream in range(number))
             self._drawn[key] = [drawn(self.setting, self.fractions, each, 0, own) for own in seeds]
         return self._drawn[key]
 
     def simulate(
-        self, plan: Envelope, decision: ServeDecision, rate_per_s: float, scale: float, count: int, seed: int
+        self,
+        plan: Envelope,
+        decision: ServeDecision,
+        rate_per_s: float,
+        scale: float,
+        count: int,
+        seed: int,
+        number: int = SEARCH_STREAMS,
     ) -> Sequence[SimulationResult]:
         """Runs of a decision of a plan, one a stream, at `scale` times its load.
 
         `rate_per_s` is the load of all workloads together; clients are those of the problem.
         """
-        streams = [self._requests(mixture, rate_per_s * scale, scale) for mixture in self.streams(count, seed)]
+        streams = [self._requests(mixture, rate_per_s * scale, scale) for mixture in self.streams(count, seed, number)]
         planned = self._fleet(plan, decision, streams, count, seed)
         results = [simulate(planned.fleet, with_models(planned, requests)) for requests in streams]
         self.runs += len(results)
@@ -94,7 +102,7 @@ class SharedStreams:
         self, plan: Envelope, decision: ServeDecision, streams: Sequence[Requests], count: int, seed: int
     ) -> PlannedFleet:
         """The engines of a decision with step times for the requests of these streams."""
-        key = id(decision), max(stream.clients for stream in streams), count, seed
+        key = id(decision), max(stream.clients for stream in streams), count, seed, len(streams)
         if key not in self._fleets:
             costs = self.setting.resolved.problem.costs
             planned = fleet_of_plan(

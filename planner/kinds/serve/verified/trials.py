@@ -7,10 +7,10 @@ import numpy as np
 
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified.capacity import keeps
-from planner.kinds.serve.verified.shared_streams import SharedStreams
+from planner.kinds.serve.verified.shared_streams import SEARCH_STREAMS, SharedStreams
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.schema import Envelope
-from planner.simulate.judge.limits import STREAMS, Judgement, Verdict, judge_runs
+from planner.simulate.judge.limits import Judgement, Verdict, judge_runs
 from planner.simulate.plans.failures import MOST_FAILURES, without
 
 SEARCH_SEED = 100_000
@@ -84,4 +84,4 @@ class Trials:
             return 0
         stays_s = sum(float(np.nansum(run.e2e_s)) for run in judgement.runs)
         spans_s = sum(float(np.nanmax(run.arrival_s)) for run in judgement.runs)
-        return int(STREAMS * FLIGHTS * stays_s / max(spans_s, 1e-12))
+        return int(SEARCH_STREAMS * FLIGHTS * stays_s / max(spans_s, 1e-12))

@@ -1,0 +1,135 @@
+"""Judges limits on streams whose length pilot runs decide, and that nothing was chosen on.
+
+Pilot runs decide how long streams are and how much of them is warm-up, and are then dropped. Intervals of runs that
+stop when they are narrow would miss more often (Law, Simulation Modeling and Analysis, 5th ed., section 9.4.1).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from planner.problem.schema import SloSpec
+from planner.simulate.judge.intervals import fewest
+from planner.simulate.judge.lengths import KNOWN, WARM, Length, length
+from planner.simulate.judge.limits import Judgement, judge_runs, of_workload
+from planner.simulate.run.result import SimulationResult
+
+PILOT_SEED = 20_000_000  # from the seeds of streams that count to those of pilots
+PILOT = 10_000  # requests of the first pilot runs together
+FEWEST = 20_000  # requests of the runs that count together
+MOST_REQUESTS = 400_000  # of all runs of a round
+MOST_EVENTS = 3_000_000  # of all runs of a round
+PILOT_SHARE = 0.5  # of the caps on runs that count: what a pilot may be
+MOST_WARM = 0.2  # of a stream that counts
+
+
+class Streams(Protocol):
+    """Runs of a plan on `STREAMS` independent streams."""
+
+    def __call__(self, requests: int, /, *, pilot: bool) -> Sequence[SimulationResult]:
+        """Runs of so many requests together; pilots have seeds of their own, `PILOT_SEED` further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """Runs that decide how long those that count are."""
+
+    judgement: Judgement
+    lengths: tuple[Length, ...]  # by limit
+
+    @property
+    def requests(self) -> int:
+        """Of all streams together."""
+        return sum(len(run.requests) for run in self.judgement.runs)
+
+    @property
+    def events(self) -> int:
+        """Of all streams together."""
+        return sum(run.num_events for run in self.judgement.runs)
+
+    def judged(self, workload: int) -> float:
+        """Requests of a stream, on average."""
+        parts = self.judgement.parts[workload]
+        return float(sum(part.stop - part.start for part in parts)) / len(parts)
+
+    @property
+    def known(self) -> bool:
+        """Whether it is long enough to tell how long streams must be."""
+        rows = zip(self.judgement.limits, self.lengths, strict=True)
+        return self.judgement.settled and all(length.known(self.judged(limit.workload)) for limit, length in rows)
+
+    @property
+    def longer(self) -> int:
+        """Requests of the next pilot where this one does not tell: twice as many, or what it asks for."""
+        unjudged = [self.requests - self.judged(workload) * len(self.judgement.runs)
+                    for workload in range(len(self.judgement.parts))]  # fmt: skip
+        remembered = max((each.remembered for each in self.lengths if math.isfinite(each.remembered)), default=0.0)
+        asked = KNOWN * remembered * len(self.judgement.runs) + max(unjudged)
+        return math.ceil(max(2.0 * self.requests, asked, 3.0 * max(unjudged)))
+
+    def factor(self, of: Callable[[Length], float]) -> float:
+        """How many times as long streams must be."""
+        rows = zip(self.judgement.limits, self.lengths, strict=True)
+        return max((of(length) / self.judged(limit.workload) for limit, length in rows), default=1.0)
+
+    def warm_ups(self, longer: float) -> list[int | None]:
+        """Requests to cut of streams that are so many times as long, by workload."""
+        cuts: list[int | None] = []
+        for workload, cut in enumerate(self.judgement.warm_ups):
+            rows = zip(self.judgement.limits, self.lengths, strict=True)
+            memory = max((length.remembered for limit, length in rows if limit.workload == workload), default=0.0)
+            most = MOST_WARM * longer * min(len(of_workload(run, workload).requests) for run in self.judgement.runs)
+            cuts.append(None if cut is None else int(min(max(cut, WARM * memory), most)))
+        return cuts
+
+
+def judge(
+    simulated: Streams,
+    slos: Sequence[SloSpec],
+    *,
+    fewest_requests: int = FEWEST,
+    most_requests: int = MOST_REQUESTS,
+) -> Judgement:
+    """Judges limits on fresh streams, as long as pilots ask for; where waits grow without end, on the pilots.
+
+    Equal arguments give equal judgements: lengths of runs follow pilots and caps on work, no clock.
+    """
+    least = max(0, *(fewest(of) for slo in slos for _, of, _ in slo.limits())) if slos else 0
+    pilot = _pilot(simulated, slos, min(max(PILOT, least), most_requests), most_requests)
+    if pilot.judgement.saturated:
+        return pilot.judgement
+    wanted = max(fewest_requests, least, pilot.requests * pilot.factor(lambda length: max(length.valid, length.clear)))
+    most = min(most_requests, pilot.requests * MOST_EVENTS / max(pilot.events, 1))
+    count = math.ceil(max(min(wanted, most), min(least, most_requests)))
+    longer = count / pilot.requests
+    runs = simulated(count, pilot=False)
+    judgement = judge_runs(runs, slos, pilot.warm_ups(longer))
+    valid = pilot.known and longer >= 0.99 * pilot.factor(lambda length: length.valid)
+    return replace(judgement, long_enough=valid)
+
+
+def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_requests: int) -> Pilot:
+    """Pilot runs, longer until they are long beside what streams remember, or as long as runs may be."""
+    while True:
+        judgement = _warmed(judge_runs(simulated(count, pilot=True), slos), slos)
+        lengths = tuple(
+            length(judgement.limited(limit, slos), limit.statistic, limit.estimate, limit.half)
+            for limit in judgement.limits
+        )
+        pilot = Pilot(judgement, lengths)
+        count = pilot.longer
+        events = count / pilot.requests * pilot.events
+        last = count > PILOT_SHARE * most_requests or events > PILOT_SHARE * MOST_EVENTS
+        if pilot.known or judgement.saturated or last:
+            return pilot
+
+
+def _warmed(judgement: Judgement, slos: Sequence[SloSpec]) -> Judgement:
+    """The same with warm-ups that leave most of each stream: one that still changes there remembers too long."""
+    most = [
+        int(MOST_WARM * min(len(of_workload(run, workload).requests) for run in judgement.runs))
+        for workload in range(len(slos))
+    ]
+    cuts = [least if cut is None else min(cut, least) for cut, least in zip(judgement.warm_ups, most, strict=True)]
+    return judgement if tuple(cuts) == judgement.warm_ups else judge_runs(judgement.runs, slos, cuts)
