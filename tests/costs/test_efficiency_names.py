@@ -20,6 +20,8 @@ from planner.costs.operators.kernels import (
 )
 from planner.costs.rates.calibration import Efficiencies, is_share
 from planner.costs.rates.roofline import Roofline
+from planner.hardware.accelerator import Accelerator
+from planner.hardware.topology import Topology
 
 ONE = np.ones(1)
 
@@ -61,6 +63,14 @@ def moved(ops: Sequence[Compute], ideal: Roofline) -> set[str]:
         if any(slow.price(op).seconds[0] > ideal.price(op).seconds[0] for op in ops):
             names.add(name)
     return names
+
+
+@pytest.fixture(scope="module")
+def ideal(topology: Topology) -> Roofline:
+    """The data sheet's rates of a GPU with units for every format, no floor and no start."""
+    rates = {"bf16": 1e15, "fp8": 2e15, "int8": 2e15, "nvfp4": 4e15}
+    accelerator = Accelerator("test_gpu", "Test GPU", "test", 100e9, 1e12, rates, 0.0, 500.0, "10.0")
+    return Roofline(accelerator, topology, Efficiencies())
 
 
 @pytest.mark.parametrize(

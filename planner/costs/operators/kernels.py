@@ -185,9 +185,27 @@ def gradient_of(name: str) -> str:
     return ""
 
 
+_STORED_ONLY = "_stored"
+
+
+def stored_as(precision: str) -> str:
+    """The name of a format whose weights are only stored in it: kernels read them so and multiply in 16 bits."""
+    return stored_format(precision) + _STORED_ONLY
+
+
+def stored_format(precision: str) -> str:
+    """The format that weights have in memory."""
+    return precision.removesuffix(_STORED_ONLY)
+
+
+def is_stored_only(precision: str) -> bool:
+    """Whether weights are only stored in the format, and multiplied in 16 bits."""
+    return precision.endswith(_STORED_ONLY)
+
+
 def bytes_per(precision: str) -> float:
     """Bytes per stored value, scales included."""
-    return BITS[precision] / 8
+    return BITS[stored_format(precision)] / 8
 
 
 def activation_precision(weights: str) -> str:

@@ -1,7 +1,8 @@
-"""Rewrites operators for devices that compute in another number format than bf16, such as fp32 on a CPU."""
+"""Rewrites operators for devices that compute in another format, such as fp32 on a CPU, or lack units for one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from planner.costs.operators.kernels import (
     AttentionBackward,
@@ -13,9 +14,14 @@ from planner.costs.operators.kernels import (
     MemoryPass,
     Operator,
     PrefillAttention,
+    activation_precision,
     bytes_per,
+    quantises,
+    stored_as,
 )
+from planner.hardware.accelerator import Accelerator
 
+Op = TypeVar("Op", bound=Operator)
 BF16 = "bf16"
 _PLAIN = ("bf16", "fp16")
 _FP32_ANYWAY = ("sampling", "cross_entropy", "router_top_k", "loss_all_reduce", "optimizer")
@@ -42,3 +48,24 @@ def _converted(op: Operator, working: str) -> Operator:
             return replace(op, size_bytes=op.size_bytes * bytes_per(working) / bytes_per(BF16))
         case _:
             return op
+
+
+def as_run_on(op: Op, gpu: Accelerator) -> Op:
+    """The operator as a device runs it: where it has no units for the format of activations, weights alone keep it.
+
+    Kernels then read the weights as stored and multiply in 16 bits (Marlin, arXiv:2408.11743). Products whose
+    weights were derived while the model was loaded (absorbed projections) have theirs in 16 bits.
+    """
+    match op:
+        case Gemm() if _lacks(gpu, activation_precision(op.precision)):
+            return replace(op, precision=stored_as(op.precision))
+        case BatchedGemm() if _lacks(gpu, activation_precision(op.precision)):
+            return replace(op, precision=BF16)
+        case Experts() if _lacks(gpu, op.activation):
+            return replace(op, precision=stored_as(op.precision), activation=BF16)
+        case _:
+            return op
+
+
+def _lacks(gpu: Accelerator, activation: str) -> bool:
+    return quantises(activation) and not gpu.supports(activation)

@@ -27,6 +27,7 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     gradient_of,
 )
+from planner.costs.operators.working_format import as_run_on
 from planner.costs.rates.calibration import FULL_TRUST, TableTrust
 from planner.costs.rates.choice import ChosenTable, TableChooser
 from planner.costs.rates.evidence import Basis, KernelTime
@@ -121,6 +122,7 @@ class Profiled:
 
     def price(self, op: Operator) -> KernelTime:
         """Seconds [N] of one run of `op`, from the first table that covers its kind, else from the roofline."""
+        op = as_run_on(op, self.roofline.accelerator)
         priced_by = _PRICED_BY.get(type(op))
         return self.roofline.price(op) if priced_by is None else priced_by(self, op)
 
@@ -128,7 +130,7 @@ class Profiled:
         def like(m: Floats, n: Floats, k: Floats) -> Gemm:
             return Gemm(op.name, 1.0, m, n, k, op.precision)
 
-        keys = ({"gemm_dtype": dtype} for dtype in _DTYPES[op.precision])
+        keys = ({"gemm_dtype": dtype} for dtype in _DTYPES.get(op.precision, ()))
         return self._from(self._table(("gemm", op.precision), keys, like), op, (op.m, op.n, op.k))
 
     def _batched(self, op: BatchedGemm) -> KernelTime:
@@ -248,7 +250,7 @@ class Profiled:
         """Engines quantise the activations of mxfp4 experts to mxfp8 where tensor cores take mxfp4 directly."""
         if op.precision == "mxfp4" and not self.roofline.accelerator.supports("mxfp4"):
             return _MXFP4_WEIGHT_ONLY
-        return _DTYPES[op.precision]
+        return _DTYPES.get(op.precision, ())
 
     def _nearest_expert_shape(self, op: Experts, name: str, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """The measured expert shape nearest in the logarithm of its four sizes."""

@@ -18,8 +18,11 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     Scores,
     demand,
+    is_stored_only,
     quantises,
+    stored_format,
 )
+from planner.costs.operators.working_format import as_run_on
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import KernelTime
@@ -54,6 +57,7 @@ class Roofline:
 
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
+        op = as_run_on(op, self.accelerator)
         known, names = self.efficiencies, efficiency_names(op)
         asked = demand(op, known.routing_concentration)
         rate = self.accelerator.peak(asked.precision) * getattr(known, names.flop)
@@ -90,7 +94,7 @@ def efficiency_names(op: Compute) -> EfficiencyNames:
     """The efficiencies of an operator's kernel."""
     match op:
         case Gemm() | BatchedGemm():
-            bandwidth = "gemm_bandwidth_4bit" if op.precision in FOUR_BIT else "gemm_bandwidth"
+            bandwidth = "gemm_bandwidth_4bit" if stored_format(op.precision) in FOUR_BIT else "gemm_bandwidth"
             start = "latent_start_s" if isinstance(op, BatchedGemm) else "gemm_start_s"
             return EfficiencyNames(_gemm_flop(op.precision), bandwidth, (start, *_quantising(op.precision)))
         case PrefillAttention() | DecodeAttention() | AttentionBackward() | Scores():
@@ -118,7 +122,7 @@ def _gemm_flop(precision: str) -> str:
 def _experts_flop(op: Experts) -> str:
     if op.activation in FOUR_BIT:
         return "experts_flop_4bit"
-    if op.precision in (*FOUR_BIT, "int4") and not quantises(op.activation):
+    if is_stored_only(op.precision) or (op.precision in (*FOUR_BIT, "int4") and not quantises(op.activation)):
         return "experts_flop_dequantised"
     return "experts_flop_block" if op.precision == "fp8_block" else "experts_flop"
 
