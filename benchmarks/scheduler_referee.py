@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
@@ -104,13 +104,14 @@ class Outcome:
         times = token_s(len(stream.requests), steps)
         if [row[-1] for row in times] != result.finished_s.tolist():
             raise AssertionError("steps looked at one by one end otherwise than those looked ahead over")
-        ends = [(step.end_s, step.tokens) for step in steps]
+        in_order = sorted(steps, key=lambda step: (step.start_s, step.instance))
+        ends = [(step.end_s, step.tokens) for step in in_order]
         return cls(times, result.preempted.tolist(), result.cached_tokens.tolist(), ends)
 
     @classmethod
     def read(cls, values: dict[str, Any]) -> "Outcome":
         """The referee's."""
-        steps = [(end_s, dict(tokens)) for _, end_s, tokens in values["steps"]]
+        steps = [(end_s, dict(tokens)) for _, end_s, tokens, _ in sorted(values["steps"], key=lambda step: step[::3])]
         return cls(values["token_s"], values["preempted"], values["cached"], steps)
 
     def ttft_s(self, requests: Requests) -> Floats:
@@ -186,20 +187,24 @@ def drawn(cases: tuple[Case, ...], count: int, only: str = "") -> list[Stream]:
 
 def for_referee(stream: Stream) -> dict[str, Any]:
     """What the referee reads of a stream."""
-    (instance,), requests = stream.fleet.instances, stream.requests
+    fleet, requests = stream.fleet, stream.requests
     ends = requests.prefix_of.tolist()
     return {
-        "engine": {
-            "token_budget": instance.token_budget,
-            "most_sequences": instance.most_sequences,
-            "kv_blocks": instance.kv_tokens // stream.fleet.block_tokens,
-            "block_tokens": stream.fleet.block_tokens,
-            "prefix_caching": stream.fleet.prefix_caching,
-            "watermark": instance.watermark,
-            "asynchronous": instance.asynchronous,
-        },
+        "engines": [
+            {
+                "token_budget": instance.token_budget,
+                "most_sequences": instance.most_sequences,
+                "kv_blocks": instance.kv_tokens // fleet.block_tokens,
+                "block_tokens": fleet.block_tokens,
+                "prefix_caching": fleet.prefix_caching,
+                "watermark": instance.watermark,
+                "asynchronous": instance.asynchronous,
+            }
+            for instance in fleet.instances
+        ],
+        "routing": fleet.routing,
         "requests": {
-            "arrival_s": requests.arrival_s.tolist(),
+            "arrival_s": (requests.arrival_s + fleet.request_overhead_s).tolist(),
             "input_tokens": requests.input_tokens.tolist(),
             "output_tokens": requests.output_tokens.tolist(),
             "prefix": [requests.prefix[first:last].tolist() for first, last in pairwise(ends)],
@@ -228,11 +233,15 @@ def judged(streams: list[Stream]) -> tuple[str, list[Outcome]]:
     python = interpreter()
     if python is None:
         sys.exit("no vLLM under $VALIDATORS_HOME: run ../shared/validators/setup.sh vllm")
-    grids = list({id(stream.fleet.instances[0].grid): stream.fleet.instances[0].grid for stream in streams}.values())
-    of_stream = [[grid is stream.fleet.instances[0].grid for grid in grids].index(True) for stream in streams]
+    engines = [[engine.grid for engine in stream.fleet.instances] for stream in streams]
+    grids = {id(grid): grid for row in engines for grid in row}
+    number = {key: index for index, key in enumerate(grids)}
     given = {
-        "tables": [table_of(grid) for grid in grids],
-        "streams": [for_referee(stream) | {"table": table} for stream, table in zip(streams, of_stream, strict=True)],
+        "tables": [table_of(grid) for grid in grids.values()],
+        "streams": [
+            for_referee(stream) | {"tables": [number[id(grid)] for grid in row]}
+            for stream, row in zip(streams, engines, strict=True)
+        ],
     }
     with tempfile.TemporaryDirectory() as folder:
         asked, answer = Path(folder) / "in.json", Path(folder) / "out.json"
@@ -240,6 +249,54 @@ def judged(streams: list[Stream]) -> tuple[str, list[Outcome]]:
         subprocess.run([str(python), str(DRIVER), str(asked), str(answer)], check=True, stderr=subprocess.DEVNULL)
         values = json.loads(answer.read_text())
     return values["release"], [Outcome.read(outcome) for outcome in values["streams"]]
+
+
+@dataclass(frozen=True)
+class RefereeTimes:
+    """What clients see of a stream, as vLLM's scheduler works it off; seconds."""
+
+    release: str
+    ttft_s: Floats  # [R]
+    tpot_s: Floats  # [R], nan where an answer has one token
+    itl_s: list[Floats]  # [R] of the gaps between the tokens of each
+
+
+def not_expressible(fleet: Fleet) -> str | None:
+    """What of a fleet the referee does not have, in words; None where it has everything."""
+    first = fleet.instances[0]
+    missing = {
+        "prefill and decode engines apart": first.role != "colocated",
+        "pipelines": any(engine.stages > 1 for engine in fleet.instances),
+        "engines other than vLLM": any(engine.policy != "mixed" or engine.reserves for engine in fleet.instances),
+        "swapping": any(engine.preemption != "recompute" for engine in fleet.instances),
+        "drafts": any(engine.speculation is not None for engine in fleet.instances),
+        "ranks that step together": max(fleet.groups, default=1) > 1,
+        f"routing `{fleet.routing}`": len(fleet.instances) > 1 and fleet.routing not in ("round-robin", "least-loaded"),
+        f"queueing `{fleet.queueing}`": fleet.queueing != "fcfs",
+        "several paths or models": len({engine.model for engine in fleet.instances}) > 1,
+        "operation": bool(fleet.changes) or fleet.control is not None or fleet.elastic is not None,
+        "migration, skew or a prefix store": fleet.migration_period_s < np.inf
+        or len(fleet.skew) > 0
+        or fleet.store_kv_tokens > 0,
+        "context limits": any(engine.most_context != UNLIMITED for engine in fleet.instances),
+    }
+    return next((what for what, present in missing.items() if present), None)
+
+
+def referee_times(fleet: Fleet, requests: Requests) -> RefereeTimes:
+    """TTFT, TPOT and ITL of requests that come at given times, by vLLM's own scheduler on the fleet's step times.
+
+    Raises ValueError for what it does not have (`not_expressible`), requests that wait for others among them.
+    """
+    missing = not_expressible(fleet)
+    if missing is None and (requests.num_open < len(requests) or requests.hit_tokens is not None):
+        missing = "requests that wait for others, or stated prefix hits"
+    if missing is not None:
+        raise ValueError(f"vLLM's scheduler is not driven with {missing}")
+    release, (outcome,) = judged([Stream("judged", fleet, requests)])
+    gaps = [np.diff(times) for times in outcome.token_s]
+    tpot_s = np.array([row.mean() if len(row) else np.nan for row in gaps])
+    return RefereeTimes(release, outcome.ttft_s(requests), tpot_s, gaps)
 
 
 def first_difference(own: Outcome, other: Outcome) -> int | None:
@@ -281,7 +338,7 @@ def frozen_streams(values: dict[str, Any]) -> list[tuple[Stream, Outcome]]:
     """The streams of a frozen file, and what vLLM's scheduler made of them."""
     pairs = []
     for kept in values["streams"]:
-        engine, given = kept["engine"], kept["requests"]
+        (engine,), given = kept["engines"], kept["requests"]
         fields = {name: engine[name] for name in ("token_budget", "most_sequences", "watermark", "asynchronous")}
         instance = Instance(GRID, kv_tokens=16 * engine["kv_blocks"], **fields)
         requests = Requests.open_stream(given["arrival_s"], given["input_tokens"], given["output_tokens"])

@@ -2,11 +2,11 @@
 
 vllm_engine.py IN.json OUT.json, by the interpreter of an environment that has vLLM (../shared/validators); it imports
 nothing of planner. IN: `tables` of step times (axes and values as in planner.simulate.fleet.step_grid.StepGrid) and
-`streams`, each of one engine (fields of `EngineSpec`) and its requests; OUT: the release, and of each stream what the
-scheduler did (`Outcome`). The loop is that of EngineCore (vllm/v1/engine/core.py, release 0.33.0): `step` (667), or
-with more than one batch in flight `step_with_batch_queue` (708), whose empty batches take places of the queue, so that
-who arrives meanwhile waits for the head. Scheduling takes no time; a pass takes what the table says, in equal parts of
-the pipeline's stages. What is scheduled is executed by making up tokens, all different.
+`streams`, each of `engines` (fields of `EngineSpec`), the `routing` to them, and their requests; OUT: the release, and
+of each stream what the scheduler did (`Outcome`). The loop is that of EngineCore (vllm/v1/engine/core.py, release
+0.33.0): `step` (667), or with more than one batch in flight `step_with_batch_queue` (708), whose empty batches take
+places of the queue, so that who arrives meanwhile waits for the head. Scheduling takes no time; a pass takes what the
+table says, in equal parts of the pipeline's stages. What is scheduled is executed by making up tokens, all different.
 """
 
 import json
@@ -63,9 +63,9 @@ class Outcome:
     token_s: list[list[float]]
     preempted: list[int]
     cached: list[int]  # tokens of the prompt found in the cache when first admitted
-    steps: list[tuple[float, float, list[tuple[int, int]]]] = field(
+    steps: list[tuple[float, float, list[tuple[int, int]], int]] = field(
         default_factory=list
-    )  # start, end, tokens scheduled
+    )  # start, end, tokens scheduled, engine
 
 
 class Table:
@@ -168,16 +168,17 @@ class Batch:
 class Engine:
     """The core of an engine: a queue of batches in flight, and what has come in meanwhile."""
 
-    def __init__(self, spec: EngineSpec, table: Table, requests: dict[str, Any], folder: str) -> None:
-        self.spec, self.table = spec, table
+    def __init__(
+        self, spec: EngineSpec, table: Table, requests: dict[str, Any], folder: str, outcome: Outcome, number: int
+    ) -> None:
+        self.spec, self.table, self.outcome, self.number = spec, table, outcome, number
         self.scheduler, self.most_batches, self.hasher = make_scheduler(spec, folder)
-        count = len(requests["arrival_s"])
+        self.outstanding: set[int] = set()  # requests sent here that have no last token yet
         self.given, self.wake_s, self.asleep = requests, math.inf, False
         self.incoming: list[Any] = []
         self.flight: deque[Batch] = deque()
         self.free_s = [0.0] * spec.stages
         self.whole: dict[str, int] = {}  # tokens of a request that are prefilled before it decodes
-        self.outcome = Outcome([[] for _ in range(count)], [0] * count, [-1] * count)
 
     def request(self, number: int) -> Any:  # noqa: ANN401 - of vLLM
         """A request as vLLM has it."""
@@ -263,7 +264,7 @@ class Engine:
         for stage, free_s in enumerate(self.free_s):
             end_s = self.free_s[stage] = max(end_s, free_s) + pass_s / self.spec.stages
         self.flight.append(Batch(output, end_s, sampled))
-        self.outcome.steps.append((start_s, end_s, [(int(name), count) for name, count in tokens.items()]))
+        self.outcome.steps.append((start_s, end_s, [(int(name), count) for name, count in tokens.items()], self.number))
         return True
 
     def admitted(self, name: str, count: int) -> None:
@@ -289,24 +290,43 @@ class Engine:
         for outputs in self.scheduler.update_from_output(batch.output, made).values():
             for answer in outputs.outputs:
                 self.outcome.token_s[int(answer.request_id)] += [now_s] * len(answer.new_token_ids)
+                if answer.finish_reason is not None:
+                    self.outstanding.discard(int(answer.request_id))
 
 
-def run(spec: EngineSpec, table: Table, requests: dict[str, Any], folder: str) -> Outcome:
-    """A stream from its first arrival until nothing more will happen. At one moment batches end, then requests come."""
-    engine = Engine(spec, table, requests, folder)
+def route(engines: list[Engine], routing: str, request: int) -> Engine:
+    """Where a request goes: in turn, or to the engine with the fewest that are not answered, the first of equals."""
+    if routing == "round-robin":
+        return engines[request % len(engines)]
+    return min(engines, key=lambda engine: (len(engine.outstanding), engine.number))
+
+
+def run(specs: list[EngineSpec], tables: list[Table], routing: str, requests: dict[str, Any], folder: str) -> Outcome:
+    """A stream from its first arrival until nothing more will happen.
+
+    At one moment batches end, then requests come, then batches are formed.
+    """
     arrivals = requests["arrival_s"]
+    outcome = Outcome([[] for _ in arrivals], [0] * len(arrivals), [-1] * len(arrivals))
+    engines = [
+        Engine(spec, table, requests, folder, outcome, number)
+        for number, (spec, table) in enumerate(zip(specs, tables, strict=True))
+    ]
     coming = 0
     while True:
-        now_s = min(engine.wake_s, arrivals[coming] if coming < len(arrivals) else math.inf)
+        now_s = min([engine.wake_s for engine in engines] + arrivals[coming : coming + 1])
         if now_s == math.inf:
-            return engine.outcome
-        idle, ends = engine.wake_s == math.inf, engine.wake_s <= now_s
-        if ends:
-            engine.end(now_s)
+            return outcome
+        ready = [engine for engine in engines if engine.wake_s == math.inf or engine.wake_s <= now_s]
+        for engine in ready:
+            if engine.wake_s <= now_s:
+                engine.end(now_s)
         while coming < len(arrivals) and arrivals[coming] <= now_s:
+            engine = route(engines, routing, coming)
+            engine.outstanding.add(coming)
             engine.incoming.append(engine.request(coming))
             coming += 1
-        if idle or ends:
+        for engine in ready:
             engine.turn(now_s)
 
 
@@ -319,8 +339,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(MODEL))
         for stream in given["streams"]:
-            outcome = run(EngineSpec(**stream["engine"]), tables[stream["table"]], stream["requests"], folder)
-            outcomes.append(asdict(outcome))
+            specs = [EngineSpec(**engine) for engine in stream["engines"]]
+            steps = [tables[number] for number in stream["tables"]]
+            outcomes.append(asdict(run(specs, steps, stream["routing"], stream["requests"], folder)))
     Path(sys.argv[2]).write_text(json.dumps({"release": vllm.__version__, "streams": outcomes}))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from planner.documents.read import Document, parse_document
 from planner.engines.handover import RULES
 from planner.engines.parallelism import DRAFTS, SHAPES
-from planner.engines.release import Connector, Dispatcher, Release, Router, Rule, WeightFormat, numbers
+from planner.engines.release import Asynchronous, Connector, Dispatcher, Release, Router, Rule, WeightFormat, numbers
 from planner.errors import PlannerError
 
 SCHEMA = "planner.engine/1"
@@ -112,7 +112,7 @@ class _Reader:
 
     def release(self, data: object, path: _Path, engine: str, title: str) -> Release:
         parts = {"connectors", "routers", "shapes", "drafts", "dispatchers", "weights"}
-        given = self.fields(data, path, {"read", "first", "before"} | parts)
+        given = self.fields(data, path, {"read", "first", "before"} | parts, frozenset({"asynchronous"}))
         rows = {name: self.rows(given[name], (*path, name)) for name in ("connectors", "routers", "dispatchers")}
         formats = self.fields(given["weights"], (*path, "weights"), set(), frozenset(given["weights"]))
         return Release(
@@ -131,7 +131,16 @@ class _Reader:
                 self.dispatcher(row, (*path, "dispatchers", i)) for i, row in enumerate(rows["dispatchers"])
             ),
             weights={name: self.weight_format(row, (*path, "weights", name)) for name, row in formats.items()},
+            asynchronous=self.asynchronous(given.get("asynchronous"), (*path, "asynchronous")),
         )
+
+    def asynchronous(self, data: object, path: _Path) -> Asynchronous | None:
+        if data is None:
+            return None
+        given = self.fields(data, path, {"default", "off", "source"})
+        if not isinstance(given["default"], bool):
+            raise self.error("default is true or false", (*path, "default"))
+        return Asynchronous(given["default"], *(self.text(given[key], (*path, key)) for key in ("off", "source")))
 
     def connector(self, data: object, path: _Path, known: set[str]) -> Connector:
         given = self.fields(

@@ -64,6 +64,15 @@ class WeightFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class Asynchronous:
+    """Whether a scheduler forms its next step while one runs, where nobody says otherwise."""
+
+    default: bool
+    off: str  # the flag that has it wait for each step
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """What an engine can run from `first` up to `before`, as the source of `read` says."""
 
@@ -78,6 +87,7 @@ class Release:
     drafts: tuple[Rule, ...]
     dispatchers: tuple[Dispatcher, ...]
     weights: Mapping[str, WeightFormat]
+    asynchronous: Asynchronous | None  # None: not read
 
     @property
     def name(self) -> str:

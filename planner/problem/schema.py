@@ -245,6 +245,10 @@ class EngineSpec(Spec):
         description="prompt and answer that one request may have together; the model's own limit as far as memory "
         "allows when absent",
     )
+    async_scheduling: bool | None = Field(
+        default=None,
+        description="whether the scheduler forms a step while the one before it runs; the engine's default when absent",
+    )
 
 
 class CostsSpec(Spec):

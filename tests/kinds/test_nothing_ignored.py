@@ -199,6 +199,7 @@ READ: dict[str, dict[str, Case]] = {
         "engine.version": ("engine={name: trtllm}", "engine={name: trtllm, version: 1.0.0}"),
         "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
         "engine.max_context_tokens": ("", "engine.max_context_tokens=2000"),
+        "engine.async_scheduling": ("", "engine.async_scheduling=false"),
         "costs.profiles": ("", "costs.profiles=[profiles]"),
         "costs.calibration": ("", "costs.calibration=none"),
         "objective.maximize": ("", "objective.maximize=tokens_per_s_per_gpu"),
@@ -533,7 +534,8 @@ EVERYTHING: list[dict[str, Any]] = [
                 zip(LENGTHS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, None, None), strict=True)
             )
         ],
-        "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5, "max_context_tokens": 4096},
+        "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5, "max_context_tokens": 4096,
+                   "async_scheduling": False},
         "availability": {"level": "n+1", "per": "node"},
         "costs": {"profiles": ["p"], "calibration": "none"},
         "objective": objective,

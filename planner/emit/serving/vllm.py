@@ -163,6 +163,9 @@ def _budget_tokens(instance: EngineInstance, batch: int) -> int | None:
 
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--gpu-memory-utilization", word(scene.cluster.problem.engine.memory_utilisation)
+    ahead = instance.role.limits.get("async_scheduling")
+    if ahead is not None:
+        yield "--async-scheduling" if ahead == "on" else "--no-async-scheduling", None
     yield from format_flags(scene, instance, "vLLM", _QUANTISATION, _KV_CACHE)
     yield "--enable-prefix-caching" if caches_prefixes(instance) else "--no-enable-prefix-caching", None
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from planner.errors import PlannerError, require_known
@@ -101,6 +102,12 @@ class Instance:
                     f"step times end at {grid.most_sequences} sequences, the instance runs {self.most_sequences}",
                     hint="build the grid for as many",
                 )
+
+    @property
+    def may_form_ahead(self) -> bool:
+        """Whether its rules go together with steps that are formed while others run."""
+        plain = self.policy == "mixed" and not self.reserves and self.preemption == "recompute"
+        return plain and self.speculation is None and self.stages == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,13 +247,13 @@ class Fleet:
         if not ahead:
             return
         refused = {
-            "engines of a group that form steps when they start": len(ahead) < len(self.instances)
-            and max(self.groups, default=1) > 1,
-            "steps of prompts alone": any(instance.policy != "mixed" for instance in ahead),
-            "room for whole lengths": any(instance.reserves for instance in ahead),
-            "swapped caches": any(instance.preemption == "swap" for instance in ahead),
-            "speculative decoding": any(instance.speculation is not None for instance in ahead),
-            "pipelines": any(instance.stages > 1 for instance in ahead),
+            "engines of their group that form steps when they start": any(
+                len({instance.asynchronous for instance in self.instances[end - size : end]}) > 1
+                for size, end in zip(self.groups, accumulate(self.groups), strict=True)
+            ),
+            "steps of prompts alone, whole lengths reserved, swapping, drafts or pipelines": not all(
+                instance.may_form_ahead for instance in ahead
+            ),
             "feedback queues": self.queueing == "feedback",
             "migration": self.migration_period_s < math.inf,
             "changes and autoscaling": len(self.changes) > 0 or self.control is not None,

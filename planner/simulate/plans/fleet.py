@@ -34,6 +34,7 @@ from planner.simulate.fleet.operation import PoolLink
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.fleet.unit_grid import unit_grid
+from planner.simulate.plans.ahead import forms_ahead, simulated_ahead
 from planner.simulate.plans.elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
 from planner.simulate.plans.paths import RolePaths, paths_of
 from planner.simulate.requests.stream import Requests
@@ -385,6 +386,11 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     if drafts.drafter is not None and drafts.tokens:
         verifying = _grid(setting, role, ffn, most, chunk, drafts)
         instance = replace(instance, speculation=Speculation(drafts.tokens, drafts.drafter.acceptance, verifying))
+    together_ahead = simulated_ahead(
+        role, operation, queueing=setting.policies.queueing, migration_period_s=setting.policies.migration_period_s
+    )
+    if ffn is None and together_ahead and instance.may_form_ahead and forms_ahead(setting.problem.engine):
+        instance = replace(instance, asynchronous=True)
     if adapters is not None:
         instance = replace(instance, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
     return [instance] * (role.replicas * shape.dp * turns)

@@ -145,6 +145,12 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
         for index in range(len(resolved.pools))
     }
     release = release_of(problem.engine.name, problem.engine.version, where=resolved.where(("engine", "version")))
+    if problem.engine.async_scheduling is not None and release.asynchronous is None:
+        raise PlannerError(
+            f"the rules of {release.name} do not say whether it forms a step while the one before it runs",
+            where=resolved.where(("engine", "async_scheduling")),
+            hint="leave `async_scheduling` out",
+        )
     require_loadable(release, costs_of_pool, resolved.where(("models",)))
     spaces = shape_spaces(costs_of_pool, release, options)
     ways = ways_of_models(release, costs_of_pool, spaces)
