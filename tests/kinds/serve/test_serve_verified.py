@@ -61,7 +61,7 @@ def test_a_goodput_plan_keeps_on_fresh_streams_what_a_static_one_breaks(tmp_path
     assert objective(plan) > 0.5 * objective(static)
     assert plan.certificate.status == "feasible"
     assert plan.certificate.bound is not None
-    assert objective(plan) <= plan.certificate.bound < 1.6 * objective(plan)
+    assert objective(plan) <= plan.certificate.bound < 1.65 * objective(plan)
     rows = plan.certificate.proof["verified"]["limits"]  # type: ignore[call-overload,index]
     assert {(row["time"], row["margin"] >= 0.0) for row in rows} == {("ttft", True), ("tpot", True)}  # type: ignore
     assert passed(check_plan(plan, ServeDecision.model_validate(plan.decision), base=tmp_path, proof=True))
