@@ -120,10 +120,10 @@ def _price(mix: Mix, p: int) -> Iterator[Fact]:
     """Between which prices of a pool the instances of the plan stay the cheapest."""
     pool = mix.problem.pools[p]
     whole = [shape for shape in mix.problem.shapes if shape.pool == p and not shape.aside]
-    each = {shape.price_per_hour / shape.devices for shape in whole if shape.price_per_hour}
-    if len(each) != 1:
+    each = [shape.price_per_hour / shape.devices for shape in whole if shape.price_per_hour]
+    if not each or max(each) - min(each) > _SAME * max(each):
         return
-    price = each.pop()
+    price = each[0]
     low, high = _break_even(mix, p, price, _CHEAPEST), _break_even(mix, p, price, _DEAREST)
     from_text = f"from {significant(low * price)}" if low > _CHEAPEST else "from below"
     to_text = f"to {significant(high * price)}" if high < _DEAREST else "and more"

@@ -183,6 +183,7 @@ class Decision:
     roles: tuple[Role, ...]
     placement: tuple[Block, ...] = ()
     routing: tuple[Route, ...] = ()
+    router_policy: str | None = None
     phases: tuple[Phase, ...] = ()
     side_files: Mapping[str, SideFile] = field(default_factory=dict)
 

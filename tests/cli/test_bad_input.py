@@ -80,7 +80,7 @@ EDITS: dict[str, tuple[str, str, int, str, str]] = {
     "unknown model": ("Qwen/Qwen3-32B", "Qwen/Qwen3-33B", 7, "unknown model `Qwen/Qwen3-33B`", "`Qwen/Qwen3-32B`"),
     "unknown kind": ("kind: serve", "kind: servce", 3, "unknown kind `servce`", "did you mean `serve`?"),
     "unknown engine": ("objective:", "engine: {name: vlm}\nobjective:", 21, "found 'vlm'", "did you mean `vllm`?"),
-    "unknown weights": ("weights: fp8", "weights: fp9", 8, "must be one of", "did you mean `fp8`"),
+    "unknown weights": ("weights: fp8", "weights: fp9", 8, "unknown weight format `fp9`", "`fp8`"),
     "unknown model of a workload": (
         "name: chat",
         "name: chat\n    model: llama",

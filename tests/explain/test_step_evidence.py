@@ -46,9 +46,8 @@ def test_neighbouring_batches_are_told_with_their_time_and_memory(solved: Solved
     assert steps.tpot_s_by_batch[str(batch)] == pytest.approx(sum(steps.seconds.values()), rel=1e-4)
     times = [steps.tpot_s_by_batch[str(other)] for other in sorted(map(int, steps.tpot_s_by_batch))]
     assert times == sorted(times)
-    told = [
-        f for f in explain_plan(envelope, decision, "decode.max_batch").facts if f.what.startswith("with max_batch")
-    ]
+    facts = explain_plan(envelope, decision, f"{decode.name}.max_batch").facts
+    told = [f for f in facts if f.what.startswith("with max_batch")]
     assert [f.figures["max_batch"] < batch for f in told] == [True, False]
     # The limit of 20 ms is what keeps the batch where it is: the next larger one breaks it.
     assert [f.figures["tpot_s"] > f.figures["limit_s"] for f in told] == [False, True]

@@ -145,11 +145,9 @@ def fleet_of_plan(
     problem = recorded_problem(envelope.inputs)
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
-    policies = replace(
-        policies,
-        routing=policies.routing or decision.router_policy,
-        decode_routing=policies.decode_routing or decision.router_policy,
-    )
+    elastic = policies.operation is not None and policies.operation.elastic is not None
+    planned = None if elastic else decision.router_policy  # elastic instances take requests where they are least
+    policies = replace(policies, routing=policies.routing or planned, decode_routing=policies.decode_routing or planned)
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
     sides, decision = ffn_roles(decision), without_ffn(decision)
     if policies.operation is not None and policies.operation.elastic is not None:

@@ -169,7 +169,8 @@ def test_the_reserve_binds_what_is_chosen_and_no_plan_that_is_there() -> None:
     memory = decision.roles[0].memory
     assert memory is not None
     assert 0.98 < memory.used_bytes / memory.capacity_bytes < 1.0
-    inputs = {**envelope.inputs, "options": FULL["options"]}  # as of a plan from before there was a reserve
+    options = {**FULL["options"], "judged_by": "queueing"}
+    inputs = {**envelope.inputs, "options": options}  # as of a plan from before there was a reserve
     digests = envelope.digests.model_copy(update={"problem": digest(inputs)})
     older = envelope.model_copy(update={"inputs": inputs, "digests": digests})
     for plan in (envelope, older):

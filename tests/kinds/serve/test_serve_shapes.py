@@ -15,12 +15,12 @@ from planner.plan.schema import Envelope
 from planner.verify import REFUSED, judge
 
 MIXED = {
-    "cluster.pools.0.gpus": 6,
-    "options.modes": ["disaggregated"],
-    "workloads.0.input_tokens": 4000,
+    "cluster.pools.0.gpus": 5,
+    "options.modes": ["colocated", "disaggregated"],
+    "workloads.0.input_tokens": 2000,
     "workloads.0.output_tokens": 100,
 }
-"""Whose best plan has prefill of two types."""
+"""Whose best plan has a colocated instance beside prefill and decode."""
 
 
 def plan_of(most: int | None, **edits: object) -> tuple[Envelope, ServeDecision]:
@@ -68,7 +68,7 @@ def test_the_cap_is_said_to_be_used_up(two: tuple[Envelope, ServeDecision]) -> N
 
 def test_too_few_types_for_prefill_and_decode_are_a_conflict_with_its_remedy() -> None:
     with pytest.raises(Infeasible) as error:
-        plan_of(1)
+        plan_of(1, options__modes=["disaggregated"])
     assert error.value.conflict == [{"limit": "max_shapes = 1", "nearest": "max_shapes 2"}]
 
 
