@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from promises import problem  # type: ignore[import-not-found,unused-ignore]  # stands beside this file
+from promises import problem
 
 from planner.api import solve
 from planner.errors import Infeasible, PlannerError

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from distserve_placement import Phase, Segment, Unit, high_affinity, low_affinity_units
+from scipy.optimize import brentq
 
 from planner.arrays import Floats, Ints
 from planner.problem.schema import SloSpec
@@ -32,7 +33,7 @@ from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.attainment import Draws, attainment
 from planner.simulate.run.engine import simulate
-from planner.solvers.stochastic.queueing import utilisation_for_wait
+from planner.solvers.stochastic.queueing import wait_quantile_s
 
 DATA = Path(__file__).parent / "data"
 TRACES = Path(__file__).parent.parent.parent / "shared" / "data" / "traces"
@@ -208,7 +209,7 @@ def steady_rate(case: Case, unit: Unit) -> float:
     service_s += STAGE_S * prefill[1] ** 2 + DISPATCH_S
     if service_s >= case.ttft_s:
         return 0.0
-    busy = float(utilisation_for_wait(case.ttft_s - service_s, 1.0, service_s / prefill[1], 0.9, cv2_service=0.0))
+    busy = busy_within(case.ttft_s - service_s, service_s / prefill[1])
     times = grid("distserve", case.model, *decode)
     context = isl + osl / 2.0
     step_s = times.decode_s[:, 0] + (times.decode_s[:, 1] - times.decode_s[:, 0]) * context / times.contexts[1]
@@ -217,6 +218,13 @@ def steady_rate(case: Case, unit: Unit) -> float:
     if batch < 1:
         return 0.0
     return float(min(busy * prefill[1] / service_s, decode[1] * batch / (osl * step_s[batch])))
+
+
+def busy_within(wait_s: float, service_s: float) -> float:
+    """The utilisation of M/D/1 at which nine waits of ten end within `wait_s`."""
+    return float(
+        brentq(lambda rho: float(wait_quantile_s(rho, 1.0, service_s, 0.9, cv2_service=0.0)) - wait_s, 0.0, 1.0 - 1e-9)
+    )
 
 
 def placements(case: Case) -> list[tuple[Unit, Placement]]:

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 
 from planner.arrays import Floats
 
-BISECTIONS = 60  # halvings of [0, 1]: past the resolution of a float near 1
-
 
 def erlang_c(rho: ArrayLike, servers: ArrayLike) -> Floats:
     """The probability that an arrival waits in M/M/c (Erlang's C).
@@ -72,31 +70,3 @@ def wait_quantile_s(
     with np.errstate(divide="ignore", invalid="ignore"):
         tail = mean / waits * np.log(waits / exceeding)
     return np.where(np.isinf(mean), np.inf, np.where(waits > exceeding, tail, 0.0))
-
-
-def utilisation_for_wait(
-    limit_s: ArrayLike,
-    servers: ArrayLike,
-    service_s: ArrayLike,
-    probability: ArrayLike,
-    *,
-    cv2_arrival: ArrayLike = 1.0,
-    cv2_service: ArrayLike = 1.0,
-) -> Floats:
-    """The largest utilisation at which the `probability` quantile of the wait stays within `limit_s`, by bisection.
-
-    The quantile grows with utilisation; the result lies on the safe side, in [0, 1).
-    """
-    limit = np.asarray(limit_s, dtype=float)
-    shape = np.broadcast_shapes(
-        *(np.shape(given) for given in (limit_s, servers, service_s, probability, cv2_arrival, cv2_service))
-    )
-    low, high = np.zeros(shape), np.ones(shape)
-    for _ in range(BISECTIONS):
-        middle = 0.5 * (low + high)
-        wait = wait_quantile_s(
-            middle, servers, service_s, probability, cv2_arrival=cv2_arrival, cv2_service=cv2_service
-        )
-        within = wait <= limit
-        low, high = np.where(within, middle, low), np.where(within, high, middle)
-    return low

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from planner.solvers.stochastic.queueing import (
     erlang_c,
     mean_wait_s,
-    utilisation_for_wait,
     wait_quantile_s,
 )
 
@@ -68,18 +67,6 @@ def test_formulas_meet_a_simulated_queue(servers: int, rho: float, cv2: float) -
     assert p95 == pytest.approx(np.quantile(waits, 0.95), rel=0.15)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.floats(1e-3, 10.0), st.integers(1, 50), st.floats(0.5, 0.999), st.floats(0.0, 3.0))
-def test_the_utilisation_for_a_wait_is_the_largest_that_keeps_it(
-    limit_s: float, servers: int, p: float, cv2: float
-) -> None:
-    rho = utilisation_for_wait(limit_s, servers, 1.0, p, cv2_service=cv2)
-    assert 0.0 < rho < 1.0
-    assert wait_quantile_s(rho, servers, 1.0, p, cv2_service=cv2) <= limit_s
-    if rho < 1.0 - 1e-6:
-        assert wait_quantile_s(rho + 1e-7, servers, 1.0, p, cv2_service=cv2) > limit_s
-
-
 def test_arrays_broadcast_like_single_calls() -> None:
     rho = np.array([[0.2], [0.9]])
     servers = np.array([1, 3, 8])
@@ -88,7 +75,6 @@ def test_arrays_broadcast_like_single_calls() -> None:
     for row, column in np.ndindex(2, 3):
         single = wait_quantile_s(rho[row, 0], servers[column], 0.5, 0.99, cv2_service=0.3)
         assert table[row, column] == pytest.approx(single, rel=1e-12)
-    assert utilisation_for_wait(1.0, servers, 0.5, 0.99).shape == (3,)
 
 
 def test_an_overloaded_queue_waits_for_ever_and_an_idle_one_not_at_all() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,8 +87,11 @@ class Work:
     @classmethod
     def joined(cls, several: Sequence["Work"]) -> "Work":
         """All points of several, one after the other; what the first leaves out, none may state."""
-        columns = ([getattr(work, field.name) for work in several] for field in fields(cls))
-        return cls(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]  # only what may be None is
+        columns = {field.name: [getattr(work, field.name) for work in several] for field in fields(cls)}
+        joined: dict[str, Any] = {
+            name: None if parts[0] is None else np.concatenate(parts) for name, parts in columns.items()
+        }
+        return cls(**joined)
 
     def with_drafts(self, draft_tokens: ArrayLike) -> "Work":
         """The same steps, which verify so many drafts of every decoding sequence."""

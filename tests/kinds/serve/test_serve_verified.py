@@ -1,7 +1,7 @@
 """Plans that steady state proposes and simulation verifies keep their limits on requests that no solve has drawn."""
 
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,7 @@ from planner.load.problems import load_problem
 from planner.plan.findings import passed
 from planner.plan.schema import Envelope
 from planner.simulate.judge.intervals import Estimate
-from planner.simulate.judge.limits import JudgedLimit, Verdict
+from planner.simulate.judge.limits import JudgedLimit, Judgement, Verdict
 from planner.simulate.plans.fleet import Policies
 from planner.simulate.plans.simulation import judge_plan
 
@@ -53,6 +53,18 @@ def objective(plan: Envelope) -> float:
     return value
 
 
+def rows_of(plan: Envelope) -> list[dict[str, Any]]:
+    """What the certificate says of each limit."""
+    proof: dict[str, Any] = plan.model_dump(mode="json")["certificate"]["proof"]
+    rows: list[dict[str, Any]] = proof["verified"]["limits"]
+    return rows
+
+
+def judgement(*limits: JudgedLimit) -> Judgement:
+    """What stationary streams say of limits."""
+    return Judgement((), limits, (0,), 1.0, saturated=False, parts=())
+
+
 def test_a_goodput_plan_keeps_on_fresh_streams_what_a_static_one_breaks(tmp_path: Path) -> None:
     static = solve(load_problem(problem(tmp_path, "queueing", mode="colocated")))
     plan = solve(load_problem(problem(tmp_path, "verification", mode="colocated")))
@@ -62,8 +74,7 @@ def test_a_goodput_plan_keeps_on_fresh_streams_what_a_static_one_breaks(tmp_path
     assert plan.certificate.status == "feasible"
     assert plan.certificate.bound is not None
     assert objective(plan) <= plan.certificate.bound < 1.65 * objective(plan)
-    rows = plan.certificate.proof["verified"]["limits"]  # type: ignore[call-overload,index]
-    assert {(row["time"], row["margin"] >= 0.0) for row in rows} == {("ttft", True), ("tpot", True)}  # type: ignore
+    assert {(row["time"], row["margin"] >= 0.0) for row in rows_of(plan)} == {("ttft", True), ("tpot", True)}
     assert passed(check_plan(plan, ServeDecision.model_validate(plan.decision), base=tmp_path, proof=True))
 
 
@@ -134,9 +145,9 @@ def test_clients_that_wait_for_answers_keep_their_limits_in_a_closed_loop(tmp_pa
 def test_a_plan_for_failures_is_verified_with_an_instance_down(tmp_path: Path) -> None:
     asked = {"goal": "{minimize: gpus}", "load": "load: {rate: 5/s}", "mode": "colocated"}
     plan = solve(load_problem(problem(tmp_path, "null", **asked), overrides=["availability=n+1"]))
-    rows = plan.certificate.proof["verified"]["limits"]  # type: ignore[call-overload,index]
-    assert [row.get("down") for row in rows] == [None, None, {"colocated": 1}, {"colocated": 1}]  # type: ignore
-    assert {row["verdict"] for row in rows} <= {"kept", "too close to call"}  # type: ignore
+    rows = rows_of(plan)
+    assert [row.get("down") for row in rows] == [None, None, {"colocated": 1}, {"colocated": 1}]
+    assert {row["verdict"] for row in rows} <= {"kept", "too close to call"}
 
 
 def test_level_verified_of_solve_is_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,12 +164,11 @@ def test_level_verified_of_solve_is_the_option(tmp_path: Path, capsys: pytest.Ca
 def test_the_largest_load_is_found_within_its_tolerance(limit: float, most: float, kept: float) -> None:
     runs = []
 
-    def judged(scale: float) -> SimpleNamespace:
+    def judged(scale: float) -> Judgement:
         runs.append(scale)
-        bound = SimpleNamespace(margin=limit - scale, time="ttft")
-        return SimpleNamespace(saturated=False, settled=True, limits=(bound,))
+        return judgement(JudgedLimit(0, "ttft", "mean", 1.0, Estimate(1.0 - (limit - scale), None, 1000)))
 
-    load = load_kept(judged, most)  # type: ignore[arg-type]
+    load = load_kept(judged, most)
     assert kept / 1.021 <= load.scale <= kept
     assert len(runs) <= 12
     assert load.binding == (frozenset() if kept == most else {"ttft"})
@@ -167,25 +177,20 @@ def test_the_largest_load_is_found_within_its_tolerance(limit: float, most: floa
 def test_a_load_that_is_needed_and_not_kept_ends_the_search_for_others() -> None:
     runs = []
 
-    def judged(scale: float) -> SimpleNamespace:
+    def judged(scale: float) -> Judgement:
         runs.append(scale)
-        return SimpleNamespace(
-            saturated=False, settled=True, limits=(SimpleNamespace(margin=0.5 - scale, time="tpot"),)
-        )
+        return judgement(JudgedLimit(0, "tpot", "mean", 1.0, Estimate(0.5 + scale, None, 1000)))
 
-    load = load_kept(judged, needed=0.8)  # type: ignore[arg-type]
+    load = load_kept(judged, needed=0.8)
     assert load.refuted
     assert runs == [0.8]
-    assert not load_kept(judged, needed=0.4).refuted  # type: ignore[arg-type]
+    assert not load_kept(judged, needed=0.4).refuted
 
 
 def test_further_tries_of_a_load_need_intervals_of_a_stricter_confidence() -> None:
-    def limit(high: float) -> JudgedLimit:
-        return JudgedLimit(0, "ttft", "p99", 1.0, Estimate(0.9, (0.9 - (high - 0.9), high), 1000))
+    def judged(high: float) -> Judgement:
+        return judgement(JudgedLimit(0, "ttft", "p99", 1.0, Estimate(0.9, (0.9 - (high - 0.9), high), 1000)))
 
-    def judged(high: float) -> SimpleNamespace:
-        return SimpleNamespace(saturated=False, settled=True, limits=(limit(high),))
-
-    assert kept_surely(judged(0.99), 0.05)  # type: ignore[arg-type]
-    assert not kept_surely(judged(0.99), 0.05 / 4)  # type: ignore[arg-type]
-    assert not kept_surely(judged(1.01), 0.05)  # type: ignore[arg-type]
+    assert kept_surely(judged(0.99), 0.05)
+    assert not kept_surely(judged(0.99), 0.05 / 4)
+    assert not kept_surely(judged(1.01), 0.05)
