@@ -149,7 +149,7 @@ def main() -> int:
         (workload,) = raw["workloads"]
         cells = "  ".join(f"{name} {_shown(each)}" for name, each in answers.items())
         print(
-            f"{len(table):2d} {raw['models']['m']['name'].split('/')[1]:24s} {_words(raw, workload)}  {cells}",
+            f"{len(table):2d} {raw['models']['m']['name'].split('/')[1]:24s} {described(raw, workload)}  {cells}",
             flush=True,
         )
     for name in table[0]:
@@ -188,7 +188,8 @@ def _shown(each: Answer) -> str:
     return "none" if each.value is None else f"{each.value:.4g}{'!' if each.broken else ''} ({each.cpu_s:.1f}s)"
 
 
-def _words(raw: dict[str, Any], workload: dict[str, Any]) -> str:
+def described(raw: dict[str, Any], workload: dict[str, Any]) -> str:
+    """A problem in one line."""
     slo = " ".join(f"{of.removesuffix('_s')} {name}" for name, limit in workload["slo"].items() for of in limit)
     load, pool = workload.get("load", {}), raw["cluster"]["pools"][0]
     lengths = f"{workload['input_tokens']['cv']}/{workload['output_tokens']['cv']}"

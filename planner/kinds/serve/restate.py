@@ -5,6 +5,7 @@ by the code that makes plans. What needs a search (the frontier, the next best p
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from pydantic import JsonValue
 
@@ -12,26 +13,32 @@ from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.decode import envelope, steady_plan, whole_predictions
+from planner.kinds.serve.proof.stated import name_of_role, shape_of
 from planner.kinds.serve.proof.taken import Rates, mix_of, rates_of, searched_row, taken_roles
+from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target, relaxed
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
+from planner.kinds.serve.verified.neighbours import Axes
 from planner.kinds.serve.verified.verifiable import estimated_again
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Prediction
+from planner.plan.sides import ffn_roles
 from planner.problem.recorded import AtHand, NotAtHand, resolved_again
 from planner.solvers.dualtree import DualTree
 from planner.solvers.mix import MixSolution, build
 from planner.solvers.mix_solve import MixCertificate, reduce, used_shapes
 from planner.solvers.result import SolveResult, Status
+from planner.solvers.stochastic.routed_queues import Routing
 
 NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
 FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
 SIMULATED = LeftOut(
     "predictions", "times and shares that were simulated", hint="`planner check --level simulate`", proven=False
 )
+ANY_LIMIT = 1e3  # times the limits of a problem: all shapes that can run keep them
 SOLVERS = ("ortools-gscip", "ortools-highs", "ortools-cp-sat", "pulp-cbc")
 
 
@@ -60,6 +67,10 @@ def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reservin
     resolved, tally = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand), Tally()
     setting = prepare(resolved, reserving=reserving)
     candidates = list_candidates(setting, _proposed_under(stated, setting), tally)
+    if "verified" in stated.certificate.proof:
+        candidates = [
+            _routed(candidate, decision) for candidate in (*candidates, *_varied(setting, candidates, decision))
+        ]
     if not set(stated.digests.profiles) <= setting.profile_digests:
         raise NotAtHand(
             "its kernel tables are not at hand", where="digests.profiles", hint="name them: `--profiles PATH`"
@@ -76,6 +87,28 @@ def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ..
     verified = stated.certificate.proof.get("verified")
     factor = verified.get("limits_relaxed") if isinstance(verified, dict) else None
     return relaxed(setting.targets, float(factor)) if isinstance(factor, int | float) else setting.targets
+
+
+def _varied(setting: ServeSetting, candidates: Sequence[Candidate], decision: ServeDecision) -> Iterator[Candidate]:
+    """Types of a verified plan that its search did not propose: of their shapes at another batch or chunk."""
+    axes, partners = Axes(setting), ffn_roles(decision)
+    pools = [pool.name for pool in setting.resolved.pools]
+    for role in decision.roles:
+        name = name_of_role(role, partners.get(role.name))
+        if role.function == "ffn" or any(candidate.name.partition("#")[0] == name for candidate in candidates):
+            continue
+        asked = role.function, role.model, role.pool, shape_of(role), int(role.limits.get("draft_tokens", 0))
+        for each in list_candidates(setting, relaxed(setting.targets, ANY_LIMIT), Tally()):
+            own = each.function, each.model, pools[each.pool], each.shape, each.draft_tokens
+            if own == asked and each.pooled == 1 and each.ffn is None:
+                batch, chunk = (int(role.limits.get(limit, 0)) for limit in ("max_batch", "chunk_tokens"))
+                varied = axes.at(each, batch, chunk)
+                yield from (() if varied is None else (varied,))
+
+
+def _routed(candidate: Candidate, decision: ServeDecision) -> Candidate:
+    """The type behind routers of the plan's policy."""
+    return candidate if decision.router_policy is None else replace(candidate, routing=Routing(decision.router_policy))
 
 
 def _is_simulated(stated: Envelope) -> bool:

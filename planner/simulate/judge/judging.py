@@ -18,8 +18,8 @@ from planner.simulate.run.result import SimulationResult
 PILOT_SEED = 20_000_000  # from the seeds of streams that count to those of pilots
 PILOT = 10_000  # requests of the first pilot runs together
 FEWEST = 20_000  # requests of the runs that count together
-MOST_REQUESTS = 400_000  # of all runs of a round
-MOST_EVENTS = 3_000_000  # of all runs of a round
+MOST_REQUESTS = 800_000  # of all runs of a round
+MOST_EVENTS = 4_000_000  # of all runs of a round
 PILOT_SHARE = 0.5  # of the caps on runs that count: what a pilot may be
 MOST_WARM = 0.2  # of a stream that counts
 
@@ -112,7 +112,7 @@ def judge(
 def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_requests: int) -> Pilot:
     """Pilot runs, longer until they are long beside what streams remember, or as long as runs may be."""
     while True:
-        judgement = _warmed(judge_runs(simulated(count, pilot=True), slos), slos)
+        judgement = warmed(judge_runs(simulated(count, pilot=True), slos), slos)
         lengths = tuple(
             length(judgement.limited(limit, slos), limit.statistic, limit.estimate, limit.half)
             for limit in judgement.limits
@@ -125,7 +125,7 @@ def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_request
             return pilot
 
 
-def _warmed(judgement: Judgement, slos: Sequence[SloSpec]) -> Judgement:
+def warmed(judgement: Judgement, slos: Sequence[SloSpec]) -> Judgement:
     """The same with warm-ups that leave most of each stream: one that still changes there remembers too long."""
     most = [
         int(MOST_WARM * min(len(of_workload(run, workload).requests) for run in judgement.runs))

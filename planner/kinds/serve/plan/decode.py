@@ -210,7 +210,7 @@ def _router_policy(setting: ServeSetting, used: Sequence[RoleInUse]) -> Literal[
     """How routers choose among equal instances, where there are several; simulated placements were not chosen so."""
     if setting.options.judged_by == "simulation" or all(item.replicas == 1 for item in used):
         return None
-    return "round-robin" if setting.routing is Routing.ROUND_ROBIN else "power-of-two"
+    return "round-robin" if used[0].candidate.routing is Routing.ROUND_ROBIN else "power-of-two"
 
 
 def _spare_room(

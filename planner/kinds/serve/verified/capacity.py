@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from planner.simulate.judge.limits import Judgement, Verdict
+from planner.simulate.judge.limits import Judgement
 
 UP = (1.06, 1.15, 1.3, 1.6)  # loads tried above one that is kept
 DOWN = (0.93, 0.85, 0.7, 0.5, 0.3, 0.1)  # and below one that is not
@@ -22,13 +22,8 @@ class LoadKept:
 
 
 def keeps(judgement: Judgement) -> bool:
-    """Whether the value of every limit is on its right side, and times are stationary, or far enough from limits.
-
-    Times that hardly vary have no warm-up that MSER-5 finds; where whole intervals lie within limits, none is needed.
-    """
-    if judgement.saturated or not all(limit.margin >= 0.0 for limit in judgement.limits):
-        return False
-    return judgement.settled or all(limit.verdict is Verdict.KEPT for limit in judgement.limits)
+    """Whether the value of every limit is on its right side, and waits do not grow."""
+    return not judgement.saturated and all(limit.margin >= 0.0 for limit in judgement.limits)
 
 
 def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, needed: float = 0.0) -> LoadKept:

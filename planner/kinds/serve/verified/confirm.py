@@ -1,38 +1,37 @@
 """Verifies a plan on streams that nothing was chosen on: one load, and others only at stricter confidence.
 
-The load of a goodput plan is chosen on the streams of the search, longer ones, where the 70 % interval of every limit
-lies within it. It is verified on fresh streams. Where a limit is not kept there, a smaller load is tried on other fresh
-streams. Each further try is a chance more to claim by luck what is not so: the k-th of them (k = 1, 2, ...) must keep
-every limit with its whole interval, at confidence 1 - 0.05 / 2^k, so that all of them together err with less than the
-5 % of one (Bonferroni, with errors spent as a geometric series).
+The load of a goodput plan is chosen on the streams of the search, longer ones, where the intervals of all limits are
+about to reach them: by the secant of how far they stay from their limits over loads. It is verified on fresh streams.
+Where a limit is not kept there, a smaller load is tried on other fresh streams. Each further try is a chance more to
+claim by luck what is not so: the k-th of them (k = 1, 2, ...) must keep every limit with its whole interval, at
+confidence 1 - 0.05 / 2^k, so that all of them together err with less than the 5 % of one (Bonferroni, with errors spent
+as a geometric series). A limit that streams leave too close to call, or are too short to tell, is not kept.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified.capacity import keeps
 from planner.kinds.serve.verified.trials import SEARCH_SEED, Trials, Variants
-from planner.simulate.judge.judging import FEWEST, PILOT_SEED, judge
-from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict
+from planner.simulate.judge.judging import PILOT_SEED, judge
+from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement
 from planner.simulate.run.result import SimulationResult
 
 VERIFIED_SEED = 300_000
 SEEDS_OF_A_TRY = 10_000
+SURE_REQUESTS = 200_000  # of all streams together, as far as events go: wide intervals cost load
 ERROR = 0.05  # of an interval
-CHOOSING_ERROR = 0.3  # of intervals by which a load is chosen: wider ones cost load, narrower ones tries
-CHOSEN = (
-    1.0,
-    0.985,
-    0.97,
-    0.95,
-    0.92,
-    0.88,
-    0.8,
-)  # of the load whose values are within limits on streams of the search
-FURTHER = (0.97, 0.93, 0.87, 0.78, 0.65, 0.5)  # of the load chosen, tried where fresh streams do not keep it
+CHOOSING_ERROR = 0.02  # of intervals by which a load is chosen: wider ones cost load, narrower ones tries
+CHOICES = 2  # loads simulated to choose one
+MOST_TRIES = 7
+STEEPNESS = 4.0  # of how far times stay from limits over the logarithm of a load, where nothing is known
+STEEP = (1.5, 15.0)  # least and most of it
+UP, DOWN = 0.02, 0.2  # most that one step changes the logarithm of a load
+FURTHER = 0.008  # least that a try steps down, and as much more each time
+UNTOLD = 0.05  # by which it does where nothing tells how far
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +48,21 @@ class Confirmed:
 
 def confirm(trials: Trials, variants: Variants, scale: float, *, scalable: bool) -> Confirmed | None:
     """The load at which fresh streams keep every limit; None where none of those tried is, or the only one is not."""
-    chosen = _chosen(trials, variants, scale) if scalable else scale
-    for number, step in enumerate((1.0, *FURTHER) if scalable else (1.0,)):
+    step, steepness = _chosen(trials, variants, scale) if scalable else (0.0, STEEPNESS)
+    for number in range(MOST_TRIES if scalable else 1):
         seed, error = VERIFIED_SEED + SEEDS_OF_A_TRY * number, ERROR / 2.0**number
-        judgements = []
+        judgements: list[Judgement] = []
+        room = math.inf
         for decision in variants.worst_first():
-            judgements.append(_judged(trials, variants, decision, chosen * step, seed))
-            if not (kept_surely(judgements[-1], error) or (not number and _kept(judgements[-1]))):
+            judgements.append(_judged(trials, variants, decision, scale * math.exp(step), seed))
+            room = min(room, room_left(judgements[-1], error))
+            if not kept_surely(judgements[-1], error):
                 break
         else:
             whole = (judgements[-1], *judgements[:-1])
-            return Confirmed(chosen * step, seed, number + 1, 1.0 - error, whole, variants.lost)
+            return Confirmed(scale * math.exp(step), seed, number + 1, 1.0 - error, whole, variants.lost)
+        down = -room / steepness if -math.inf < room < 0.0 else UNTOLD
+        step -= min(down, DOWN) + FURTHER * (number + 1)
     return None
 
 
@@ -70,33 +73,45 @@ def _judged(trials: Trials, variants: Variants, decision: ServeDecision, scale: 
         own = seed + PILOT_SEED * pilot
         return trials.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, own, STREAMS)
 
-    return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, FEWEST))
+    return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, SURE_REQUESTS))
 
 
-def _chosen(trials: Trials, variants: Variants, scale: float) -> float:
-    """The largest load at which longer streams of the search keep every limit, each with its interval, by halving."""
+def _chosen(trials: Trials, variants: Variants, scale: float) -> tuple[float, float]:
+    """Logarithm of the load at which intervals reach limits on longer streams of the search, and the steepness there.
 
-    def within(step: float) -> bool:
-        judged = (_judged(trials, variants, each, scale * step, SEARCH_SEED) for each in variants.worst_first())
-        return all(kept_surely(judgement, CHOOSING_ERROR) for judgement in judged)
+    The load is a multiple of that whose values are within limits on short ones.
+    """
+    step, steepness, before = 0.0, STEEPNESS, (0.0, -math.inf)
+    for _ in range(CHOICES):
+        decisions = variants.worst_first()
+        judged = (_judged(trials, variants, each, scale * math.exp(step), SEARCH_SEED) for each in decisions)
+        room = min(room_left(judgement, CHOOSING_ERROR) for judgement in judged)
+        if room == -math.inf:
+            step -= UNTOLD
+            continue
+        if before[1] > -math.inf and step != before[0]:
+            steepness = min(max((before[1] - room) / (step - before[0]), STEEP[0]), STEEP[1])
+        before = step, room
+        step += min(max(room / steepness, -DOWN), UP)
+    return step, steepness
 
-    return scale * CHOSEN[bisect_left(CHOSEN, True, hi=len(CHOSEN) - 1, key=within)]
 
-
-def _kept(judgement: Judgement) -> bool:
-    return judgement.verdict is not Verdict.BROKEN and keeps(judgement)
+def room_left(judgement: Judgement, error: float) -> float:
+    """Share of its limit from the end of an interval that errs so often, the least; -inf where it does not tell."""
+    if judgement.saturated or not judgement.told:
+        return -math.inf
+    return min((_room(limit, error) / limit.limit for limit in judgement.limits), default=math.inf)
 
 
 def kept_surely(judgement: Judgement, error: float) -> bool:
-    """Whether the interval of every limit that errs so often lies within it."""
-    return keeps(judgement) and all(room >= 0.0 for limit in judgement.limits for room in _room(limit, error))
+    """Whether the interval of every limit that errs so often lies within it, on streams that are long enough."""
+    return keeps(judgement) and room_left(judgement, error) >= 0.0
 
 
-def _room(limit: JudgedLimit, error: float) -> Iterator[float]:
+def _room(limit: JudgedLimit, error: float) -> float:
     """From the end of the interval to the limit; intervals of other confidence are as much wider as a Gaussian's."""
     estimate = limit.estimate
     wider = NormalDist().inv_cdf(1.0 - error / 2.0) / NormalDist().inv_cdf(1.0 - ERROR / 2.0)
     if limit.time == "attainment":
-        yield estimate.value - (estimate.value - estimate.low) * wider - limit.limit
-    else:
-        yield limit.limit - estimate.value - (estimate.high - estimate.value) * wider
+        return estimate.value - (estimate.value - estimate.low) * wider - limit.limit
+    return limit.limit - estimate.value - (estimate.high - estimate.value) * wider

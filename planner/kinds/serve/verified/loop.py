@@ -5,7 +5,8 @@ and the largest load at which it keeps its limits is found by bisection. What it
 allows, is learnt of the instance types that the binding limits are about, and of all others of their function as far as
 none of them is known to do better; the mix is solved again with the rates so corrected, until it proposes nothing
 better than the best plan that kept its limits, nor does one that takes shapes not simulated at their word. The best
-plan is verified on streams that none was chosen on (`verified.confirm`).
+plan is varied as far as that gives more (`verified.climb`), and verified on streams that none was chosen on
+(`verified.confirm`).
 """
 
 import math
@@ -20,7 +21,8 @@ from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.demand import relaxed
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
-from planner.kinds.serve.verified.capacity import LoadKept, load_kept
+from planner.kinds.serve.verified.capacity import LoadKept, keeps, load_kept
+from planner.kinds.serve.verified.climb import Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
 from planner.kinds.serve.verified.learnt import Learnt
 from planner.kinds.serve.verified.plan import Verified, answered_per_s, limits_of, verified_plan
@@ -46,6 +48,7 @@ REFUTED = 0.95  # of its load: what such a plan is taken to keep
 MOST_EVENTS = 8_000_000  # of all proposals together: some 10 CPU-s
 LEAST_REQUESTS = 10_000  # of the streams that proposals share
 BETTER = 1.003  # times the best plan that was kept: what a proposal must promise
+WORTHWHILE = 1.008  # times the best plan: what another one must keep that formulas do not prefer
 OF_TIME_LIMIT = 0.5  # that proposals may take; the rest is for the one that is verified
 
 
@@ -91,6 +94,8 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, star
             kept += [(each, searches[-1]) for each in searches[-1].proposals(best)]
     while kept:
         best_kept, proposing = kept.pop(min(range(len(kept)), key=lambda index: kept[index][0].cost))
+        limits.tell("varying the best plan")
+        best_kept = Climb(proposing, tuple(each.outcome for each in searches)).best(best_kept)
         verified = proposing.verify(best_kept)
         if verified is not None:
             return verified_plan(setting, verified, proposing.evidence(searches), proposing.trials.shared)
@@ -223,6 +228,30 @@ class Search:
         self.learnt.learn(proposed, load)
         self.tried.append(load)
         return Kept(proposed, variants, load)
+
+    def better_than(self, best: Kept, proposed: Outcome) -> Kept | None:
+        """A plan at the load that it keeps, where that is better than the best; nothing is learnt of it."""
+        value = proposed.result.objective
+        if not value or (not self.scalable and not self._better(value, best.value, 1.0)):
+            return None
+        try:
+            variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
+        except Unplaceable:
+            return None
+        needed = best.value * WORTHWHILE / value if self.scalable else 1.0
+        most = self._most_scale(proposed) if self.scalable else 1.0
+        if needed > most:
+            return None
+        load = load_kept(lambda scale: self.trials.judged(variants, scale), most, needed)
+        return None if load.refuted else Kept(proposed, variants, load)
+
+    def keeps_share(self, proposed: Outcome, share: float) -> bool:
+        """Whether a plan keeps its limits at a share of its load."""
+        try:
+            variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
+        except Unplaceable:
+            return False
+        return keeps(self.trials.judged(variants, share))
 
     def _plan(self, proposed: Outcome) -> Envelope:
         value = proposed.objective

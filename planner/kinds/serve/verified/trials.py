@@ -10,13 +10,13 @@ from planner.kinds.serve.verified.capacity import keeps
 from planner.kinds.serve.verified.shared_streams import SEARCH_STREAMS, SharedStreams
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.schema import Envelope
+from planner.simulate.judge.judging import warmed
 from planner.simulate.judge.limits import Judgement, Verdict, judge_runs
 from planner.simulate.plans.failures import MOST_FAILURES, without
 
 SEARCH_SEED = 100_000
 FLIGHTS = 12.0  # times what is in the system at a time: a stream of the search
 MOST_DOUBLINGS = 4  # of the requests of a trial; few lengths, since each has draws and step times of its own
-LONG_ENOUGH = 40_000  # requests of a trial; load at which they are not stationary counts as too much
 LARGEST_EVENTS = 8_000_000  # of one trial: some 10 CPU-s
 
 
@@ -59,20 +59,20 @@ class Trials:
         return judgement
 
     def _judged(self, variants: Variants, decision: ServeDecision, scale: float) -> Judgement:
-        """Longer where limits are not broken, and times have no stationary part or few stay in the system in turn.
+        """Longer where limits are not broken, and few stay in the system in turn.
 
+        Streams too short for a warm-up to be told are judged without a fifth of them: what is kept there is verified on
+        longer ones.
         Raises Unverified where even the shortest streams are too much work.
         """
         count = self.fewest_requests
         while True:
             before = self.shared.events
             runs = self.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, SEARCH_SEED)
-            judgement, events = judge_runs(runs, self.shared.slos), self.shared.events - before
-            wanted = self._flights(judgement)
+            judgement, slos = judge_runs(runs, self.shared.slos), self.shared.slos
+            judgement, events = warmed(judgement, slos), self.shared.events - before
             longest = 2 * count > self.fewest_requests * 2**MOST_DOUBLINGS
-            if judgement.verdict is Verdict.BROKEN or longest or (keeps(judgement) and count >= wanted):
-                return judgement
-            if count >= wanted and count >= LONG_ENOUGH:
+            if judgement.verdict is Verdict.BROKEN or longest or count >= self._flights(judgement):
                 return judgement
             if events > LARGEST_EVENTS:
                 raise Unverified(f"{count} requests take {events / 1e6:.0f} million steps and arrivals to simulate")
