@@ -8,15 +8,14 @@ Where the load is given, plans with one instance less are tried, as they are and
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from planner.kinds.serve.simulated.placements import Deployment, ranked, with_placement
 from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import Outcome
+from planner.kinds.serve.steady.search import Outcome, ServeSetting
+from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.neighbours import Axes, Direction
-
-if TYPE_CHECKING:
-    from planner.kinds.serve.verified.loop import Kept, Search
+from planner.kinds.serve.verified.trials import Trials
 
 MOST_TRIES = 60
 MOST_EVENTS = 16_000_000  # of all tries together
@@ -25,11 +24,34 @@ HOPEFUL = 0.6  # of the rate that is kept: the least that steady state must allo
 NEAR = 0.9  # of the load that is needed: what a plan keeps that varied ones may keep
 
 
+class Search(Protocol):
+    """What judges the plans of a problem."""
+
+    setting: ServeSetting
+    trials: Trials
+
+    @property
+    def maximising(self) -> bool: ...
+
+    @property
+    def scalable(self) -> bool:
+        """Whether less load is a plan too."""
+
+    @property
+    def out_of_time(self) -> bool: ...
+
+    def better_than(self, best: Kept, proposed: Outcome) -> Kept | None:
+        """A plan at the load that it keeps, where that is better than the best."""
+
+    def keeps_share(self, proposed: Outcome, share: float) -> bool:
+        """Whether a plan keeps its limits at a share of its load."""
+
+
 @dataclass(slots=True)
 class Climb:
     """What is left of the work that may be done, and the axes."""
 
-    search: "Search"
+    search: Search
     relaxed: tuple[Outcome, ...]  # what steady state makes of the problem under other limits
     tries: int = 0
     most_events: int = 0
@@ -41,7 +63,7 @@ class Climb:
     def axes(self) -> Axes:
         return Axes(self.search.setting)
 
-    def best(self, kept: "Kept") -> "Kept":
+    def best(self, kept: Kept) -> Kept:
         """The best plan that tries lead to; that of the proposals where none is better."""
         if self.search.setting.resolved.problem.availability is not None or self._waiting:
             return kept
@@ -55,21 +77,21 @@ class Climb:
 
     def _spent(self) -> bool:
         shared = self.search.trials.shared
-        return self.tries >= MOST_TRIES or shared.events >= self.most_events or self.search.budget.spent
+        return self.tries >= MOST_TRIES or shared.events >= self.most_events or self.search.out_of_time
 
-    def _try(self, outcome: Outcome, best: "Kept") -> "Kept | None":
+    def _try(self, outcome: Outcome, best: Kept) -> Kept | None:
         """The plan at the load that it keeps, where it is better."""
         self.tries += 1
         return self.search.better_than(best, outcome)
 
-    def _placed(self, best: "Kept") -> "Kept":
+    def _placed(self, best: Kept) -> Kept:
         for outcome in list(self._placements(best)):
             if self._spent():
                 break
             best = self._try(outcome, best) or best
         return best
 
-    def _varied(self, best: "Kept") -> "Kept":
+    def _varied(self, best: Kept) -> Kept:
         """Every axis in turn, until none gives more."""
         last: int | None = None  # of the directions, that gave something
         while not self._spent():
@@ -87,7 +109,7 @@ class Climb:
                 break
         return best
 
-    def _along(self, direction: Direction, best: "Kept") -> "Kept":
+    def _along(self, direction: Direction, best: Kept) -> Kept:
         """The best of a direction, which ends with the first plan that is no better."""
         for outcome in direction:
             kept = None if self._spent() else self._try(outcome, best)
@@ -96,7 +118,7 @@ class Climb:
             best = kept
         return best
 
-    def _fewer(self, best: "Kept") -> "Kept":
+    def _fewer(self, best: Kept) -> Kept:
         """The cheapest plan that keeps its limits with an instance less, and another less."""
         while not self._spent():
             cheaper = next(
@@ -107,7 +129,7 @@ class Climb:
             best = cheaper
         return best
 
-    def _with_less(self, outcome: Outcome, best: "Kept") -> "Kept | None":
+    def _with_less(self, outcome: Outcome, best: Kept) -> Kept | None:
         """The plan, or it varied on one axis, where it keeps its limits."""
         kept = self._try(outcome, best)
         if kept is not None or self._spent() or not self.search.keeps_share(outcome, NEAR):
@@ -121,7 +143,7 @@ class Climb:
                     return kept
         return None
 
-    def _placements(self, best: "Kept") -> Iterator[Outcome]:
+    def _placements(self, best: Kept) -> Iterator[Outcome]:
         """Placements of other shapes by what steady state makes of them under limits as stated and relaxed."""
         setting, used = self.search.setting, _shapes(best.outcome)
         if len(setting.resolved.pools) > 1 or len({each.model for each in setting.resolved.workloads}) > 1:

@@ -24,6 +24,7 @@ from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, sol
 from planner.kinds.serve.verified.capacity import LoadKept, keeps, load_kept
 from planner.kinds.serve.verified.climb import Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
+from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.learnt import Learnt
 from planner.kinds.serve.verified.plan import Verified, answered_per_s, limits_of, verified_plan
 from planner.kinds.serve.verified.shared_streams import SharedStreams
@@ -50,27 +51,6 @@ LEAST_REQUESTS = 10_000  # of the streams that proposals share
 BETTER = 1.003  # times the best plan that was kept: what a proposal must promise
 WORTHWHILE = 1.008  # times the best plan: what another one must keep that formulas do not prefer
 OF_TIME_LIMIT = 0.5  # that proposals may take; the rest is for the one that is verified
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A proposal with the load that it keeps."""
-
-    outcome: Outcome  # at the load that steady state gives it
-    variants: Variants
-    load: LoadKept
-
-    @property
-    def value(self) -> float:
-        """In the unit of the mix problem: of goodput what is kept, else the price of all instances."""
-        value = self.outcome.result.objective
-        assert value is not None
-        return value * self.load.scale if self.outcome.formulated.problem.maximising else value
-
-    @property
-    def cost(self) -> float:
-        """What is to be small: the price, or goodput below 0."""
-        return -self.value if self.outcome.formulated.problem.maximising else self.value
 
 
 def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, started_s: float) -> Envelope:
@@ -159,6 +139,10 @@ class Search:
     def scalable(self) -> bool:
         """Whether less load is a plan too: goodput of requests that come at a rate."""
         return self.maximising and all(target.clients is None for target in self.setting.targets)
+
+    @property
+    def out_of_time(self) -> bool:
+        return self.budget.spent
 
     @property
     def exhausted(self) -> bool:

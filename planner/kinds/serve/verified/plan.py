@@ -22,8 +22,8 @@ ASSUMPTIONS = (
     "limits are judged by simulation of every step, on independent streams that the plan was not chosen on, with the "
     "step times that plans are costed with",
     "prefixes are cached only where hits are stated, and nothing is swapped",
-    "plans are proposed by steady state, with what simulation found of the instance types that it simulated, and varied "
-    "on one axis at a time; a better plan that no such step leads to is not looked for",
+    "plans are proposed by steady state, with what simulation found of the instance types that it simulated, and "
+    "varied on one axis at a time; a better plan that no such step leads to is not looked for",
 )
 
 
