@@ -1,9 +1,10 @@
 """The simulator's parts are compiled by insides of numba: those of the numba that is installed, and of none newer."""
 
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numba
@@ -90,9 +91,10 @@ def test_a_program_is_kept_by_its_sources_wherever_they_lie(tmp_path: Path, monk
         path = tmp_path / folder / "program.py"
         path.parent.mkdir()
         path.write_text(source)
-        names: dict[str, Any] = {"__name__": "program"}
-        exec(compile(source, str(path), "exec"), names)
-        program: Any = entry(path)(names["twice"])
+        module: Any = ModuleType("program")
+        monkeypatch.setitem(sys.modules, "program", module)
+        exec(compile(source, str(path), "exec"), vars(module))
+        program: Any = entry(path)(module.twice)
         assert program(21) == 42
         compilations.append((len(program.stats.cache_hits), len(program.stats.cache_misses)))
     assert compilations == [(0, 1), (1, 0)]

@@ -15,11 +15,13 @@ import operator
 from functools import cache
 from typing import Any
 
-from numba.core import base, codegen, compiler, typed_passes, types
+from llvmlite import binding
+from numba.core import base, codegen, compiler, datamodel, typed_passes, types
 from numba.core import compiler_machinery as machinery
 from numba.core.runtime.context import NRTContext
 from numba.core.typing import context
 
+_llvm: Any = binding
 _base: Any = base
 _counting: Any = NRTContext
 _codegen: Any = codegen
@@ -27,6 +29,7 @@ _context: Any = context
 _compiler: Any = compiler
 _passes: Any = typed_passes
 _machinery: Any = machinery
+_datamodel: Any = datamodel
 _Library: Any = getattr(_codegen, "JITCodeLibrary", object)
 _USED = ("_optimize_final_module", "_finalize_final_module", "_finalize_dynamic_globals", "get_pointer_to_function")
 _UNUSED = {  # passes for closures, functions inlined by request, array expressions, mixed tuples and reports
@@ -48,8 +51,10 @@ class _NoMachineCode:
         """A part in nopython mode raises nothing and needs no environment."""
 
 
-class _Part(_Library):  # type: ignore[misc]  # numba's classes are untyped
+class _Part(_Library):
     """The code of a part, to be linked into what calls it."""
+
+    _shared_module: Any
 
     @property
     def codegen(self) -> _NoMachineCode:
@@ -59,9 +64,38 @@ class _Part(_Library):  # type: ignore[misc]  # numba's classes are untyped
         """Calls below it; 0 of a leaf."""
         return max((part.depth() + 1 for part in self._linking_libraries if isinstance(part, _Part)), default=0)
 
+    def add_ir_module(self, ir_module: Any) -> None:  # noqa: ANN401 - numba's
+        """Reads what was lowered; LLVM verifies it in the program."""
+        module = _llvm.parse_assembly(str(ir_module))
+        module.name = ir_module.name
+        self.add_llvm_module(module)
+
+    def finalize(self) -> None:
+        """Links what it calls."""
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)
+        self._optimize_final_module()
+        self._finalize_final_module()
+
+    def _optimize_functions(self, ll_module: Any) -> None:  # noqa: ANN401 - numba's
+        ll_module.data_layout = self._codegen._data_layout
+        manager, builder = self._codegen._function_pass_manager()
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                manager.run(function, builder)
+
     def _optimize_final_module(self) -> None:
         if self.depth() <= _DEPTH:
             super()._optimize_final_module()
+
+    def _get_module_for_linking(self) -> Any:  # noqa: ANN401 - numba's
+        if self._shared_module is None:
+            for function in self._final_module.functions:
+                if not function.is_declaration and function.linkage == _llvm.Linkage.external:
+                    function.linkage = "linkonce_odr"
+            self._shared_module = self._final_module
+        return self._shared_module
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -72,7 +106,7 @@ class _Part(_Library):  # type: ignore[misc]  # numba's classes are untyped
         return 0
 
 
-class _Uncounted(_counting):  # type: ignore[misc]  # numba's classes are untyped
+class _Uncounted(_counting):
     """Stands for numba's counting of references where there is nothing to free."""
 
     def incref(self, builder: object, typ: object, value: object) -> None:
@@ -85,7 +119,15 @@ class _Uncounted(_counting):  # type: ignore[misc]  # numba's classes are untype
 @cache
 def _uncounted_class(given: Any) -> Any:  # noqa: ANN401 - numba's
     """The target that does not count references."""
-    return type(f"Uncounted{given.__name__}", (given,), {"nrt": property(lambda own: _Uncounted(own, own.enable_nrt))})
+    changed = {"nrt": property(lambda own: _Uncounted(own, own.enable_nrt)), "refresh": _refreshed}
+    return type(f"Uncounted{given.__name__}", (given,), changed)
+
+
+def _refreshed(given: Any) -> None:  # noqa: ANN401 - numba's
+    """Stands for numba's search for new functions, which every look-up that finds none begins.
+
+    What calls a part has searched before the part is compiled.
+    """
 
 
 def _uncounted(given: Any) -> Any:  # noqa: ANN401 - numba's
@@ -94,6 +136,7 @@ def _uncounted(given: Any) -> Any:  # noqa: ANN401 - numba's
     counting: Any = type(given)
     made.__class__ = _uncounted_class(counting)
     made.cached_internal_func = _UNCOUNTED
+    made.typing_context = _remembering(given.typing_context)
     return made
 
 
@@ -101,7 +144,7 @@ _UNCOUNTED: dict[Any, Any] = {}
 
 
 @_machinery.register_pass(mutates_CFG=False, analysis_only=True)
-class _OwnsNothing(_machinery.AnalysisPass):  # type: ignore[misc]  # numba's classes are untyped
+class _OwnsNothing(_machinery.AnalysisPass):
     """Refuses a part that makes arrays, or gets new ones, and does not count references."""
 
     _name = "planner_owns_nothing"
@@ -123,7 +166,7 @@ def _makes_arrays(expression: Any, signature: Any) -> bool:  # noqa: ANN401 - nu
 
 
 @_machinery.register_pass(mutates_CFG=False, analysis_only=True)
-class _InParts(_machinery.AnalysisPass):  # type: ignore[misc]  # numba's classes are untyped
+class _InParts(_machinery.AnalysisPass):
     """Chooses the library that the function is lowered into."""
 
     _name = "planner_in_parts"
@@ -137,7 +180,7 @@ class _InParts(_machinery.AnalysisPass):  # type: ignore[misc]  # numba's classe
         return False
 
 
-class _Flags(_compiler.Flags):  # type: ignore[misc]  # numba's classes are untyped
+class _Flags(_compiler.Flags):
     """Options of a compilation, compared by those that were set before all that there are."""
 
     __slots__ = ()
@@ -155,8 +198,15 @@ def _hash_of_options() -> int:
     return hash(_compiler.Flags())
 
 
-class _Context(_context.Context):  # type: ignore[misc]  # numba's classes are untyped
+class _Context(_context.Context):
     """numba's context of types, which remembers the types of calls of the functions that it knows itself."""
+
+    refresh = _refreshed
+
+    def resolve_value_type(self, val: Any) -> Any:  # noqa: ANN401 - numba's
+        """The type of a constant; of an operator one that remembers the types of calls: lowering asks once more."""
+        resolved = super().resolve_value_type(val)
+        return _operator(resolved) if type(val) in _BUILTIN and type(resolved) is types.Function else resolved
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:  # noqa: ANN401 - numba's
         """The signature of a call."""
@@ -171,6 +221,27 @@ class _Context(_context.Context):  # type: ignore[misc]  # numba's classes are u
 _SIGNATURES: dict[Any, Any] = {}
 
 
+class _Operator(types.Function):
+    """The type of a builtin function, which remembers the types of its calls."""
+
+    def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:  # noqa: ANN401 - numba's
+        """The signature of a call."""
+        key = self, tuple(args)
+        if kws or key not in _CALLS:
+            _CALLS[key] = super().get_call_type(context, args, kws)
+        return _CALLS[key]
+
+
+_CALLS: dict[Any, Any] = {}
+_datamodel.register_default(_Operator)(_datamodel.models.OpaqueModel)
+
+
+@cache
+def _operator(given: Any) -> Any:  # noqa: ANN401 - numba's
+    """The same type, which remembers."""
+    return _Operator(given.templates)
+
+
 @cache
 def _remembering(given: Any) -> Any:  # noqa: ANN401 - numba's
     """A context that shares all of its state with the one given."""
@@ -181,7 +252,17 @@ def _remembering(given: Any) -> Any:  # noqa: ANN401 - numba's
     return made
 
 
-class _OwningPartCompiler(_compiler.CompilerBase):  # type: ignore[misc]  # numba's classes are untyped
+class _Passes(_machinery.PassManager):
+    """numba's passes one after another, without the events and checks of each."""
+
+    def _runPass(self, index: int, numba_pass: Any, state: Any) -> None:  # noqa: ANN401 - numba's
+        numba_pass.analysis = self._analysis
+        numba_pass.run_initialization(state)
+        numba_pass.run_pass(state)
+        numba_pass.run_finalizer(state)
+
+
+class _OwningPartCompiler(_compiler.CompilerBase):
     """numba's passes of nopython mode that parts need, with the library chosen before lowering."""
 
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, *given: Any) -> None:  # noqa: ANN401 - numba's
@@ -195,6 +276,7 @@ class _OwningPartCompiler(_compiler.CompilerBase):  # type: ignore[misc]  # numb
         lowering = [entry[0] for entry in passes.passes].index(_passes.NativeLowering)
         passes.passes[lowering:lowering] = self.before_lowering()
         passes.finalize()
+        passes.__class__ = _Passes
         return [passes]
 
     def before_lowering(self) -> list[tuple[type, str]]:
@@ -206,8 +288,7 @@ class _PartCompiler(_OwningPartCompiler):
     """The same without counts of references."""
 
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, *given: Any) -> None:  # noqa: ANN401 - numba's
-        super().__init__(typingctx, targetctx, library, *given)
-        self.state.targetctx = _uncounted(self.state.targetctx)
+        super().__init__(typingctx, _uncounted(targetctx), library, *given)
 
     def before_lowering(self) -> list[tuple[type, str]]:
         """Passes of its own."""

@@ -5,6 +5,7 @@ version and the sources of all modules of the loop, wherever they lie: a user co
 whose name and features are in the index that numba keeps there.
 """
 
+import gc
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -27,8 +28,16 @@ F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
 
 
+class ByReference(types.StructRef):
+    """The type of arrays passed by one pointer; names of compiled functions have its class, not all its fields."""
+
+    @property
+    def mangling_args(self) -> tuple[str, tuple[()]]:
+        return type(self).__name__, ()
+
+
 @_structref.register
-class _StateType(types.StructRef):
+class _StateType(ByReference):
     """The type of a state in compiled code."""
 
 
@@ -69,15 +78,31 @@ def entry(*more: Path) -> Callable[[F], F]:
     def kept(function: F) -> F:
         made = _numba.njit(error_model="numpy")(function)
         made._cache = _cache_in(cache_folder(*more))(function)
+        made._compiler.compile = _without_collections(made._compiler.compile)
         return cast(F, made)
 
     return kept
 
 
+def _without_collections(compile_program: Callable[..., T]) -> Callable[..., T]:
+    """The same while no cycles are looked for: a compilation makes millions of objects and keeps most of them."""
+
+    def compiled_at_once(*given: object) -> T:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return compile_program(*given)
+        finally:
+            if collects:
+                gc.enable()
+
+    return compiled_at_once
+
+
 def _cache_in(folder: Path) -> Any:  # noqa: ANN401 - numba's
     """numba's cache of functions in a folder that is theirs alone; where that cannot be written, as numba chooses."""
 
-    class Locator(_caching._CacheLocator):  # type: ignore[misc]  # numba's classes are untyped
+    class Locator(_caching._CacheLocator):
         def get_cache_path(self) -> str:
             return str(folder)
 
@@ -95,10 +120,10 @@ def _cache_in(folder: Path) -> Any:  # noqa: ANN401 - numba's
                 return None
             return cls()
 
-    class Results(_caching.CompileResultCacheImpl):  # type: ignore[misc]  # numba's classes are untyped
+    class Results(_caching.CompileResultCacheImpl):
         _locator_classes = (Locator, *_caching.CacheImpl._locator_classes)
 
-    class Cache(_caching.FunctionCache):  # type: ignore[misc]  # numba's classes are untyped
+    class Cache(_caching.FunctionCache):
         _impl_class = Results
 
     return Cache

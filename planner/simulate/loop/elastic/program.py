@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from numba import types
 from numba.experimental import structref
 
 from planner.simulate.loop.elastic.state import Common
-from planner.simulate.loop.program import by_reference
+from planner.simulate.loop.program import ByReference, by_reference
 from planner.solvers.schedules import shared_batches
 
 _structref: Any = structref
@@ -16,7 +15,7 @@ SOURCES = (*sorted(Path(__file__).parent.glob("*.py")), Path(str(shared_batches.
 
 
 @_structref.register
-class _CommonType(types.StructRef):
+class _CommonType(ByReference):
     """The type of `Common` in compiled code."""
 
 
