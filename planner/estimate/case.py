@@ -65,6 +65,7 @@ class Case:
     most_memory_utilisation: float = (
         0.0  # that it had where weights do not fit: deployments that ran, of unstated share
     )
+    reserved_output: float = 0.5  # share of its output that a sequence has room for in the cache when it is admitted
     free_memory_share: float = 1.0  # of what weights and workspace leave of the memory that may be used: the cache's
 
     @property

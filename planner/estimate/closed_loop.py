@@ -66,14 +66,21 @@ class MeanTimes:
     tpot_s: Floats
 
 
-def simulate_loops(loop: ClosedLoops) -> MeanTimes:
+@dataclass(frozen=True, slots=True)
+class LoopTimes(MeanTimes):
+    """The same, and requests per second from the first sent to the last answered, of what one run simulates [N]."""
+
+    rate_per_s: Floats
+
+
+def simulate_loops(loop: ClosedLoops) -> LoopTimes:
     """Simulates every run; equal loops give equal figures."""
     from planner.estimate.compiled.closed_loop import simulate_all
 
     columns = np.stack([np.asarray(getattr(loop, column.name), dtype=np.float64) for column in fields(loop)])
-    means = np.zeros((2, len(loop.clients)))
+    means = np.zeros((3, len(loop.clients)))
     simulate_all(columns, *_draws(), means)
-    return MeanTimes(means[0], means[1])
+    return LoopTimes(*means)
 
 
 @cache

@@ -32,6 +32,7 @@ from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
 PRICED_TOKENS = 8192.0  # of the step from which the time of a prompt token is taken
+FEWEST_ROUNDS = 2.0  # of all clients: shorter benchmarks are measured from their burst to their last answer
 Interval = tuple[float, float]
 DEFAULT_MAX_BATCH = 1024  # vLLM's default on these accelerators; SGLang and TensorRT-LLM admit more
 
@@ -253,11 +254,11 @@ class Batch:
         return np.where(self._shards(True).micro_batches > 1.0, 0.0, captured)
 
     def _sequence_bytes(self) -> Floats:
-        """Cache of a sequence half-way through its output: engines take pages as sequences grow."""
+        """Cache that a sequence is admitted for: half of its output where engines take pages as sequences grow."""
         shards, drafter, tokens = (
             self._shards(False),
             self.costs.drafter,
-            self._numbers("isl") + self._numbers("osl") / 2.0,
+            self._numbers("isl") + self._numbers("osl") * self._numbers("reserved_output"),
         )
         own = kv_cache_bytes(self.costs.arch, shards, tokens)
         return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._numbers("draft_tokens"))
@@ -342,5 +343,8 @@ def run(frame: Frame, pace: Pace, added: Added) -> Settled:
         return Settled(rate, ttft, tpot, rested.decoding)
     simulated = simulate_loops(taken(loop_of(frame, pace, added), closed))
     ttft[closed], tpot[closed] = simulated.ttft_s, simulated.tpot_s / frame.yielded[closed]
-    rate[closed] = (frame.clients / (ttft + (frame.osl - 1.0) * tpot))[closed]  # Little's law
+    rounds = frame.requests_per_client[closed]
+    units = np.where(frame.disaggregated > 0, 1.0, frame.decode_ranks)[closed]  # that are simulated apart
+    by_law = (frame.clients / (ttft + (frame.osl - 1.0) * tpot))[closed]  # Little's
+    rate[closed] = np.where(rounds < FEWEST_ROUNDS, simulated.rate_per_s * units, by_law)
     return Settled(rate, ttft, tpot, rested.decoding)

@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError, in_one_line
-from planner.estimate.case import Case, Part, Refused
+from planner.estimate.case import REQUESTS_PER_CLIENT, Case, Part, Refused
 from planner.estimate.settings import held_steps, settings_of_row
 from planner.hardware.cluster import Pool
 from planner.models.architecture import BITS, Architecture
@@ -134,6 +134,8 @@ def _build(row: Mapping[str, str]) -> Case:
         memory_utilisation=settings.memory_utilisation,
         most_memory_utilisation=settings.most_memory_utilisation,
         free_memory_share=settings.free_memory_share,
+        reserved_output=settings.reserved_output,
+        requests_per_client=settings.requests / clients if settings.requests and clients else REQUESTS_PER_CLIENT,
         isl=float(row["isl"]) * settings.length_scale,
         osl=osl,
         isl_cv=settings.length_cv,

@@ -4,6 +4,8 @@ Columns, all of which may be left out or empty: `kv_cache` (format of the KV cac
 `expert_inputs` and `attention_output` (formats of what enters the experts and of attention's last matrix, where they
 are not those of the checkpoint's other products), `memory_utilisation` (share of a device that the engine may use) or
 `free_memory_share` (of what weights leave, that the cache takes: TensorRT-LLM's `free_gpu_memory_fraction`),
+`reserved_output` (share of its output that a sequence must have room for when it is admitted; all of it under
+TensorRT-LLM's GUARANTEED_NO_EVICT, half on average where pages are taken as sequences grow),
 `max_batch` (sequences of a decoding attention rank), `chunk_tokens` (prompt tokens of a step), `captured_tokens` (of
 the largest step that CUDA graphs hold; 0: of none with prompts), `async_scheduling` (1 where the next step is
 scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
@@ -11,8 +13,9 @@ scheduled beside the device), `poll_steps` (decode steps between looks at new re
 `batch_wait_timeout_iters`), `balance_steps` (for which they wait until every attention rank has one; its
 `attention_dp_config.timeout_iters`), and `prefix_hits` (share of prompt tokens that a prefix cache holds).
 
-Of the load: `length_low` (lengths are uniform between this share of the nominal ones and them; 1), or `isl_cv`; and
-`staggered` (1 where clients start one after the other).
+Of the load: `requests` (sent in all by the clients of a closed loop; 10 each), `length_low` (lengths are uniform
+between this share of the nominal ones and them; 1), or `isl_cv`; and `staggered` (1 where clients start one after the
+other).
 
 Defaults stand with their sources in planner/engines/settings.yaml. Checkpoints in fp8 with one scale a tensor and in
 nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
@@ -37,7 +40,7 @@ COLUMNS = (
         "balance_steps",
         "prefix_hits",
     ),
-    *("length_low", "isl_cv", "staggered"),
+    *("length_low", "isl_cv", "staggered", "requests", "reserved_output"),
 )
 OLDEST = "0"  # a release before all that are told apart
 _LARGEST = 1e9  # no count and no length comes near
@@ -53,6 +56,8 @@ class Settings:
     memory_utilisation: float
     most_memory_utilisation: float  # where weights do not fit into that: the deployment ran
     free_memory_share: float
+    reserved_output: float
+    requests: float  # sent in all; 0 where nothing is said
     max_batch: int
     chunk_tokens: int
     captured_tokens: float | None
@@ -79,6 +84,8 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         memory_utilisation=utilisation,
         most_memory_utilisation=most,
         free_memory_share=free_share,
+        reserved_output=_number(row, "reserved_output", most=1.0) or engine_setting(engine, "reserved_output", version),
+        requests=_number(row, "requests"),
         max_batch=int(_number(row, "max_batch") or engine_setting(engine, "max_batch", version, gpu)),
         chunk_tokens=int(_number(row, "chunk_tokens") or engine_setting(engine, "chunk_tokens", version, gpu)),
         captured_tokens=_number(row, "captured_tokens") if captured else None,

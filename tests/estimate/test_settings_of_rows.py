@@ -255,3 +255,30 @@ def test_a_row_of_no_stated_share_had_the_memory_that_its_weights_need() -> None
     assert isinstance(default, Estimate)
     assert isinstance(stated, Refused)
     assert "out of memory" in stated.reason
+
+
+def test_a_table_tells_how_many_requests_were_sent_and_what_an_admitted_one_reserves() -> None:
+    """TensorRT-LLM admits what can end without eviction; the others take pages as sequences grow."""
+    assert case(COLOCATED).requests_per_client == 10.0
+    assert case(COLOCATED, requests="64").requests_per_client == 1.0
+    assert case(COLOCATED).reserved_output == 0.5
+    assert case(DISAGGREGATED).reserved_output == 1.0
+    assert case(DISAGGREGATED, reserved_output="0.5").reserved_output == 0.5
+
+
+def test_a_cache_that_holds_whole_answers_admits_fewer_sequences() -> None:
+    grown, whole = (case(COLOCATED, reserved_output=share, concurrency="512") for share in ("0.5", "1"))
+    tokens = (8192 + 512.0, 8192 + 1024.0)
+    admitted = [batch_of([each], None).memory().sequence_bytes[0] for each in (grown, whole)]
+    assert admitted[1] / admitted[0] == pytest.approx(tokens[1] / tokens[0], rel=0.01)
+
+
+def test_one_wave_of_requests_is_measured_until_its_last_answer() -> None:
+    """Half of them wait until the first half has ended: Little's law with their mean times would say a third more."""
+    halves = case(COLOCATED, max_batch="32", concurrency="64", requests="64", isl="64", length_low="1")
+    (wave,) = evaluate([halves], None)
+    assert isinstance(wave, Estimate)
+    rate = wave.output_tokens_per_s_per_gpu * 2 / halves.osl
+    by_law = 64 / (wave.ttft_s + (halves.osl - 1.0) * wave.tpot_s)
+    assert rate == pytest.approx(64 / (2 * halves.osl * wave.tpot_s), rel=0.05)
+    assert by_law == pytest.approx(4.0 / 3.0 * rate, rel=0.05)

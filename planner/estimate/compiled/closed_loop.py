@@ -123,6 +123,7 @@ def _colocated(
             if sent + starting - started < count:
                 free = _send(sent, now, free, frontend, delay, sent_at, ready)
                 sent += 1
+    return now
 
 
 @njit(cache=True)
@@ -208,6 +209,7 @@ def _disaggregated(
             ttft[request] = max(ttft[request], now - sent_at[request])
             push(keys, values, 0, decoding, tokens + max(osl[request] - 1.0, 1.0), request)
             decoding += 1
+    return now
 
 
 @njit(cache=True)
@@ -239,14 +241,15 @@ def simulate_all(columns, draws_isl, draws_osl, draws_delay, means):
         batch = min(clients / ranks, most)
         stagger = staggered * (osl_top * (base + slope * batch) + batch * token * isl_top)
         if apart == 0.0:
-            _colocated(
+            elapsed = _colocated(
                 here, isl, osl, delay, int(most), base, slope, start, token, step_tokens, frontend, int(poll), output,
                 int(hold), apart_steps > 0.0, stagger, least, spread == 0.0, ttft, tpot,
             )  # fmt: skip
         else:
-            _disaggregated(
+            elapsed = _disaggregated(
                 here, isl, osl, delay, int(instances), ranks, most, np.zeros(max(int(servers), 1)), base, slope, start,
                 token, step_tokens, moved, frontend, stagger, least, ttft, tpot,
             )  # fmt: skip
         means[0, run] = _mean(ttft, here, asked)
         means[1, run] = _mean(tpot, here, asked)
+        means[2, run] = count / max(elapsed, 1e-12)
