@@ -61,6 +61,7 @@ bench-simulate: $(VENV)/installed
 bench-pipelines: $(VENV)/installed
 	$(BIN)/python benchmarks/pipelines.py
 	$(BIN)/python benchmarks/routed_queues.py
+	$(BIN)/python benchmarks/token_times.py
 
 bench-referee: $(VENV)/installed
 	$(BIN)/python benchmarks/scheduler_referee.py --default

@@ -8,6 +8,7 @@ min(Y, C - X). Arrays are over limits or nodes of an integral [N].
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -145,6 +146,22 @@ def served_lengths(
     """
     prompt_limit = min(context_tokens, prefill_tokens or context_tokens)
     return _served(_shape(prompts), _shape(answers), input_facts, output_facts, context_tokens, prompt_limit)
+
+
+def quantile_lengths(lengths: Lengths, facts: LengthFacts, count: int) -> Floats:
+    """Lengths that are equally likely and stand for all, ascending: means of so many parts, or middles of them [K]."""
+    shares = (np.arange(count) + 0.5) / count
+    match _distribution(_shape(lengths), facts):
+        case Even(low, high):
+            return np.full(1, float(low)) if low == high else low - 0.5 + (high - low + 1) * shares
+        case Listed(ascending):
+            return np.array([part.mean() for part in np.array_split(ascending, min(count, len(ascending)))])
+        case LogNormal(mean, _) as drawn:
+            z = np.array([NormalDist().inv_cdf(share) for share in shares])
+            middles = np.exp(drawn.sigma * z)
+            return np.asarray(mean * middles / middles.mean())
+        case _:
+            raise TypeError("a distribution without quantiles")
 
 
 def end_of_samples(lengths: Lengths) -> int:

@@ -112,8 +112,11 @@ def _slo(target: Target) -> Slo:
 
 
 def _loosened(target: Target, factor: float) -> Target:
-    ttft = tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.ttft_limits)
-    return replace(target, tpot_limit_s=target.tpot_limit_s * factor, ttft_limits=ttft)
+    ttft, tpot = (
+        tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in limits)
+        for limits in (target.ttft_limits, target.tpot_limits)
+    )
+    return replace(target, tpot_limits=tpot, ttft_limits=ttft)
 
 
 def _colocated(setting: ServeSetting, target: Target) -> Iterator[Team]:

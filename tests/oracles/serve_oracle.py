@@ -5,18 +5,19 @@ pool are taken. Nothing of the search after the pricing of points is used. Prefi
 what each does depends on how many there are.
 """
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from mix_oracle import can_place
 
-from planner.arrays import Floats, Indices
+from planner.arrays import Bools, Floats, Indices
 from planner.engines.handover import NO_WAY
 from planner.kinds.serve.steady.demand import Channel, Target, channels_of, handover, link_bytes_per_s
 from planner.kinds.serve.steady.engine_rules import handover_rule, side_of
-from planner.kinds.serve.steady.evaluate import judge_colocated, judge_decode, judge_prefill, time_points
-from planner.kinds.serve.steady.points import Tally, make_points
+from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill, time_points
+from planner.kinds.serve.steady.points import Points, Tally, make_points
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
@@ -159,7 +160,8 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
         )
         for channel in channels:
             if channel is None:
-                by_count = [judge_colocated(target, points, points.fits[0], timed, busy, filled, Tally())]
+                fast = points.fits[0] & _fast(target, points, timed)
+                by_count = [judge_colocated(_means_alone(target), points, fast, timed, busy, filled, Tally())]
             elif function == "prefill":
                 own = target.for_first_stage(channel.share)
                 by_count = [
@@ -178,7 +180,8 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                 ]
             else:
                 split = target.for_second_stage(channel.share)
-                by_count = [judge_decode(split, points, points.fits[0], timed, filled, Tally())]
+                fast = points.fits[0] & _fast(split, points, timed)
+                by_count = [judge_decode(_means_alone(split), points, fast, timed, filled, Tally())]
             for i in np.flatnonzero(np.logical_or.reduce([judged.good for judged in by_count])):
                 way = None if channel is None else channel.way
                 if way is not None and not way.takes(function, side_of(shapes[points.shape[i]])):
@@ -193,6 +196,40 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                     tuple(float(judged.stay_s[i]) for judged in by_count),
                     port,
                 )
+
+
+def _means_alone(target: Target) -> Target:
+    return replace(target, tpot_limits=tuple(limit for limit in target.tpot_limits if limit.quantile is None))
+
+
+def _fast(target: Target, points: Points, timed: StepTimes) -> Bools:
+    """Points of a dense model without drafts that keep every limit on a percentile of the time per output token."""
+    full = timed.decoding
+    if full is None or not any(limit.quantile is not None for limit in target.tpot_limits):
+        return np.ones(len(points), dtype=np.bool_)
+    rows = zip(full.pace_s.tolist(), timed.tpot_s.tolist(), points.batch.tolist(), strict=True)
+    return np.array([_keeps_percentiles(target, *row, full.joining) for row in rows])
+
+
+def _keeps_percentiles(target: Target, pace_s: float, tpot_s: float, batch: float, joining: float) -> bool:
+    """A batch of D: of y tokens, y - 1 gaps; a prompt comes when an answer ends, D a mean answer, and stretches one."""
+    shares, osl = [1.0], sum(target.answers.tokens) / len(target.answers.tokens)
+    for limit in target.tpot_limits:
+        if limit.quantile is None:
+            continue
+        within = 0.0
+        for tokens in target.answers.tokens:
+            gaps = tokens - 1.0
+            prompts = batch * gaps / osl
+            each_s = (tpot_s - pace_s) * gaps / prompts
+            spread_s = each_s * math.sqrt(prompts * (target.answers.prompt_cv2 + target.answers.cv2)) / gaps
+            room_s = limit.limit_s * (1.0 + 1e-9) - tpot_s * (1.0 + joining / gaps)
+            if spread_s < 1e-12 * tpot_s:
+                within += 1.0 if room_s >= 0.0 else 0.0
+            else:
+                within += 0.5 * math.erfc(-room_s / spread_s / math.sqrt(2.0))
+        shares.append(within / len(target.answers.tokens) - limit.quantile)
+    return min(shares) >= -1e-9
 
 
 def _queues(shapes: list[InstanceShape], rows: Indices, count: int) -> Floats:
@@ -211,7 +248,9 @@ def _units(setting: ServeSetting, target: Target) -> Iterator[Type]:
             fits = bool(UnitMemory.of(sides, units, full, [target.resident_tokens]).fits[0][0])
             tpot_s = float(sides.tpot_s(units, full, target.context)[0])
             for channel in channels_of([target], 1) if fits else ():
-                if tpot_s <= target.for_second_stage(channel.share).tpot_limit_s:
+                own = target.for_second_stage(channel.share)
+                means = [limit.limit_s for limit in own.tpot_limits if limit.quantile is None]
+                if tpot_s <= min(means, default=math.inf) and _keeps_percentiles(own, tpot_s, tpot_s, batch, 1.0):
                     rate = options.filled(target.clients) * batch * unit.attention.dp / (target.osl * tpot_s)
                     port = unit.attention.devices * link_bytes_per_s(pool_costs.pool) / target.transfer_bytes
                     devices = unit.attention.devices + unit.ffn.devices

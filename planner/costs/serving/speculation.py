@@ -45,6 +45,15 @@ def tokens_per_step(draft_tokens: ArrayLike, acceptance: ArrayLike) -> Floats:
     return total
 
 
+def tokens_per_step_cv2(draft_tokens: ArrayLike, acceptance: ArrayLike) -> Floats:
+    """Variance of a sequence's tokens in a step over their squared mean [N]; E[X^2] = 1 + 3 a + ... + (2k + 1) a^k."""
+    drafts, right = np.broadcast_arrays(*(np.asarray(given, dtype=np.float64) for given in (draft_tokens, acceptance)))
+    square = np.ones(drafts.shape)
+    for place in range(1, int(np.max(drafts, initial=0.0)) + 1):
+        square = square + np.where(drafts >= place, (2.0 * place + 1.0) * right**place, 0.0)
+    return square / tokens_per_step(drafts, right) ** 2 - 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class Drafter:
     """What proposes tokens for a model, and how often it is right."""
@@ -68,6 +77,10 @@ class Drafter:
     def tokens_per_step(self, draft_tokens: ArrayLike) -> Floats:
         """Expected tokens of a sequence in a step [N]."""
         return tokens_per_step(draft_tokens, self.acceptance)
+
+    def tokens_per_step_cv2(self, draft_tokens: ArrayLike) -> Floats:
+        """Variance of a sequence's tokens in a step over their squared mean [N]."""
+        return tokens_per_step_cv2(draft_tokens, self.acceptance)
 
     def weight_bytes(self, shards: Shards, draft_tokens: Floats) -> Floats:
         """Weights on one device [N]; heads use the model's own embedding and output matrix."""

@@ -39,6 +39,10 @@ ORACLE: dict[str, dict[str, Any]] = {
     "clients": {"workloads.0.load": {"concurrency": 20}},
     "many clients": {"workloads.0.load": {"concurrency": 400}},
     "whole requests": {"workloads.0.slo": {"latency": "3s"}, "options.max_batch": [16], "options.tp": [1]},
+    "percentiles of tpot": {
+        "workloads.0.output_tokens": {"mean": 100, "cv": 1.0},
+        "workloads.0.slo.tpot": {"p99": "17ms", "p50": "10ms"},
+    },
     "sides apart": {
         "options.modes": ["disaggregated", "attention-ffn"],
         "options.tp": [1],

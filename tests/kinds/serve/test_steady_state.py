@@ -19,6 +19,7 @@ from planner.kinds.serve.steady.points import Points, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale, paths_of, resting_scale, times
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.models.library import find_model
+from planner.solvers.stochastic.gap_averages import Answers
 
 NO_LIMIT = TimeLimit("p95", 0.95, math.inf)
 TARGET = Target(
@@ -30,9 +31,11 @@ TARGET = Target(
     resident_tokens=1101.0,
     context_tokens=1101,
     ttft_limits=(NO_LIMIT,),
-    tpot_limit_s=0.05,
+    tpot_limits=(TimeLimit("mean", None, 0.05),),
     latency_limits=(),
     attainment=None,
+    answers=Answers((101.0,), 0.0, 0.0, 1.0),
+    joining_steps=1.0,
     arrival_cv2=1.0,
     service_cv2=0.0,
     transfer_bytes=1e9,

@@ -11,13 +11,14 @@ from planner.costs.serving.memory import weight_bytes
 from planner.documents.units import format_si
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.stated import name_of_role, not_judged, setting_of_plan, shape_of, stated_types
-from planner.kinds.serve.steady.demand import Target
-from planner.kinds.serve.steady.units import Sides
+from planner.kinds.serve.steady.demand import MEAN, Target, TimeLimit
+from planner.kinds.serve.steady.units import JOINING_STEPS, Sides
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import ffn_roles
 from planner.problem.schema import Problem
+from planner.solvers.stochastic.gap_averages import SteadySteps
 
 REL_TOL = 1e-6
 _HINT = "solve again: the unit is not what these costs give"
@@ -53,13 +54,25 @@ def _unit(
     where = f"roles.{role.name}"
     for target, share in zip(targets, filled, strict=True):
         tpot_s = float(sides.tpot_s(units, np.array([float(batch)]), target.context)[0])
-        limit_s = target.tpot_limit_s
-        what = f"a step of {batch} sequences a rank takes {format_si(tpot_s, 's')}"
-        what += f", at most {format_si(limit_s, 's')}" if math.isfinite(limit_s) else ""
         hint = "lower `max_batch`, or solve again"
-        yield Finding("serve.unit_step", tpot_s <= limit_s * (1 + REL_TOL), what, where, hint, approximate=True)
+        for limit in target.tpot_limits or (MEAN,):
+            value_s = _tpot_s(tpot_s, batch, target, limit)
+            what = f"a step of {batch} sequences a rank takes {format_si(tpot_s, 's')}"
+            what += f", {limit.statistic} tpot is {format_si(value_s, 's')}" if limit.quantile is not None else ""
+            what += f", at most {format_si(limit.limit_s, 's')}" if math.isfinite(limit.limit_s) else ""
+            right = value_s <= limit.limit_s * (1 + REL_TOL)
+            yield Finding("serve.unit_step", right, what, where, hint, approximate=True)
         yield _rate(envelope, role, ffn, target, share * batch * role.parallelism.dp / (target.osl * tpot_s))
     yield from _weights(role, ffn, sides.attention.costs.arch)
+
+
+def _tpot_s(step_s: float, batch: int, target: Target, limit: TimeLimit) -> float:
+    """The time per output token of a full unit at the statistic of a limit."""
+    if limit.quantile is None:
+        return step_s
+    one, step = np.ones(1), np.full(1, step_s)
+    full = SteadySteps(step, step, batch * one, one, one, 0.0 * one, JOINING_STEPS)
+    return float(full.at_full_batch(target.answers).quantile_s(limit.quantile)[0])
 
 
 def _rate(envelope: Envelope, role: Role, ffn: Role, target: Target, rate_per_s: float) -> Finding:

@@ -19,14 +19,16 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.pipelines import HALVINGS, Bubbles
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
-from planner.problem.lengths import ServedLengths, served_lengths
+from planner.problem.lengths import ServedLengths, quantile_lengths, served_lengths
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, PoolLinkSpec
+from planner.problem.statistics import quantile_of
+from planner.solvers.stochastic.gap_averages import Answers
 from planner.solvers.stochastic.routed_queues import Routing, routed_wait_quantile_s, routed_wait_s
 
-_QUANTILES = {"p50": 0.50, "p90": 0.90, "p95": 0.95, "p99": 0.99}
 DEFAULT_STATISTIC = "p95"
 ATTAINMENT = "attainment"
+ANSWERS = 64  # lengths of answers that stand for all, equally likely
 MOST_ATTAINMENT = 0.9999  # no queue keeps every wait; this many of a workload stand for all
 UTILISATION: Floats = np.arange(16_384) / 16_384.0  # at which a wait is known
 LEAST_SERVICE_S = 1e-12
@@ -95,7 +97,7 @@ def _utilisation(queue: Queue, quantile: float | None, waits: Floats) -> Floats:
 
 
 MEAN = TimeLimit("mean", None, math.inf)
-_UNLIMITED = TimeLimit(DEFAULT_STATISTIC, _QUANTILES[DEFAULT_STATISTIC], math.inf)
+_UNLIMITED = TimeLimit(DEFAULT_STATISTIC, quantile_of(DEFAULT_STATISTIC), math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,11 @@ class Target:
     resident_tokens: float  # cache reserved for a decoding sequence: its whole length, so that none is ever preempted
     context_tokens: int  # that prompt and answer may have together; lengths are those of what is served below it
     ttft_limits: tuple[TimeLimit, ...]  # strictest quantile first; at least one, infinite when the problem sets none
-    tpot_limit_s: float
+    tpot_limits: tuple[TimeLimit, ...]  # strictest quantile first
     latency_limits: tuple[TimeLimit, ...]
     attainment: float | None
+    answers: Answers
+    joining_steps: float  # of a decoding batch, at most, until the first one with a request prefilled elsewhere
     arrival_cv2: float
     service_cv2: float
     transfer_bytes: float
@@ -136,8 +140,19 @@ class Target:
     def for_second_stage(self, share: float) -> "Target":
         """The limits of decode when prefill may use `share` of every limit on the whole request."""
         gaps = max(self.osl - 1.0, 1e-9)
-        rest = (limit.limit_s * (1.0 - share) / gaps for limit in self.latency_limits)
-        return replace(self, tpot_limit_s=min((self.tpot_limit_s, *rest)))
+        rest = [limit.limit_s * (1.0 - share) / gaps for limit in self.latency_limits]
+        return self.no_slower_than(min(rest, default=math.inf))
+
+    def no_slower_than(self, tpot_s: float) -> "Target":
+        """With a limit on the mean time per output token too; an infinite one is none."""
+        if math.isinf(tpot_s):
+            return self
+        return replace(self, tpot_limits=(*self.tpot_limits, replace(MEAN, limit_s=tpot_s)))
+
+    @property
+    def tpot_limit_s(self) -> float:
+        """The strictest limit on any statistic of the time per output token; inf for none."""
+        return min((limit.limit_s for limit in self.tpot_limits), default=math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +255,7 @@ def make_target(
     drafter: Drafter | None = None,
     *,
     context_tokens: int,
+    joining_steps: float = 1.0,
 ) -> Target:
     """The target of one resolved workload; its limits are divided by the margins of its confidence.
 
@@ -253,6 +269,7 @@ def make_target(
     margins = Margins.of(slo.confidence, spreads)
     served = served_of(workload, context_tokens)
     isl, osl = served.input.mean_tokens, served.output.mean_tokens
+    arrival_cv2 = 1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2
     decoding_osl = osl * (1.0 + served.output.cv**2)
     moved = kv_bytes(arch, np.array([isl])) + state_bytes_per_sequence(arch, np.array([1.0]))
     return Target(
@@ -264,11 +281,13 @@ def make_target(
         resident_tokens=min(isl + decoding_osl, float(context_tokens)),
         context_tokens=context_tokens,
         ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
-        tpot_limit_s=min((limit.limit_s for limit in _limits(slo.tpot, None, margins.tpot)), default=math.inf),
+        tpot_limits=_limits(slo.tpot, None, margins.tpot),
         latency_limits=_limits(slo.latency, slo.attainment, margins.tpot),
         margins=margins,
         attainment=slo.attainment,
-        arrival_cv2=1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2,
+        answers=_answers(workload, served, arrival_cv2, context_tokens),
+        joining_steps=joining_steps,
+        arrival_cv2=arrival_cv2,
         service_cv2=served.input.cv**2,
         transfer_bytes=float(moved[0]),
         draft_bytes=0.0 if drafter is None else float(drafter.kv_bytes(Shards.of(1), isl, np.ones(1))[0]),
@@ -285,13 +304,21 @@ def served_of(workload: Workload, context_tokens: int, prefill_tokens: int | Non
     return served_lengths(spec.input_tokens, spec.output_tokens, *lengths, context_tokens, prefill_tokens)
 
 
+def _answers(workload: Workload, served: ServedLengths, arrival_cv2: float, context_tokens: int) -> Answers:
+    """Answers of several tokens, none beyond the context behind a mean prompt; one of two where there are none."""
+    room = max(context_tokens - served.input.mean_tokens, 2.0)
+    lengths = quantile_lengths(workload.spec.output_tokens, workload.output, ANSWERS)
+    tokens = tuple(min(length, room) for length in lengths.tolist() if length >= 2.0) or (2.0,)
+    return Answers(tokens, served.output.cv**2, served.input.cv**2, arrival_cv2)
+
+
 def relaxed(targets: Sequence[Target], factor: float) -> tuple[Target, ...]:
     """Targets with every limit so many times as large."""
     return tuple(
         replace(
             target,
             ttft_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.ttft_limits),
-            tpot_limit_s=target.tpot_limit_s * factor,
+            tpot_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.tpot_limits),
             latency_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.latency_limits),
         )
         for target in targets
@@ -302,7 +329,7 @@ def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tup
     """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
     if limit is None:
         return ()
-    limits = [TimeLimit(name, _QUANTILES.get(name), value / margin) for name, value in limit.statistics().items()]
+    limits = [TimeLimit(name, quantile_of(name), value / margin) for name, value in limit.statistics().items()]
     if attainment is not None:
         share = min(attainment, MOST_ATTAINMENT)
         limits += [

@@ -21,6 +21,7 @@ from planner.kinds.serve.steady.formulas import (
 from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s, mixed_in_stages, prefill_in_stages
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
 from planner.models.architecture import Architecture
+from planner.solvers.stochastic.gap_averages import SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
 
 TOLERANCE = 1e-9  # relative, of limits
@@ -47,6 +48,7 @@ class StepTimes:
     step: StepTime
     bubbles: Bubbles | None = None  # of prefill in stages
     ring: Ring | None = None  # of batches in stages that prefill and decode
+    decoding: SteadySteps | None = None  # at the full batch, of roles that decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,11 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     batch = pad_graph_batch(points.batch)
     decode = decode_step(pool_costs.costs, points.shards, batch, context, points.drafts)
     pace_s = decode_pace_s(pool_costs.costs, points.shards, batch, context, decode.seconds, points.drafts)
-    yielded = pool_costs.costs.tokens_per_step(points.drafts)
+    yielded, ones = pool_costs.costs.tokens_per_step(points.drafts), none + 1.0
+    yielded_cv2 = pool_costs.costs.tokens_per_step_cv2(points.drafts)
     if function == "decode":
-        return StepTimes(none, none, none, none, pace_s / yielded, decode)
+        full = SteadySteps(pace_s, pace_s, points.batch, ones, yielded, yielded_cv2, target.joining_steps)
+        return StepTimes(none, none, none, none, pace_s / yielded, decode, decoding=full)
     steps, pp = target.osl / yielded, points.shards.pp
     plain = prefill_mixed(
         pool_costs.costs,
@@ -94,7 +98,8 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     ranks = ranks_in_step(pool_costs.costs.arch, points.shards.dp)
     step_s = colocated_tpot_s(pace_s, mixed.stretch_s, mixed.steps, points.batch, steps, ranks, pp, mixed.step_prompts)
     service = mixed.latency_s + first_token_steps(engine, pp) * step_s + engine.request_s
-    times = StepTimes(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step)
+    full = SteadySteps(pace_s, step_s, points.batch, ranks, yielded, yielded_cv2)
+    times = StepTimes(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step, decoding=full)
     if mixed is plain:
         return times
     staged_s = (step_s - pace_s) * steps / (points.batch * ranks)
@@ -113,10 +118,25 @@ def judge_decode(
     target: Target, points: Points, fits: Bools, timed: StepTimes, occupied: float, tally: Tally
 ) -> LimitedRates:
     """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
-    good = fits & (timed.tpot_s <= target.tpot_limit_s * (1.0 + TOLERANCE))
+    good = fits & _fast(target, timed)
     tally.drop("slo.tpot", int(np.sum(fits & ~good)))
     rate = occupied * points.batch * points.shards.dp / (target.osl * timed.tpot_s)
     return LimitedRates(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
+
+
+def _fast(target: Target, timed: StepTimes) -> Bools:
+    """Whether the full batch keeps every limit on the time per output token [N]: means, and shares of requests."""
+    fast = np.ones(len(timed.tpot_s), dtype=np.bool_)
+    for limit in target.tpot_limits:
+        bound_s = limit.limit_s * (1.0 + TOLERANCE)
+        if limit.quantile is None:
+            fast &= timed.tpot_s <= bound_s
+            continue
+        assert timed.decoding is not None, "roles that decode have steps"
+        rows = np.flatnonzero(fast)
+        within = timed.decoding.take(rows).at_full_batch(target.answers).share_within(bound_s)
+        fast[rows] = within >= limit.quantile - TOLERANCE
+    return fast
 
 
 def judge_prefill(
@@ -161,7 +181,7 @@ def judge_colocated(
     used = np.minimum(busy, most_busy)
     if timed.ring is not None:
         used = np.where(points.shards.pp > 1.0, timed.ring.held, used)
-    slow = fits & ~behind & (timed.tpot_s > target.tpot_limit_s * (1.0 + TOLERANCE))
+    slow = fits & ~behind & ~_fast(target, timed)
     left = fits & ~behind & ~slow
     queues = [(Queue(target.arrival_cv2, target.service_cv2), np.arange(len(points)))]
     late = left & ~_keeps(target.ttft_limits, used, timed, timed.service_s, queues)

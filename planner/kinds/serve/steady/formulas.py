@@ -54,6 +54,10 @@ class Costs:
         """Expected tokens of a sequence in a step [N]."""
         return np.ones_like(drafts) if self.drafter is None else self.drafter.tokens_per_step(drafts)
 
+    def tokens_per_step_cv2(self, drafts: Floats) -> Floats:
+        """Variance over squared mean of the tokens of a sequence in a step [N]."""
+        return np.zeros_like(drafts) if self.drafter is None else self.drafter.tokens_per_step_cv2(drafts)
+
 
 @dataclass(frozen=True, slots=True)
 class Prefill:

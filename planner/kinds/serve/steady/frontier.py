@@ -1,7 +1,5 @@
 """Pareto frontier of throughput per GPU against speed per user: one exact solve for each speed."""
 
-import dataclasses
-
 from planner.kinds.serve.options import FrontierPoint
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search
 from planner.progress import Limits
@@ -19,10 +17,7 @@ def frontier(setting: ServeSetting, limits: Limits) -> tuple[FrontierPoint, ...]
     points: list[FrontierPoint] = []
     for speed in SPEEDS_TOKENS_PER_S:
         limits.tell(f"frontier at {speed:g} tokens/s per user")
-        targets = tuple(
-            dataclasses.replace(target, tpot_limit_s=min(target.tpot_limit_s, 1.0 / speed))
-            for target in setting.targets
-        )
+        targets = tuple(target.no_slower_than(1.0 / speed) for target in setting.targets)
         outcome = search(setting, targets, limits, tie_break=False)
         if outcome.has_mix:
             points.append(_point(outcome))

@@ -158,6 +158,7 @@ def _time_limits(index: int, target: Target) -> Iterator[_Limit]:
     for name, limits, margin in (
         ("ttft", target.ttft_limits, target.margins.ttft),
         ("latency", target.latency_limits, tpot),
+        ("tpot", target.tpot_limits, tpot),
     ):
         for limit in limits:
             if math.isfinite(limit.limit_s) and limit.statistic != ATTAINMENT:
@@ -166,10 +167,6 @@ def _time_limits(index: int, target: Target) -> Iterator[_Limit]:
                 yield _scaled(
                     f"{index}.{name}.{limit.statistic}", text, move, limit.limit_s, f"{name} {{}}", seconds(margin)
                 )
-    if math.isfinite(target.tpot_limit_s):
-        text = f"{target.name}: tpot <= {seconds(tpot)(target.tpot_limit_s)}"
-        move = partial(_with_field, index, "tpot_limit_s")
-        yield _scaled(f"{index}.tpot", text, move, target.tpot_limit_s, "tpot {}", seconds(tpot))
 
 
 def _with_time(index: int, field: str, limit: TimeLimit, setting: ServeSetting, value: float) -> ServeSetting:

@@ -14,6 +14,8 @@ from planner.kinds.serve.steady.evaluate import first_token_steps, shared_queues
 from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step
 from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s
 from planner.kinds.serve.steady.points import PoolCosts
+from planner.kinds.serve.steady.units import JOINING_STEPS
+from planner.solvers.stochastic.gap_averages import GapAverages, SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
 
 LEAST_LOAD = 1e-9
@@ -26,10 +28,15 @@ class Operation:
     service_s: float  # time to first token without waiting
     busy: float  # utilisation of its prefill
     queue_s: float  # time that one request occupies its prefill
-    tpot_s: float
+    tpot_s: float  # mean time per output token
     bubbles: Bubbles | None = None  # of its prefill in stages
     servers: float = 1.0  # attention ranks of equal instances, which share the arrivals
     routing: Routing = Routing.POWER_OF_TWO
+    gaps: tuple[GapAverages, ...] = ()  # at its load, and at the full batch that none is above; none of prefill
+
+    def tpot_quantile_s(self, quantile: float) -> float:
+        """The time per output token that this share of requests does not exceed; 0 of prefill roles."""
+        return min((float(averages.quantile_s(quantile)[0]) for averages in self.gaps), default=0.0)
 
     def wait_s(self, limit: TimeLimit, target: Target) -> float:
         """Waiting for prefill at the statistic of `limit`."""
@@ -47,14 +54,14 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
         return Operation(
             capacity.service_s, loaded, capacity.queue_s, 0.0, capacity.bubbles, servers, candidate.routing
         )
-    tpot = _tpot_s(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
+    tpot, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
-        return Operation(0.0, 0.0, 0.0, tpot)
+        return Operation(0.0, 0.0, 0.0, tpot, gaps=gaps)
     pp = candidate.shape.pp
     busy = min(load_per_s / candidate.shape.dp * capacity.queue_s if pp == 1 else loaded, capacity.utilisation)
     waited_steps = float(first_token_steps(pool_costs.costs.engine, np.array(float(pp))))
     faster = waited_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
-    return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot)
+    return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot, gaps=gaps)
 
 
 def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
@@ -62,10 +69,10 @@ def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
     return np.array([float(candidate.shape.dp)]), np.array([float(candidate.shape.pp)])
 
 
-def _tpot_s(
+def _decoding(
     candidate: Candidate, capacity: Capacity, target: Target, pool_costs: PoolCosts, rank_load_per_s: float
-) -> float:
-    """Time per output token at which a rank finishes as many requests as arrive.
+) -> tuple[float, tuple[GapAverages, ...]]:
+    """Time per output token at which a rank finishes as many requests as arrive, and its averages of requests.
 
     A rank at batch D finishes D / (osl TPOT(D)) requests a second; this rate grows with D, so the batch is where it
     meets the load, interpolated between whole batches.
@@ -78,10 +85,30 @@ def _tpot_s(
     held = (capacity.stretch_s, capacity.prefill_steps, batches, steps, ranks)
     tpot = colocated_tpot_s(step, *held, float(candidate.shape.pp), capacity.step_prompts) / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
-    if rank_load_per_s <= rate[0]:  # fewer than one sequence on average: each runs alone
-        return float(tpot[0])
-    batch = float(np.interp(rank_load_per_s, rate, batches))
-    return float(np.interp(batch, batches, tpot))
+    # Fewer than one sequence on average: each runs alone.
+    batch = float(np.interp(rank_load_per_s, rate, batches)) if rank_load_per_s > rate[0] else float(batches[0])
+    present = min(batch, batch * rank_load_per_s / rate[0])
+    places = np.array([batch, batches[-1]])
+    held_steps = SteadySteps(
+        np.interp(places, batches, step),
+        yielded * np.interp(places, batches, tpot),
+        np.array([max(present, LEAST_LOAD), places[1]]),
+        ranks[:1].repeat(2),
+        np.full(2, yielded),
+        pool_costs.costs.tokens_per_step_cv2(np.full(2, float(candidate.draft_tokens))),
+        _joining_steps(candidate, target),
+    )
+    added = np.gradient(step, batches) if len(batches) > 1 else np.zeros(1)
+    added_s = np.maximum(np.interp(places[:1], batches, added), 0.0)
+    now = held_steps.take(np.array([0])).below_full_batch(target.answers, added_s)
+    full = held_steps.take(np.array([1])).at_full_batch(target.answers)
+    return float(held_steps.step_s[0]) / yielded, (now, full)
+
+
+def _joining_steps(candidate: Candidate, target: Target) -> float:
+    if not candidate.decodes:
+        return 0.0
+    return JOINING_STEPS if candidate.ffn is not None else target.joining_steps
 
 
 def _yielded(candidate: Candidate, pool_costs: PoolCosts) -> float:

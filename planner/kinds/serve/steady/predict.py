@@ -20,10 +20,19 @@ CostsOfPool = Mapping[tuple[str, int], PoolCosts]
 
 @dataclass(frozen=True, slots=True)
 class PathTimes:
-    """What a request meets: a first stage, and the time per output token after it."""
+    """What a request meets: a first stage, and those that may decode after it."""
 
     first: Operation
-    tpot_s: float
+    decoding: tuple[Operation, ...]
+
+    @property
+    def tpot_s(self) -> float:
+        """The mean time per output token of the slowest."""
+        return max((run.tpot_s for run in self.decoding), default=0.0)
+
+    def tpot_quantile_s(self, quantile: float) -> float:
+        """The time per output token at a quantile, of the slowest."""
+        return max(run.tpot_quantile_s(quantile) for run in self.decoding)
 
     def ttft_s(self, limit: TimeLimit, target: Target) -> float:
         """Time to first token at the statistic of `limit`."""
@@ -43,13 +52,14 @@ def paths_of(
         for item in used
         if item.load_per_s[target.index] > 0.0
     ]
-    slowest: dict[int, float] = {}
+    decoding: dict[int, list[Operation]] = {}
     for item, run in operations:
-        if item.candidate.channel is not None:  # prefill roles have no time per output token
-            channel = item.candidate.channel.index
-            slowest[channel] = max(slowest.get(channel, 0.0), run.tpot_s)
+        if item.candidate.channel is not None and item.candidate.decodes:
+            decoding.setdefault(item.candidate.channel.index, []).append(run)
     return [
-        PathTimes(run, run.tpot_s if item.candidate.channel is None else slowest[item.candidate.channel.index])
+        PathTimes(
+            run, (run,) if item.candidate.channel is None else tuple(decoding.get(item.candidate.channel.index, ()))
+        )
         for item, run in operations
         if not item.candidate.decodes
     ]
@@ -100,6 +110,9 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
         if limit.statistic != ATTAINMENT:
             add("ttft_s", limit.statistic, max(path.ttft_s(limit, target) for path in paths))
     add("tpot_s", "mean", max(path.tpot_s for path in paths))
+    for limit in target.tpot_limits:
+        if limit.quantile is not None:
+            add("tpot_s", limit.statistic, max(path.tpot_quantile_s(limit.quantile) for path in paths))
     for limit in (MEAN, *(item for item in target.latency_limits if item.statistic not in (ATTAINMENT, "mean"))):
         add("latency_s", limit.statistic, max(path.latency_s(limit, target) for path in paths))
     if target.attainment is not None:

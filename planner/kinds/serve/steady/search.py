@@ -29,8 +29,10 @@ from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
+from planner.kinds.serve.steady.units import JOINING_AHEAD, JOINING_STEPS
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
+from planner.simulate.plans.ahead import forms_ahead
 from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
 from planner.solvers.mix_solve import DEFAULT_BACKEND, solve_mix
 from planner.solvers.result import SolveResult, Status
@@ -128,6 +130,13 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
     drafters = {key: _drafter(resolved, options, key) for key in (workload.model for workload in resolved.workloads)}
+    release = release_of(problem.engine.name, problem.engine.version, where=resolved.where(("engine", "version")))
+    if problem.engine.async_scheduling is not None and release.asynchronous is None:
+        raise PlannerError(
+            f"the rules of {release.name} do not say whether it forms a step while the one before it runs",
+            where=resolved.where(("engine", "async_scheduling")),
+            hint="leave `async_scheduling` out",
+        )
     targets = tuple(
         make_target(
             workload,
@@ -136,6 +145,7 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
             calibration.spreads,
             drafters[workload.model],
             context_tokens=context_of(resolved, index),
+            joining_steps=JOINING_AHEAD if forms_ahead(problem.engine) else JOINING_STEPS,
         )
         for index, workload in enumerate(resolved.workloads)
     )
@@ -144,13 +154,6 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
         for model, drafter in drafters.items()
         for index in range(len(resolved.pools))
     }
-    release = release_of(problem.engine.name, problem.engine.version, where=resolved.where(("engine", "version")))
-    if problem.engine.async_scheduling is not None and release.asynchronous is None:
-        raise PlannerError(
-            f"the rules of {release.name} do not say whether it forms a step while the one before it runs",
-            where=resolved.where(("engine", "async_scheduling")),
-            hint="leave `async_scheduling` out",
-        )
     require_loadable(release, costs_of_pool, resolved.where(("models",)))
     spaces = shape_spaces(costs_of_pool, release, options)
     ways = ways_of_models(release, costs_of_pool, spaces)

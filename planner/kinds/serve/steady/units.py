@@ -23,10 +23,13 @@ from planner.kinds.serve.steady.evaluate import StepTimes
 from planner.kinds.serve.steady.points import CONTEXT_RULE, Points, PoolCosts, Tally, decode_batches
 from planner.kinds.serve.steady.shapes import InstanceShape, group_devices, heads_rule, width_rule
 from planner.models.architecture import MoeFfn
+from planner.solvers.stochastic.gap_averages import SteadySteps
 
 MICRO_BATCHES = (2, 3, 4)
 WHOLE_DOMAINS = tuple(sorted({base << power for base in (1, 3) for power in range(12)}))
 FUNCTION = "attention"
+JOINING_STEPS = 1.0  # of a batch, at most, until the first one with a request that comes from elsewhere
+JOINING_AHEAD = 2.0  # the same where each step is formed while the one before it runs; never of units
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -258,7 +261,8 @@ class UnitMemory:
 
 def _timed(sides: Sides, units: Units, batch: Floats, target: Target) -> StepTimes:
     none, step = np.zeros(len(batch)), sides.decode_step(units, batch, target.context)
-    return StepTimes(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn))
+    full = SteadySteps(step.seconds, step.seconds, batch, none + 1.0, none + 1.0, none, JOINING_STEPS)
+    return StepTimes(none, none, none, none, step.seconds, both_sides(step.attention, step.ffn), decoding=full)
 
 
 def both_sides(attention: StepTime, ffn: StepTime) -> StepTime:
