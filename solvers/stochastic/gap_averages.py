@@ -71,7 +71,7 @@ class GapAverages:
     def quantile_s(self, quantile: float) -> Floats:
         """The average gap [N] that this share of requests does not exceed, by bisection."""
         low = np.zeros(len(self.mean_s))
-        high = (self.mean_s + BEYOND * self.deviation_s).max(axis=-1)
+        high: Floats = (self.mean_s + BEYOND * self.deviation_s).max(axis=-1)
         for _ in range(HALVINGS):
             middle = 0.5 * (low + high)
             within = self.share_within(middle) >= quantile
