@@ -11,15 +11,16 @@ from typing import Protocol
 
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.intervals import fewest
-from planner.simulate.judge.lengths import KNOWN, WARM, Length, length
+from planner.simulate.judge.lengths import KNOWN, WARM, Length, length, tells
 from planner.simulate.judge.limits import Judgement, judge_runs, of_workload
 from planner.simulate.run.result import SimulationResult
 
 PILOT_SEED = 20_000_000  # from the seeds of streams that count to those of pilots
 PILOT = 10_000  # requests of the first pilot runs together
+GROWING = 40_000  # requests of pilot runs together whose waits grow: shorter ones may be a busy spell
 FEWEST = 20_000  # requests of the runs that count together
 MOST_REQUESTS = 800_000  # of all runs of a round
-MOST_EVENTS = 4_000_000  # of all runs of a round
+MOST_EVENTS = 3_000_000  # of all runs of a round
 PILOT_SHARE = 0.5  # of the caps on runs that count: what a pilot may be
 MOST_WARM = 0.2  # of a stream that counts
 
@@ -106,7 +107,8 @@ def judge(
     runs = simulated(count, pilot=False)
     judgement = judge_runs(runs, slos, pilot.warm_ups(longer))
     valid = pilot.known and longer >= 0.99 * pilot.factor(lambda length: length.valid)
-    return replace(judgement, long_enough=valid)
+    met = all(tells(judgement.limited(limit, slos), limit.statistic) for limit in judgement.limits)
+    return replace(judgement, long_enough=valid and met)
 
 
 def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_requests: int) -> Pilot:
@@ -121,7 +123,8 @@ def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_request
         count = pilot.longer
         events = count / pilot.requests * pilot.events
         last = count > PILOT_SHARE * most_requests or events > PILOT_SHARE * MOST_EVENTS
-        if pilot.known or judgement.saturated or last:
+        tells_enough = pilot.requests >= GROWING if judgement.saturated else pilot.known
+        if tells_enough or last:
             return pilot
 
 

@@ -3,7 +3,8 @@
 The requests in which a stream forgets (its integrated autocorrelation time) are what the variance of the means of its
 batches makes of the variance of its values (Law, Simulation Modeling and Analysis, 5th ed., section 9.5.3). A pilot
 that is not many times as long does not know them, and is repeated at twice its length (Sokal, "Monte Carlo methods in
-statistical mechanics", 1997, section 3).
+statistical mechanics", 1997, section 3). Of a quantile it matters how often its tail is met anew: values beyond it come
+together, in some tail / memory visits, and few of them tell neither how often they come nor how much that varies.
 """
 
 import math
@@ -21,6 +22,7 @@ KNOWN = 8.0  # times what a stream remembers: a pilot that knows it
 LONG = 20.0  # times what a stream remembers: the length of one that counts
 WARM = 3.0  # times what a stream remembers: cut at its beginning, at least
 ODDS = 0.5  # half the interval of a quantile in log odds: beyond it a tail was met too rarely to know its spread
+VISITS = 5.0  # times that all streams together forget the values beyond a quantile, at least
 REACH = 5.0  # times the length of a pilot: it does not tell how long streams must be beyond
 SAFETY = 1.3  # times the requests that a pilot asks for, whose intervals are noisy
 
@@ -49,7 +51,8 @@ def length(streams: Sequence[Floats], name: str, estimate: Estimate, half: float
     share = sum(map(len, known)) / len(known) / max(judged, 1.0)
     remembered = memory(known) / share
     least = fewest(name) / len(known) / share
-    valid = max(LONG * remembered, least, SAFETY * judged * (_odds(known, name, estimate) / ODDS) ** 2)
+    visited = SAFETY * VISITS * remembered / _beyond(name) / len(known)
+    valid = max(LONG * remembered, visited, least, SAFETY * judged * (_odds(known, name, estimate) / ODDS) ** 2)
     now = 0.5 * (estimate.high - estimate.low)
     return Length(remembered, valid, SAFETY * judged * (now / half) ** 2 if half > 0.0 else valid)
 
@@ -62,6 +65,20 @@ def memory(streams: Sequence[Floats]) -> float:
         return 1.0
     means = [batch.mean() for values in streams for batch in np.array_split(values, BATCHES)]
     return max(len(pooled) / len(means) * float(np.var(means, ddof=1)) / variance, 1.0)
+
+
+def tells(streams: Sequence[Floats], name: str) -> bool:
+    """Whether streams that count met the values beyond a quantile often enough for an interval that holds it."""
+    known = [values[~np.isnan(values)] for values in streams]
+    if min(map(len, known), default=0) < BATCHES:
+        return not any(map(len, known))
+    return sum(map(len, known)) * _beyond(name) >= VISITS * memory(known)
+
+
+def _beyond(name: str) -> float:
+    """The share of values beyond a quantile, on its rarer side; all of a mean."""
+    quantile = quantile_of(name)
+    return 1.0 if quantile is None else min(quantile, 1.0 - quantile)
 
 
 def _odds(streams: Sequence[Floats], name: str, estimate: Estimate) -> float:

@@ -17,9 +17,9 @@ from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.neighbours import Axes, Direction
 from planner.kinds.serve.verified.trials import Trials
 
-MOST_TRIES = 60
-MOST_EVENTS = 16_000_000  # of all tries together
-MOST_PLACEMENTS = 12  # of other shapes
+MOST_TRIES = 24
+MOST_EVENTS = 6_000_000  # of all tries together
+MOST_PLACEMENTS = 6  # of other shapes
 HOPEFUL = 0.6  # of the rate that is kept: the least that steady state must allow placements of other shapes
 NEAR = 0.9  # of the load that is needed: what a plan keeps that varied ones may keep
 
