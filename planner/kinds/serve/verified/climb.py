@@ -6,11 +6,12 @@ at which it would be better than the best, and only where it keeps its limits th
 Where the load is given, plans with one instance less are tried, as they are and varied.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.kinds.serve.simulated.placements import Deployment, ranked, with_placement
+from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.formulate import gpus_at_hand
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.kept import Kept
@@ -145,21 +146,23 @@ class Climb:
 
     def _placements(self, best: Kept) -> Iterator[Outcome]:
         """Placements of other shapes by what steady state makes of them under limits as stated and relaxed."""
-        setting, used = self.search.setting, _shapes(best.outcome)
+        setting, chosen = self.search.setting, best.outcome
+        used = _shapes(chosen.formulated.candidates, list(enumerate(chosen.solution.counts)))
         if len(setting.resolved.pools) > 1 or len({each.model for each in setting.resolved.workloads}) > 1:
             return
         served = best.outcome.solution.served_per_s
         fractions = [rate / sum(served) for rate in served]
         workloads, gpus = tuple(range(len(served))), gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
-        known: dict[object, tuple[float, Outcome]] = {}
+        known: dict[object, tuple[Deployment, Outcome]] = {}
         for outcome in self.relaxed:
             candidates = outcome.formulated.candidates
             for deployment in ranked(candidates, gpus, workloads, fractions):
-                placed = _with_placement(outcome, deployment, fractions)
-                known.setdefault(_shapes(placed), (deployment.steady_per_s, replace(placed, tally=best.outcome.tally)))
+                known.setdefault(_shapes(candidates, deployment.counts), (deployment, outcome))
         hoped = sum(served) * best.load.scale * HOPEFUL
-        rows = sorted((row for shapes, row in known.items() if shapes != used), key=lambda row: -row[0])
-        yield from (placed for rate, placed in rows[:MOST_PLACEMENTS] if rate >= hoped)
+        rows = sorted((row for shapes, row in known.items() if shapes != used), key=lambda row: -row[0].steady_per_s)
+        for deployment, outcome in rows[:MOST_PLACEMENTS]:
+            if deployment.steady_per_s >= hoped:
+                yield replace(_with_placement(outcome, deployment, fractions), tally=best.outcome.tally)
 
 
 def _with_placement(outcome: Outcome, deployment: Deployment, fractions: list[float]) -> Outcome:
@@ -170,6 +173,10 @@ def _with_placement(outcome: Outcome, deployment: Deployment, fractions: list[fl
     return replace(placed, result=replace(placed.result, objective=unit * deployment.steady_per_s))
 
 
-def _shapes(outcome: Outcome) -> object:
+def _shapes(candidates: Sequence[Candidate], counts: Sequence[tuple[int, int]]) -> object:
     """What tells mixes of other shapes and counts apart: not their batches and chunks."""
-    return frozenset((item.candidate.function, item.candidate.shape, item.replicas) for item in outcome.roles)
+    return frozenset(
+        (candidates[row].function, candidates[row].shape, count * candidates[row].pooled)
+        for row, count in counts
+        if count
+    )
