@@ -62,14 +62,12 @@ def referee(plan: Envelope, slo: SloSpec, seed: int) -> Judged:
     decision = ServeDecision.model_validate(plan.decision)
     sample = own_requests(plan, problem, FEWEST, seed)
     count = int(min(max(TOKENS / sample.output_tokens.mean(), FEWEST), MOST))
-    engines = len(fleet_of_plan(plan, decision, sample, Policies()).fleet.instances)
-    every = [own_requests(plan, problem, count * engines, seed + STREAM_SEEDS * number) for number in range(STREAMS)]
-    fleet = fleet_of_plan(plan, decision, all_requests(every), Policies()).fleet
-    if _expressible(fleet):
-        by, runs = _by_vllm(fleet, [simulate(fleet, requests) for requests in every])
-    else:
-        few = [own_requests(plan, problem, REFERENCE, seed + STREAM_SEEDS * number) for number in range(STREAMS)]
-        by, runs = _by_reference(fleet, [simulate(fleet, requests) for requests in few])
+    planned = fleet_of_plan(plan, decision, sample, Policies()).fleet
+    whole = count * len(planned.instances) if _expressible(planned) else REFERENCE
+    streams = [own_requests(plan, problem, whole, seed + STREAM_SEEDS * number) for number in range(STREAMS)]
+    fleet = fleet_of_plan(plan, decision, all_requests(streams), Policies()).fleet
+    own = [simulate(fleet, requests) for requests in streams]
+    by, runs = _by_vllm(fleet, own) if _expressible(fleet) else _by_reference(fleet, own)
     judgement = warmed(judge_runs(runs, (slo,)), (slo,))
     return Judged(by, tuple(_broken(judgement)))
 
