@@ -10,7 +10,7 @@ import argparse
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,15 +27,21 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.kinds.serve.steady import pipelines
 from planner.kinds.serve.steady.demand import MEAN, Queue, TimeLimit
+from planner.kinds.serve.steady.evaluate import first_token_steps
 from planner.kinds.serve.steady.formulas import Costs, Prefill, colocated_tpot_s, prefill_alone, prefill_mixed
 from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s, mixed_in_stages, prefill_in_stages
 from planner.models.library import find_model
+from planner.simulate.fleet.instances import Fleet, Instance
+from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.requests.stream import Requests
+from planner.simulate.run.engine import simulate as fleet_times
 
 STAGES, SPREADS, USED = (2, 4, 8, 16), (0.0, 0.25, 0.5, 1.0, 2.0), (0.3, 0.45, 0.6, 0.75, 0.85, 0.92)
 BUDGETS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)  # of a batch, in mean prompts
 MEAN_TOKENS = 1000
 P99 = TimeLimit("p99", 0.99, float("inf"))
 REQUESTS, QUICK_REQUESTS, COMPARED = 40_000, 20_000, 100
+USED_COMPARED = 0.6  # utilisation of the colocated cells that both simulators run
 CONSTANTS = ("MOST", "LEFT", "START", "BUSY", "BUSY_STAGES", "STAGES", "BUDGET", "BUDGET_STAGES", "SPREAD", "ALONE")
 
 
@@ -117,9 +123,9 @@ COLOCATED = ((1.0, 100, 48), (4.0, 100, 48), (1.0, 400, 96), (0.5, 50, 32))  # b
 
 
 def colocated_cells() -> Iterator[Cell]:
-    for pp in STAGES:
+    for pp in (1, *STAGES):
         for cv in (0.0, 1.0, 2.0):
-            for used in (0.3, 0.6, 0.85):
+            for used in (0.3, USED_COMPARED, 0.85):
                 yield from (Cell("decode", pp, cv, used, *shape) for shape in COLOCATED)
 
 
@@ -226,18 +232,27 @@ def steady(prefill: Prefill, used: Floats, cv2: float, bubbles: Bubbles | None, 
     return Times(ttft_s, p99_s, tpot_s)
 
 
-def run(cell: Cell, price: Price, arrivals: Floats, inputs: Ints, outputs: Ints, budget: int) -> Times:
-    rules = Rules(price.stages(cell.pp), cell.pp, token_budget=budget, most_sequences=cell.most_sequences)
-    requests = [
-        Request(i, *row) for i, row in enumerate(zip(arrivals.tolist(), inputs.tolist(), outputs.tolist(), strict=True))
-    ]
-    simulate([Engine(rules)], requests)
-    counted = requests[len(requests) // 15 : len(requests) - len(requests) // 20]
-    ttft_s = np.array([r.first_s - r.arrival_s for r in counted])
-    decoded_s = sum(r.finished_s - r.first_s for r in counted)
-    return Times(
-        float(ttft_s.mean()), float(np.quantile(ttft_s, 0.99)), decoded_s / max(sum(r.output - 1 for r in counted), 1)
+def run(cell: Cell, arrivals: Floats, inputs: Ints, outputs: Ints, budget: int) -> Times:
+    """Times of a colocated engine in the simulator, which must agree with the slow one where both run."""
+    price = COLOCATED_PRICE
+    grid = StepGrid.affine(
+        price.fixed_s, sequence_s=price.sequence_s, token_s=price.token_s, most_sequences=cell.most_sequences
     )
+    engine = Instance(grid, kv_tokens=10**9, token_budget=budget, most_sequences=cell.most_sequences, stages=cell.pp)
+    result = fleet_times(Fleet((engine,)), Requests.open_stream(arrivals, inputs, outputs))
+    if cell.used == USED_COMPARED:
+        rules = Rules(price.stages(cell.pp), cell.pp, token_budget=budget, most_sequences=cell.most_sequences)
+        rows = zip(*(column[:COMPARED].tolist() for column in (arrivals, inputs, outputs)), strict=True)
+        requests = [Request(i, *row) for i, row in enumerate(rows)]
+        simulate([Engine(rules)], requests)
+        few = Requests.open_stream(arrivals[:COMPARED], inputs[:COMPARED], outputs[:COMPARED])
+        again_s = fleet_times(Fleet((engine,)), few).first_token_s
+        np.testing.assert_allclose(again_s, [r.first_s for r in requests], rtol=1e-9)
+    counted = slice(len(arrivals) // 15, len(arrivals) - len(arrivals) // 20)
+    ttft_s = (result.first_token_s - arrivals)[counted]
+    decoded_s = float((result.finished_s - result.first_token_s)[counted].sum())
+    tpot_s = decoded_s / max(int((outputs[counted] - 1).sum()), 1)
+    return Times(float(ttft_s.mean()), float(np.quantile(ttft_s, 0.99)), tpot_s)
 
 
 def colocated_times(cell: Cell, count: int) -> tuple[Times, Times, Times]:
@@ -246,10 +261,11 @@ def colocated_times(cell: Cell, count: int) -> tuple[Times, Times, Times]:
     inputs, outputs = lengths(MEAN_TOKENS, cell.cv, count, rng), lengths(cell.outputs, 0.5, count, rng)
     mean, osl = float(inputs.mean()), float(outputs.mean())
     budget = round(cell.budget * mean)
-    full_s, _ = colocated_steady(cell, cell.most_sequences, mean, osl, inputs, budget, staged=True)
+    staged = cell.pp > 1
+    full_s, _ = colocated_steady(cell, cell.most_sequences, mean, osl, inputs, budget, staged=staged)
     rate = cell.used * cell.most_sequences / (osl * full_s)
     by_model = []
-    for staged in (True, False):
+    for staged in (cell.pp > 1, False):
         low, high = 0.0, float(cell.most_sequences)
         for _ in range(40):
             middle = 0.5 * (low + high)
@@ -258,7 +274,7 @@ def colocated_times(cell: Cell, count: int) -> tuple[Times, Times, Times]:
         tpot_s, times = colocated_steady(cell, high, mean, osl, inputs, budget, staged=staged, rate=rate)
         by_model.append(times)
     arrivals = np.cumsum(rng.exponential(1.0 / rate, count))
-    return run(cell, COLOCATED_PRICE, arrivals, inputs, outputs, budget), by_model[0], by_model[1]
+    return run(cell, arrivals, inputs, outputs, budget), by_model[0], by_model[1]
 
 
 def colocated_steady(
@@ -279,17 +295,24 @@ def colocated_steady(
     plain = prefill_mixed(
         costs, shards, np.array([mean]), np.array([osl]), np.array([float(budget)]), batch, context, decode_s
     )
+    looks = first_token_steps(costs.engine, shards.pp if staged else np.ones(1))
     if not staged:
         tpot_s = colocated_tpot_s(decode_s, plain.stretch_s, plain.steps, batch, osl, np.ones(1))
         used = np.minimum(rate * plain.queue_s, 0.99)
-        return float(tpot_s[0]), steady(plain, used, cv2, None, float(tpot_s[0]))
+        looked = replace(plain, latency_s=plain.latency_s + looks * tpot_s)
+        return float(tpot_s[0]), steady(looked, used, cv2, None, float(tpot_s[0]))
     pace_s = decode_pace_s(costs, shards, batch, context, decode_s)
     mixed = mixed_in_stages(plain, shards, cv2)
     held = (mixed.stretch_s, mixed.steps, batch, osl, np.ones(1))
     tpot_s = colocated_tpot_s(pace_s, *held, float(cell.pp), mixed.step_prompts)
     queue_s = (tpot_s - pace_s) * osl / batch
     in_ring = Prefill(
-        mixed.latency_s, queue_s, mixed.stretch_s, mixed.steps, mixed.step, *(np.ones(1) for _ in range(4))
+        mixed.latency_s + looks * tpot_s,
+        queue_s,
+        mixed.stretch_s,
+        mixed.steps,
+        mixed.step,
+        *(np.ones(1) for _ in range(4)),
     )
     return float(tpot_s[0]), steady(in_ring, 1.0 - pace_s / tpot_s, cv2, None, float(tpot_s[0]))
 
@@ -382,8 +405,8 @@ def main() -> int:
         fit(cells, [prefill_times(cell, REQUESTS) for cell in cells])
         return 0
     late = False if options.colocated else prefill_is_late(QUICK_REQUESTS if options.quick else REQUESTS)
-    both = [cell for cell in colocated_cells() if cell.used < 0.8 and (cell.held_out or not options.quick)]
-    rows_of_both = [colocated_times(cell, 600 if options.quick else 4000) for cell in both]
+    both = [cell for cell in colocated_cells() if cell.held_out or not options.quick]
+    rows_of_both = [colocated_times(cell, QUICK_REQUESTS if options.quick else REQUESTS) for cell in both]
     report("TPOT of colocated, mean", both, rows_of_both, lambda times: times.tpot_s)
     report("TTFT of colocated, mean", both, rows_of_both, lambda times: times.ttft_s)
     report_looks(1500 if options.quick else 6000)

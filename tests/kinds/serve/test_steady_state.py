@@ -182,7 +182,8 @@ def test_prefill_rides_on_steps_of_the_decoding_sequences() -> None:
     step_s = 0.01 + 1e-5 * (1500 + 48)  # 2000 tokens of room: two steps of 1500
     assert mixed.steps == pytest.approx(2.0)
     assert mixed.latency_s == pytest.approx(2 * step_s)
-    assert mixed.queue_s == pytest.approx(2 * step_s)
+    full_s = 0.0101 + (step_s - 0.0101) * 2000 / 1500  # where prompts wait, the next one fills the step
+    assert mixed.queue_s == pytest.approx(full_s * 3000 / 2000)
     assert mixed.stretch_s == pytest.approx(2 * (step_s - 0.0101))
     assert costs.work.prefill_context == pytest.approx(750.0)
     assert costs.work.decode_sequences == pytest.approx(48.0)

@@ -5,7 +5,10 @@ time D / osl requests finish and as many are prefilled, each stretching the step
     TPOT = t_dec + D / osl * s_pre,      rate of the rank = D / (osl * TPOT).
 A prompt takes one step or, chunked, several; a step takes one prompt or, where more than one request ends in a step, as
 many as then arrive, up to its chunk. With t_mix seconds of such a step, c steps a prompt and k prompts a step
-    s_pre = c (t_mix - t_dec) / (k pp),      utilisation = rate * c t_mix / (k pp).
+    s_pre = c (t_mix - t_dec) / (k pp).
+Where prompts wait, steps are full: the rest of one prompt shares its step with the next. With R tokens of prompts in a
+full step, which takes t_full = t_dec + (t_mix - t_dec) R k / (c isl) seconds,
+    utilisation = rate * t_full * isl / (R pp).
 Where n attention ranks make their steps together (they share experts), a step in which any of them prefills stretches
 the decoding of all: with p = D c / (osl k pp) the share of its steps in which a rank prefills,
     TPOT = t_dec + (1 - (1 - p)^n) (t_mix - t_dec),
@@ -139,9 +142,9 @@ def prefill_mixed(
     work = _drafted(Work.of(prompts * tokens, prompts, cached + (isl - tokens) / 2.0, share, context), drafts)
     mixed = costs.step(shards, replace(work, rank_tokens=decoded + prompts * tokens * prefilling / ranks))
     added = np.maximum(mixed.seconds - decode_s, 0.0)
-    latency = chunks * mixed.seconds
-    queue = latency / prompts / shards.pp
-    return Prefill(latency, queue, steps * added, steps, mixed, chunks, prompts, room / isl, added)
+    full_s = decode_s + added / (prompts * tokens) * room
+    queue = full_s * isl / room / shards.pp
+    return Prefill(chunks * mixed.seconds, queue, steps * added, steps, mixed, chunks, prompts, room / isl, added)
 
 
 def colocated_tpot_s(
