@@ -1,10 +1,17 @@
-"""Moments of a lognormal variable cut at a cap, in closed form."""
+"""Quantiles of a lognormal variable, and its mean when it is cut at a cap, in closed form."""
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
 from planner.arrays import Floats
+
+
+def unit_quantile(probability: float, cv2: float) -> float:
+    """The value that a lognormal variable of mean 1 and squared coefficient of variation `cv2` exceeds that rarely."""
+    deviation = math.sqrt(math.log1p(cv2))
+    return math.exp(deviation * NormalDist().inv_cdf(probability) - deviation**2 / 2.0)
 
 
 def capped_means(cap: Floats, cv2: float) -> Floats:

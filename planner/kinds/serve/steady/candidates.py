@@ -52,6 +52,7 @@ class Capacity:
     kv_bytes: float  # cache of the full batch on one device
     bubbles: Bubbles | None = None  # of prefill in stages
     step_prompts: float = 1.0  # steps with prompts that fill one batch of a pipeline
+    varied_s: float = 0.0  # of the time to first token, what grows with a prompt
 
 
 def type_name(
@@ -427,6 +428,7 @@ def _capacity(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, 
         kv_bytes=float(kv_bytes),
         bubbles=None if timed.bubbles is None else timed.bubbles.take(np.array([row])),
         step_prompts=1.0 if timed.ring is None else float(timed.ring.step_prompts[row]),
+        varied_s=0.0 if timed.varied_s is None else float(timed.varied_s[row]),
     )
 
 

@@ -9,20 +9,21 @@ from statistics import NormalDist
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Indices
 from planner.costs.operators.work import Shards
 from planner.costs.rates.spread import ErrorSpread
 from planner.costs.serving.speculation import Drafter
 from planner.engines.handover import Way
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.serve.steady.pipelines import HALVINGS, Bubbles
+from planner.kinds.serve.steady.pipelines import Bubbles
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.problem.lengths import ServedLengths, quantile_lengths, served_lengths
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, PoolLinkSpec
 from planner.problem.statistics import quantile_of
+from planner.solvers.stochastic.capped_lognormal import unit_quantile
 from planner.solvers.stochastic.gap_averages import Answers
 from planner.solvers.stochastic.routed_queues import Routing, routed_wait_quantile_s, routed_wait_s
 
@@ -44,27 +45,83 @@ class TimeLimit:
     quantile: float | None
     limit_s: float
 
-    def wait_s(self, busy: Floats, service_s: Floats, queue: "Queue", bubbles: Bubbles | None = None) -> Floats:
-        """Waiting at this statistic before servers that are `busy`, and of bubbles."""
+    def wait_s(
+        self,
+        busy: Floats,
+        service_s: Floats,
+        queue: "Queue",
+        bubbles: Bubbles | None = None,
+        varied_s: Floats | None = None,
+    ) -> Floats:
+        """Waiting at this statistic [N] before servers that are `busy`, and of bubbles.
+
+        `varied_s` is the time of a mean prompt that grows with its length: a quantile of the whole time is as far above
+        its mean as those of the wait and of lognormal lengths are together, the root of their squares.
+        """
         wait_s = queue.wait_s(busy, service_s, self.quantile)
+        if varied_s is not None and self.quantile is not None:
+            mean_s = queue.wait_s(busy, service_s, None)
+            wait_s = _with_lengths(mean_s, wait_s, self._longer_s(queue, varied_s))
         return wait_s if bubbles is None else wait_s + bubbles.wait_s(busy, self.quantile)
 
-    def utilisation(self, wait_s: Floats, service_s: Floats, queue: "Queue", bubbles: Bubbles | None = None) -> Floats:
-        """The largest utilisation at which this statistic of the wait stays within `wait_s`, on the safe side."""
-        busy = _utilisation(queue, self.quantile, wait_s / np.maximum(service_s, LEAST_SERVICE_S))
-        if bubbles is None:
-            return busy
-        rows = np.flatnonzero(bubbles.most_s > 0.0)
-        known = _waits_by_utilisation(queue, self.quantile)  # convex, so that between two of them it is no longer
-        own_s, own, low, high = service_s[rows], bubbles.take(rows), np.zeros(len(rows)), busy[rows]
-        for _ in range(HALVINGS):
-            middle = 0.5 * (low + high)
-            waits = own_s * np.interp(middle, UTILISATION, known) + own.wait_s(middle, self.quantile)
-            within = waits <= wait_s[rows]
-            low, high = np.where(within, middle, low), np.where(within, high, middle)
-        busy = busy.copy()
-        busy[rows] = low
-        return busy
+    def _longer_s(self, queue: "Queue", varied_s: Floats) -> Floats:
+        """What a prompt as long as this quantile of lengths takes beyond a mean one [N]."""
+        assert self.quantile is not None
+        return varied_s * (unit_quantile(self.quantile, queue.service_cv2) - 1.0)
+
+    def utilisation(
+        self,
+        wait_s: Floats,
+        service_s: Floats,
+        queue: "Queue",
+        bubbles: Bubbles | None = None,
+        varied_s: Floats | None = None,
+    ) -> Floats:
+        """The largest utilisation of a grid at which this statistic of `wait_s` is not exceeded [N]."""
+        services = wait_s / np.maximum(service_s, LEAST_SERVICE_S)
+        last = np.searchsorted(_waits_by_utilisation(queue, self.quantile), services, side="right") - 1
+        changed = np.zeros(len(wait_s), dtype=np.bool_)
+        if bubbles is not None:
+            changed |= bubbles.most_s > 0.0
+        if varied_s is not None and self.quantile is not None:
+            changed |= varied_s > 0.0
+        rows = np.flatnonzero(changed)
+        if len(rows):
+            last[rows] = self._last(wait_s, service_s, queue, bubbles, varied_s, rows)
+        return UTILISATION[np.maximum(last, 0)]
+
+    def _last(
+        self,
+        wait_s: Floats,
+        service_s: Floats,
+        queue: "Queue",
+        bubbles: Bubbles | None,
+        varied_s: Floats | None,
+        rows: Indices,
+    ) -> Indices:
+        """The last place of the grid at which `wait_s` is not exceeded, -1 where it is at all, by halving [rows]."""
+        own_s, room_s, bubble = service_s[rows], wait_s[rows], None if bubbles is None else bubbles.take(rows)
+        means, waits = (_waits_by_utilisation(queue, quantile) for quantile in (None, self.quantile))
+        longer_s = None if varied_s is None or self.quantile is None else self._longer_s(queue, varied_s[rows])
+        low, high = np.full(len(rows), -1), np.full(len(rows), len(UTILISATION) - 1)
+        while np.any(low < high):
+            middle = (low + high + 1) // 2
+            taken_s = own_s * waits[middle]
+            if longer_s is not None:
+                taken_s = _with_lengths(own_s * means[middle], taken_s, longer_s)
+            if bubble is not None:
+                taken_s = taken_s + bubble.wait_s(UTILISATION[middle], self.quantile)
+            within = taken_s <= room_s
+            low, high = np.where(within, middle, low), np.where(within, high, middle - 1)
+        return low
+
+
+def _with_lengths(mean_s: Floats, wait_s: Floats, longer_s: Floats) -> Floats:
+    """A mean wait with what a quantile of it and of a prompt's own time add, independent of each other [N]."""
+    waits_s = wait_s - mean_s
+    squares = waits_s * np.abs(waits_s) + longer_s * np.abs(longer_s)
+    both_s: Floats = mean_s + np.sign(squares) * np.sqrt(np.abs(squares))
+    return both_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +145,6 @@ class Queue:
 def _waits_by_utilisation(queue: Queue, quantile: float | None) -> Floats:
     """The wait in services at every `UTILISATION`; it grows with utilisation."""
     return np.maximum.accumulate(queue.wait_s(UTILISATION, np.ones(len(UTILISATION)), quantile))
-
-
-def _utilisation(queue: Queue, quantile: float | None, waits: Floats) -> Floats:
-    """The largest utilisation of a grid of 1 / 16,384 at which a wait, in services [N], is not exceeded."""
-    rows = np.searchsorted(_waits_by_utilisation(queue, quantile), waits, side="right")
-    return UTILISATION[np.maximum(rows - 1, 0)]
 
 
 MEAN = TimeLimit("mean", None, math.inf)

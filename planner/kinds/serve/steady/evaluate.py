@@ -49,6 +49,7 @@ class StepTimes:
     bubbles: Bubbles | None = None  # of prefill in stages
     ring: Ring | None = None  # of batches in stages that prefill and decode
     decoding: SteadySteps | None = None  # at the full batch, of roles that decode
+    varied_s: Floats | None = None  # of the time to first token, what grows with a prompt; 0 in stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,10 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
             pool_costs.costs, points.shards, isl, points.chunk, plain, target.service_cv2, cached
         )
         before = engine.router_s + engine.arrival_s + engine.handover_s
-        return StepTimes(prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles)
+        varied_s = np.where(points.shards.pp > 1.0, 0.0, prefill.queue_s)
+        return StepTimes(
+            prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles, varied_s=varied_s
+        )
     batch = pad_graph_batch(points.batch)
     decode = decode_step(pool_costs.costs, points.shards, batch, context, points.drafts)
     pace_s = decode_pace_s(pool_costs.costs, points.shards, batch, context, decode.seconds, points.drafts)
@@ -99,7 +103,18 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     step_s = colocated_tpot_s(pace_s, mixed.stretch_s, mixed.steps, points.batch, steps, ranks, pp, mixed.step_prompts)
     service = mixed.latency_s + first_token_steps(engine, pp) * step_s + engine.request_s
     full = SteadySteps(pace_s, step_s, points.batch, ranks, yielded, yielded_cv2)
-    times = StepTimes(service, mixed.queue_s, mixed.stretch_s, mixed.steps, step_s / yielded, mixed.step, decoding=full)
+    varied_s = np.where(mixed.chunks > 1.0, mixed.latency_s, mixed.stretch_s)
+    varied_s = np.where(pp > 1.0, 0.0, varied_s)
+    times = StepTimes(
+        service,
+        mixed.queue_s,
+        mixed.stretch_s,
+        mixed.steps,
+        step_s / yielded,
+        mixed.step,
+        decoding=full,
+        varied_s=varied_s,
+    )
     if mixed is plain:
         return times
     staged_s = (step_s - pace_s) * steps / (points.batch * ranks)
@@ -162,8 +177,7 @@ def judge_prefill(
         if np.isfinite(limit.limit_s):
             room = np.maximum(limit.limit_s - service, 0.0)
             for queue, rows in queues:
-                bubbles = None if timed.bubbles is None else timed.bubbles.take(rows)
-                most = limit.utilisation(room[rows], timed.queue_s[rows], queue, bubbles)
+                most = limit.utilisation(room[rows], timed.queue_s[rows], queue, *_of_rows(timed, rows))
                 busy[rows] = np.minimum(busy[rows], most)
     good = fits & (busy > 0) & _keeps(target.ttft_limits, busy, timed, service, queues)
     tally.drop("slo.ttft", int(np.sum(fits & ~good)))
@@ -221,9 +235,14 @@ def _wait_s(limit: TimeLimit, busy: Floats, timed: StepTimes, queues: RanksQueue
     """Waits [N] at a statistic."""
     wait_s = np.zeros(len(busy))
     for queue, rows in queues:
-        bubbles = None if timed.bubbles is None else timed.bubbles.take(rows)
-        wait_s[rows] = limit.wait_s(busy[rows], timed.queue_s[rows], queue, bubbles)
+        wait_s[rows] = limit.wait_s(busy[rows], timed.queue_s[rows], queue, *_of_rows(timed, rows))
     return wait_s
+
+
+def _of_rows(timed: StepTimes, rows: Indices) -> tuple[Bubbles | None, Floats | None]:
+    """Bubbles and what grows with a prompt, of some points."""
+    bubbles = None if timed.bubbles is None else timed.bubbles.take(rows)
+    return bubbles, None if timed.varied_s is None else timed.varied_s[rows]
 
 
 def _keeps(limits: tuple[TimeLimit, ...], busy: Floats, timed: StepTimes, rest_s: Floats, queues: RanksQueues) -> Bools:

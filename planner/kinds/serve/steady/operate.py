@@ -32,6 +32,7 @@ class Operation:
     bubbles: Bubbles | None = None  # of its prefill in stages
     servers: float = 1.0  # attention ranks of equal instances, which share the arrivals
     routing: Routing = Routing.POWER_OF_TWO
+    varied_s: float = 0.0  # of the time to first token, what grows with a prompt
     gaps: tuple[GapAverages, ...] = ()  # at its load, and at the full batch that none is above; none of prefill
 
     def tpot_quantile_s(self, quantile: float) -> float:
@@ -41,8 +42,8 @@ class Operation:
     def wait_s(self, limit: TimeLimit, target: Target) -> float:
         """Waiting for prefill at the statistic of `limit`."""
         queue = Queue(target.arrival_cv2, target.service_cv2, self.servers, self.routing)
-        wait = limit.wait_s(np.array([self.busy]), np.array([self.queue_s]), queue, self.bubbles)
-        return float(wait[0])
+        busy, queue_s, varied_s = (np.array([value]) for value in (self.busy, self.queue_s, self.varied_s))
+        return float(limit.wait_s(busy, queue_s, queue, self.bubbles, varied_s)[0])
 
 
 def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_per_s: float) -> Operation:
@@ -52,7 +53,14 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     if candidate.function == "prefill":
         servers = float(shared_queues(pool_costs.costs.arch, *_degrees(candidate), candidate.pooled)[0])
         return Operation(
-            capacity.service_s, loaded, capacity.queue_s, 0.0, capacity.bubbles, servers, candidate.routing
+            capacity.service_s,
+            loaded,
+            capacity.queue_s,
+            0.0,
+            capacity.bubbles,
+            servers,
+            candidate.routing,
+            capacity.varied_s,
         )
     tpot, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
@@ -61,7 +69,9 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     busy = min(load_per_s / candidate.shape.dp * capacity.queue_s if pp == 1 else loaded, capacity.utilisation)
     waited_steps = float(first_token_steps(pool_costs.costs.engine, np.array(float(pp))))
     faster = waited_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
-    return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot, gaps=gaps)
+    return Operation(
+        capacity.service_s - faster, busy, capacity.queue_s, tpot, varied_s=capacity.varied_s, gaps=gaps
+    )
 
 
 def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:

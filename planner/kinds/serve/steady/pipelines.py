@@ -46,7 +46,6 @@ SPREAD: Final = 2.78  # v
 ALONE: Final = 1.06  # w
 DEVIATION: Final = 0.2  # of what is added, over its mean: by the quantiles of the same cells
 LEAST_BUSY: Final = 1e-6
-HALVINGS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
