@@ -9,7 +9,9 @@ from planner.arrays import Floats
 
 
 def unit_quantile(probability: float, cv2: float) -> float:
-    """The value that a lognormal variable of mean 1 and squared coefficient of variation `cv2` exceeds that rarely."""
+    """The quantile of a lognormal variable of mean 1 and squared coefficient of variation `cv2`; 0 at 0, inf at 1."""
+    if not 0.0 < probability < 1.0:
+        return 0.0 if probability <= 0.0 else math.inf
     deviation = math.sqrt(math.log1p(cv2))
     return math.exp(deviation * NormalDist().inv_cdf(probability) - deviation**2 / 2.0)
 
