@@ -69,9 +69,7 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     busy = min(load_per_s / candidate.shape.dp * capacity.queue_s if pp == 1 else loaded, capacity.utilisation)
     waited_steps = float(first_token_steps(pool_costs.costs.engine, np.array(float(pp))))
     faster = waited_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
-    return Operation(
-        capacity.service_s - faster, busy, capacity.queue_s, tpot, varied_s=capacity.varied_s, gaps=gaps
-    )
+    return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot, varied_s=capacity.varied_s, gaps=gaps)
 
 
 def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
