@@ -17,6 +17,9 @@ nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the ex
 of its parallelism, where they "do nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the
 comments beside them say; decoding on one node has the times of tensor parallelism.
 
+TensorRT-LLM's performance overviews are measured with trtllm-bench, which hands requests to the engine in its own
+process.
+
 What no recipe says is filled with `--inferred` alone. NVIDIA's gap analysis (`source` nvidia-gap) publishes no recipe:
 its runs at lengths in thousands of tokens have the times to first token of clients that do not start together, and on
 vLLM, whose prefix cache is on unless told otherwise, they answer faster than their devices can compute, so that
@@ -40,7 +43,7 @@ GB200_NODE = 4  # devices
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 LENGTH_LOW = "0.8"
 
-LOAD = ("length_low", "staggered")  # columns that tell of the load, not of the engine
+LOAD = ("length_low", "staggered", "in_process")  # columns that tell of the load, not of the engine
 _MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
 _SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
 _FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0rc0, with the times of 1.1
@@ -61,6 +64,8 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
     """The row with what its recipe sets in its empty columns; parallelism and releases are put right."""
     if row.get("source") == "nvidia-gap":
         return {**row, **_empty(row, _inferred(row) if inferred else {})}
+    if (row.get("source") or "").startswith("TensorRT-LLM perf-overview"):
+        return {**row, **_empty(row, {"in_process": "1"})}
     if row.get("source") != "inferencex":
         return dict(row)
     clients, ranks = int(float(row["concurrency"])), _decode_ranks(row)

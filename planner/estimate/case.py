@@ -55,6 +55,7 @@ class Case:
     gpus: int
     calibration: str = "default"
     requests_per_client: float = REQUESTS_PER_CLIENT  # that each sends, its first at the start
+    in_process: bool = False  # requests are handed to the engine in its own process, past its front end
     staggered: bool = False  # the clients of a closed loop start one after the other, not at once
     hold_steps: float = 0.0  # decode steps for which the engine holds prompts to batch them
     poll_steps: float = 0.0  # decode steps between the scheduler's looks at new requests; 0: the engine's default

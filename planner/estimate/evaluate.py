@@ -214,6 +214,7 @@ class Batch:
             poll_steps=self._numbers("poll_steps"),
             hold_steps=self._numbers("hold_steps"),
             staggered=self._numbers("staggered"),
+            in_process=self._numbers("in_process"),
             launches=kernels,
             latent_layers=latent_layers,
             prefix_hits=self._numbers("prefix_hits"),

@@ -37,6 +37,7 @@ class Frame:
     poll_steps: Floats  # decode steps between looks at new requests; 0: the engine's default
     hold_steps: Floats  # decode steps for which prompts wait to be batched
     staggered: Floats  # 1 where clients start one after the other
+    in_process: Floats  # 1 where requests pass no front end
     launches: Floats  # kernels of a step
     latent_layers: Floats  # of a step
     prefix_hits: Floats  # share of prompt tokens that need no computing
@@ -238,7 +239,7 @@ def launching_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
 
 
 def _frontend_s(frame: Frame, added: Added) -> Floats:
-    return np.where(frame.disaggregated > 0, added.router_s, added.frontend_s)
+    return np.where(frame.disaggregated > 0, added.router_s, added.frontend_s) * (1.0 - frame.in_process)
 
 
 def _moved_s(frame: Frame, added: Added) -> Floats:

@@ -145,6 +145,7 @@ def _build(row: Mapping[str, str]) -> Case:
         decode=replace(decode, max_batch=settings.max_batch),
         gpus=gpus,
         staggered=settings.staggered,
+        in_process=settings.in_process,
         hold_steps=held_steps(settings, decode.dp, clients, osl),
         poll_steps=settings.poll_steps,
         captured_tokens=settings.captured_tokens,

@@ -14,8 +14,9 @@ scheduled beside the device), `poll_steps` (decode steps between looks at new re
 `attention_dp_config.timeout_iters`), and `prefix_hits` (share of prompt tokens that a prefix cache holds).
 
 Of the load: `requests` (sent in all by the clients of a closed loop; 10 each), `length_low` (lengths are uniform
-between this share of the nominal ones and them; 1), or `isl_cv`; and `staggered` (1 where clients start one after the
-other).
+between this share of the nominal ones and them; 1), or `isl_cv`; `staggered` (1 where clients start one after the
+other); and `in_process` (1 where the load generator hands requests to the engine in its own process, as trtllm-bench
+does: they pass no front end).
 
 Defaults stand with their sources in planner/engines/settings.yaml. Checkpoints in fp8 with one scale a tensor and in
 nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
@@ -40,7 +41,7 @@ COLUMNS = (
         "balance_steps",
         "prefix_hits",
     ),
-    *("length_low", "isl_cv", "staggered", "requests", "reserved_output"),
+    *("length_low", "isl_cv", "staggered", "in_process", "requests", "reserved_output"),
 )
 OLDEST = "0"  # a release before all that are told apart
 _LARGEST = 1e9  # no count and no length comes near
@@ -69,6 +70,7 @@ class Settings:
     length_scale: float  # mean over nominal length
     length_cv: float
     staggered: bool
+    in_process: bool  # no front end
 
 
 def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
@@ -97,6 +99,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         length_scale=scale,
         length_cv=spread,
         staggered=bool(_flag(row, "staggered")),
+        in_process=bool(_flag(row, "in_process")),
     )
 
 

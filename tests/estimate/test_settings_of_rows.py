@@ -282,3 +282,16 @@ def test_one_wave_of_requests_is_measured_until_its_last_answer() -> None:
     by_law = 64 / (wave.ttft_s + (halves.osl - 1.0) * wave.tpot_s)
     assert rate == pytest.approx(64 / (2 * halves.osl * wave.tpot_s), rel=0.05)
     assert by_law == pytest.approx(4.0 / 3.0 * rate, rel=0.05)
+
+
+def test_requests_handed_over_in_process_pass_no_front_end() -> None:
+    """trtllm-bench is no server; its recipe says so."""
+    plain = {"source": "TensorRT-LLM perf-overview v1.0", "backend": "trtllm", "isl": "128", "osl": "128"}
+    rows = {**COLOCATED, **plain, "concurrency": "2000", "requests": "2000"}
+    served, handed = case(rows, source=""), case(rows)
+    assert (served.in_process, handed.in_process) == (False, True)
+    slow, fast = evaluate([served, handed], None)
+    assert isinstance(slow, Estimate)
+    assert isinstance(fast, Estimate)
+    assert fast.ttft_s < slow.ttft_s
+    assert fast.output_tokens_per_s_per_gpu >= slow.output_tokens_per_s_per_gpu
