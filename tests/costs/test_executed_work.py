@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs.operators.context import GATHER, context_gathers
+from planner.costs.operators.attention_core import causal_pairs
+from planner.costs.operators.context import GATHER, context_gathers, context_part
 from planner.costs.operators.forward import forward
-from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, PrefillAttention, causal_pairs, demand
+from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, PrefillAttention, demand
 from planner.costs.operators.optimizer import adamw, gradient_accumulation
 from planner.costs.operators.paged import kv_gathers
 from planner.costs.operators.recompute import ENDS, recomputed_layers, recomputed_modules
@@ -64,8 +65,8 @@ def test_an_update_moves_weights_moments_and_gradients_and_casts() -> None:
 @given(chunks=st.integers(1, 64), cp=st.integers(1, 16))
 def test_context_parallel_ranks_share_the_attention_of_a_sequence_evenly(chunks: int, cp: int) -> None:
     tokens = np.array([float(2 * cp * chunks)])
-    own = tokens / cp
-    assert cp * causal_pairs(own, (tokens - own) / 2) == pytest.approx(causal_pairs(tokens, np.zeros(1)))
+    own, front = (np.array([value]) for value in context_part(float(tokens[0]), cp))
+    assert cp * causal_pairs(own, front) == pytest.approx(causal_pairs(tokens, np.zeros(1)))
 
 
 @pytest.mark.parametrize("arch", [DENSE, MOE, LATENT], ids=lambda arch: arch.name)

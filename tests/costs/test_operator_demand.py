@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.arrays import Floats
+from planner.costs.operators.attention_core import causal_pairs
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -16,7 +17,6 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     Recurrence,
     Scores,
-    causal_pairs,
     demand,
 )
 

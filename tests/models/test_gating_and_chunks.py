@@ -7,14 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.costs.operators.attention_core import attended, causal_pairs, chunk_pairs
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
     DecodeAttention,
     Experts,
     PrefillAttention,
-    attended,
-    causal_pairs,
-    chunk_pairs,
     demand,
     distinct_places,
 )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Bools, Floats
+from planner.costs.operators.attention_core import AttentionCore, attention_core, causal_pairs
 from planner.costs.operators.kernels import (
     BatchedGemm,
     Collective,
@@ -26,7 +27,6 @@ from planner.costs.operators.kernels import (
     Recurrence,
     Scores,
     activation_precision,
-    causal_pairs,
     distinct_places,
     quantises,
 )
@@ -200,7 +200,8 @@ def _per_sequence(step: _Step) -> Floats:
 
 def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterator[Operator]:
     precision, products = step.arch.precisions.attention, mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
-    heads, kv_heads = _heads(step, mixer.num_heads), _heads(step, mixer.num_kv_heads)
+    core = attention_core(mixer, step.shards.tp)
+    heads, kv_heads = np.asarray(core.heads), np.asarray(core.kv_heads)
     yield _product(step, products, "qkv", count, precision)
     if mixer.q_rank:
         yield _product(step, products, "q_up", count, precision)
@@ -211,12 +212,12 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
     if np.any(work.prefill_sequences > 0):
         yield PrefillAttention(
             "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context,
-            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
+            heads, kv_heads, core.head_dim, core.v_head_dim, core.window, kv, chunked=core.chunked,
         )  # fmt: skip
     if np.any(work.decode_sequences > 0):
         yield DecodeAttention(
             "decode_attention", count, work.decode_sequences, work.decode_context,
-            heads, kv_heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens, kv, chunked=mixer.chunked,
+            heads, kv_heads, core.head_dim, core.v_head_dim, core.window, kv, chunked=core.chunked,
             queries=work.queries,
         )  # fmt: skip
     yield _product(step, products, "attention_output", count, step.arch.precisions.output_projection)
@@ -227,8 +228,8 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     """Multi-head latent attention; prefill expands keys and values, decode absorbs the up-projections."""
     precision, work = step.arch.precisions.attention, step.work
     products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
-    heads = _heads(step, mixer.num_heads)
-    query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+    core = attention_core(mixer, step.shards.tp)
+    heads, query_dim = np.asarray(core.heads), core.head_dim
     latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     yield _product(step, products, "q_and_kv_down", count, precision)
     if mixer.q_lora_rank:
@@ -238,7 +239,7 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     if mixer.indexer is not None and not mixer.indexer.shared:
         yield from _indexer(step, mixer, count)
     if np.any(work.prefill_sequences > 0):
-        yield from _latent_prefill(step, mixer, count, heads)
+        yield from _latent_prefill(step, mixer, core, count)
     if np.any(work.decode_sequences > 0):
         yield from _latent_decode(step, mixer, count, heads)
     if mixer.output_gate:
@@ -251,8 +252,8 @@ def _selected(mixer: LatentAttention, context: Floats) -> Floats:
     return context if mixer.indexer is None else np.minimum(context, float(mixer.indexer.top_k))
 
 
-def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Floats) -> Iterator[Operator]:
-    work, kv = step.work, step.arch.precisions.kv_cache
+def _latent_prefill(step: _Step, mixer: LatentAttention, core: AttentionCore, count: float) -> Iterator[Operator]:
+    work, kv, heads = step.work, step.arch.precisions.kv_cache, np.asarray(core.heads)
     if mixer.indexer is not None:  # sparse prefill attends in the latent space, to at most top_k tokens each
         new = np.maximum(_per_sequence(step), 1.0)
         average = causal_pairs(new, work.prefill_context, float(mixer.indexer.top_k)) / new
@@ -264,7 +265,7 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, count: float, heads: Fl
     yield Gemm("kv_up", count, expanded, width, rank, step.arch.precisions.attention)
     yield PrefillAttention(
         "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context, heads, heads,
-        mixer.qk_nope_head_dim + mixer.qk_rope_head_dim, mixer.v_head_dim, 0, kv, latent=True,
+        core.head_dim, core.v_head_dim, 0, kv, latent=True,
     )  # fmt: skip
 
 

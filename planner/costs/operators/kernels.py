@@ -11,6 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators.attention_core import (
+    BACKWARD_BYTES,
+    BACKWARD_KERNELS,
+    attended,
+    backward_products,
+    core_bytes,
+    core_flop,
+    keys_in_reach,
+    prompt_pairs,
+)
 from planner.models.architecture import BITS
 
 
@@ -256,35 +266,6 @@ def demand(op: Compute, routing_concentration: float = math.inf) -> KernelDemand
             return KernelDemand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
 
 
-def causal_pairs(new: Floats, context: Floats, window: float = 0.0) -> Floats:
-    """Pairs of a new token and a token it attends to, itself included; each attends to the last `window` at most.
-
-    sum over t = 1..new of min(context + t, window); window 0 stands for all.
-    """
-    growing = np.clip(window - context, 0.0, new) if window else new  # tokens whose window is not full yet
-    return growing * context + growing * (growing + 1.0) / 2.0 + (new - growing) * window
-
-
-def chunk_pairs(new: Floats, context: Floats, chunk: float) -> Floats:
-    """As `causal_pairs`, where a token attends to those of its own aligned chunk: sum of (position mod chunk) + 1."""
-
-    def up_to(tokens: Floats) -> Floats:
-        whole, rest = np.divmod(tokens, chunk)
-        return whole * chunk * (chunk + 1.0) / 2.0 + rest * (rest + 1.0) / 2.0
-
-    return up_to(context + new) - up_to(context)
-
-
-def attended(context: Floats, window: float, *, chunked: bool) -> Floats:
-    """Cached tokens that a decoding token attends to: all, the last `window`, or the part of its chunk that is there.
-
-    Sequences stand anywhere in their chunk once they are longer than one, so half of it on average.
-    """
-    if not window:
-        return context
-    return np.where(context < window, context, window / 2.0 if chunked else window)
-
-
 def distinct_places(places: Floats, choices: float, among: int) -> Floats:
     """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
 
@@ -307,19 +288,17 @@ def _missed_again(places: Floats, chosen: int, among: int) -> Floats:
 
 
 def _prefill(op: PrefillAttention) -> KernelDemand:
-    new, past = op.new_tokens, op.context
-    pairs = chunk_pairs(new, past, op.window) if op.chunked else causal_pairs(new, past, op.window)
-    if op.window:
-        past = past % op.window if op.chunked else np.minimum(past, op.window)
-    flop = 2.0 * op.sequences * op.heads * pairs * (op.head_dim + op.v_head_dim)
-    cached = (new + past) * op.kv_heads * (op.head_dim + op.v_head_dim) * bytes_per(op.kv_precision)
-    queries = working_bytes(op.kv_precision) * new * op.heads * (op.head_dim + op.v_head_dim)
-    return KernelDemand(flop, op.sequences * (cached + queries), _working_precision(op.kv_precision))
+    pairs = prompt_pairs(op.new_tokens, op.context, op.window, chunked=op.chunked)
+    keys = keys_in_reach(op.new_tokens, op.context, op.window, chunked=op.chunked)
+    flop = core_flop(op.sequences, op.heads, pairs, op.head_dim, op.v_head_dim)
+    formats = bytes_per(op.kv_precision), working_bytes(op.kv_precision)
+    once = core_bytes(keys, op.kv_heads, op.new_tokens, op.heads, op.head_dim + op.v_head_dim, *formats)
+    return KernelDemand(flop, op.sequences * once, _working_precision(op.kv_precision))
 
 
 def _decode(op: DecodeAttention) -> KernelDemand:
     context = attended(op.context, op.window, chunked=op.chunked)
-    flop = 2.0 * op.sequences * op.heads * context * (op.head_dim + op.v_head_dim)
+    flop = core_flop(op.sequences, op.heads, context, op.head_dim, op.v_head_dim)
     width = op.head_dim if op.latent else op.head_dim + op.v_head_dim
     cached = context * op.kv_heads * width * bytes_per(op.kv_precision)
     queries = working_bytes(op.kv_precision) * op.heads * (op.head_dim + op.v_head_dim)
@@ -329,14 +308,9 @@ def _decode(op: DecodeAttention) -> KernelDemand:
 
 
 def _attention_backward(op: PrefillAttention | DecodeAttention) -> KernelDemand:
-    """FlashAttention-2 (arXiv:2307.08691, section 3.1.2): five products against two, 2.5 times for equal head sizes.
-
-    Three are as deep as a key (the scores once more, the gradients of queries and keys), two as a value. Queries, keys,
-    values and outputs are read and their gradients moved once; one more kernel multiplies outputs by their gradients.
-    """
     once = demand(op)
-    products = (3.0 * op.head_dim + 2.0 * op.v_head_dim) / (op.head_dim + op.v_head_dim)
-    return KernelDemand(products * once.flop, 2.0 * once.size_bytes, once.precision, kernels=2.0)
+    flop = backward_products(op.head_dim, op.v_head_dim) * once.flop
+    return KernelDemand(flop, BACKWARD_BYTES * once.size_bytes, once.precision, kernels=BACKWARD_KERNELS)
 
 
 def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from planner.costs.operators.attention_core import attention_core
+from planner.costs.operators.context import kv_values
 from planner.costs.training.config import Shard, TrainingConfig
 from planner.costs.training.layers.sizes import VALUE_BYTES
 from planner.costs.training.stages import StagePart
@@ -91,18 +93,18 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
     _add(kept, "attention", product_input(shard, wide))
     match layer.mixer:
         case GroupedQueryAttention() as mixer:
-            heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
-            read = heads * mixer.head_dim + kv_heads * (mixer.head_dim + mixer.v_head_dim)
-            written = heads * mixer.v_head_dim
-            _add(kept, "core_attention", _core(shard, heads, read, written))
+            core = attention_core(mixer, shard.tp)
+            heads = float(core.heads)
+            written = heads * core.v_head_dim
+            _add(kept, "core_attention", _core(shard, heads, heads * core.head_dim + float(kv_values(core)), written))
         case LatentAttention() as mixer:
-            heads = mixer.num_heads / shard.tp
+            core = attention_core(mixer, shard.tp)
+            heads = float(core.heads)
             ranks = mixer.q_lora_rank + mixer.kv_lora_rank + mixer.qk_rope_head_dim
             _add(kept, "attention", tokens * (mixer.q_lora_rank + mixer.kv_lora_rank) * BF16)
             _add(kept, "mla_up_projection", product_input(shard, tokens * ranks))
-            query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
-            written = heads * mixer.v_head_dim
-            read = heads * (2.0 * query_dim + mixer.v_head_dim)
+            written = heads * core.v_head_dim
+            read = heads * core.head_dim + float(kv_values(core))
             _add(kept, "mla_up_projection", tokens * read * BF16)
             _add(kept, "core_attention", _core(shard, heads, 0.0, written))
         case LinearAttention() as mixer:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators.attention_core import attention_core
+from planner.costs.operators.context import kv_values
 from planner.costs.training.activations import LayerActivations, layer_activations, stage_bytes
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig, stages_of_rank
 from planner.costs.training.parameters import (
@@ -166,11 +168,7 @@ def gathered_kv_bytes(layer: Layer, shard: Shard) -> float:
     """Keys and values of all context-parallel ranks with their gradients, where a layer gathers them."""
     if shard.cp == 1 or shard.context_parallel != "all_gather":
         return 0.0
-    match layer.mixer:
-        case GroupedQueryAttention() as mixer:
-            values = max(mixer.num_kv_heads / shard.tp, 1.0) * (mixer.head_dim + mixer.v_head_dim)
-        case LatentAttention() as mixer:
-            values = mixer.num_heads / shard.tp * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
-        case _:
-            return 0.0
+    if not isinstance(layer.mixer, GroupedQueryAttention | LatentAttention):
+        return 0.0
+    values = float(kv_values(attention_core(layer.mixer, shard.tp)))
     return 2.0 * shard.tokens * shard.cp * values * BF16

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.operators.backward import backward_input, training_operators
-from planner.costs.operators.context import context_gathers
+from planner.costs.operators.context import context_gathers, context_part
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, Operator
 from planner.costs.operators.optimizer import adamw
@@ -128,13 +128,9 @@ def rank_shards(rank: RankSpec) -> Shards:
 
 
 def step_work(case: StepCase, rank: RankSpec) -> Work:
-    """The step as the cost model takes it [1].
-
-    A context-parallel rank has a chunk from either end of each sequence. Its queries look at as many tokens as those of
-    a chunk in the middle would.
-    """
-    whole, cp = context_tokens(case, rank), rank.parallelism.cp
-    own, past = whole // cp, case.prefill_context + (whole - whole // cp) / 2
+    """The step as the cost model takes it [1]; a context-parallel rank has its part of each sequence."""
+    own, front = context_part(context_tokens(case, rank), rank.parallelism.cp)
+    past = case.prefill_context + front
     return Work.of(
         case.prefill_sequences * own, case.prefill_sequences, past, case.decode_sequences, case.decode_context
     )

@@ -3,9 +3,18 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from planner.costs.operators.kernels import causal_pairs
+from planner.costs.operators.attention_core import (
+    BACKWARD_BYTES,
+    BACKWARD_KERNELS,
+    AttentionCore,
+    attention_core,
+    backward_products,
+    core_bytes,
+    core_flop,
+    keys_in_reach,
+    prompt_pairs,
+)
+from planner.costs.operators.context import context_part, head_part, kv_values, query_values
 from planner.costs.operators.products import mixer_products, scan_flop_per_token
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
@@ -35,12 +44,11 @@ def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:
     """Columns of a rank's first projections together, and rows of its last one, which exchanges are hidden behind."""
     match mixer:
         case GroupedQueryAttention():
-            heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
-            keys = kv_heads * (mixer.head_dim + mixer.v_head_dim)
-            return heads * mixer.head_dim + keys, heads * mixer.v_head_dim
+            core = attention_core(mixer, shard.tp)
+            return float(core.heads * core.head_dim + kv_values(core)), float(core.heads * core.v_head_dim)
         case LatentAttention():
-            heads = mixer.num_heads / shard.tp
-            return heads * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim), heads * mixer.v_head_dim
+            core = attention_core(mixer, shard.tp)
+            return float(core.heads * core.head_dim), float(core.heads * core.v_head_dim)
         case LinearAttention():
             values = max(mixer.num_value_heads / shard.tp, 1.0) * mixer.value_head_dim
             keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
@@ -50,23 +58,23 @@ def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:
 
 
 def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> Iterator[Kernel]:
-    heads, kv_heads = mixer.num_heads / shard.tp, max(mixer.num_kv_heads / shard.tp, 1.0)
-    queries, keys = heads * mixer.head_dim, kv_heads * (mixer.head_dim + mixer.v_head_dim)
+    core = attention_core(mixer, shard.tp)
+    queries, keys = float(core.heads * core.head_dim), float(kv_values(core))
     *entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
     yield from products_kernels(machine, shard, entering)
     moved = 2.0 * shard.tokens * (queries + keys) * ACTIVATION_BYTES
     copies = 1.0 if shard.fused else 2.0
     yield memory_pass(machine, "elementwise", FORWARD, "attention", copies * moved, 2.0 * copies)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", copies * moved, 2.0 * copies)
-    yield from _core(machine, shard, heads, mixer.head_dim, mixer.v_head_dim, mixer.window_tokens)
-    yield from _context_exchange(machine, shard, keys, queries + heads * mixer.v_head_dim)
+    yield from _core(machine, shard, core)
+    yield from _context_exchange(machine, shard, core)
     yield from products_kernels(machine, shard, (leaving,))
 
 
 def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[Kernel]:
     """Multi-head latent attention with keys and values expanded (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
-    heads = mixer.num_heads / shard.tp
-    query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+    core = attention_core(mixer, shard.tp)
+    heads, query_dim = float(core.heads), core.head_dim
     latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     *entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
     yield from products_kernels(machine, shard, entering)
@@ -74,50 +82,47 @@ def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[
     moved = 2.0 * shard.tokens * (2.0 * heads * query_dim + expanded + latent) * ACTIVATION_BYTES
     yield memory_pass(machine, "elementwise", FORWARD, "attention", moved, 5.0)
     yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", moved, 5.0)
-    yield from _core(machine, shard, heads, query_dim, mixer.v_head_dim, 0)
-    outer = heads * (query_dim + mixer.v_head_dim)
-    yield from _context_exchange(machine, shard, outer, outer)
+    yield from _core(machine, shard, core)
+    yield from _context_exchange(machine, shard, core)
     yield from products_kernels(machine, shard, (leaving,))
 
 
-def _core(
-    machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float, window: int
-) -> Iterator[Kernel]:
-    if shard.scores_written:
-        yield from _unfused(machine, shard, heads, head_dim, v_head_dim)
-    else:
-        yield from _flash(machine, shard, heads, head_dim, v_head_dim, window)
+def _core(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
+    yield from (_unfused if shard.scores_written else _flash)(machine, shard, core)
 
 
-def _flash(
-    machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float, window: int
-) -> Iterator[Kernel]:
-    """FlashAttention: causal pairs only; backward has five products against two (arXiv:2307.08691, section 3.1.2)."""
-    length = np.array(float(shard.sequence_tokens))
-    pairs = float(causal_pairs(length, np.zeros(()), window)) * shard.sequences / shard.cp
-    peak = machine.peak_flop_per_s["bf16"]
-    once = 2.0 * heads * pairs * (head_dim + v_head_dim) / peak
-    again = 2.0 * heads * pairs * (3.0 * head_dim + 2.0 * v_head_dim) / peak
-    rows = shard.tokens * heads * (head_dim + v_head_dim) * 2.0 * ACTIVATION_BYTES
-    moved = rows / machine.memory_bandwidth_bytes_per_s
-    yield Kernel(f"attention.{shard.attention}", FORWARD, _CORE, once, moved, launches=1.0)
-    yield Kernel(f"attention_backward.{shard.attention}", BACKWARD_INPUT, _CORE, again, 2.0 * moved, launches=2.0)
+def _flash(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
+    """FlashAttention: causal pairs only; with more ranks a part of the sequence, or of the heads, on each."""
+    new, front = context_part(float(shard.sequence_tokens), shard.cp)
+    if shard.cp > 1 and shard.context_parallel == "ulysses":
+        new, front, core = float(shard.sequence_tokens), 0.0, head_part(core, shard.cp)
+    heads, kv_heads, sizes = float(core.heads), float(core.kv_heads), (core.head_dim, core.v_head_dim)
+    pairs = float(prompt_pairs(new, front, core.window, chunked=core.chunked))
+    keys = float(keys_in_reach(new, front, core.window, chunked=core.chunked))
+    once = core_flop(float(shard.sequences), heads, pairs, *sizes) / machine.peak_flop_per_s["bf16"]
+    moved = shard.sequences * core_bytes(keys, kv_heads, new, heads, sum(sizes), ACTIVATION_BYTES)
+    move_s = moved / machine.memory_bandwidth_bytes_per_s
+    yield Kernel(f"attention.{shard.attention}", FORWARD, _CORE, once, move_s)
+    yield Kernel(
+        f"attention_backward.{shard.attention}", BACKWARD_INPUT, _CORE, backward_products(*sizes) * once,
+        BACKWARD_BYTES * move_s, launches=BACKWARD_KERNELS,
+    )  # fmt: skip
 
 
-def _unfused(machine: Machine, shard: Shard, heads: float, head_dim: float, v_head_dim: float) -> Iterator[Kernel]:
+def _unfused(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
     """Scores written out: two batched products over all pairs, scale-mask-softmax and dropout in between."""
-    length, batch = float(shard.sequence_tokens), shard.sequences * heads
-    scores = batch * length * length
+    length, rows = float(shard.sequence_tokens), shard.sequence_tokens / shard.cp
+    batch = shard.sequences * float(core.heads)
+    scores = batch * rows * length
     for part, products in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
-        for depth in (head_dim, v_head_dim):
-            yield product(machine, "bmm", part, _CORE, length, length, depth, "bf16", batch, products)
+        for depth in (core.head_dim, core.v_head_dim):
+            yield product(machine, "bmm", part, _CORE, rows, length, depth, "bf16", batch, products)
         moved = scores * (9.0 if part == FORWARD else 11.0)  # softmax 2 + 2, dropout 2 + 2 + 1; gradients read more
         yield memory_pass(machine, "scores", part, _CORE, moved, 2.0)
 
 
-def _context_exchange(machine: Machine, shard: Shard, keys: float, queries: float) -> Iterator[Kernel]:
-    """What context-parallel ranks exchange for the attention; `keys`, `queries`: values a token of keys and values, and
-    of queries and outputs, on one tensor-parallel rank.
+def _context_exchange(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
+    """What context-parallel ranks exchange for the attention.
 
     ring        keys and values go round beside the attention on those at hand, an exchange for each of the other ranks;
                 in the backward pass their gradients go with them (Liu et al., arXiv:2310.01889, section 3)
@@ -128,6 +133,7 @@ def _context_exchange(machine: Machine, shard: Shard, keys: float, queries: floa
     """
     if shard.cp == 1:
         return
+    keys, queries = float(kv_values(core)), float(query_values(core))
     for part, runs in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
         match shard.context_parallel:
             case "ulysses":
