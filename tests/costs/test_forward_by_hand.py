@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from planner.arrays import Floats
+from planner.costs.operators.experts import distinct_places, touched_share
 from planner.costs.operators.forward import exchange_copies, forward
 from planner.costs.operators.kernels import (
     BatchedGemm,
@@ -15,8 +16,6 @@ from planner.costs.operators.kernels import (
     MemoryPass,
     Operator,
     Recurrence,
-    distinct_places,
-    touched_share,
 )
 from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture, DenseFfn, Layer, LinearAttention

@@ -320,21 +320,26 @@ def test_whole_vocabularies_that_do_not_align_are_slow() -> None:
     assert padded_vocabulary(51200, 1) == (51200.0, "gemm")
 
 
-def test_the_ends_look_rows_up_and_sum_over_the_split_vocabulary() -> None:
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_the_ends_look_rows_up_and_sum_over_the_split_vocabulary(sequence_parallel: bool) -> None:
     """Bytes by hand: bf16 hidden states of all tokens, logits of 51200 / 4 columns, three floats a token."""
-    node, of = machine(), replace(shard(), tp=4, sequence_parallel=False)
+    node, of = machine(), replace(shard(), tp=4, sequence_parallel=sequence_parallel)
     states, logits = LENGTH * HIDDEN * 2.0, LENGTH * 51200 / 4
+    own = states / (4 if sequence_parallel else 1)
     wanted = {
-        "embedding": [(FORWARD, 3 * states, 2), (BACKWARD_WEIGHT, 4 * states, 2)],
+        "embedding": [(FORWARD, 2 * states, 1), (BACKWARD_WEIGHT, 3 * states, 1)],
         "loss": [
-            (FORWARD, 2 * states, 1), (BACKWARD_INPUT, 3 * states, 1),
-            (FORWARD, 16 * logits, 4), (BACKWARD_INPUT, 8 * logits, 2),
+            (FORWARD, 2 * own, 1), (BACKWARD_INPUT, 3 * own, 1),
+            (FORWARD, 18 * logits, 4), (BACKWARD_INPUT, 6 * logits, 1),
         ],
     }  # fmt: skip
-    exchanged = {
-        "embedding": [(FORWARD, 2 * states, 2)],
-        "loss": [(FORWARD, states, 1), (FORWARD, 2 * 12 * LENGTH, 2), (BACKWARD_INPUT, 2 * states, 2)],
+    reduced = (FORWARD, 2 * 12 * LENGTH, 2)
+    exchanged: dict[str, list[tuple[int, float, float]]] = {  # an all-reduce is a scatter and a gather
+        "embedding": [(FORWARD, states, 1), (BACKWARD_WEIGHT, states, 1)],
+        "loss": [(FORWARD, states, 1), reduced, (BACKWARD_INPUT, 2 * states, 2)],
     }
+    if not sequence_parallel:
+        exchanged = {"embedding": [(FORWARD, 2 * states, 2)], "loss": [reduced, (BACKWARD_INPUT, 2 * states, 2)]}
     for module, kernels in (("embedding", [*embedding_kernels(node, of)]), ("loss", [*loss_kernels(node, of, 51200)])):
         passes = [k for k in kernels if k.kind == "elementwise"]
         moved = [(k.part, k.move_s * node.memory_bandwidth_bytes_per_s, k.launches) for k in passes]
@@ -344,6 +349,15 @@ def test_the_ends_look_rows_up_and_sum_over_the_split_vocabulary() -> None:
         assert np.array(sent) == pytest.approx(np.array(exchanged[module]))
     products = [k for k in loss_kernels(node, of, 51200) if k.kind.startswith("gemm")]
     assert [k.part for k in products] == [FORWARD, BACKWARD_INPUT, BACKWARD_WEIGHT]
+
+
+def test_frozen_output_matrices_need_no_states_of_other_ranks_again() -> None:
+    full, adapted = (replace(shard(), tp=4, sequence_parallel=True, lora_rank=rank) for rank in (0, 16))
+    runs = [
+        sum(k.launches for k in loss_kernels(machine(), of, 51200) if k.kind == "tp" and k.part == BACKWARD_INPUT)
+        for of in (full, adapted)
+    ]
+    assert runs == [2.0, 1.0]
 
 
 def test_adapters_alone_make_a_shape_one_of_fine_tuning() -> None:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.costs.operators.attention_core import attended, causal_pairs, chunk_pairs
+from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
     DecodeAttention,
     Experts,
     PrefillAttention,
     demand,
-    distinct_places,
 )
 from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture, MoeFfn

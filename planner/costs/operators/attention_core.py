@@ -14,6 +14,8 @@ from planner.models.architecture import GroupedQueryAttention, LatentAttention
 
 Sized = TypeVar("Sized", Floats, float)
 
+CORE = "core_attention"
+"""What recomputation knows it by."""
 BACKWARD_BYTES = 2.0
 """Queries, keys, values and outputs read and their gradients moved once, of as many bytes each."""
 BACKWARD_KERNELS = 2.0

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from planner.costs.operators.elementwise import SCORE_BYTES, cross_entropy
+from planner.costs.operators.exchanges import LOSS_VALUES, MIRRORED
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
     AttentionBackward,
@@ -25,22 +27,13 @@ from planner.costs.operators.kernels import (
     Recurrence,
     Scores,
     activation_precision,
+    run_of,
 )
-from planner.costs.operators.products import gradient_sizes
+from planner.costs.operators.products import SCAN_BACKWARD, gradient_sizes
 from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture
 
-ELEMENTWISE_BYTES = 1.5  # reads the output's gradient and the saved input, writes the input's: three passes for two
 PRODUCTS_PER_PRODUCT = 2.0  # a product of two activations has a gradient for each
-MIRRORED = {
-    "all_reduce": "all_reduce",
-    "all_gather": "reduce_scatter",
-    "reduce_scatter": "all_gather",
-    "all_to_all": "all_to_all",
-    "p2p": "p2p",
-}
-"""The collective that carries gradients back, of the same buffer (Korthikanti et al., arXiv:2205.05198, section 4)."""
-
 _EMBEDDING, _LOSS_REDUCTION = "embedding", "loss_all_reduce"
 
 
@@ -75,18 +68,16 @@ def training_operators(arch: Architecture, shards: Shards, work: Work) -> Traini
 
 
 def _with_loss(op: Operator, arch: Architecture, shards: Shards, work: Work) -> Operator:
-    """Logits of every token and a cross-entropy over the sharded vocabulary, where inference samples.
-
-    Ranks exchange three fp32 values a token, the largest logit, the target's and the sum of exponentials
-    (vocabulary-parallel cross-entropy of Megatron-LM, arXiv:1909.08053, section 3).
-    """
+    """Logits of every token and a cross-entropy over the sharded vocabulary, where inference samples."""
     match op:
         case Gemm(name="logits" | "project_out"):
             return replace(op, m=work.tokens)
         case Collective(name="logits_all_gather"):
-            return Collective(_LOSS_REDUCTION, 3.0, "all_reduce", work.tokens * 4.0, op.group, op.stride)
-        case MemoryPass(name="sampling"):  # bf16 logits read twice: for the largest, and for the sum
-            return MemoryPass("cross_entropy", 1.0, work.tokens * arch.vocab_size / shards.tp * 4.0, 2.0)
+            return Collective(
+                _LOSS_REDUCTION, LOSS_VALUES, "all_reduce", work.tokens * SCORE_BYTES, op.group, op.stride
+            )
+        case MemoryPass(name="sampling"):
+            return run_of(cross_entropy(work.tokens * arch.vocab_size / shards.tp), 1.0)
         case _:
             return op
 
@@ -109,11 +100,11 @@ def _input_gradient(op: Operator) -> Iterator[Operator]:
         case Experts():
             yield replace(op, name=name)
         case Recurrence():
-            yield replace(op, name=name, flop_per_token=PRODUCTS_PER_PRODUCT * op.flop_per_token)
+            yield replace(op, name=name, flop_per_token=SCAN_BACKWARD * op.flop_per_token)
         case Scores():
             yield replace(op, name=name, count=PRODUCTS_PER_PRODUCT * op.count)
         case MemoryPass():
-            yield replace(op, name=name, size_bytes=ELEMENTWISE_BYTES * op.size_bytes)
+            yield from _elementwise_gradient(op, name)
         case Collective():
             yield replace(op, name=name, kind=MIRRORED[op.kind])
 
@@ -127,5 +118,11 @@ def _weight_gradient(op: Operator) -> Iterator[Operator]:
             yield replace(op, name=name, m=m, n=n, k=k, precision=activation_precision(op.precision))
         case Experts():  # the gradient of every touched expert is written where the forward pass reads its weights
             yield replace(op, name=name, precision=activation_precision(op.precision))
-        case MemoryPass(name="embedding"):
-            yield replace(op, name=name, size_bytes=ELEMENTWISE_BYTES * op.size_bytes)
+        case MemoryPass() if op.name == _EMBEDDING:
+            yield from _elementwise_gradient(op, name)
+
+
+def _elementwise_gradient(op: MemoryPass, name: str) -> Iterator[Operator]:
+    if op.gradient is not None:
+        moved, kernels = op.gradient
+        yield replace(op, name=name, size_bytes=np.asarray(moved), kernels=kernels, gradient=None)

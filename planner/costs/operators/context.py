@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.operators.attention_core import AttentionCore, attention_core
-from planner.costs.operators.forward import ACTIVATION_BYTES
+from planner.costs.operators.elementwise import ACTIVATION_BYTES
 from planner.costs.operators.kernels import Collective, Operator
 from planner.costs.operators.products import Size
 from planner.costs.operators.work import Shards

@@ -14,7 +14,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Bools, Floats
-from planner.costs.operators.attention_core import AttentionCore, attention_core, causal_pairs
+from planner.costs.operators.attention_core import CORE, AttentionCore, attention_core, causal_pairs
+from planner.costs.operators.elementwise import (
+    ACTIVATION_BYTES,
+    SERVING,
+    activation,
+    adaptive_norm,
+    convolution,
+    embedding,
+    gate_and_norm,
+    norm,
+    permutation,
+    rotation,
+    router_selection,
+)
+from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.kernels import (
     BatchedGemm,
     Collective,
@@ -27,15 +41,15 @@ from planner.costs.operators.kernels import (
     Recurrence,
     Scores,
     activation_precision,
-    distinct_places,
     quantises,
+    run_of,
 )
 from planner.costs.operators.products import (
     Projection,
     dense_products,
     mixer_products,
-    ranked,
-    scan_flop_per_token,
+    rotated_values,
+    scan_widths,
     sparse_products,
 )
 from planner.costs.operators.work import Shards, Work
@@ -53,7 +67,6 @@ from planner.models.architecture import (
 )
 from planner.models.modules import TIMESTEP_WIDTH
 
-ACTIVATION_BYTES = 2.0  # bf16 residual stream
 EXCHANGED = ("dispatch", "combine")
 """Tokens on their way to experts on other ranks and back."""
 JOINT_OPERATORS = ("experts", "moe_all_gather_tokens", "moe_reduce_scatter")
@@ -95,7 +108,7 @@ def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
             operators += _mixer(step, layer.mixer, float(count))
         if layer.ffn is not None:
             operators += _ffn(step, layer.ffn, float(count))
-        operators.append(_norms(step, count * layer.num_norms))
+        operators.append(run_of(norm(step.tokens * arch.hidden_size, SERVING), float(count * layer.num_norms)))
     operators += _pipeline(step)
     return operators
 
@@ -109,8 +122,7 @@ def ranks_in_step(arch: Architecture, dp: ArrayLike) -> Floats:
 def _ends(step: _Step) -> Iterator[Operator]:
     """Embedding, final norm, logits and sampling."""
     arch, tp = step.arch, step.shards.tp
-    row = arch.hidden_size * ACTIVATION_BYTES
-    yield MemoryPass("embedding", 1.0, step.tokens * row * 2.0, 1.0)
+    yield run_of(embedding(step.tokens * arch.hidden_size), 1.0)
     yield from _all_reduce(step, "embedding_all_reduce", 1.0)
     sampled = step.work.sampled
     vocab, width = arch.vocab_size / tp, arch.embedding_size or arch.hidden_size
@@ -144,13 +156,7 @@ def _flow_head(step: _Step, head: Module) -> Iterator[Operator]:
     )
     for name, count, n, k in sizes:
         yield Gemm(name, count, sampled, step.one * n, step.one * k, step.arch.precisions.encoder)
-    yield MemoryPass("flow_head_norms", blocks, sampled * 4.0 * width * ACTIVATION_BYTES, 2.0)
-
-
-def _norms(step: _Step, count: float) -> Operator:
-    """Each norm reads and writes the residual and its input (fused add and norm)."""
-    moved = 4.0 * step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
-    return MemoryPass("norm", float(count), moved, 1.0)
+    yield run_of(adaptive_norm("flow_head_norms", sampled * width), blocks)
 
 
 def _pipeline(step: _Step) -> Iterator[Operator]:
@@ -169,15 +175,17 @@ def _all_reduce(step: _Step, name: str, count: float) -> Iterator[Operator]:
         yield Collective(name, count, "all_reduce", size, step.shards.tp, step.one)
 
 
-def _gemm(step: _Step, name: str, count: float, n: Floats | float, k: Floats | float, precision: str) -> Operator:
-    return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision)
+def _gemm(
+    step: _Step, name: str, count: float, n: Floats | float, k: Floats | float, precision: str, module: str = ""
+) -> Operator:
+    return Gemm(name, count, step.tokens, step.one * n, step.one * k, precision, module)
 
 
 def _product(step: _Step, products: Iterable[Projection], name: str, count: float, precision: str) -> Operator:
     """All of these products of one name, which read the same input, as one."""
     alike = [product for product in products if product.name == name]
     columns = sum((product.columns for product in alike[1:]), alike[0].columns)
-    return _gemm(step, name, count, columns, alike[0].depth, precision)
+    return _gemm(step, name, count, columns, alike[0].depth, precision, alike[0].module)
 
 
 def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
@@ -188,10 +196,6 @@ def _mixer(step: _Step, mixer: Mixer, count: float) -> Iterator[Operator]:
             yield from _latent(step, mixer, count)
         case LinearAttention():
             yield from _linear(step, mixer, count)
-
-
-def _heads(step: _Step, heads: int) -> Floats:
-    return np.asarray(ranked(heads, step.shards.tp))
 
 
 def _per_sequence(step: _Step) -> Floats:
@@ -206,19 +210,19 @@ def _grouped(step: _Step, mixer: GroupedQueryAttention, count: float) -> Iterato
     if mixer.q_rank:
         yield _product(step, products, "q_up", count, precision)
     kernels = 2.0 if mixer.qk_norm or mixer.qk_norm_full else 1.0
-    turned = sum(product.columns for product in products[:-1]) - mixer.q_rank
-    yield MemoryPass("rotary_and_cache", count, step.tokens * turned * 2.0 * ACTIVATION_BYTES, kernels)
+    yield run_of(rotation(step.tokens * rotated_values(mixer, step.shards.tp), kernels, SERVING), count)
     kv, work = step.arch.precisions.kv_cache, step.work
     if np.any(work.prefill_sequences > 0):
         yield PrefillAttention(
             "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context,
             heads, kv_heads, core.head_dim, core.v_head_dim, core.window, kv, chunked=core.chunked,
+            module=CORE,
         )  # fmt: skip
     if np.any(work.decode_sequences > 0):
         yield DecodeAttention(
             "decode_attention", count, work.decode_sequences, work.decode_context,
             heads, kv_heads, core.head_dim, core.v_head_dim, core.window, kv, chunked=core.chunked,
-            queries=work.queries,
+            queries=work.queries, module=CORE,
         )  # fmt: skip
     yield _product(step, products, "attention_output", count, step.arch.precisions.output_projection)
     yield from _all_reduce(step, "attention_all_reduce", count)
@@ -229,13 +233,11 @@ def _latent(step: _Step, mixer: LatentAttention, count: float) -> Iterator[Opera
     precision, work = step.arch.precisions.attention, step.work
     products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
     core = attention_core(mixer, step.shards.tp)
-    heads, query_dim = np.asarray(core.heads), core.head_dim
-    latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
+    heads = np.asarray(core.heads)
     yield _product(step, products, "q_and_kv_down", count, precision)
     if mixer.q_lora_rank:
         yield _product(step, products, "q_up", count, precision)
-    moved = step.tokens * (heads * query_dim + latent) * 2.0 * ACTIVATION_BYTES
-    yield MemoryPass("rotary_and_cache", count, moved, 2.0)
+    yield run_of(rotation(step.tokens * rotated_values(mixer, step.shards.tp), 2.0, SERVING), count)
     if mixer.indexer is not None and not mixer.indexer.shared:
         yield from _indexer(step, mixer, count)
     if np.any(work.prefill_sequences > 0):
@@ -262,10 +264,10 @@ def _latent_prefill(step: _Step, mixer: LatentAttention, core: AttentionCore, co
     expanded = work.prefill_tokens + work.prefill_context * work.prefill_sequences
     width = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
     rank = step.one * mixer.kv_lora_rank
-    yield Gemm("kv_up", count, expanded, width, rank, step.arch.precisions.attention)
+    yield Gemm("kv_up", count, expanded, width, rank, step.arch.precisions.attention, "mla_up_projection")
     yield PrefillAttention(
         "prefill_attention", count, work.prefill_sequences, _per_sequence(step), work.prefill_context, heads, heads,
-        core.head_dim, core.v_head_dim, 0, kv, latent=True,
+        core.head_dim, core.v_head_dim, 0, kv, latent=True, module=CORE,
     )  # fmt: skip
 
 
@@ -292,6 +294,7 @@ def _absorbed(
     yield DecodeAttention(
         name, count, sequences, context, heads, step.one,
         rank + mixer.qk_rope_head_dim, rank, 0, arch.precisions.kv_cache, latent=True, queries=queries,
+        module=CORE,
     )  # fmt: skip
     yield BatchedGemm("absorbed_value", count, heads, tokens, step.one * value, step.one * rank, absorbed)
 
@@ -314,32 +317,32 @@ def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Opera
     """A recurrent mixer: input projections, short convolution, state update, output projection."""
     precision, work = step.arch.precisions.attention, step.work
     products = mixer_products(mixer, step.arch.hidden_size, step.shards.tp)
-    value_heads = _heads(step, mixer.num_value_heads)
-    values, keys = value_heads * mixer.value_head_dim, 2.0 * _heads(step, mixer.num_key_heads) * mixer.key_head_dim
+    keys, values, flop, state = scan_widths(mixer, step.shards.tp)
     yield _product(step, products, "mixer_input", count, precision)
     if mixer.conv_kernel:
-        yield MemoryPass("convolution", count, step.tokens * (keys + values) * 2.0 * ACTIVATION_BYTES, 1.0)
-    flop = np.asarray(scan_flop_per_token(mixer, value_heads))
-    state = value_heads * mixer.key_head_dim * mixer.value_head_dim * 4.0
+        yield run_of(convolution(step.tokens * (keys + values)), count)
     kept = (work.decode_tokens - work.decode_sequences) / 2.0  # the state behind each draft is written, not read
-    yield Recurrence("state_scan", count, step.tokens, work.sequences + kept, flop, state)
-    yield MemoryPass("mixer_gate_and_norm", count, step.tokens * values * 3.0 * ACTIVATION_BYTES, 2.0)
+    yield Recurrence("state_scan", count, step.tokens, work.sequences + kept, np.asarray(flop), np.asarray(state), CORE)
+    yield run_of(gate_and_norm(step.tokens * values), count)
     yield _product(step, products, "mixer_output", count, precision)
     yield from _all_reduce(step, "attention_all_reduce", count)
 
 
 def _ffn(step: _Step, ffn: Ffn, count: float) -> Iterator[Operator]:
     if isinstance(ffn, DenseFfn):
-        yield from _dense(step, "ffn", count, ffn.intermediate_size, ffn.gated, step.arch.precisions.ffn)
+        yield from _dense(step, "ffn", "mlp", count, ffn.intermediate_size, ffn.gated, step.arch.precisions.ffn)
         yield from _all_reduce(step, "ffn_all_reduce", count)
         return
     yield from _moe(step, ffn, count)
 
 
-def _dense(step: _Step, name: str, count: float, intermediate: int, gated: bool, precision: str) -> Iterator[Operator]:
-    up, down = dense_products(name, "mlp", intermediate, gated, step.arch.hidden_size, step.shards.tp)
+def _dense(
+    step: _Step, name: str, module: str, count: float, intermediate: int, gated: bool, precision: str
+) -> Iterator[Operator]:
+    up, down = dense_products(name, module, intermediate, gated, step.arch.hidden_size, step.shards.tp)
     yield _product(step, (up,), up.name, count, precision)
-    yield MemoryPass(f"{name}_activation", count, step.tokens * (up.columns + down.depth) * ACTIVATION_BYTES, 1.0)
+    inner = step.tokens * down.depth
+    yield run_of(activation(f"{name}_activation", up.module, inner, gated=gated, code=SERVING), count)
     yield _product(step, (down,), down.name, count, precision)
 
 
@@ -349,10 +352,10 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
     width = ffn.latent_size or arch.hidden_size
     products = sparse_products(ffn, arch.hidden_size)
     yield _product(step, products, "router", count, "bf16")
-    yield MemoryPass("router_top_k", count, step.tokens * ffn.num_experts * 8.0, 2.0)
+    yield run_of(router_selection(step.tokens * ffn.num_experts, SERVING), count)
     if ffn.shared_intermediate_size:
         shared = arch.precisions.shared_experts
-        yield from _dense(step, "shared_expert", count, ffn.shared_intermediate_size, ffn.gated, shared)
+        yield from _dense(step, "shared_expert", "moe", count, ffn.shared_intermediate_size, ffn.gated, shared)
     if ffn.latent_size:
         for name in ("latent_down", "latent_up"):
             yield _product(step, products, name, count, arch.precisions.shared_experts)
@@ -371,9 +374,9 @@ def _moe(step: _Step, ffn: MoeFfn, count: float) -> Iterator[Operator]:
         arch.precisions.experts,
         arch.precisions.expert_activation,
         exchanged=_exchanged(shards).astype(np.float64),
+        module="moe",
     )
-    rows = step.tokens * (ffn.experts_per_token + 1.0)
-    yield MemoryPass("expert_combine", count, rows * width * ACTIVATION_BYTES, 2.0)
+    yield run_of(permutation(step.tokens * width, ffn.experts_per_token, SERVING), count)
 
 
 def _exchanged(shards: Shards) -> Bools:
@@ -397,7 +400,7 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
     row = step.tokens * width
     if np.any(attention_only & (shards.tp > 1)):
         group = np.where(attention_only, shards.tp, 1.0)
-        yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one)
+        yield Collective("moe_all_reduce", count, "all_reduce", row * ACTIVATION_BYTES, group, step.one, module="moe")
     if np.any(exchange):
         sent_bytes = 1.0 if quantises(arch.precisions.experts) else ACTIVATION_BYTES
         copies = distinct_places(shards.ep, ffn.experts_per_token, ffn.num_experts)
@@ -416,14 +419,15 @@ def _dispatch(step: _Step, ffn: MoeFfn, count: float, width: int) -> Iterator[Op
                 choices=ffn.experts_per_token,
                 among=ffn.num_experts,
                 forwarded=bulk,
+                module="moe",
             )
         regroup = np.where(exchange, shards.tp, 1.0)
-        yield Collective("moe_all_gather", count, "all_gather", row * ACTIVATION_BYTES, regroup, step.one)
+        yield Collective("moe_all_gather", count, "all_gather", row * ACTIVATION_BYTES, regroup, step.one, module="moe")
     if np.any(gather):
         group = np.where(gather, shards.dp, 1.0)
         whole = step.work.shared_tokens * width * shards.dp * ACTIVATION_BYTES
-        yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp)
-        yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp)
+        yield Collective("moe_all_gather_tokens", count, "all_gather", whole, group, shards.tp, module="moe")
+        yield Collective("moe_reduce_scatter", count, "reduce_scatter", whole, group, shards.tp, module="moe")
 
 
 def exchange_copies(arch: Architecture, shards: Shards, tokens: Floats) -> Iterator[Operator]:

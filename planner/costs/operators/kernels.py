@@ -2,7 +2,7 @@
 
 `count` is how often the kernel runs in the step (layers of its kind, all pipeline stages together). `work` gives the
 floating-point operations and the bytes that any implementation must move; rooflines divide them by the hardware's
-rates, and measured kernels are expressed as a ratio to that roofline.
+rates, and measured kernels are expressed as a ratio to that roofline. `module` is what recomputation knows it by.
 """
 
 import math
@@ -21,6 +21,8 @@ from planner.costs.operators.attention_core import (
     keys_in_reach,
     prompt_pairs,
 )
+from planner.costs.operators.elementwise import Moved, Pass
+from planner.costs.operators.experts import routed_rows, touched_share
 from planner.models.architecture import BITS
 
 
@@ -34,6 +36,7 @@ class Gemm:
     n: Floats
     k: Floats
     precision: str
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class BatchedGemm:
     n: Floats
     k: Floats
     precision: str
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,7 @@ class PrefillAttention:
     kv_precision: str
     latent: bool = False  # multi-head form of latent attention (keys and values expanded)
     chunked: bool = False  # the window is the aligned chunk that holds a token
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ class DecodeAttention:
     latent: bool = False
     chunked: bool = False
     queries: Floats | None = None  # 1 if None
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +103,7 @@ class AttentionBackward:
     name: str
     count: float
     forward: PrefillAttention | DecodeAttention
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +123,7 @@ class Experts:
     precision: str
     activation: str
     exchanged: Floats | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ class Recurrence:
     sequences: Floats  # states read and written
     flop_per_token: Floats
     state_bytes: Floats  # one sequence, one rank
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,7 @@ class Scores:
     keys: Floats  # cached keys read
     heads: int
     head_dim: int
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +160,8 @@ class MemoryPass:
     count: float
     size_bytes: Floats
     kernels: float
+    gradient: Moved | None = None  # of the kernels of its gradient, where it has one
+    module: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +182,13 @@ class Collective:
     choices: float = 0
     among: int = 0  # experts that the choices are made among
     forwarded: Floats | None = None  # [N] 1 where forwarded, 0 where every copy travels alone
+    module: str = ""
+
+
+def run_of(passed: Pass, count: float) -> MemoryPass:
+    """The forward run of an elementwise operator, `count` times in the step."""
+    moved, kernels = passed.forward
+    return MemoryPass(passed.name, count, np.asarray(moved), kernels, passed.backward, passed.module)
 
 
 Attention = PrefillAttention | DecodeAttention | AttentionBackward
@@ -266,27 +285,6 @@ def demand(op: Compute, routing_concentration: float = math.inf) -> KernelDemand
             return KernelDemand(np.zeros_like(op.size_bytes), op.size_bytes, "bf16", kernels=op.kernels)
 
 
-def distinct_places(places: Floats, choices: float, among: int) -> Floats:
-    """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
-
-    A place holds among / places experts and is missed by all choices with a hypergeometric probability. A mean of
-    2.3 choices is taken as 3 of them for 30 % of the tokens, and 2 for the others.
-    """
-    whole = int(choices)
-    missed = np.ones_like(places)
-    for chosen in range(whole):
-        missed = missed * _missed_again(places, chosen, among)
-    more = choices - whole
-    if more:
-        missed = missed * (1.0 - more + more * _missed_again(places, whole, among))
-    return places * (1.0 - missed)
-
-
-def _missed_again(places: Floats, chosen: int, among: int) -> Floats:
-    """The chance that one more expert lies elsewhere, after `chosen` that did."""
-    return np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
-
-
 def _prefill(op: PrefillAttention) -> KernelDemand:
     pairs = prompt_pairs(op.new_tokens, op.context, op.window, chunked=op.chunked)
     keys = keys_in_reach(op.new_tokens, op.context, op.window, chunked=op.chunked)
@@ -313,23 +311,10 @@ def _attention_backward(op: PrefillAttention | DecodeAttention) -> KernelDemand:
     return KernelDemand(flop, BACKWARD_BYTES * once.size_bytes, once.precision, kernels=BACKWARD_KERNELS)
 
 
-def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:
-    """Expected share of the experts that at least one of `tokens` chooses.
-
-    Equally popular experts are each missed with (1 - k / E) by every token. Popularities spread as a gamma variable of
-    shape c make the count of an expert negative binomial, which misses it with (1 + T k / (E c))^-c.
-    """
-    if top_k >= num_experts:
-        return np.asarray(tokens > 0, dtype=np.float64)
-    if math.isinf(concentration):
-        return np.asarray(-np.expm1(tokens * np.log1p(-top_k / num_experts)))
-    return np.asarray(1.0 - (1.0 + tokens * top_k / (num_experts * concentration)) ** -concentration)
-
-
 def _experts(op: Experts, concentration: float) -> KernelDemand:
     matrices = 3.0 if op.gated else 2.0
     inter = op.intermediate / op.moe_tp
-    routed = op.tokens * op.top_k / op.ep
+    routed = routed_rows(op.tokens, op.top_k, op.ep)
     touched = op.num_experts / op.ep * touched_share(op.tokens, op.top_k, op.num_experts, concentration)
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
     value = working_bytes(op.activation)

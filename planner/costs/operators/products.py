@@ -7,7 +7,7 @@ serves (vLLM's fused projections), and a product each in training. Degrees are n
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ Size = Floats | float
 Sized = TypeVar("Sized", Floats, float)
 SCAN_CHUNK_TOKENS = 64
 """Chunked linear attention works on blocks of this many tokens (GLA, arXiv:2312.06635, section 4)."""
+SCAN_BACKWARD = 2.0
+"""Operations and bytes of its gradients for one of the forward pass: a product of two activations has two."""
 _STEP_SIZES = {"mamba2": 1.0}
 """Columns a head beside values and keys: one step size in Mamba-2 (arXiv:2405.21060), elsewhere beta and decay."""
 
@@ -92,11 +94,24 @@ def _latent(mixer: LatentAttention, hidden: int, tp: Size) -> Iterator[Projectio
 
 
 def _linear(mixer: LinearAttention, hidden: int, tp: Size) -> Iterator[Projection]:
-    value_heads = ranked(mixer.num_value_heads, tp)
-    values, keys = value_heads * mixer.value_head_dim, 2.0 * ranked(mixer.num_key_heads, tp) * mixer.key_head_dim
-    more = _STEP_SIZES.get(mixer.kind, 2.0) * value_heads
+    keys, values, *_ = scan_widths(mixer, tp)
+    more = _STEP_SIZES.get(mixer.kind, 2.0) * ranked(mixer.num_value_heads, tp)
     yield Projection("mixer_input", "attention", hidden, keys + 2.0 * values + more)
     yield Projection("mixer_output", "attention", values, hidden)
+
+
+def rotated_values(mixer: GroupedQueryAttention | LatentAttention, tp: Size) -> Size:
+    """Values a token that are rotated or copied to their place in front of the attention: of queries, keys and values.
+
+    Of latent attention the queries, and what all heads share of the keys and values.
+    """
+    match mixer:
+        case GroupedQueryAttention():
+            products = mixer_products(mixer, 0, tp)
+            return sum(product.columns for product in products[:-1]) - mixer.q_rank
+        case LatentAttention():
+            query_dim = mixer.qk_nope_head_dim + mixer.qk_rope_head_dim
+            return ranked(mixer.num_heads, tp) * query_dim + mixer.kv_lora_rank + mixer.qk_rope_head_dim
 
 
 def dense_products(
@@ -117,7 +132,28 @@ def sparse_products(ffn: MoeFfn, hidden: int) -> tuple[Projection, ...]:
     return router, down, Projection("latent_up", "moe", ffn.latent_size, hidden)
 
 
-def scan_flop_per_token(mixer: LinearAttention, value_heads: Size) -> Size:
-    """Of a chunked scan: about 2 (C + d_k) d_v + 2 C d_k multiply-adds a value head (GLA, section 4.2)."""
+class ScanWidths(NamedTuple):
+    """What one rank's scan of linear attention takes in and does a token, and what it remembers of a sequence."""
+
+    keys: Size  # values of queries and keys together
+    values: Size
+    flop_per_token: Size
+    state_bytes: Size
+
+    @property
+    def moved_values(self) -> Size:
+        """Values a token that the scan reads and writes; what it keeps of blocks stays near."""
+        return self.keys + 2.0 * self.values
+
+
+def scan_widths(mixer: LinearAttention, tp: Size) -> ScanWidths:
+    """Of a chunked scan: about 2 (C + d_k) d_v + 2 C d_k multiply-adds a value head (GLA, section 4.2).
+
+    The state of a head is an fp32 matrix of keys and values.
+    """
+    heads = ranked(mixer.num_value_heads, tp)
     per_head = 2.0 * mixer.value_head_dim * (SCAN_CHUNK_TOKENS + mixer.key_head_dim)
-    return 2.0 * value_heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim)
+    flop = 2.0 * heads * (per_head + SCAN_CHUNK_TOKENS * mixer.key_head_dim)
+    keys = 2.0 * ranked(mixer.num_key_heads, tp) * mixer.key_head_dim
+    state_bytes = heads * mixer.key_head_dim * mixer.value_head_dim * 4.0
+    return ScanWidths(keys, heads * mixer.value_head_dim, flop, state_bytes)

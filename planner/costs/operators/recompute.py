@@ -3,14 +3,16 @@
 Modules have Megatron-LM's names (arXiv:2205.05198, section 5, and its option `recompute-modules`): `core_attention` is
 the softmax attention alone, `mlp` the dense feed-forward part, `moe` the experts with router and communication,
 `moe_activation` the activation inside the experts, `layernorm` the norms in front of the two parts of a layer,
-`mla_up_projection` the up-projections of latent attention.
+`mla_up_projection` the up-projections of latent attention. Every operator states the module that it is of.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.costs.operators.forward import ACTIVATION_BYTES, forward
-from planner.costs.operators.kernels import Experts, MemoryPass, Operator
+from planner.costs.operators.elementwise import SERVING, activation
+from planner.costs.operators.experts import routed_rows
+from planner.costs.operators.forward import forward
+from planner.costs.operators.kernels import Experts, Operator, run_of
 from planner.costs.operators.work import Shards, Work
 from planner.models.architecture import Architecture
 
@@ -18,12 +20,7 @@ SUFFIX = "_recompute"
 ENDS = ("embedding", "project_in", "logits", "sampling", "project_out", "cross_entropy", "loss_all_reduce", "flow_head")
 """Operators of the ends of the model, which no layer holds."""
 
-_OF_MODULE = {
-    "core_attention": ("prefill_attention",),
-    "mlp": ("ffn_up", "ffn_activation", "ffn_down"),
-    "moe": ("router", "shared_expert", "latent_down", "latent_up", "dispatch", "expert", "combine", "moe_"),
-    "mla_up_projection": ("q_up", "kv_up"),
-}
+MODULES = ("core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection")
 
 
 def recomputed_layers(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
@@ -37,6 +34,8 @@ def recomputed_modules(arch: Architecture, shards: Shards, work: Work, modules: 
 
     Raises KeyError for a module that is not known.
     """
+    if unknown := set(modules) - set(MODULES):
+        raise KeyError(*unknown)
     operators = forward(arch, shards, work)
     return list(again(op for module in modules for op in _of_module(operators, arch, module)))
 
@@ -49,15 +48,16 @@ def again(operators: Iterable[Operator]) -> Iterator[Operator]:
 def _of_module(operators: Sequence[Operator], arch: Architecture, module: str) -> Iterator[Operator]:
     if module == "layernorm":
         parts = sum((layer.mixer is not None) + (layer.ffn is not None) for layer in arch.layers)
-        norm = next(op for op in operators if op.name == "norm")
-        yield replace(norm, count=float(parts))
+        before = next(op for op in operators if op.module == module)
+        yield replace(before, count=float(parts))
     elif module == "moe_activation":
         yield from (_activation(op) for op in operators if isinstance(op, Experts))
     else:
-        yield from (op for op in operators if op.name.startswith(_OF_MODULE[module]))
+        yield from (op for op in operators if op.module == module)
 
 
 def _activation(op: Experts) -> Operator:
-    """The pass between the products of the experts: reads gate and value, writes what enters the last product."""
-    values = op.tokens * op.top_k / op.ep * op.intermediate / op.moe_tp * (3.0 if op.gated else 2.0)
-    return MemoryPass("expert_activation", op.count, values * ACTIVATION_BYTES, 1.0)
+    """The pass between the products of the experts."""
+    values = routed_rows(op.tokens, op.top_k, op.ep) * op.intermediate / op.moe_tp
+    passed = activation("expert_activation", "moe_activation", values, gated=op.gated, code=SERVING)
+    return run_of(passed, op.count)

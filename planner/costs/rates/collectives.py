@@ -21,13 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Bools, Floats
-from planner.costs.operators.kernels import Collective, distinct_places
+from planner.costs.operators.exchanges import SWEEPS
+from planner.costs.operators.experts import distinct_places
+from planner.costs.operators.kernels import Collective
 from planner.costs.rates.calibration import Efficiencies
 from planner.hardware.topology import Topology
 
 STAGED = 3.0  # starts of an all-reduce in stages, of those of one in a single kernel
 BOARD = 8  # devices of the largest domain whose all-to-all of tokens is packed
-_SWEEPS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ def _part(op: Collective, tier: _Tier) -> Floats:
         case "all_to_all":
             size = _leaving_bytes(op, tier)
         case _:
-            size = _SWEEPS[op.kind] * (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
+            size = SWEEPS[op.kind] * (tier.ranks - 1.0) / tier.ranks * op.size_bytes / tier.inside
     return np.where(tier.ranks > 1, size / tier.bandwidth_bytes_per_s, 0.0)
 
 

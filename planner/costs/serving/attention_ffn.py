@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Bools, Floats, Indices
+from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import (
     Collective,
     Operator,
     bytes_per,
-    distinct_places,
     quantises,
 )
 from planner.costs.operators.work import Shards, Work

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from planner.costs.operators.attention_core import attention_core
 from planner.costs.operators.context import kv_values
+from planner.costs.operators.products import scan_widths
 from planner.costs.training.config import Shard, TrainingConfig
 from planner.costs.training.layers.sizes import VALUE_BYTES
 from planner.costs.training.stages import StagePart
@@ -108,8 +109,7 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
             _add(kept, "mla_up_projection", tokens * read * BF16)
             _add(kept, "core_attention", _core(shard, heads, 0.0, written))
         case LinearAttention() as mixer:
-            values = max(mixer.num_value_heads / shard.tp, 1.0) * mixer.value_head_dim
-            keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
+            keys, values = (float(width) for width in scan_widths(mixer, shard.tp)[:2])
             written = values
             _add(kept, "core_attention", tokens * (2.0 * (keys + values) + 3.0 * values) * BF16)
         case _:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
+from planner.costs.operators.elementwise import EAGER, FUSED, Fusion
 from planner.hardware.cluster import NodeType
 from planner.models.architecture import Architecture, Layer
 from planner.solvers.schedules.pipeline import stages_of_ranks
@@ -224,6 +225,11 @@ class Shard:
     def scores_written(self) -> bool:
         """Whether the softmax attention writes its scores out."""
         return self.attention == "unfused"
+
+    @property
+    def code(self) -> Fusion:
+        """Which elementwise operators the training code joins."""
+        return FUSED if self.fused else EAGER
 
     @property
     def spread(self) -> float:

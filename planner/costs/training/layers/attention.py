@@ -6,6 +6,7 @@ from typing import Any
 from planner.costs.operators.attention_core import (
     BACKWARD_BYTES,
     BACKWARD_KERNELS,
+    CORE,
     AttentionCore,
     attention_core,
     backward_products,
@@ -15,16 +16,20 @@ from planner.costs.operators.attention_core import (
     prompt_pairs,
 )
 from planner.costs.operators.context import context_part, head_part, kv_values, query_values
-from planner.costs.operators.products import mixer_products, scan_flop_per_token
+from planner.costs.operators.elementwise import (
+    ACTIVATION_BYTES,
+    convolution,
+    expanded_keys,
+    gate_and_norm,
+    rotation,
+)
+from planner.costs.operators.products import SCAN_BACKWARD, mixer_products, rotated_values, scan_widths
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.layers.linear import products_kernels
-from planner.costs.training.layers.sizes import memory_pass, product, scatter, sweep
+from planner.costs.training.layers.sizes import collectives, memory_pass, pass_kernels, product, scatter
 from planner.errors import PlannerError
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer, UnsupportedMixer
-
-ACTIVATION_BYTES = 2.0
-_CORE = "core_attention"
 
 
 def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[Kernel]:
@@ -50,22 +55,17 @@ def mixer_widths(mixer: Mixer, shard: Shard) -> tuple[float, float]:
             core = attention_core(mixer, shard.tp)
             return float(core.heads * core.head_dim), float(core.heads * core.v_head_dim)
         case LinearAttention():
-            values = max(mixer.num_value_heads / shard.tp, 1.0) * mixer.value_head_dim
-            keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
-            return keys + 2.0 * values, values
+            widths = scan_widths(mixer, shard.tp)
+            return float(widths.keys + 2.0 * widths.values), float(widths.values)
         case UnsupportedMixer():
             return 0.0, 0.0
 
 
 def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> Iterator[Kernel]:
     core = attention_core(mixer, shard.tp)
-    queries, keys = float(core.heads * core.head_dim), float(kv_values(core))
     *entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
     yield from products_kernels(machine, shard, entering)
-    moved = 2.0 * shard.tokens * (queries + keys) * ACTIVATION_BYTES
-    copies = 1.0 if shard.fused else 2.0
-    yield memory_pass(machine, "elementwise", FORWARD, "attention", copies * moved, 2.0 * copies)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", copies * moved, 2.0 * copies)
+    yield from pass_kernels(machine, rotation(shard.tokens * rotated_values(mixer, shard.tp), 2.0, shard.code))
     yield from _core(machine, shard, core)
     yield from _context_exchange(machine, shard, core)
     yield from products_kernels(machine, shard, (leaving,))
@@ -74,14 +74,11 @@ def _grouped(machine: Machine, mixer: GroupedQueryAttention, shard: Shard) -> It
 def _latent(machine: Machine, mixer: LatentAttention, shard: Shard) -> Iterator[Kernel]:
     """Multi-head latent attention with keys and values expanded (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
     core = attention_core(mixer, shard.tp)
-    heads, query_dim = float(core.heads), core.head_dim
-    latent = mixer.kv_lora_rank + mixer.qk_rope_head_dim
     *entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
     yield from products_kernels(machine, shard, entering)
-    expanded = heads * (mixer.qk_nope_head_dim + mixer.v_head_dim)
-    moved = 2.0 * shard.tokens * (2.0 * heads * query_dim + expanded + latent) * ACTIVATION_BYTES
-    yield memory_pass(machine, "elementwise", FORWARD, "attention", moved, 5.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "attention", moved, 5.0)
+    read, written = core.heads * (mixer.qk_nope_head_dim + mixer.v_head_dim), kv_values(core)
+    yield from pass_kernels(machine, rotation(shard.tokens * rotated_values(mixer, shard.tp), 2.0, shard.code))
+    yield from pass_kernels(machine, expanded_keys(shard.tokens * read, shard.tokens * written))
     yield from _core(machine, shard, core)
     yield from _context_exchange(machine, shard, core)
     yield from products_kernels(machine, shard, (leaving,))
@@ -102,9 +99,9 @@ def _flash(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kern
     once = core_flop(float(shard.sequences), heads, pairs, *sizes) / machine.peak_flop_per_s["bf16"]
     moved = shard.sequences * core_bytes(keys, kv_heads, new, heads, sum(sizes), ACTIVATION_BYTES)
     move_s = moved / machine.memory_bandwidth_bytes_per_s
-    yield Kernel(f"attention.{shard.attention}", FORWARD, _CORE, once, move_s)
+    yield Kernel(f"attention.{shard.attention}", FORWARD, CORE, once, move_s)
     yield Kernel(
-        f"attention_backward.{shard.attention}", BACKWARD_INPUT, _CORE, backward_products(*sizes) * once,
+        f"attention_backward.{shard.attention}", BACKWARD_INPUT, CORE, backward_products(*sizes) * once,
         BACKWARD_BYTES * move_s, launches=BACKWARD_KERNELS,
     )  # fmt: skip
 
@@ -116,9 +113,9 @@ def _unfused(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Ke
     scores = batch * rows * length
     for part, products in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
         for depth in (core.head_dim, core.v_head_dim):
-            yield product(machine, "bmm", part, _CORE, rows, length, depth, "bf16", batch, products)
+            yield product(machine, "bmm", part, CORE, rows, length, depth, "bf16", batch, products)
         moved = scores * (9.0 if part == FORWARD else 11.0)  # softmax 2 + 2, dropout 2 + 2 + 1; gradients read more
-        yield memory_pass(machine, "scores", part, _CORE, moved, 2.0)
+        yield memory_pass(machine, "scores", part, CORE, moved, 2.0)
 
 
 def _context_exchange(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
@@ -134,33 +131,37 @@ def _context_exchange(machine: Machine, shard: Shard, core: AttentionCore) -> It
     if shard.cp == 1:
         return
     keys, queries = float(kv_values(core)), float(query_values(core))
-    for part, runs in ((FORWARD, 1.0), (BACKWARD_INPUT, 2.0)):
+    for part, kinds in ((FORWARD, ("all_gather",)), (BACKWARD_INPUT, ("all_gather", "reduce_scatter"))):
         match shard.context_parallel:
             case "ulysses":
                 size = shard.tokens * (queries + keys) * ACTIVATION_BYTES
-                moved = scatter(machine, "cp.heads", part, _CORE, size, shard.cp, shard.tp, 1.0)
+                moved = scatter(machine, "cp.heads", part, CORE, size, shard.cp, shard.tp, 1.0)
                 yield moved._replace(launches=2.0)
             case "all_gather":
                 size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
-                yield sweep(machine, "cp.gather", part, _CORE, size, shard.cp, shard.tp, runs)
+                yield collectives(machine, "cp.gather", part, CORE, size, shard.cp, shard.tp, kinds)
             case _:
                 size = shard.tokens * shard.cp * keys * ACTIVATION_BYTES
-                moved = sweep(machine, "cp", part, _CORE, size, shard.cp, shard.tp, runs)
-                yield moved._replace(launches=runs * (shard.cp - 1))
+                moved = collectives(machine, "cp", part, CORE, size, shard.cp, shard.tp, kinds)
+                yield moved._replace(launches=moved.launches * (shard.cp - 1))
 
 
 def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterator[Kernel]:
-    """Projections, a short convolution, and a chunked scan."""
+    """Projections, and by the rates of the scan a short convolution, a chunked scan, a gate and a norm.
+
+    Megatron-LM runs those between the projections as one operator (`mamba_split_conv1d_scan_combined`).
+    """
     entering, leaving = mixer_products(mixer, shard.hidden, shard.tp)
-    value_heads = max(mixer.num_value_heads / shard.tp, 1.0)
-    values = value_heads * mixer.value_head_dim
-    keys = 2.0 * max(mixer.num_key_heads / shard.tp, 1.0) * mixer.key_head_dim
+    widths = scan_widths(mixer, shard.tp)
     yield from products_kernels(machine, shard, (entering,))
-    flop = float(scan_flop_per_token(mixer, value_heads)) * shard.tokens
-    once = flop / machine.peak_flop_per_s["bf16"]
-    moved = shard.tokens * (keys + 3.0 * values) * 2.0 * ACTIVATION_BYTES / machine.memory_bandwidth_bytes_per_s
-    yield Kernel("scan", FORWARD, _CORE, once, moved, launches=6.0)
-    yield Kernel("scan", BACKWARD_INPUT, _CORE, 2.0 * once, 2.0 * moved, launches=10.0)
+    if mixer.conv_kernel:
+        yield from pass_kernels(machine, convolution(shard.tokens * (widths.keys + widths.values)), kind="scan")
+    once = float(widths.flop_per_token) * shard.tokens / machine.peak_flop_per_s["bf16"]
+    moved = float(widths.moved_values) * shard.tokens * ACTIVATION_BYTES / machine.memory_bandwidth_bytes_per_s
+    again = SCAN_BACKWARD
+    yield Kernel("scan", FORWARD, CORE, once, moved, launches=3.0)
+    yield Kernel("scan", BACKWARD_INPUT, CORE, again * once, again * moved, launches=7.0)
+    yield from pass_kernels(machine, gate_and_norm(shard.tokens * widths.values), kind="scan")
     yield from products_kernels(machine, shard, (leaving,))
 
 

@@ -7,6 +7,8 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 
 from collections.abc import Iterator
 
+from planner.costs.operators.elementwise import ACTIVATION_BYTES, activation, norm, residual
+from planner.costs.operators.exchanges import around, mirrored
 from planner.costs.operators.products import Projection, dense_products
 from planner.costs.rates.overlap import fused_s, split_s, waves
 from planner.costs.training.config import Machine, Shard
@@ -14,10 +16,8 @@ from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.layers.attention import attention_kernels, mixer_widths
 from planner.costs.training.layers.experts import expert_kernels
 from planner.costs.training.layers.linear import products_kernels
-from planner.costs.training.layers.sizes import memory_pass, product, sweep
+from planner.costs.training.layers.sizes import collectives, pass_kernels, product
 from planner.models.architecture import DenseFfn, Layer, MoeFfn
-
-ACTIVATION_BYTES = 2.0  # bf16 and fp16 alike
 
 
 def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kernel]:
@@ -29,49 +29,49 @@ def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kern
         yield Kernel("sync", FORWARD, "attention")
         yield Kernel("sync", BACKWARD_INPUT, "attention")
     joined = shard.parallel_block and layer.mixer is not None and isinstance(layer.ffn, DenseFfn)
+    norms = layer.num_norms // max((layer.mixer is not None) + (layer.ffn is not None), 1)  # around each part
     mixed = (0.0, 0.0) if layer.mixer is None else mixer_widths(layer.mixer, shard)
     if layer.mixer is not None:
         yield from attention_kernels(machine, layer.mixer, shard)
         if not joined:
-            yield from half_layer(machine, shard, "attention", mixed)
+            yield from half_layer(machine, shard, "attention", mixed, norms)
     match layer.ffn:
         case DenseFfn():
             wide, inner = dense_widths(layer.ffn, shard)
             yield from dense_kernels(machine, layer.ffn, shard)
             beside = (wide + mixed[0], inner + mixed[1]) if joined else (wide, inner)
-            yield from half_layer(machine, shard, "mlp", beside)
+            yield from half_layer(machine, shard, "mlp", beside, norms)
         case MoeFfn():
             yield from expert_kernels(machine, layer.ffn, shard)
-            yield from half_layer(machine, shard, "moe", None)
+            yield from half_layer(machine, shard, "moe", None, norms)
         case None:
             pass
 
 
-def half_layer(machine: Machine, shard: Shard, module: str, widths: tuple[float, float] | None) -> Iterator[Kernel]:
-    """Norm, dropout and residual around attention or feed-forward part, and what tensor-parallel ranks exchange.
+def half_layer(
+    machine: Machine, shard: Shard, module: str, widths: tuple[float, float] | None, norms: int
+) -> Iterator[Kernel]:
+    """Norms, dropout and residual around attention or feed-forward part, and what tensor-parallel ranks exchange.
 
     Under sequence parallelism the input is gathered and the output scattered, and once more for the gradients; the
     gather of the saved input for the weights' gradient runs beside a product. Without it each pass has one all-reduce.
     `widths` of a rank's shard are those behind the first product and in front of the last, which an overlapping
     exchange is hidden behind; None where another exchange takes its place.
     """
-    rows = shard.tokens / shard.spread
-    width = rows * shard.hidden * ACTIVATION_BYTES
-    more = 1.0 if shard.fused else 1.5
-    yield memory_pass(machine, "elementwise", FORWARD, "layernorm", 2.0 * width * more, 1.0)
-    yield memory_pass(machine, "elementwise", FORWARD, module, 3.0 * width * more, 1.0 if shard.fused else 3.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, module, 6.0 * width * more, 3.0)
+    values = shard.tokens / shard.spread * shard.hidden
+    for _ in range(norms):
+        yield from pass_kernels(machine, norm(values, shard.code))
+    yield from pass_kernels(machine, residual(values, module, shard.code))
     if shard.tp > 1 and widths is not None:
-        size = shard.tokens * shard.hidden * ACTIVATION_BYTES
-        forward = sweep(machine, "tp", FORWARD, module, size, shard.tp, 1, 2.0)
-        yield shown(machine, shard, forward, widths)
-        if shard.sequence_parallel:
-            back = sweep(machine, "tp", BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
-            yield shown(machine, shard, back, widths)
-        else:
-            yield sweep(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, 2.0)
-        if shard.sequence_parallel and not shard.lora_rank:
-            yield sweep(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, 1.0)
+        size, kinds = shard.tokens * shard.hidden * ACTIVATION_BYTES, around(shard.sequence_parallel)
+        yield shown(machine, shard, collectives(machine, "tp", FORWARD, module, size, shard.tp, 1, kinds), widths)
+        if not shard.sequence_parallel:
+            yield collectives(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, mirrored(kinds))
+            return
+        back = collectives(machine, "tp", BACKWARD_INPUT, module, size, shard.tp, 1, mirrored(kinds))
+        yield shown(machine, shard, back, widths)
+        if not shard.lora_rank:
+            yield collectives(machine, "tp.beside", BACKWARD_INPUT, module, size, shard.tp, 1, ("all_gather",))
 
 
 def shown(machine: Machine, shard: Shard, swept: Kernel, widths: tuple[float, float]) -> Kernel:
@@ -114,16 +114,6 @@ def dense_kernels(machine: Machine, ffn: DenseFfn, shard: Shard) -> Iterator[Ker
     """Two or three projections, split by tensor parallelism, and the activation between them."""
     up, down = _dense(ffn, shard)
     yield from products_kernels(machine, shard, (up,))
-    yield from activation_kernels(machine, "mlp", shard, shard.tokens, float(down.depth), gated=ffn.gated)
+    between = activation("ffn_activation", up.module, shard.tokens * down.depth, gated=ffn.gated, code=shard.code)
+    yield from pass_kernels(machine, between)
     yield from products_kernels(machine, shard, (down,))
-
-
-def activation_kernels(
-    machine: Machine, module: str, shard: Shard, rows: float, inner: float, *, gated: bool
-) -> Iterator[Kernel]:
-    """The pass between the projections: reads gate and value and writes their product, and its gradient."""
-    values = rows * inner * ACTIVATION_BYTES
-    reads = 2.0 if gated else 1.0
-    more = 1.0 if shard.fused else 1.5
-    yield memory_pass(machine, "elementwise", FORWARD, module, (reads + 1.0) * values * more, 1.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, module, (2.0 * reads + 1.0) * values * more, 1.0)

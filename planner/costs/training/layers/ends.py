@@ -2,39 +2,48 @@
 
 from collections.abc import Iterator
 
+from planner.costs.operators.elementwise import ACTIVATION_BYTES, SCORE_BYTES, cross_entropy, embedding, norm
+from planner.costs.operators.exchanges import LOSS_VALUES, around, mirrored
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD, Kernel
 from planner.costs.training.layers.decoder import layer_kernels
 from planner.costs.training.layers.linear import linear_kernels
-from planner.costs.training.layers.sizes import memory_pass, sweep
+from planner.costs.training.layers.sizes import collectives, pass_kernels
 from planner.models.architecture import Layer
-
-ACTIVATION_BYTES = 2.0
 
 
 def embedding_kernels(machine: Machine, shard: Shard) -> Iterator[Kernel]:
     """Rows looked up, and their gradients added; the vocabulary is split, so that ranks sum their rows."""
-    width = shard.tokens * shard.hidden * ACTIVATION_BYTES
-    yield memory_pass(machine, "elementwise", FORWARD, "embedding", 3.0 * width, 2.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_WEIGHT, "embedding", 4.0 * width, 2.0)
+    values = shard.tokens * shard.hidden
+    yield from pass_kernels(machine, embedding(values), gradient_of=BACKWARD_WEIGHT)
     if shard.tp > 1:
-        yield sweep(machine, "tp", FORWARD, "embedding", width, shard.tp, 1, 1.0 if shard.sequence_parallel else 2.0)
+        behind = around(shard.sequence_parallel)[-1:]
+        size = values * ACTIVATION_BYTES
+        yield collectives(machine, "tp", FORWARD, "embedding", size, shard.tp, 1, behind)
+        if shard.sequence_parallel:
+            yield collectives(machine, "tp", BACKWARD_WEIGHT, "embedding", size, shard.tp, 1, mirrored(behind))
 
 
 def loss_kernels(machine: Machine, shard: Shard, vocab: int) -> Iterator[Kernel]:
-    """Final norm, logits in bf16, and cross-entropy over the split vocabulary in fp32 (arXiv:1909.08053, section 3)."""
-    width = shard.tokens * shard.hidden * ACTIVATION_BYTES
-    yield memory_pass(machine, "elementwise", FORWARD, "loss", 2.0 * width / shard.spread, 1.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "loss", 3.0 * width / shard.spread, 1.0)
+    """Final norm, logits in bf16, and cross-entropy over the split vocabulary (arXiv:1909.08053, section 3).
+
+    Ranks that share a sequence gather it in front of the logits and for the gradient of their matrix, and scatter that
+    of the states; others sum that.
+    """
     columns, kind = padded_vocabulary(vocab, shard.tp)
+    yield from pass_kernels(machine, norm(shard.tokens / shard.spread * shard.hidden, shard.code))
     yield from linear_kernels(machine, "loss", shard, shard.hidden, columns, precision="bf16", kind=kind)
-    values = shard.tokens * columns
-    yield memory_pass(machine, "elementwise", FORWARD, "loss", values * 16.0, 4.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "loss", values * 8.0, 2.0)
+    yield from pass_kernels(machine, cross_entropy(shard.tokens * columns))
     if shard.tp > 1:
-        yield sweep(machine, "tp", FORWARD, "loss", width, shard.tp, 1, 1.0)
-        yield sweep(machine, "tp", FORWARD, "loss", 12.0 * shard.tokens, shard.tp, 1, 2.0)
-        yield sweep(machine, "tp", BACKWARD_INPUT, "loss", width, shard.tp, 1, 2.0)
+        size = shard.tokens * shard.hidden * ACTIVATION_BYTES
+        front = around(shard.sequence_parallel)[:-1]
+        again = () if shard.lora_rank else front
+        back = again + (mirrored(front) or ("all_reduce",))
+        if front:
+            yield collectives(machine, "tp", FORWARD, "loss", size, shard.tp, 1, front)
+        reduced = LOSS_VALUES * SCORE_BYTES * shard.tokens
+        yield collectives(machine, "tp", FORWARD, "loss", reduced, shard.tp, 1, ("all_reduce",))
+        yield collectives(machine, "tp", BACKWARD_INPUT, "loss", size, shard.tp, 1, back)
 
 
 def padded_vocabulary(vocab: int, tp: int) -> tuple[float, str]:

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 
-from planner.costs.operators.products import dense_products, sparse_products
+from planner.costs.operators.elementwise import ACTIVATION_BYTES, FUSED, activation, permutation, router_selection
+from planner.costs.operators.exchanges import around, mirrored
+from planner.costs.operators.experts import routed_rows, sent_copies
+from planner.costs.operators.products import Projection, dense_products, sparse_products
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.layers.linear import linear_kernels, products_kernels
-from planner.costs.training.layers.sizes import memory_pass, scatter, spread_ranks, sweep
+from planner.costs.training.layers.sizes import collectives, pass_kernels, scatter, spread_ranks
 from planner.models.architecture import MoeFfn
 
-ACTIVATION_BYTES = 2.0
 _MODULE = "moe"
 
 
@@ -20,44 +22,46 @@ def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kern
     sends and receives as many rows where the load is even: its tokens times top-k, times etp.
     """
     tokens = shard.tokens / shard.tp
-    rows = tokens * ffn.experts_per_token * shard.etp
-    width = float(ffn.latent_size or shard.hidden)
+    rows = routed_rows(tokens * shard.ep * shard.etp, ffn.experts_per_token, float(shard.ep))
+    width = ffn.latent_size or shard.hidden
     yield from _router(machine, ffn, shard, tokens)
-    yield from _exchange(machine, ffn, shard, tokens, width)
-    groups = max(ffn.num_experts / shard.ep, 1.0)
-    each, inner = rows / groups, ffn.intermediate_size / shard.etp
-    wide = inner * (2.0 if ffn.gated else 1.0)
-    yield from linear_kernels(machine, _MODULE, shard, width, wide, rows=each, groups=groups, kind="experts")
-    values = rows * inner * ACTIVATION_BYTES
-    reads = 2.0 if ffn.gated else 1.0
-    yield memory_pass(machine, "elementwise", FORWARD, "moe_activation", (reads + 1.0) * values, 1.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, "moe_activation", (2.0 * reads + 1.0) * values, 1.0)
-    yield from linear_kernels(machine, _MODULE, shard, inner, width, rows=each, groups=groups, kind="experts")
+    yield from _exchange(machine, ffn, shard, tokens, float(width))
+    up, down = dense_products("expert", _MODULE, ffn.intermediate_size, ffn.gated, width, shard.etp)
+    between = activation("expert_activation", "moe_activation", rows * down.depth, gated=ffn.gated, code=FUSED)
+    yield from _grouped(machine, ffn, shard, up, rows)
+    yield from pass_kernels(machine, between)
+    yield from _grouped(machine, ffn, shard, down, rows)
     yield from products_kernels(machine, shard, sparse_products(ffn, shard.hidden)[1:], rows=tokens)
     if ffn.shared_intermediate_size:
         yield from _shared(machine, ffn, shard)
+
+
+def _grouped(machine: Machine, ffn: MoeFfn, shard: Shard, product: Projection, rows: float) -> Iterator[Kernel]:
+    """One product of every expert of the rank, and its gradients."""
+    groups = max(ffn.num_experts / shard.ep, 1.0)
+    sizes = float(product.depth), float(product.columns)
+    yield from linear_kernels(machine, _MODULE, shard, *sizes, rows=rows / groups, groups=groups, kind="experts")
 
 
 def _router(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Iterator[Kernel]:
     """Scores of all experts in fp32, top-k, and the maps for permuting: many small launches."""
     router = sparse_products(ffn, shard.hidden)[:1]
     yield from products_kernels(machine, shard, router, rows=tokens, precision="bf16")
-    scores = tokens * ffn.num_experts * 4.0
-    yield memory_pass(machine, "router", FORWARD, _MODULE, 6.0 * scores, 8.0)
-    yield memory_pass(machine, "router", BACKWARD_INPUT, _MODULE, 4.0 * scores, 5.0)
+    yield from pass_kernels(machine, router_selection(tokens * ffn.num_experts, FUSED), kind="router")
 
 
 def _exchange(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float, width: float) -> Iterator[Kernel]:
-    """Rows permuted by expert, sent, and brought back in order; gathered over etp on the way."""
-    rows = tokens * ffn.experts_per_token * width * ACTIVATION_BYTES
+    """Rows permuted by expert, sent, and brought back in order, in 16 bits; gathered over etp on the way."""
+    row_bytes = tokens * width * ACTIVATION_BYTES
     kind = "ep.overlapped" if shard.ep_overlap else "ep"
+    yield from pass_kernels(machine, permutation(tokens * width, ffn.experts_per_token, FUSED), kind="permute")
     for part in (FORWARD, BACKWARD_INPUT):
         yield Kernel(f"dispatch.{_waiting(shard)}", part, _MODULE)
-        yield memory_pass(machine, "permute", part, _MODULE, 4.0 * rows + 2.0 * rows / ffn.experts_per_token, 4.0)
         if shard.ep > 1:
-            yield exchange(machine, ffn, shard, Kernel(kind, part, _MODULE, launches=2.0), rows)
+            yield exchange(machine, ffn, shard, Kernel(kind, part, _MODULE, launches=2.0), row_bytes)
         if shard.etp > 1:
-            yield sweep(machine, "tp", part, _MODULE, rows * shard.etp, shard.etp, 1, 2.0)
+            size = row_bytes * ffn.experts_per_token * shard.etp
+            yield collectives(machine, "tp", part, _MODULE, size, shard.etp, 1, around(True))
 
 
 def _waiting(shard: Shard) -> str:
@@ -68,35 +72,32 @@ def _waiting(shard: Shard) -> str:
 
 
 def exchange(machine: Machine, ffn: MoeFfn, shard: Shard, kernel: Kernel, size_bytes: float) -> Kernel:
-    """Dispatch and combination of `size_bytes` in all, top-k rows a token.
+    """Dispatch and combination of tokens of `size_bytes` in all: a row an expert inside a domain.
 
-    Where rows are forwarded, a token crosses to every domain once for all of its experts there (DeepSeek-V3,
-    arXiv:2412.19437, section 3.2.2).
+    Where they are forwarded, a token crosses to every other domain once for all of its experts there (DeepSeek-V3,
+    arXiv:2412.19437, section 3.2.2). That it goes to a rank inside once as well is not counted: runs of codes that
+    forward are predicted worse with it, and few say which of their exchanges joins copies.
     """
-    whole = scatter(machine, kernel.kind, kernel.part, kernel.module, size_bytes, shard.ep, shard.etp, 2.0)
+    top_k, among = ffn.experts_per_token, ffn.num_experts
+    sent = size_bytes * sent_copies(float(shard.ep), top_k, among, once=False)
+    whole = scatter(machine, kernel.kind, kernel.part, kernel.module, sent, shard.ep, shard.etp, 2.0)
     domains = spread_ranks(machine, shard.ep, shard.etp)[1]
     if not shard.forwarded or domains <= 1.0:
         return whole
-    places = distinct_domains(domains, ffn)
-    crossing = 2.0 * size_bytes / ffn.experts_per_token * places * (1.0 - 1.0 / domains)
-    inside = 2.0 * size_bytes * (1.0 - domains / shard.ep)
+    crossing = 2.0 * size_bytes * sent_copies(domains, top_k, among, once=True) * (1.0 - 1.0 / domains)
+    inside = 2.0 * sent * (1.0 - domains / shard.ep)
     return whole._replace(inside_s=inside / machine.link_bytes_per_s, outside_s=crossing / machine.fabric_bytes_per_s)
-
-
-def distinct_domains(domains: float, ffn: MoeFfn) -> float:
-    """Expected domains with at least one of a token's experts, each equally likely."""
-    missed = (1.0 - 1.0 / domains) ** ffn.experts_per_token
-    return float(domains * (1.0 - missed))
 
 
 def _shared(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kernel]:
     width = ffn.shared_intermediate_size
-    products = dense_products("shared_expert", _MODULE, width, ffn.gated, shard.hidden, shard.tp)
-    yield from products_kernels(machine, shard, products)
-    values = shard.tokens * width / shard.tp * ACTIVATION_BYTES
-    yield memory_pass(machine, "elementwise", FORWARD, _MODULE, 3.0 * values, 1.0)
-    yield memory_pass(machine, "elementwise", BACKWARD_INPUT, _MODULE, 5.0 * values, 1.0)
+    up, down = dense_products("shared_expert", _MODULE, width, ffn.gated, shard.hidden, shard.tp)
+    yield from products_kernels(machine, shard, (up, down))
+    inner = shard.tokens * down.depth
+    between = activation("shared_expert_activation", _MODULE, inner, gated=ffn.gated, code=FUSED)
+    yield from pass_kernels(machine, between)
     if shard.tp > 1:
         size = shard.tokens * shard.hidden * ACTIVATION_BYTES
-        yield sweep(machine, "tp", FORWARD, _MODULE, size, shard.tp, 1, 2.0)
-        yield sweep(machine, "tp", BACKWARD_INPUT, _MODULE, size, shard.tp, 1, 2.0)
+        kinds = around(shard.sequence_parallel)
+        yield collectives(machine, "tp", FORWARD, _MODULE, size, shard.tp, 1, kinds)
+        yield collectives(machine, "tp", BACKWARD_INPUT, _MODULE, size, shard.tp, 1, mirrored(kinds))

@@ -4,10 +4,13 @@ Every function gives a `Kernel` in seconds at the data sheet's rates of one mach
 """
 
 import math
+from collections.abc import Iterable, Iterator
 
+from planner.costs.operators.elementwise import Pass
+from planner.costs.operators.exchanges import sweeps
 from planner.costs.rates.overlap import TILE_SHAPES
 from planner.costs.training.config import Machine
-from planner.costs.training.kernels import Kernel
+from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 
 PEAK_OF = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "nvfp4"}
 VALUE_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "mxfp8": 1.0, "nvfp4": 0.5625}
@@ -46,6 +49,14 @@ def memory_pass(machine: Machine, kind: str, part: int, module: str, size_bytes:
     return Kernel(kind, part, module, move_s=move_s, launches=launches)
 
 
+def pass_kernels(
+    machine: Machine, passed: Pass, *, kind: str = "elementwise", gradient_of: int = BACKWARD_INPUT
+) -> Iterator[Kernel]:
+    """An elementwise operator and its gradient."""
+    for part, (moved, kernels) in ((FORWARD, passed.forward), (gradient_of, passed.backward)):
+        yield memory_pass(machine, kind, part, passed.module, float(moved), kernels)
+
+
 def sweep(
     machine: Machine, kind: str, part: int, module: str, size_bytes: float, group: float, stride: float, runs: float
 ) -> Kernel:
@@ -58,6 +69,14 @@ def sweep(
     within = runs * (inside - 1.0) / inside * size_bytes / machine.link_bytes_per_s
     beyond = runs * (outside - 1.0) / outside * size_bytes / inside / machine.fabric_bytes_per_s
     return Kernel(kind, part, module, inside_s=within, outside_s=beyond, launches=runs)
+
+
+def collectives(
+    machine: Machine, kind: str, part: int, module: str, size_bytes: float, group: float, stride: float,
+    kinds: Iterable[str],
+) -> Kernel:  # fmt: skip
+    """Collectives of these kinds of a buffer of `size_bytes`, one after the other."""
+    return sweep(machine, kind, part, module, size_bytes, group, stride, sweeps(kinds))
 
 
 def scatter(

@@ -1,0 +1,63 @@
+"""Routed experts of one rank: the tokens they take in, the experts these touch, and where copies of a token go.
+
+Sizes are arrays [N] over points of a serving step, or numbers of one training shard. Products of an expert are those of
+a dense feed-forward part (`planner.costs.operators.products.dense_products`); each has the gradients of any product.
+"""
+
+import math
+from typing import TypeVar
+
+import numpy as np
+
+from planner.arrays import Floats
+
+Sized = TypeVar("Sized", Floats, float)
+
+
+def routed_rows(tokens: Sized, top_k: float, ep: Sized) -> Sized:
+    """Rows of all experts of a rank, where the ranks that share experts bring `tokens` together and load is even."""
+    return tokens * top_k / ep
+
+
+def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:
+    """Expected share of the experts that at least one of `tokens` chooses.
+
+    Equally popular experts are each missed with (1 - k / E) by every token. Popularities spread as a gamma variable of
+    shape c make the count of an expert negative binomial, which misses it with (1 + T k / (E c))^-c.
+    """
+    if top_k >= num_experts:
+        return np.asarray(tokens > 0, dtype=np.float64)
+    if math.isinf(concentration):
+        return np.asarray(-np.expm1(tokens * np.log1p(-top_k / num_experts)))
+    return np.asarray(1.0 - (1.0 + tokens * top_k / (num_experts * concentration)) ** -concentration)
+
+
+def distinct_places(places: Sized, choices: float, among: int) -> Sized:
+    """Expected places with at least one of `choices` different experts, `among` of them spread evenly over `places`.
+
+    A place holds among / places experts and is missed by all choices with a hypergeometric probability. A mean of
+    2.3 choices is taken as 3 of them for 30 % of the tokens, and 2 for the others.
+    """
+    whole = int(choices)
+    missed = places * 0.0 + 1.0
+    for chosen in range(whole):
+        missed = missed * _missed_again(places, chosen, among)
+    more = choices - whole
+    if more:
+        missed = missed * (1.0 - more + more * _missed_again(places, whole, among))
+    return places * (1.0 - missed)
+
+
+def _missed_again(places: Sized, chosen: int, among: int) -> Sized:
+    """The chance that one more expert lies elsewhere, after `chosen` that did."""
+    missed: Sized = np.maximum(among * (1.0 - 1.0 / places) - chosen, 0.0) / (among - chosen)
+    return missed
+
+
+def sent_copies(places: Sized, top_k: float, among: int, *, once: bool) -> Sized:
+    """Copies of a token that leave for its experts on `places` ranks: one a place, or one an expert.
+
+    DeepEP sends a token once to every rank that holds some of its experts (DeepSeek-V3, arXiv:2412.19437, section
+    3.2.2); Megatron-LM's all-to-all sends what was permuted by expert, a row for each.
+    """
+    return distinct_places(places, top_k, among) if once else places * 0.0 + top_k
