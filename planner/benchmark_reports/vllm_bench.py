@@ -5,12 +5,12 @@ per request, ITL over all gaps. `backend` is the client's protocol: only some of
 with `--metadata tp=8` stand beside the rest, under the user's own names.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from planner.benchmark_reports.fields import Fields
 from planner.benchmark_reports.records import (
-    STATISTICS,
     MeasuredRun,
     OfferedLoad,
     Times,
@@ -35,9 +35,7 @@ def read(report: Fields) -> list[MeasuredRun]:
     times: Times = {}
     for metric, name in _METRICS:
         median = report.statistics({"p50": f"median_{name}_ms"}, 1e-3)
-        times[metric] = median | report.statistics(
-            {statistic: f"{statistic}_{name}_ms" for statistic in STATISTICS}, 1e-3
-        )
+        times[metric] = median | report.statistics(_names(report.data, name), 1e-3)
     completed = int(report.amount("completed"))
     failed = report.number("failed")
     if failed is None:
@@ -61,6 +59,12 @@ def read(report: Fields) -> list[MeasuredRun]:
         deployment=told,
     )
     return [run]
+
+
+def _names(data: Mapping[str, Any], time: str) -> dict[str, str]:
+    """The fields of the statistics of a time: the mean, and whatever percentiles were asked for."""
+    asked = (match for key in data if (match := re.fullmatch(rf"(p\d+(?:\.\d+)?)_{time}_ms", str(key))))
+    return {"mean": f"mean_{time}_ms"} | {match[1]: match[0] for match in asked}
 
 
 def _load(report: Fields) -> OfferedLoad:

@@ -11,7 +11,8 @@ from planner.errors import PlannerError
 from planner.schema.base import Path, Where
 
 _EXAMPLE = "write for example `--set slo.ttft=200ms`"
-_SEGMENT = re.compile(r"([^.\[\]]+)((?:\[\d+\])*)")
+_DOT = re.compile(r"(?<!\bp\d)(?<!\bp\d\d)\.|\.(?!\d+(?:_s)?$)")  # `slo.ttft.p99.9` ends in one key
+_SEGMENT = re.compile(r"(p\d+\.\d+(?:_s)?|[^.\[\]]+)((?:\[\d+\])*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def apply_overrides(
 def _split(text: str, flag: str) -> list[str | int]:
     """The keys of a dotted path, indices in brackets as numbers; plain digits become indices where a list stands."""
     segments: list[str | int] = []
-    for part in text.split("."):
+    for part in _DOT.split(text):
         match = _SEGMENT.fullmatch(part)
         if match is None:
             raise PlannerError(f"`{text}` is no dotted path", where=flag, hint=_EXAMPLE)

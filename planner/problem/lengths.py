@@ -164,6 +164,19 @@ def quantile_lengths(lengths: Lengths, facts: LengthFacts, count: int) -> Floats
             raise TypeError("a distribution without quantiles")
 
 
+def length_quantile(lengths: Lengths, facts: LengthFacts, quantile: float) -> float:
+    """The length that this share of all is no longer than."""
+    match _distribution(_shape(lengths), facts):
+        case Even(low, high):
+            return float(low + min(math.floor(quantile * (high - low + 1)), high - low))
+        case Listed(ascending):
+            return float(ascending[max(math.ceil(quantile * len(ascending)) - 1, 0)])
+        case LogNormal(mean, _) as drawn:
+            return mean * math.exp(drawn.sigma * NormalDist().inv_cdf(quantile) - drawn.sigma**2 / 2.0)
+        case _:
+            raise TypeError("a distribution without quantiles")
+
+
 def end_of_samples(lengths: Lengths) -> int:
     """Where the lengths of samples that train a model end: log-normal ones at mean x (1 + 4 cv), as trainers cap them.
 

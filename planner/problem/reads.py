@@ -115,6 +115,7 @@ def stated(spec: Spec, path: Path = (), *, given: bool = False) -> Iterator[Path
         usual = about.get_default(call_default_factory=True)
         if name in spec.model_fields_set and (given or isinstance(value, Spec) or value != usual):
             yield from _below(value, (*path, about.alias or name), given=usual is None)
+    yield from ((*path, name) for name, value in (spec.model_extra or {}).items() if value is not None)
 
 
 def _below(value: object, path: Path, *, given: bool = False) -> Iterator[Path]:

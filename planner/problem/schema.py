@@ -3,15 +3,17 @@
 Fields common to all kinds stand here; what only one kind needs stands in that kind's own `options`.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, JsonValue, model_validator
+from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.errors import PlannerError
+from planner.problem.statistics import quantile_of
 from planner.progress import MAX_SEED
 from planner.schema.base import Spec, refuse
 from planner.schema.formats import format_field
@@ -22,7 +24,7 @@ WeightFormat = Literal["bf16", "fp16", "fp8", "fp8_block", "nvfp4", "mxfp4", "in
 KvFormat = Literal["bf16", "fp16", "fp8"]
 Weights = Annotated[WeightFormat | None, format_field(WeightFormat, "weight format", own=True)]
 KvCache = Annotated[KvFormat | None, format_field(KvFormat, "KV cache format", own=True)]
-Statistic = Literal["mean", "p50", "p90", "p95", "p99"]
+MOST_ARRIVAL_CV = 20.0  # of streams that can be drawn: beyond it a few gaps are nearly all of the time
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 MAX_NODES, MAX_GPUS = 100_000, 1_000_000  # of a pool: beyond any cluster, within what can be laid out one by one
@@ -138,7 +140,9 @@ class LoadSpec(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"rate": ("rate_per_s", PER_S)}
     rate_per_s: Positive | None = None
     concurrency: Count | None = None
-    arrival_cv: Annotated[float, Field(ge=0)] = Field(default=1.0, description="of the gaps; 1 is Poisson")
+    arrival_cv: Annotated[float, Field(ge=0, le=MOST_ARRIVAL_CV)] = Field(
+        default=1.0, description="of the gaps; 1 is Poisson"
+    )
 
     @model_validator(mode="after")
     def one_form(self) -> "LoadSpec":
@@ -148,8 +152,9 @@ class LoadSpec(Spec):
 
 
 class Limit(Spec):
-    """A limit on one statistic of a time; a bare time such as `ttft: 200ms` means its p95."""
+    """A limit on statistics of a time, any percentile among them; a bare time such as `ttft: 200ms` means its p95."""
 
+    model_config = ConfigDict(extra="allow")
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
         statistic: (f"{statistic}_s", TIME_S) for statistic in ("mean", "p50", "p90", "p95", "p99")
     }
@@ -161,29 +166,75 @@ class Limit(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def bare_time(cls, data: object) -> object:
+    def any_percentile(cls, data: object) -> object:
+        """Percentiles that are no fields, such as `p99.9: 1s` or `p99.9_s: 1.0`, under one name for each."""
         if isinstance(data, (str, int, float)):
             try:
                 return {"p95_s": parse_quantity(data, TIME_S)}
             except PlannerError as error:
                 raise refuse(error.what, error.hint) from None
-        return data
+        if not isinstance(data, dict):
+            return data
+        known = {*cls.model_fields, *cls.quantities}
+        given = {key: value for key, value in data.items() if key in known}
+        for key, value in data.items():
+            if key not in known:
+                name = _percentile(key)
+                if {name, name.removesuffix("_s")} & set(given):
+                    raise refuse(f"`{key}` is given twice", f"keep one limit on {name.removesuffix('_s')}", key)
+                given[name] = _seconds(key, value)
+        return given
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         bare = {"type": "string", "description": f"p95 with its unit, one of {', '.join(TIME_S)}"}
-        return {"anyOf": [bare, dict(schema)]}
+        number = r"(?!0+(\.0+)?(_s)?$)[0-9]{1,2}(\.[0-9]+)?"
+        others = {f"^p{number}$": {"type": "string"}, f"^p{number}_s$": {"type": "number", "exclusiveMinimum": 0}}
+        return {"anyOf": [bare, {**schema, "patternProperties": others, "additionalProperties": False}]}
 
     @model_validator(mode="after")
     def some_statistic(self) -> "Limit":
         if not self.statistics():
-            raise refuse("a limit names at least one of mean, p50, p90, p95, p99", "write for example `p95: 200ms`")
+            raise refuse("a limit names the mean or a percentile at least", "write for example `p95: 200ms`")
         return self
 
     def statistics(self) -> dict[str, float]:
-        """Limits in seconds by statistic name, those given."""
-        return {name: value for name in self.quantities if (value := getattr(self, f"{name}_s")) is not None}
+        """Limits in seconds by statistic name, those given: the mean, then percentiles by size."""
+        stated = {**{name: getattr(self, name) for name in type(self).model_fields}, **(self.model_extra or {})}
+        given = {name.removesuffix("_s"): value for name, value in stated.items() if value is not None}
+        return dict(sorted(given.items(), key=lambda item: quantile_of(item[0]) or 0.0))
+
+
+def _percentile(key: object) -> str:
+    """The field that a percentile has, such as `p99.9_s`; raises for what is no percentile, or none that can be."""
+    text = str(key)
+    try:
+        quantile = quantile_of(text.removesuffix("_s"))
+    except PlannerError as error:
+        raise refuse(error.what, error.hint, text) from None
+    if quantile is None:
+        return "mean_s"
+    return f"p{100.0 * quantile:.10f}".rstrip("0").rstrip(".") + "_s"
+
+
+def _seconds(key: str, value: object) -> float | None:
+    """Seconds of a limit under its short name, with a unit, or its SI name."""
+    if value is None:
+        return None
+    if key.endswith("_s"):
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            short = key.removesuffix("_s")
+            raise refuse(f"must be a number of seconds, found {value!r}", f"write `{short}: 200ms`", key)
+        seconds = float(value)
+    else:
+        try:
+            seconds = parse_quantity(value, TIME_S, key=key)
+        except PlannerError as error:
+            raise refuse(error.what, error.hint, key) from None
+    if not 0.0 < seconds < math.inf:
+        raise refuse(f"`{key}` must be above 0, found {seconds:g}", "write for example `p99.9: 1s`", key)
+    return seconds
 
 
 class SloSpec(Spec):

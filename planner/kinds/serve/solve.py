@@ -4,13 +4,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.errors import PlannerError, Stopped
+from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.losses import MOST_BUSY
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
+from planner.kinds.serve.steady.least_times import impossible_limits
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
@@ -39,6 +40,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
     why = ASKED if level == "queueing" else unverifiable(setting)
+    impossible = impossible_limits(setting) if outcome.has_mix else []
+    if impossible:
+        raise Infeasible(impossible, proved=True)
     if level in (None, "verification") and why is None and (outcome.has_mix or outcome.proven):
         from planner.kinds.serve.verified.loop import solve_verified
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.errors import PlannerError, require_known
+from planner.problem.schema import MOST_ARRIVAL_CV
 
 PROCESSES = ("gamma", "poisson", "weibull")
 BISECTIONS = 80
@@ -21,8 +22,9 @@ def arrivals(process: str, rate_per_s: float, count: int, *, cv: float = 1.0, se
     require_known("process", process, PROCESSES)
     if not 0.0 < rate_per_s < math.inf:
         raise PlannerError(f"a rate must be above 0, found {rate_per_s:g}/s")
-    if not 0.0 < cv < 20.0:
-        raise PlannerError(f"a CV of arrivals lies above 0 and below 20, found {cv:g}", hint="1 is Poisson")
+    if not 0.0 < cv <= MOST_ARRIVAL_CV:
+        what = f"a CV of arrivals lies above 0 and is at most {MOST_ARRIVAL_CV:g}, found {cv:g}"
+        raise PlannerError(what, hint="1 is Poisson")
     rng = np.random.default_rng(seed)
     if process == "weibull":
         shape = weibull_shape(cv)

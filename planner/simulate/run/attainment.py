@@ -9,12 +9,12 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.problem.schema import SloSpec
+from planner.problem.statistics import quantile_of
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import statistic
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 MEAN_TIMES = 10.0  # by Markov's inequality no more than one in so many takes longer than so many times the mean
 
 
@@ -92,9 +92,9 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
 
 def _single(slo: SloSpec) -> Iterator[Requirement]:
     for name, of, bound_s in slo.limits():
-        share, factor = QUANTILES.get(of, 1.0 - 1.0 / MEAN_TIMES), 1.0
-        if of == "mean":
-            factor = MEAN_TIMES
+        share, factor = quantile_of(of), 1.0
+        if share is None:
+            share, factor = 1.0 - 1.0 / MEAN_TIMES, MEAN_TIMES
         yield Requirement(share, **{f"{name}_s": bound_s * factor})
 
 
@@ -116,10 +116,11 @@ def kept(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> bool:
     if not bool((result.complete | result.rejected).all()):
         return False
     for name, of, bound_s in slo.limits():
-        if of == "mean":
+        share = quantile_of(of)
+        if share is None:
             if statistic(result.times_s[name][warm_up:], "mean") > bound_s:
                 return False
-        elif _share(result, Requirement(1.0, **{f"{name}_s": bound_s}), warm_up) < QUANTILES[of]:
+        elif _share(result, Requirement(1.0, **{f"{name}_s": bound_s}), warm_up) < share:
             return False
     return slo.attainment is None or attainment(result, slo, warm_up) >= slo.attainment
 

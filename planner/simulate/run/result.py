@@ -10,7 +10,6 @@ from planner.simulate.loop import fields as f
 from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 OF_REQUESTS = (
     "complete",
     "rejected",

@@ -1,16 +1,20 @@
 """Problems without a plan: the smallest set of limits in conflict, and the nearest value of each that works."""
 
+import math
 import re
 from typing import Any
 
 import pytest
-from serve_problems import small
+from serve_problems import small, value_of
 from static_level import solve
 
 from planner.check import check_plan
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
+from planner.problem.lengths import LengthFacts, length_quantile
+from planner.problem.schema import TraceLengths, UniformLengths
+from planner.simulate.requests.arrivals import arrivals
 
 LEAST = {"minimize": "gpus"}
 NO_LIMITS = {"workloads.0.slo": ...}
@@ -186,3 +190,47 @@ def test_a_model_that_fits_nowhere_is_said_to_fit_nowhere() -> None:
     ((limit, nearest),) = conflict_of(edits)
     assert "fits no allowed shape" in limit
     assert nearest == ""
+
+
+def test_a_limit_on_a_quantile_that_idle_engines_break_is_named_with_the_least_value() -> None:
+    """Prompts of 2000 tokens on average are prefilled in time, one in a hundred is ten times as long."""
+    spread = {"workloads.0.input_tokens": {"mean": 2000, "cv": 2.0}, "options.modes": ["colocated"]}
+    mean = {**spread, "workloads.0.slo": {"ttft": {"mean": "250ms"}}}
+    assert feasible(mean)
+    ((limit, nearest),) = conflict_of({**spread, "workloads.0.slo": {"ttft": {"p99": "250ms"}}})
+    tokens = number(limit.partition("a prompt of ")[2])
+    sigma = math.sqrt(math.log1p(4.0))
+    assert tokens == pytest.approx(2000 * math.exp(sigma * 2.3263479 - sigma**2 / 2.0), rel=1e-3)
+    assert limit.startswith("chat: p99 ttft <= 250 ms (no arrivals keep it: ")
+    least_ms = milliseconds(nearest)
+    assert least_ms > 250.0
+    resolved = small({**spread, "workloads.0.input_tokens": round(tokens), "workloads.0.slo": ...})
+    plan = solve(resolved)
+    assert value_of(plan, "ttft_s", "chat", "p95") * 1000.0 >= least_ms * 0.99  # alone, nobody is faster
+    assert feasible({**spread, "workloads.0.slo": {"ttft": {"p99": f"{least_ms * 3}ms"}}})
+
+
+def test_a_limit_on_whole_requests_that_the_longest_answers_break_is_named() -> None:
+    edits = {"workloads.0.output_tokens": {"mean": 300, "cv": 2.0}, "workloads.0.slo": {"latency": {"p99": "4s"}}}
+    ((limit, nearest),) = conflict_of(edits)
+    assert "p99 latency <= 4.00 s (no arrivals keep it: an answer of " in limit
+    assert milliseconds(nearest) > 4000.0
+
+
+def test_a_limit_on_a_trace_is_held_against_its_own_quantiles() -> None:
+    facts = LengthFacts(2.0, 0.0, None, (9, 1, 5, 7, 3))
+    lengths = TraceLengths(trace="a.csv")
+    assert [length_quantile(lengths, facts, q) for q in (0.1, 0.2, 0.21, 0.5, 0.99)] == [1.0, 1.0, 3.0, 5.0, 9.0]
+    assert length_quantile(UniformLengths(low=1, high=10), LengthFacts(5.5, 0.5), 0.95) == 10.0
+    assert length_quantile(7, LengthFacts(7.0, 0.0), 0.5) == 7.0
+
+
+def test_bursts_beyond_what_can_be_drawn_are_refused_by_problems_and_streams_alike() -> None:
+    limit = small({"workloads.0.load": {"rate": "1/s", "arrival_cv": 20.0}}).problem.workloads[0].load
+    assert limit is not None
+    assert len(arrivals("gamma", 1.0, 5, cv=limit.arrival_cv)) == 5
+    with pytest.raises(PlannerError, match=r"at most 20|less than or equal to 20|<= 20") as refused:
+        small({"workloads.0.load": {"rate": "1/s", "arrival_cv": 20.5}})
+    assert "workloads.0.load.arrival_cv" in str(refused.value)
+    with pytest.raises(PlannerError, match=r"at most 20, found 20\.5"):
+        arrivals("gamma", 1.0, 5, cv=20.5)
