@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.errors import Infeasible, PlannerError, Stopped
+from planner.kinds.serve.bounds.least_times import impossible_limits
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.losses import MOST_BUSY
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
-from planner.kinds.serve.steady.least_times import impossible_limits
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
