@@ -1,13 +1,11 @@
-"""Limits that no arrival process keeps: what their prompts and answers take on idle engines is more.
+"""Limits that no arrival process keeps: what their answers take on idle engines is more.
 
-Steady state knows prompts and answers by their mean. A limit on a quantile of TTFT is kept for that share of the
-requests only where prompts of that quantile are prefilled in time by an engine that does nothing else, and one on a
-quantile of the whole request where answers of that quantile are decoded in time by one that holds them alone.
+Steady state knows answers of whole requests by their mean. A limit on a quantile of the whole request is kept for that
+share of them only where answers of that quantile are decoded in time by an engine that holds them alone.
 """
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -16,9 +14,8 @@ from planner.costs.operators.work import Shards
 from planner.documents.units import format_si
 from planner.errors import Conflict
 from planner.kinds.serve.steady.demand import Target, TimeLimit
-from planner.kinds.serve.steady.formulas import decode_step, prefill_alone
-from planner.kinds.serve.steady.pipelines import prefill_in_stages
-from planner.kinds.serve.steady.points import PoolCosts, prefill_chunks
+from planner.kinds.serve.steady.formulas import decode_step
+from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
@@ -36,12 +33,6 @@ def impossible_limits(setting: ServeSetting) -> list[Conflict]:
 
 def _impossible(setting: ServeSetting, index: int, target: Target) -> Iterator[Conflict]:
     workload = setting.resolved.workloads[index]
-    prompts = (workload.spec.input_tokens, workload.input)
-    for limit in target.ttft_limits:
-        if limit.quantile is not None and math.isfinite(limit.limit_s):
-            tokens = _tokens(*prompts, limit.quantile, target.context_tokens)
-            least_s = _least_prefill_s(setting, workload.model, target, tokens)
-            yield from _row(target, "ttft", limit, least_s, target.margins.ttft, f"a prompt of {tokens:.0f} tokens")
     if ATTENTION + "-ffn" in setting.options.modes:
         return  # decodes on engines that are no single one
     answers = (workload.spec.output_tokens, workload.output)
@@ -61,23 +52,6 @@ def _row(target: Target, time: str, limit: TimeLimit, least_s: float, margin: fl
 
 def _tokens(lengths: Lengths, facts: LengthFacts, quantile: float, most: float) -> float:
     return max(min(length_quantile(lengths, facts, quantile), most), 1.0)
-
-
-def _least_prefill_s(setting: ServeSetting, model: str, target: Target, tokens: float) -> float:
-    """Seconds to the first token of a prompt of so many tokens on the fastest engine of any pool, which is idle."""
-    alone = replace(target, isl=tokens)
-    least = math.inf
-    for pool_costs, shapes in _engines(setting, model):
-        chunks = prefill_chunks(setting.options, [alone])
-        many = np.repeat(np.arange(len(shapes)), len(chunks))
-        shards, chunk = _shards(shapes, many), np.tile(chunks, len(shapes))
-        isl, cached = np.full(len(many), alone.prefilled_tokens), alone.isl - alone.prefilled_tokens
-        plain = prefill_alone(pool_costs.costs, shards, isl, chunk, cached=cached)
-        staged, _ = prefill_in_stages(pool_costs.costs, shards, isl, chunk, plain, 0.0, cached)
-        engine = pool_costs.costs.engine
-        before = min(engine.router_s + engine.arrival_s + engine.handover_s, engine.request_s)
-        least = min(least, float(np.minimum(plain.latency_s, staged.latency_s).min()) + before)
-    return least
 
 
 def _least_token_s(setting: ServeSetting, model: str, target: Target) -> float:
