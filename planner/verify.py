@@ -166,15 +166,16 @@ def leaf_side(model: Model, box: Mapping[str, Column], multipliers: Json, *, wit
     It is above c x at every feasible x of the box, for any y; with c = 0 it is not below 0 where there is such an x.
     """
     sign = 0 if not with_objective else 1 if model.maximising else -1
-    reduced, total = {name: sign * c for name, c in model.objective.items()}, Fraction(0)
-    for index, y in ((_count(index), _number(y)) for index, y in multipliers):
-        _, terms, low, high = model.rows[index]
-        side = high if y > 0 else low
-        if side is not None:  # a y on a side without limit counts as 0
-            total += y * _number(side)
-            for name, a in terms.items():
-                reduced[name] = reduced.get(name, 0) - y * a
-    return total + sum(max(r * box[name][0], r * box[name][1]) for name, r in reduced.items())
+    rows = ((_number(y), *model.rows[_count(index)][1:]) for index, y in multipliers)
+    used = [(y, terms, _number(side)) for y, terms, low, high in rows if (side := high if y > 0 else low) is not None]
+    numbers = (*model.objective.values(), *(a for _, terms, side in used for a in (side, *terms.values())))
+    unit, fine = math.lcm(*(a.denominator for a in numbers)), math.lcm(*(y.denominator for y, _, _ in used))
+    reduced, total = {name: sign * int(c * unit) * fine for name, c in model.objective.items()}, Fraction(0)
+    for y, terms, side in ((int(y * fine), *rest) for y, *rest in used):  # a y on a side without limit counts as 0
+        total += y * int(side * unit)
+        for name, a in terms.items():
+            reduced[name] = reduced.get(name, 0) - y * a.numerator * (unit // a.denominator)
+    return (total + sum(r * box[name][r > 0] for name, r in reduced.items() if r)) / (unit * fine)
 
 
 def tree_bound(model: Model, nodes: Json) -> Number | None:
