@@ -13,7 +13,8 @@ in v1/core/sched/scheduler.py.)
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from step_simulator import Engine, Request, StepSimulator
+from step_simulator import StepSimulator
+from step_state import Engine, Request
 
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.requests.stream import Requests

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
-from step_simulator import Request, StepSimulator, decode_s, mixed_s
+from step_prices import decode_s, mixed_s
+from step_simulator import StepSimulator
+from step_state import Request
 
 from planner.simulate.fleet.elastic import prefill_fit
 from planner.simulate.fleet.instances import Fleet

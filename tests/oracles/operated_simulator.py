@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from step_simulator import Engine, Request, StepSimulator
+from step_simulator import StepSimulator
+from step_state import Engine, Request
 
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.requests.stream import Requests

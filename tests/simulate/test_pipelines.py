@@ -11,7 +11,7 @@ import tandem_simulator as slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_fleets import grids, mixed_loads, operated_fleets
-from step_simulator import decode_s, mixed_s
+from step_prices import decode_s, mixed_s
 from tandem_simulator import Engine, Part, Request, Rules
 
 from planner.arrays import Floats, Ints

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from planner.simulate.loop.admission import enqueue
 from planner.simulate.loop.fields import (
     ARRIVAL,
     BY_PRIORITY,
@@ -56,6 +55,7 @@ from planner.simulate.loop.heaps import pop, push
 from planner.simulate.loop.memory import blocks_of
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import route
+from planner.simulate.loop.scheduler.queues import enqueue
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import mixed_step_s, of_rank_tokens
 from planner.simulate.loop.stretches import interrupt

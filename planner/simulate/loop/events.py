@@ -7,7 +7,6 @@ the next end of a step. A batch in a pipeline is a stretch of one step, which en
 
 import numpy as np
 
-from planner.simulate.loop.admission import start_decoding
 from planner.simulate.loop.arrivals import arrive, complete, leave, next_arrival_s, next_arrived, pass_on
 from planner.simulate.loop.control import change, next_change
 from planner.simulate.loop.fields import (
@@ -77,6 +76,7 @@ from planner.simulate.loop.heaps import drop_batch, pop, set_end
 from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import compiled, entry, state_of
+from planner.simulate.loop.scheduler.queues import start_decoding
 from planner.simulate.loop.speculation import accept_drafts
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.stretches import interrupt, mark, wake

@@ -14,7 +14,6 @@ meanwhile when it leaves; here it is seen at once.
 
 import numpy as np
 
-from planner.simulate.loop.admission import schedule
 from planner.simulate.loop.fields import (
     ASYNCHRONOUS,
     DRAFT_BLOCKS,
@@ -40,6 +39,7 @@ from planner.simulate.loop.fields import (
 )
 from planner.simulate.loop.heaps import set_end
 from planner.simulate.loop.program import compiled
+from planner.simulate.loop.scheduler.schedule import schedule
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import of_rank_tokens
 from planner.simulate.loop.stretches import batch_row

@@ -9,7 +9,6 @@ stays. One copy leaves an instance at a time.
 import numpy as np
 
 from planner.simulate.loop.adapters import acquire, release
-from planner.simulate.loop.admission import running, stop_decoding
 from planner.simulate.loop.fields import (
     ARRIVED,
     CAPACITY,
@@ -55,6 +54,8 @@ from planner.simulate.loop.links import transferred_s
 from planner.simulate.loop.memory import blocks_of_context, give_back, take
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import freeness, room_at
+from planner.simulate.loop.scheduler.admission import running
+from planner.simulate.loop.scheduler.queues import stop_decoding
 from planner.simulate.loop.state import RunState
 
 

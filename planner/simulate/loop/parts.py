@@ -143,22 +143,6 @@ def _uncounted(given: Any) -> Any:  # noqa: ANN401 - numba's
 _UNCOUNTED: dict[Any, Any] = {}
 
 
-@_machinery.register_pass(mutates_CFG=False, analysis_only=True)
-class _OwnsNothing(_machinery.AnalysisPass):
-    """Refuses a part that makes arrays, or gets new ones, and does not count references."""
-
-    _name = "planner_owns_nothing"
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def run_pass(self, state: Any) -> bool:  # noqa: ANN401 - numba's
-        made = [expr for expr, made in state.calltypes.items() if made is not None and _makes_arrays(expr, made)]
-        if made or isinstance(state.return_type, types.Array):
-            raise TypeError(f"{state.func_id.func_qualname} makes arrays: decorate it with `owning`")
-        return False
-
-
 def _makes_arrays(expression: Any, signature: Any) -> bool:  # noqa: ANN401 - numba's
     """Whether what an expression yields is an array of its own, and no view of another."""
     viewing = getattr(expression, "op", "") in ("getitem", "static_getitem", "typed_getitem", "getattr")
@@ -167,7 +151,7 @@ def _makes_arrays(expression: Any, signature: Any) -> bool:  # noqa: ANN401 - nu
 
 @_machinery.register_pass(mutates_CFG=False, analysis_only=True)
 class _InParts(_machinery.AnalysisPass):
-    """Chooses the library that the function is lowered into."""
+    """Chooses the library that a part is lowered into; refuses one that makes arrays and does not count references."""
 
     _name = "planner_in_parts"
 
@@ -175,6 +159,9 @@ class _InParts(_machinery.AnalysisPass):
         super().__init__()
 
     def run_pass(self, state: Any) -> bool:  # noqa: ANN401 - numba's
+        made = [expr for expr, made in state.calltypes.items() if made is not None and _makes_arrays(expr, made)]
+        if isinstance(state.targetctx.nrt, _Uncounted) and (made or isinstance(state.return_type, types.Array)):
+            raise TypeError(f"{state.func_id.func_qualname} makes arrays: decorate it with `owning`")
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return False
@@ -274,14 +261,10 @@ class _OwningPartCompiler(_compiler.CompilerBase):
         passes = _compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
         passes.passes = [entry for entry in passes.passes if entry[0].__name__ not in _UNUSED]
         lowering = [entry[0] for entry in passes.passes].index(_passes.NativeLowering)
-        passes.passes[lowering:lowering] = self.before_lowering()
+        passes.passes.insert(lowering, (_InParts, "its code goes into a part"))
         passes.finalize()
         passes.__class__ = _Passes
         return [passes]
-
-    def before_lowering(self) -> list[tuple[type, str]]:
-        """Passes of its own."""
-        return [(_InParts, "its code goes into a part")]
 
 
 class _PartCompiler(_OwningPartCompiler):
@@ -289,10 +272,6 @@ class _PartCompiler(_OwningPartCompiler):
 
     def __init__(self, typingctx: Any, targetctx: Any, library: Any, *given: Any) -> None:  # noqa: ANN401 - numba's
         super().__init__(typingctx, _uncounted(targetctx), library, *given)
-
-    def before_lowering(self) -> list[tuple[type, str]]:
-        """Passes of its own."""
-        return [(_OwnsNothing, "it has nothing to free"), *super().before_lowering()]
 
 
 def part_options(*, owning: bool = False) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from planner.simulate.loop.state import RunState
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
 _structref: Any = structref
+_SOURCES = [path for folder in (".", "scheduler") for path in sorted((Path(__file__).parent / folder).glob("*.py"))]
 _caching: Any = caching
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")
@@ -131,7 +132,5 @@ def _cache_in(folder: Path) -> Any:  # noqa: ANN401 - numba's
 
 def cache_folder(*more: Path) -> Path:
     """The folder of compiled programs of exactly these sources and `more`, by the numba that is installed."""
-    sources = numba.__version__.encode() + b"".join(
-        path.read_bytes() for path in (*sorted(Path(__file__).parent.glob("*.py")), *more)
-    )
+    sources = numba.__version__.encode() + b"".join(path.read_bytes() for path in (*_SOURCES, *more))
     return default_cache_dir() / f"simulate-{hashlib.sha256(sources).hexdigest()[:16]}"

@@ -1,0 +1,1 @@
+"""Scheduler of an engine: continuous batching, chunked prefill, admission, preemption."""

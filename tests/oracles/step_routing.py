@@ -1,0 +1,106 @@
+"""Routers and queues of the slow simulator: where a request goes, and its place there."""
+
+import math
+from collections.abc import Callable
+
+from step_memory import StepMemory
+from step_prices import by_rank_tokens, mixed_s
+from step_state import Engine, Request
+
+from planner.simulate.loop.fields import IMBALANCE
+
+
+class StepRouting(StepMemory):
+    """Who goes where."""
+
+    def route(self, r: Request, decoding: bool) -> Engine | None:
+        open_to = [
+            e for e in self.engines if (e.role == "decode") == decoding and e.life == "open" and self.serves(e, r)
+        ]
+        policy = self.fleet.decode_routing if decoding else self.fleet.routing
+        if policy == "round-robin":
+            self.turn[decoding] += 1
+        if not open_to:
+            return None
+        if policy == "round-robin":
+            return open_to[(self.turn[decoding] - 1) % len(open_to)]
+        if policy == "power-of-two":
+            first, second = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
+            return second if len(second.outstanding) < len(first.outstanding) else first
+        loads = [len(e.outstanding) for e in open_to]
+        if policy == "cache-aware" and max(loads) - min(loads) > IMBALANCE:
+            policy = "least-loaded"
+        costs: dict[str, Callable[[Engine], float]] = {
+            "least-loaded": lambda e: len(e.outstanding),
+            "length-aware": lambda e: sum(q.input + q.predicted for q in e.outstanding),
+            "freeness": lambda e: -self.freeness(e),
+            "cache-aware": lambda e: -len(self.hits(e, r)),
+        }
+        return min(open_to, key=lambda e: (costs[policy](e), len(e.outstanding), e.id))
+
+    def serves(self, e: Engine, r: Request) -> bool:
+        return e.rules.model == (r.last if e.role == "decode" else r.model)
+
+    def relief(self, e: Engine) -> float:
+        return -math.inf if e.life == "draining" else self.freeness(e)
+
+    def freeness(self, e: Engine) -> float:
+        asked = sum(self.blocks(q.input + q.generated) for q in e.queue)
+        return (self.room(e) - asked) / max(self.num_decoding(e) + e.coming + len(e.queue), 1)
+
+    def num_decoding(self, e: Engine) -> int:
+        return len(e.batch)
+
+    def arrive(self, r: Request) -> None:
+        e = self.route(r, False)
+        if e is None:
+            self.hold_back(r)
+            return
+        fits = [
+            other
+            for other in self.engines
+            if self.blocks(r.input + (r.generated if other.role == "prefill" else r.output))
+            <= other.rules.kv_tokens // self.fleet.block_tokens
+            and self.serves(other, r)
+        ]
+        if r.refused or e not in fits or (e.role == "prefill" and all(other.role == "prefill" for other in fits)):
+            r.state = "rejected"
+            self.answer(r)
+            return
+        r.state, r.entry = "waiting", e
+        self.join(e, r)
+
+    def hold_back(self, r: Request) -> None:
+        raise AssertionError("without changes an instance is always open")
+
+    def pass_on(self, r: Request) -> None:
+        e = self.route(r, True)
+        if e is None:
+            self.hold_back(r)
+        else:
+            self.join(e, r)
+
+    def join(self, e: Engine, r: Request) -> None:
+        keys = {"fcfs": self.now, "priority": float(r.priority), "shortest-predicted": float(r.predicted)}
+        r.key, r.home = keys[self.fleet.queueing] if self.fleet.queueing != "feedback" else self.level(e, r), e
+        e.outstanding.append(r)
+        e.queue.append(r)
+
+    def level(self, e: Engine, r: Request) -> float:
+        grid, level, quantum_s = e.rules.grid, 0.0, self.fleet.quantum_s
+        prefill_s = mixed_s(grid, (0.0, float(grid.contexts[0]), float(r.input), (r.input + 1) / 2))
+        members = sum(other.leader == e.leader for other in self.engines)
+        prefill_s += by_rank_tokens(grid, grid.joint_s.tolist(), r.input / members)
+        while r.state != "handed" and quantum_s < prefill_s:
+            level, quantum_s = level + 1.0, 2.0 * quantum_s
+        r.left_s = quantum_s
+        return level
+
+    def answer(self, r: Request) -> None:
+        after = int(self.load.successor[r.id])
+        if after < 0 and self.load.clients and self.next_client < len(self.requests):
+            after = self.next_client
+            self.next_client += 1
+        if after >= 0:
+            self.requests[after].arrival_s = self.now + float(self.load.think_s[after])
+            self.to_come.append((self.requests[after].arrival_s + self.fleet.request_overhead_s, after))
