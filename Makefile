@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# Tests of a file stay with one worker, which makes what they share once.
-PYTEST_ARGS ?= -n 2 --dist worksteal
+PYTEST_ARGS ?= -n 2
 
 .PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-pipelines bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-training bench-overlap fuzz mutants snapshots figures clean
 
