@@ -93,25 +93,27 @@ def fit(steps: Sequence[ExecutedStep], base: Efficiencies) -> EfficiencyFit:
         standard_errors=errors,
         before=RelativeErrors.of(_step_seconds(terms, base), measured),
         after=RelativeErrors.of(_step_seconds(terms, fitted), measured),
-        held_out=_held_out(steps, base, groups),
+        held_out=_held_out(terms, base, groups),
         num_steps=len(steps),
         num_operators=sum(len(step.operators_s) for step in steps),
         groups=groups,
     )
 
 
-def _held_out(steps: Sequence[ExecutedStep], base: Efficiencies, groups: Sequence[str]) -> RelativeErrors | None:
+def _held_out(terms: ExecutedTerms, base: Efficiencies, groups: Sequence[str]) -> RelativeErrors | None:
     """Errors on each group of a fit to all others."""
     if len(groups) < LEAST_GROUPS:
         return None
     predicted: list[float] = []
     measured: list[float] = []
     for group in groups:
-        rest = [step for step in steps if step.group != group]
-        left = [step for step in steps if step.group == group]
-        fitted, _ = _solve(ExecutedTerms.of(rest, base), base)
-        predicted += list(_step_seconds(ExecutedTerms.of(left, base), fitted))
-        measured += [step.measured_s for step in left]
+        rest, left = (
+            terms.of_steps([place for place, step in enumerate(terms.steps) if (step.group == group) is out])
+            for out in (False, True)
+        )
+        fitted, _ = _solve(rest, base)
+        predicted += list(_step_seconds(left, fitted))
+        measured += [step.measured_s for step in left.steps]
     return RelativeErrors.of(predicted, measured)
 
 

@@ -65,6 +65,16 @@ class ExecutedTerms:
                 depends[parameter] |= np.abs(seconds - start) > _CHANGE * start
         return replace(bare, depends_PT=depends)
 
+    def of_steps(self, steps: Sequence[int]) -> "ExecutedTerms":
+        """The terms of some of the steps, by their places in order: what an operator hangs on is its own affair."""
+        kept_T = np.isin(self.step_T, steps)
+        return ExecutedTerms(
+            tuple(self.steps[step] for step in steps),
+            np.searchsorted(steps, self.step_T[kept_T]),
+            tuple(name for name, kept in zip(self.name_T, kept_T, strict=True) if kept),
+            self.depends_PT[:, kept_T],
+        )
+
     def seconds(self, efficiencies: Efficiencies, wanted_T: Bools | None = None) -> Floats:
         """Seconds [T] of all runs of each operator; zero where `wanted_T` is false."""
         pricers: dict[int, Pricer] = {}

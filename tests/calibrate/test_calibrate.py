@@ -10,6 +10,7 @@ from emit_plans import QWEN, QWEN_MOE, Case, RolePlan
 from executed_plans import STEPS, write_executed
 
 from planner.calibrate.fit import EfficiencyFit, RelativeErrors, fit
+from planner.calibrate.parameters import ExecutedTerms
 from planner.calibrate.records import read_records
 from planner.cli.main import main
 from planner.costs.rates.calibration import Efficiencies, load_calibration
@@ -88,6 +89,18 @@ def test_groups_left_out_are_predicted_by_the_others(tmp_path: Path) -> None:
     assert len(fit.groups) == 6
     assert fit.held_out is not None
     assert fit.held_out.mean < fit.before.mean
+
+
+def test_terms_of_some_steps_are_those_of_these_steps_alone(tmp_path: Path) -> None:
+    steps = read_records([str(write_executed(tmp_path, DENSE, TRUTH))], BASE).steps
+    kept = [place for place, step in enumerate(steps) if step.group != steps[0].group]
+    assert 0 < len(kept) < len(steps)
+    some = ExecutedTerms.of(steps, BASE.efficiencies).of_steps(kept)
+    alone = ExecutedTerms.of([steps[place] for place in kept], BASE.efficiencies)
+    assert (some.steps, some.name_T) == (alone.steps, alone.name_T)
+    assert some.step_T.tolist() == alone.step_T.tolist()
+    assert some.depends_PT.tolist() == alone.depends_PT.tolist()
+    assert some.depends_PT.any()
 
 
 def test_times_that_already_fit_move_nothing(tmp_path: Path) -> None:
