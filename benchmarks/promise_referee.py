@@ -21,7 +21,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "oracles"))
 import tandem_simulator as tandem
 from ahead_simulator import AheadSimulator
 from scheduler_referee import Stream, interpreter, judged, not_expressible
-from step_simulator import StepSimulator, decode_s, mixed_s
+from step_prices import decode_s, mixed_s
+from step_simulator import StepSimulator
 
 from planner.arrays import Floats
 from planner.kinds.serve.options import ServeDecision

@@ -226,7 +226,7 @@ _datamodel.register_default(_Operator)(_datamodel.models.OpaqueModel)
 @cache
 def _operator(given: Any) -> Any:  # noqa: ANN401 - numba's
     """The same type, which remembers; what implements a call is known to both."""
-    made = _Operator(given.templates)
+    made: Any = _Operator(given.templates)
     made._impl_keys = given._impl_keys
     return made
 
