@@ -34,7 +34,8 @@ EDITS: dict[str, tuple[str, str, int, str, str]] = {
     # name: (text replaced, by what, line of the error, what it says, how to fix it)
     "unknown key": ("objective:", "objectve:", 21, "unknown key `objectve`", "did you mean `objective`?"),
     "unknown key below a list": ("tpot:", "tpott:", 20, "unknown key `tpott`", "did you mean `tpot`?"),
-    "unknown statistic": ("ttft: 1s", "ttft: {p96: 1s}", 19, "unknown key `p96`", "`p95`"),
+    "unknown statistic": ("ttft: 1s", "ttft: {median: 1s}", 19, "`median` is no statistic", "`p95`"),
+    "a percentile beyond all": ("ttft: 1s", "ttft: {p105: 1s}", 19, "lies above 0 and below 100", "`p99.9`"),
     "unknown option": ("objective:", "options: {tq: [1]}\nobjective:", 21, "unknown key `tq`", "`tp`"),
     "unknown form of lengths": (
         "input_tokens: 4000",

@@ -101,7 +101,7 @@ DEVICES: dict[str, Case] = {
 def _limits(time: str) -> dict[str, Case]:
     """Limits on a time of requests, by statistic, each so tight that it binds."""
     statistics = ("mean", "p50", "p90", "p95", "p99")
-    tight = {"tpot": ("12ms",) * 5, "latency": ("1.6s",) * 5, "ttft": ("70ms", "70ms", "95ms", "110ms", "140ms")}[time]
+    tight = {"tpot": ("12ms",) * 5, "latency": ("1.6s",) * 5, "ttft": ("66ms", "66ms", "75ms", "80ms", "90ms")}[time]
     return {
         f"workloads.*.slo.{time}.{name}_s": (
             f"workloads.0.slo={{{time}: {{{name}: 60s}}}}",
@@ -191,8 +191,8 @@ READ: dict[str, dict[str, Case]] = {
         **_limits("tpot"),
         **_limits("latency"),
         "workloads.*.slo.attainment": (
-            "workloads.0.slo={ttft: {p50: 100ms}, attainment: 90%}",
-            "workloads.0.slo={ttft: {p50: 100ms}, attainment: 95%}",
+            "workloads.0.slo={ttft: {p50: 80ms}, attainment: 90%}",
+            "workloads.0.slo={ttft: {p50: 80ms}, attainment: 95%}",
         ),
         "workloads.*.slo.confidence": ("", "workloads.0.slo.confidence=90%"),
         "engine.name": ("", "engine.name=sglang"),
