@@ -4,14 +4,14 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
 from planner.documents.units import figure as figure
 from planner.documents.units import format_si, significant
-from planner.errors import Infeasible
+from planner.errors import Infeasible, PlannerError
 from planner.plan.findings import CLOSE, FAILED, NOT_JUDGED, OK, UNVERIFIABLE, counts
 
 if TYPE_CHECKING:
@@ -170,17 +170,23 @@ def _predictions(envelope: "Envelope") -> str:
 def _not_predicted(envelope: "Envelope") -> list[tuple[str, ...]]:
     """Limits of workloads on statistics that the plan does not predict: what judged them is another one."""
     predicted = {(row.metric, row.of, row.statistic) for row in envelope.predictions}
-    workloads: Any = envelope.inputs.get("workloads")
-    rows: list[tuple[str, ...]] = []
+    return [
+        (time, workload, of, "judged by the mean", "-", f"<= {figure('ttft_s', bound)}")
+        for workload, time, of, bound in _stated_limits(envelope)
+        if (f"{time}_s", workload, of) not in predicted
+    ]
+
+
+def _stated_limits(envelope: "Envelope") -> Iterator[tuple[str, str, str, float]]:
+    """Workload, time, statistic and seconds of every limit of the problem inside the plan, as far as it is one."""
+    workloads = envelope.inputs.get("workloads")
     for workload in workloads if isinstance(workloads, list) else []:
-        slo: Any = workload.get("slo") or {}
-        for time, limits in slo.items():
+        record = workload if isinstance(workload, dict) else {}
+        slo = record.get("slo")
+        for time, limits in slo.items() if isinstance(slo, dict) else ():
             for name, bound in limits.items() if isinstance(limits, dict) else ():
-                of = name.removesuffix("_s")
-                if isinstance(bound, (int, float)) and (f"{time}_s", workload.get("name"), of) not in predicted:
-                    limit = f"<= {figure('ttft_s', float(bound))}"
-                    rows.append((time, str(workload.get("name")), of, "judged by the mean", "-", limit))
-    return rows
+                if isinstance(bound, (int, float)):
+                    yield str(record.get("name")), time, name.removesuffix("_s"), float(bound)
 
 
 def _prediction(prediction: "Prediction", envelope: "Envelope") -> tuple[str, ...]:
@@ -202,17 +208,27 @@ def _judged_limits(certificate: "Certificate") -> str:
     rows: Any = verified.get("limits") if isinstance(verified, dict) else None
     if not rows:
         return ""
-    cells = []
-    for row in rows:
-        down = "".join(f", {count} of {role} down" for role, count in row.get("down", {}).items())
-        form = _share if row["time"] == "attainment" else partial(figure, "ttft_s")
-        between = " to ".join(map(form, row["interval_95"])) if row["interval_95"] else "-"
-        sign = ">=" if row["time"] == "attainment" else "<="
-        limit, margin = f"{sign} {form(row['limit'])}", f"{row['margin']:.1%}"
-        names = f"{row['workload']}{down}", row["time"], row["statistic"]
-        cells.append((*names, limit, form(row["value"]), between, margin, row["verdict"]))
+    try:
+        cells = [_judged_limit(row) for row in rows]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PlannerError(
+            "what was verified is not stated as limits with their values",
+            where="certificate.proof.verified.limits",
+            hint="`planner check` names what differs from the plan as it was solved",
+        ) from error
     header = ("simulated", "limit on", "of", "limit", "value", "95 % interval", "margin", "verdict")
     return table(header, cells)
+
+
+def _judged_limit(row: Any) -> tuple[str, ...]:  # noqa: ANN401 - a row of a document that may be anything
+    """The cells of a limit; raises what comes of a row that is none."""
+    down = "".join(f", {count} of {role} down" for role, count in row.get("down", {}).items())
+    form = _share if row["time"] == "attainment" else partial(figure, "ttft_s")
+    between = " to ".join(map(form, row["interval_95"])) if row["interval_95"] else "-"
+    sign = ">=" if row["time"] == "attainment" else "<="
+    limit, margin = f"{sign} {form(row['limit'])}", f"{row['margin']:.1%}"
+    names = f"{row['workload']}{down}", str(row["time"]), str(row["statistic"])
+    return (*names, limit, form(row["value"]), between, margin, str(row["verdict"]))
 
 
 def _share(value: float) -> str:
@@ -221,14 +237,8 @@ def _share(value: float) -> str:
 
 def _limit(prediction: "Prediction", envelope: "Envelope") -> float | None:
     """The SLO that this prediction must meet, from the problem inside the plan."""
-    workloads = envelope.inputs.get("workloads")
-    for workload in workloads if isinstance(workloads, list) else []:
-        if isinstance(workload, dict) and workload.get("name") == prediction.of:
-            slo = workload.get("slo")
-            limit = slo.get(prediction.metric.removesuffix("_s")) if isinstance(slo, dict) else None
-            value = limit.get(f"{prediction.statistic}_s") if isinstance(limit, dict) else None
-            return float(value) if isinstance(value, (int, float)) else None
-    return None
+    wanted = prediction.of, prediction.metric.removesuffix("_s"), prediction.statistic
+    return next((bound for *of, bound in _stated_limits(envelope) if tuple(of) == wanted), None)
 
 
 def _certificate(certificate: "Certificate") -> list[str]:

@@ -80,6 +80,23 @@ def test_a_layout_of_many_layers_is_counted_and_its_imbalance_shown_to_four_digi
     assert next(line for line in shown.splitlines() if line.startswith("  imbalance")).split()[-1] == "1.0003"
 
 
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"inputs.workloads": [[1], {"name": "chat", "slo": [2]}, {"slo": {"ttft": 3}}]}, 0, ""),
+        ({"certificate.proof": {"verified": {"limits": [["ttft"]]}}}, 2, "certificate.proof.verified.limits"),
+        ({"certificate.proof": {"verified": {"limits": [{"time": "ttft", "limit": "1s"}]}}}, 2, "stated as limits"),
+    ],
+)
+def test_a_plan_whose_free_parts_are_no_records_is_shown_or_refused(
+    run: "Run", edited_plan: Callable[..., dict[str, Any]], changes: dict[str, Any], code: int, said: str
+) -> None:
+    Path("plan.json").write_text(json.dumps(edited_plan("serve", changes)))
+    shown = run("show", "plan.json")
+    assert shown.code == code
+    assert said in shown.err
+
+
 SOLVABLE = [kind for kind in kind_names() if find_kind(kind).solvable]
 
 
