@@ -28,6 +28,7 @@ import yaml
 ROOT = Path(__file__).parent.parent
 CASES, PROCESSES = 10_000, 2
 SLOWEST_S = 60
+SOLVE_LIMIT = "1s"
 KINDS_OF_FILE = ("problem", "plan", "sweep")
 RIGHT_CODES = {0, 1, 2, 3}
 
@@ -194,10 +195,12 @@ def _scrambled(content: bytes, draw: random.Random) -> bytes:
 def commands(kind: str, path: str, other: str, draw: random.Random) -> list[str]:
     """One command that reads the file; those of plans in turn, problems solved or merged."""
     if kind == "problem":
-        solve = ["solve", path, "-o", "out.json", "--time-limit", "5s"]
-        return draw.choice((solve, solve, ["solve", path, "--show-config"], ["solve", path, "--json", "--show-config"]))
+        solve = ["solve", path, "-o", "out.json", "--time-limit", SOLVE_LIMIT]
+        static = [*solve, "--level", "static"]
+        shown = (["solve", path, "--show-config"], ["solve", path, "--json", "--show-config"])
+        return draw.choice((solve, static, static, static, *shown, *shown))
     if kind == "sweep":
-        return ["sweep", path, "-o", "out.json", "--workers", "0", "--no-cache", "--time-limit", "5s"]
+        return ["sweep", path, "-o", "out.json", "--workers", "0", "--no-cache", "--time-limit", SOLVE_LIMIT]
     return draw.choice(
         (
             ["check", path],

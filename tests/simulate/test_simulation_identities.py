@@ -13,6 +13,7 @@ from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
+from planner.simulate.run import engine
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import attained
@@ -50,6 +51,23 @@ def test_one_server_obeys_lindleys_recursion_exactly() -> None:
         free_s = max(free_s, arrival) + service_s(request, instance)
         ends_s.append(free_s)
     assert result.finished_s.tolist() == ends_s
+
+
+def test_a_watched_run_ends_in_equal_bytes_and_can_be_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "PIECE_EVENTS", 7)
+    requests, calls = poisson(3, 300, 30.0), []
+    watched = simulate(ROOMY, requests, watch=lambda: calls.append(1))
+    whole = simulate(ROOMY, requests)
+    assert watched.finished_s.tobytes() == whole.finished_s.tobytes()
+    assert watched.num_events == whole.num_events
+    assert len(calls) >= whole.num_events // 7
+    assert simulate(ROOMY, requests, most_events=50, watch=lambda: None).num_events == 50
+
+    def end() -> None:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        simulate(ROOMY, requests, watch=end)
 
 
 def service_s(request: Requests, instance: Instance, known: dict[int, float] = {}) -> float:  # noqa: B006 - a cache

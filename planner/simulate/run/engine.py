@@ -5,6 +5,7 @@ result.ttft_s, result.tpot_s, result.summary()
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,8 @@ from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.result import SimulationResult
 
+PIECE_EVENTS = 200_000  # of a run that is watched: some 0.2 CPU-s
+
 
 def simulate(
     fleet: Fleet,
@@ -31,29 +34,46 @@ def simulate(
     seed: int = 0,
     limit_s: float = math.inf,
     most_events: int = 2**62,
+    watch: Callable[[], object] | None = None,
 ) -> SimulationResult:
     """Simulates the requests on the fleet until all are answered, or to `limit_s` of simulated time.
 
-    Equal arguments give equal bytes. Raises PlannerError for requests that the step times of the fleet do not cover.
+    Equal arguments give equal bytes. `watch` is called every `PIECE_EVENTS` events, and may raise to end the run.
+    Raises PlannerError for requests that the step times of the fleet do not cover.
     """
     state = initial_state(fleet, requests, seed, limit_s, most_events)
-    run_to_end(fleet, requests, state)
+    run_to_end(fleet, requests, state, watch)
     return SimulationResult.of_state(requests, state)
 
 
-def run_to_end(fleet: Fleet, requests: Requests, state: RunState) -> None:
-    """Runs the loop of a fleet from an initial state, which it changes to that at the end.
+def run_to_end(fleet: Fleet, requests: Requests, state: RunState, watch: Callable[[], object] | None = None) -> None:
+    """Runs the loop of a fleet from an initial state, which it changes to that at the end, watched as it goes.
 
     numba is loaded, and the loop compiled once a machine, when it is first wanted.
     """
+    run = _loop(fleet, requests)
+    if watch is None:
+        run(state)
+        return
+    most = state.run[f.MOST_EVENTS]
+    stopped = True
+    while stopped and state.run[f.NUM_EVENTS] < most:
+        watch()
+        state.run[f.MOST_EVENTS] = min(state.run[f.NUM_EVENTS] + PIECE_EVENTS, most)
+        run(state)
+        stopped = state.run[f.NUM_EVENTS] == state.run[f.MOST_EVENTS]
+
+
+def _loop(fleet: Fleet, requests: Requests) -> Callable[[RunState], None]:
+    """The compiled loop of a fleet; one that its limit of events stopped goes on from the state that it left."""
     if fleet.elastic is None:
         from planner.simulate.loop.events import run_loop
 
-        run_loop(state)
-    else:
-        from planner.simulate.loop.elastic.events import run_elastic_loop
+        return run_loop
+    from planner.simulate.loop.elastic.events import run_elastic_loop
 
-        run_elastic_loop(state, common_arrays(fleet, requests))
+    common = common_arrays(fleet, requests)
+    return lambda state: run_elastic_loop(state, common)
 
 
 def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, most_events: int) -> RunState:

@@ -1,6 +1,8 @@
 """Plans that steady state proposes and simulation verifies keep their limits on requests that no solve has drawn."""
 
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,16 +11,20 @@ from planner.api import solve
 from planner.check import check_plan
 from planner.cli.main import main
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.serve import solve as serve_solve
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.verified import budget
 from planner.kinds.serve.verified.capacity import load_kept
 from planner.kinds.serve.verified.confirm import kept_surely
 from planner.load.problems import load_problem
 from planner.plan.findings import passed
 from planner.plan.schema import Envelope
+from planner.progress import Limits
 from planner.simulate.judge.intervals import Estimate
 from planner.simulate.judge.limits import JudgedLimit, Judgement, Verdict
 from planner.simulate.plans.fleet import Policies
 from planner.simulate.plans.simulation import judge_plan
+from planner.simulate.run import engine
 
 PROBLEM = """
 schema: planner.problem/1
@@ -126,6 +132,20 @@ def test_what_cannot_be_simulated_is_an_estimate_that_says_why(tmp_path: Path) -
     assert "--level static" in error.value.hint
     unlimited = load_problem(problem(tmp_path, "null", mode="colocated"), overrides=["workloads.0.slo={}"])
     assert "no workload states a limit" in str(solve(unlimited).certificate.estimate)
+
+
+@pytest.mark.parametrize("limit_s", [8.0, 30.0, 100.0])
+def test_the_time_limit_ends_simulations_wherever_they_are(
+    limit_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count()
+    monkeypatch.setattr(budget, "time", SimpleNamespace(monotonic=lambda: float(next(clock)) - 1e6))
+    monkeypatch.setattr(serve_solve, "time", SimpleNamespace(monotonic=lambda: -1e6))
+    monkeypatch.setattr(engine, "PIECE_EVENTS", 100)
+    resolved = load_problem(problem(tmp_path, "null", mode="colocated"))
+    plan = solve(resolved, Limits(time_limit_s=limit_s))
+    assert "the time limit" in str(plan.certificate.estimate)
+    assert next(clock) <= limit_s + 6  # a clock that ticks each time that it is asked
 
 
 def test_an_estimate_that_hides_that_it_is_one_is_found_out(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ plan is varied as far as that gives more (`verified.climb`), and verified on str
 """
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +20,7 @@ from planner.kinds.serve.plan.place import Unplaceable
 from planner.kinds.serve.steady.demand import relaxed
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
+from planner.kinds.serve.verified.budget import OF_TIME_LIMIT, Budget, OutOfTime
 from planner.kinds.serve.verified.capacity import LoadKept, keeps, load_kept
 from planner.kinds.serve.verified.climb import Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
@@ -29,7 +29,6 @@ from planner.kinds.serve.verified.learnt import Learnt
 from planner.kinds.serve.verified.plan import Verified, answered_per_s, limits_of, verified_plan
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.trials import Trials, Variants
-from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
@@ -50,7 +49,6 @@ MOST_EVENTS = 8_000_000  # of all proposals together: some 10 CPU-s
 LEAST_REQUESTS = 10_000  # of the streams that proposals share
 BETTER = 1.003  # times the best plan that was kept: what a proposal must promise
 WORTHWHILE = 1.008  # times the best plan: what another one must keep that formulas do not prefer
-OF_TIME_LIMIT = 0.5  # that proposals may take; the rest is for the one that is verified
 
 
 def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, started_s: float) -> Envelope:
@@ -65,9 +63,9 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, star
     searches: list[Search] = []
     kept: list[tuple[Kept, Search]] = []
     for factor in RELAXED:
-        if kept and (factor == RELAXED[-1] or budget.spent or searches[-1].exhausted):
+        if budget.spent or (kept and (factor == RELAXED[-1] or searches[-1].exhausted)):
             break
-        proposed = outcome if factor == 1.0 else search(setting, relaxed(setting.targets, factor), limits)
+        proposed = outcome if factor == 1.0 else search(setting, relaxed(setting.targets, factor), budget.left)
         if proposed.has_mix:
             searches.append(Search.of(setting, proposed, budget, factor, searches[-1] if searches else None))
             best = min((each.cost for each, _ in kept), default=None)
@@ -80,27 +78,9 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, star
         if verified is not None:
             return verified_plan(setting, verified, proposing.evidence(searches), proposing.trials.shared)
         kept += [(each, proposing) for each in proposing.safer(best_kept)]
+    budget.allow(OF_TIME_LIMIT)
     budget.require_time()
     raise no_plan(setting, searches) if searches else explain_infeasible(setting, limits)
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The limits of a solve, with the time at which it began."""
-
-    limits: Limits
-    started_s: float
-
-    @property
-    def spent(self) -> bool:
-        """Whether proposals have had their share of the time limit."""
-        most_s = self.limits.time_limit_s
-        return most_s is not None and time.monotonic() - self.started_s > OF_TIME_LIMIT * most_s
-
-    def require_time(self) -> None:
-        """Raises Unverified where proposals were cut short, so that nothing is said of those not simulated."""
-        if self.spent:
-            raise Unverified(f"the time limit of {self.limits.time_limit_s:g} s came before a plan kept its limits")
 
 
 @dataclass(slots=True)
@@ -126,7 +106,7 @@ class Search:
         if before is not None:
             return cls(setting, outcome, budget, learnt, before.trials, factor)
         served = outcome.solution.served_per_s
-        shared = SharedStreams(setting, tuple(rate / sum(served) for rate in served))
+        shared = SharedStreams(setting, tuple(rate / sum(served) for rate in served), budget)
         statistics = (fewest(of) for each in setting.resolved.workloads for of in _statistics(each.spec.slo))
         count = max(LEAST_REQUESTS, shared.least_requests(), *statistics)
         return cls(setting, outcome, budget, learnt, Trials(shared, count), factor)
@@ -208,7 +188,10 @@ class Search:
         needed, value = 0.0, proposed.result.objective
         if self.scalable and best is not None and value:
             needed = best * BETTER / value
-        load = load_kept(lambda scale: self.trials.judged(variants, scale), self._most_scale(proposed), needed)
+        try:
+            load = load_kept(lambda scale: self.trials.judged(variants, scale), self._most_scale(proposed), needed)
+        except OutOfTime:
+            return None
         self.learnt.learn(proposed, load)
         self.tried.append(load)
         return Kept(proposed, variants, load)
@@ -226,16 +209,19 @@ class Search:
         most = self._most_scale(proposed) if self.scalable else 1.0
         if needed > most:
             return None
-        load = load_kept(lambda scale: self.trials.judged(variants, scale), most, needed)
+        try:
+            load = load_kept(lambda scale: self.trials.judged(variants, scale), most, needed)
+        except OutOfTime:
+            return None
         return None if load.refuted else Kept(proposed, variants, load)
 
     def keeps_share(self, proposed: Outcome, share: float) -> bool:
         """Whether a plan keeps its limits at a share of its load."""
         try:
             variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
-        except Unplaceable:
+            return keeps(self.trials.judged(variants, share))
+        except (Unplaceable, OutOfTime):
             return False
-        return keeps(self.trials.judged(variants, share))
 
     def _plan(self, proposed: Outcome) -> Envelope:
         value = proposed.objective
@@ -260,14 +246,15 @@ class Search:
         """What steady state prefers by what is known."""
         corrected = self.learnt.corrected(self.outcome, carried=carried)
         result = solve_problem(
-            corrected.searched, self.setting, self.budget.limits, corrected.formulated.fullness, tie_break=carried
+            corrected.searched, self.setting, self.budget.left, corrected.formulated.fullness, tie_break=carried
         )
         following = replace(self.outcome, result=result)
         return following if following.has_mix else None
 
     def verify(self, best: Kept) -> Verified | None:
-        """The plan at a load that fresh streams confirm; None where they do not."""
+        """The plan at a load that fresh streams confirm; None where they do not. Raises OutOfTime."""
         self.budget.limits.tell("verifying on fresh streams")
+        self.budget.allow(1.0)
         scale = best.load.scale if self.scalable else 1.0
         confirmed = confirm(self.trials, best.variants, scale, scalable=self.scalable)
         if confirmed is None:

@@ -11,6 +11,7 @@ import numpy as np
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.simulated.load_streams import drawn
 from planner.kinds.serve.steady.search import ServeSetting
+from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
@@ -31,6 +32,7 @@ class SharedStreams:
 
     setting: ServeSetting
     fractions: tuple[float, ...]  # of the load, by workload
+    budget: Budget
     runs: int = 0
     requests: int = 0
     events: int = 0
@@ -72,11 +74,13 @@ class SharedStreams:
     ) -> Sequence[SimulationResult]:
         """Runs of a decision of a plan, one a stream, at `scale` times its load.
 
-        `rate_per_s` is the load of all workloads together; clients are those of the problem.
+        `rate_per_s` is the load of all workloads together; clients are those of the problem. Raises OutOfTime.
         """
+        self.budget.require_time()
         streams = [self._requests(mixture, rate_per_s * scale, scale) for mixture in self.streams(count, seed, number)]
         planned = self._fleet(plan, decision, streams, count, seed)
-        results = [simulate(planned.fleet, with_models(planned, requests)) for requests in streams]
+        watch = self.budget.require_time
+        results = [simulate(planned.fleet, with_models(planned, requests), watch=watch) for requests in streams]
         self.runs += len(results)
         self.requests += sum(len(result.requests) for result in results)
         self.events += sum(result.num_events for result in results)
