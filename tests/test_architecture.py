@@ -4,10 +4,10 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import networkx
-import pytest
 
 ROOT = Path(__file__).parent.parent
 TOPS = ("planner", "hardware", "models", "solvers", "cli")
@@ -91,7 +91,9 @@ class Module:
         return (*self.name.split("."), "")[1]
 
 
+@cache
 def _modules() -> dict[str, Module]:
+    """All modules by name; read when the first test asks, since every process of a run collects this file."""
     modules = {}
     for top in TOPS:
         for path in sorted((ROOT / top).rglob("*.py")):
@@ -105,9 +107,6 @@ def _modules() -> dict[str, Module]:
     return modules
 
 
-MODULES = _modules()
-
-
 def _imports(module: Module) -> Iterator[Import]:
     waiting: list[tuple[ast.AST, bool, bool]] = [(module.tree, True, False)]
     while waiting:
@@ -118,14 +117,16 @@ def _imports(module: Module) -> Iterator[Import]:
             assert node.level == 0, f"{module.path}:{node.lineno}: relative import"
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"
-                target = submodule if submodule in MODULES else str(node.module)
+                target = submodule if submodule in _modules() else str(node.module)
                 yield Import(target, alias.name, node.lineno, at_top, for_types)
         in_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
         guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
         waiting += [(child, at_top and not in_function, for_types or guarded) for child in ast.iter_child_nodes(node)]
 
 
-IMPORTS = {name: tuple(_imports(module)) for name, module in MODULES.items()}
+@cache
+def _all_imports() -> dict[str, tuple[Import, ...]]:
+    return {name: tuple(_imports(module)) for name, module in _modules().items()}
 
 
 def _layer(part: str) -> int:
@@ -137,7 +138,7 @@ def _layer(part: str) -> int:
 
 def _own(module: Module) -> list[Import]:
     """Imports of the house itself; the version number stands in planner/__init__.py, for everyone."""
-    own = [imported for imported in IMPORTS[module.name] if imported.target.split(".")[0] == "planner"]
+    own = [imported for imported in _all_imports()[module.name] if imported.target.split(".")[0] == "planner"]
     return [imported for imported in own if (imported.target, imported.name) != ("planner", "__version__")]
 
 
@@ -146,13 +147,13 @@ def _part(name: str) -> str:
 
 
 def test_every_module_stands_in_a_layer() -> None:
-    for module in MODULES.values():
+    for module in _modules().values():
         _layer(module.part)
 
 
 def test_no_import_points_up() -> None:
     wrong = []
-    for module in MODULES.values():
+    for module in _modules().values():
         here = _layer(module.part)
         for imported in _own(module):
             there = _layer(_part(imported.target))
@@ -165,7 +166,7 @@ def test_no_import_points_up() -> None:
 
 def test_ground_floor_rests_on_the_foundation_alone() -> None:
     wrong = []
-    for module in MODULES.values():
+    for module in _modules().values():
         if module.part in ("hardware", "models", "solvers"):
             allowed = {module.part} | (FOUNDATION if module.part != "solvers" else LAYERS[0])
             wrong += [
@@ -178,7 +179,7 @@ def test_ground_floor_rests_on_the_foundation_alone() -> None:
 
 def test_only_emission_estimates_and_proposals_know_a_kind_by_name() -> None:
     wrong = []
-    for module in MODULES.values():
+    for module in _modules().values():
         kind = (*module.name.split("."), "", "", "")[2] if module.part == "kinds" else ""
         for imported in _own(module):
             other = (*imported.target.split("."), "", "", "")[2] if _part(imported.target) == "kinds" else ""
@@ -198,9 +199,9 @@ def test_no_circle_of_imports_between_modules() -> None:
     """Imports inside functions and those for type checkers count: they too say who must be read to read a module."""
     edges = [
         (module.name, imported.target)
-        for module in MODULES.values()
+        for module in _modules().values()
         for imported in _own(module)
-        if imported.target in MODULES
+        if imported.target in _modules()
     ]
     assert not _circles(edges)
     assert not [edge for edge in edges if edge[0] == edge[1]]
@@ -208,11 +209,11 @@ def test_no_circle_of_imports_between_modules() -> None:
 
 def test_no_circle_of_imports_between_the_folders_inside_a_folder() -> None:
     circles = []
-    for folder in {name for name, module in MODULES.items() if module.path.name == "__init__.py"} - {"planner"}:
+    for folder in {name for name, module in _modules().items() if module.path.name == "__init__.py"} - {"planner"}:
         inside = f"{folder}."
         edges = [
             (module.name[len(inside) :].split(".")[0], imported.target[len(inside) :].split(".")[0])
-            for module in MODULES.values()
+            for module in _modules().values()
             for imported in _own(module)
             if module.name.startswith(inside) and imported.target.startswith(inside)
         ]
@@ -221,15 +222,15 @@ def test_no_circle_of_imports_between_the_folders_inside_a_folder() -> None:
 
 
 def test_no_folder_holds_more_modules_than_a_reader_keeps_in_mind() -> None:
-    sizes = Counter(module.path.parent.relative_to(ROOT) for module in MODULES.values())
+    sizes = Counter(module.path.parent.relative_to(ROOT) for module in _modules().values())
     assert {str(folder): size for folder, size in sizes.items() if size > MOST_MODULES} == {}
 
 
 def test_heavy_libraries_are_imported_inside_functions() -> None:
     wrong = [
         f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
-        for module in MODULES.values()
-        for imported in IMPORTS[module.name]
+        for module in _modules().values()
+        for imported in _all_imports()[module.name]
         if imported.target.split(".")[0] in LAZY and imported.at_top and not imported.for_types
         if not (imported.target.split(".")[0] == "torch" and module.name.startswith(BUILT_ON_TORCH))
         if not (imported.target.split(".")[0] == "numba" and module.name.startswith(BUILT_ON_NUMBA))
@@ -240,12 +241,14 @@ def test_heavy_libraries_are_imported_inside_functions() -> None:
 def test_modules_that_hold_torch_or_numba_are_imported_inside_functions_by_all_others() -> None:
     holders = {
         name
-        for name in MODULES
-        if any(imported.target.split(".")[0] in ("torch", "numba") and imported.at_top for imported in IMPORTS[name])
+        for name in _modules()
+        if any(
+            imported.target.split(".")[0] in ("torch", "numba") and imported.at_top for imported in _all_imports()[name]
+        )
     }
     wrong = [
         f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
-        for module in MODULES.values()
+        for module in _modules().values()
         for imported in _own(module)
         if imported.target in holders and imported.at_top and not imported.for_types
         if not module.name.startswith((*BUILT_ON_TORCH, *BUILT_ON_NUMBA))
@@ -256,9 +259,9 @@ def test_modules_that_hold_torch_or_numba_are_imported_inside_functions_by_all_o
 def test_solver_packages_are_imported_by_the_backends_alone() -> None:
     wrong = [
         f"{module.path.relative_to(ROOT)}:{imported.line} imports {imported.target}"
-        for module in MODULES.values()
+        for module in _modules().values()
         if not module.name.startswith("planner.solvers.backends")
-        for imported in IMPORTS[module.name]
+        for imported in _all_imports()[module.name]
         if imported.target.split(".")[0] in SOLVER_PACKAGES
     ]
     assert not wrong
@@ -268,22 +271,22 @@ def test_short_names_of_the_folders_are_never_imported() -> None:
     short = {"hardware", "models", "solvers", "cli"}
     assert not [
         f"{module.path}:{imported.line}"
-        for module in MODULES.values()
-        for imported in IMPORTS[module.name]
+        for module in _modules().values()
+        for imported in _all_imports()[module.name]
         if imported.target.split(".")[0] in short
     ]
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_module_is_short_and_named_for_what_it_holds(name: str) -> None:
-    assert MODULES[name].num_lines <= 800
-    assert name.rpartition(".")[2] not in {"utils", "util", "helpers", "common", "misc", "v2"}
+def test_every_module_is_short_and_named_for_what_it_holds() -> None:
+    vague = {"utils", "util", "helpers", "common", "misc", "v2"}
+    assert {name: module.num_lines for name, module in _modules().items() if module.num_lines > 800} == {}
+    assert [name for name in _modules() if name.rpartition(".")[2] in vague] == []
 
 
 def test_few_functions_are_longer_than_a_screen() -> None:
     lengths = {
         f"{module.name}.{node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
-        for module in MODULES.values()
+        for module in _modules().values()
         for node in ast.walk(module.tree)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
@@ -293,7 +296,7 @@ def test_few_functions_are_longer_than_a_screen() -> None:
 
 def test_broad_excepts_stand_in_the_main_of_the_command_alone() -> None:
     wrong = []
-    for module in MODULES.values():
+    for module in _modules().values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ExceptHandler) and module.name != "planner.cli.main":
                 caught = (
@@ -309,7 +312,7 @@ def test_broad_excepts_stand_in_the_main_of_the_command_alone() -> None:
 def test_no_module_imports_everything_of_another() -> None:
     stars = [
         f"{module.path.relative_to(ROOT)}:{node.lineno}"
-        for module in MODULES.values()
+        for module in _modules().values()
         for node in ast.walk(module.tree)
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names)
     ]
