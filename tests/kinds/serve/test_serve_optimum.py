@@ -17,6 +17,8 @@ from planner.progress import Limits
 
 BACKENDS = ["mathopt-highs", "mathopt-gscip", "pulp-cbc"]
 
+SEEDS = [*range(4), *range(5, 16), 52]  # 52 has what 4 has (stages apart, two pools, shares) in a fifth of its time
+
 ORACLE: dict[str, dict[str, Any]] = {
     "both modes": {},
     "colocated": {"options.modes": ["colocated"]},
@@ -97,7 +99,7 @@ def test_the_oracle_sees_feasible_and_infeasible_problems(optima: dict[str, floa
 def random_plans() -> list[Envelope]:
     """Plans of random problems, those that have one."""
     plans = []
-    for seed in range(16):
+    for seed in SEEDS:
         with contextlib.suppress(Infeasible):
             plans.append(solved(small(random_edits(seed))))
     return plans
