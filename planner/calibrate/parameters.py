@@ -1,13 +1,16 @@
 """Calibrated efficiencies as a vector for the fit: logarithms, bounds, and the kernel times that depend on each."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from planner.arrays import Bools, Floats, Indices
-from planner.calibrate.records import ExecutedStep, operators_of
+from planner.calibrate.records import ExecutedStep, RolePricing, operators_of
+from planner.costs.operators.elementwise import Moved
+from planner.costs.operators.kernels import Operator
 from planner.costs.rates.calibration import Efficiencies, is_share
 from planner.costs.rates.pricer import Pricer
 
@@ -46,6 +49,7 @@ class ExecutedTerms:
     step_T: Indices
     name_T: tuple[str, ...]
     depends_PT: Bools  # by parameter of NAMES
+    alike: tuple["_Alike", ...]  # all of them
 
     @classmethod
     def of(cls, steps: Sequence[ExecutedStep], base: Efficiencies) -> "ExecutedTerms":
@@ -53,7 +57,7 @@ class ExecutedTerms:
         operators = list(operators_of(steps))
         index = np.array([step for step, _ in operators], dtype=np.intp)
         names, nothing = tuple(op.name for _, op in operators), np.zeros((len(NAMES), len(operators)), np.bool_)
-        bare = cls(tuple(steps), index, names, nothing)
+        bare = cls(tuple(steps), index, names, nothing, _alike(steps))
         logs = to_vector(base, NAMES)
         start = bare.seconds(with_vector(base, NAMES, logs))
         depends = bare.depends_PT.copy()
@@ -68,23 +72,75 @@ class ExecutedTerms:
     def of_steps(self, steps: Sequence[int]) -> "ExecutedTerms":
         """The terms of some of the steps, by their places in order: what an operator hangs on is its own affair."""
         kept_T = np.isin(self.step_T, steps)
+        kept = tuple(self.steps[step] for step in steps)
         return ExecutedTerms(
-            tuple(self.steps[step] for step in steps),
+            kept,
             np.searchsorted(steps, self.step_T[kept_T]),
-            tuple(name for name, kept in zip(self.name_T, kept_T, strict=True) if kept),
+            tuple(name for name, stays in zip(self.name_T, kept_T, strict=True) if stays),
             self.depends_PT[:, kept_T],
+            _alike(kept),
         )
 
     def seconds(self, efficiencies: Efficiencies, wanted_T: Bools | None = None) -> Floats:
         """Seconds [T] of all runs of each operator; zero where `wanted_T` is false."""
         pricers: dict[int, Pricer] = {}
         result = np.zeros(len(self.step_T))
-        for term, (step, operator) in enumerate(operators_of(self.steps)):
-            if wanted_T is not None and not wanted_T[term]:
+        for alike in self.alike:
+            if wanted_T is not None and not wanted_T[alike.terms].any():
                 continue
-            pricing = self.steps[step].pricing
-            pricer = pricers.get(id(pricing))
+            pricer = pricers.get(id(alike.pricing))
             if pricer is None:
-                pricer = pricers[id(pricing)] = pricing.pricer(efficiencies)
-            result[term] = float((pricer.price(operator).seconds * operator.count)[0])
-        return result
+                pricer = pricers[id(alike.pricing)] = alike.pricing.pricer(efficiencies)
+            result[alike.terms] = pricer.price(alike.operator).seconds * alike.count_N
+        return result if wanted_T is None else np.where(wanted_T, result, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """Operators of any steps that differ in their sizes alone, priced together [N]."""
+
+    terms: Indices
+    count_N: Floats
+    pricing: RolePricing
+    operator: Operator
+
+
+def _alike(steps: Sequence[ExecutedStep]) -> tuple[_Alike, ...]:
+    """All operators of the steps by what prices them and what is fixed of them."""
+    groups: dict[Hashable, list[tuple[int, RolePricing, Operator]]] = {}
+    for term, (step, operator) in enumerate(operators_of(steps)):
+        pricing = steps[step].pricing
+        groups.setdefault((id(pricing), _fixed(operator)), []).append((term, pricing, operator))
+    return tuple(
+        _Alike(
+            np.array([term for term, _, _ in members], dtype=np.intp),
+            np.concatenate([np.atleast_1d(np.asarray(operator.count, np.float64)) for _, _, operator in members]),
+            members[0][1],
+            _joined([operator for _, _, operator in members]),
+        )
+        for members in groups.values()
+    )
+
+
+def _fixed(value: Any) -> Hashable:  # noqa: ANN401 - an operator, or a field of one
+    """All but arrays, and how often it runs."""
+    if isinstance(value, np.ndarray):
+        return "[N]"
+    if is_dataclass(value):
+        own = (_fixed(getattr(value, field.name)) for field in fields(value) if field.name != "count")
+        return type(value), *own
+    fixed: Hashable = tuple(map(_fixed, value)) if isinstance(value, Moved) else value
+    return fixed
+
+
+def _joined(values: Sequence[Any]) -> Any:  # noqa: ANN401 - likewise
+    """One operator with the arrays of several, one after the other."""
+    first = values[0]
+    if isinstance(first, np.ndarray):
+        return np.concatenate([np.atleast_1d(value) for value in values])
+    if is_dataclass(first) and not isinstance(first, type):
+        names = [field.name for field in fields(first)]
+        return replace(first, **{name: _joined([getattr(value, name) for value in values]) for name in names})
+    if isinstance(first, Moved):
+        return Moved(*map(_joined, zip(*values, strict=True)))
+    return first
