@@ -142,6 +142,7 @@ CASES: dict[int, tuple[Case, ...]] = {
         Case("dense-interleaved", "dense", {"pp": 2, "vpp": 2}, layers=(0, 2, 1, 0), micro_batches=2),
         *(Case(f"{model}-recomputed-{'-'.join(modules)}", model, {"tp": 2}, recompute={"modules": modules})
           for model, modules in (("tied", ("core_attention", "mlp", "layernorm")), ("mla", ("mla_up_projection",)))),
+        Case("window-recomputed-context", "window", {"cp": 2}, recompute={"modules": ("core_attention",)}),
         Case("qwen-recomputed-moe", "qwen", {"dp": 2, "ep": 2}, recompute={"modules": ("moe", "layernorm")}),
         Case("moe-recomputed-activation", "moe", {"dp": 2, "ep": 2}, recompute={"modules": ("moe_activation",)}),
         Case("deepseek-recomputed-layers", "deepseek", {"tp": 2, "ep": 2}, recompute={"num_layers": 2}),

@@ -32,9 +32,17 @@ def _training(
     return WorkerCase(name, "train", "job", degrees, model, decision, alone)
 
 
-def _recomputing(name: str, modules: list[str], model: str = "tests/dense") -> WorkerCase:
+def _recomputing(
+    name: str,
+    modules: list[str],
+    model: str = "tests/dense",
+    degrees: dict[str, int] | None = None,
+    *,
+    alone: bool = True,
+) -> WorkerCase:
     again = {"granularity": "selective", "modules": modules}
-    return _training(name, {}, [{"num_layers": 4 if model == "tests/dense" else 2, "recompute": again}], model=model)
+    runs = [{"num_layers": 4 if model == "tests/dense" else 2, "recompute": again}]
+    return _training(name, degrees or {}, runs, model=model, alone=alone)
 
 
 _FIRST_LAYERS = [{"num_layers": 4, "recompute": {"granularity": "full", "num_layers": 2}}]
@@ -47,6 +55,8 @@ CASES = {
         _recomputing("mlp", ["mlp"]),
         _recomputing("activation", ["moe_activation"], "tests/moe"),
         _recomputing("moe", ["moe"], "tests/moe"),
+        _recomputing("moe-with-activation", ["moe", "moe_activation"], "tests/moe"),
+        _recomputing("mlp-of-two-alone", ["mlp"], degrees={"tp": 2}),
         _training("zero", {"dp": 2}, zero_stage=1),
         _training("context-alone", {"cp": 2}),
         WorkerCase("serving", "serve", "decode", {}, partner="prefill"),
@@ -57,6 +67,8 @@ CASES = {
         _training("interleaved", {"pp": 2, "vpp": 2}, _FOUR, schedule="interleaved", alone=False),
         _training("zero-bubble", {"pp": 2, "vpp": 2}, _FOUR, schedule="zb_v", alone=False),
         _training("context", {"cp": 2}, alone=False),
+        _recomputing("mlp-of-two", ["mlp"], degrees={"tp": 2}, alone=False),
+        _recomputing("attention-of-context", ["core_attention"], degrees={"cp": 2}, alone=False),
         WorkerCase("prompt", "serve", "prefill", {"cp": 2}, alone=False),
         WorkerCase("stages", "serve", "prefill", {"pp": 2}, alone=False),
         WorkerCase("transfer", "serve", "prefill", {"tp": 2}, alone=False, partner="decode"),
@@ -107,6 +119,9 @@ def test_layers_that_are_recomputed_run_again_on_both_sides(of: Callable[..., An
         ("mlp", {"ffn_up": 4, "ffn_activation": 4, "ffn_down": 4}),
         ("activation", {"expert_activation": 2}),
         ("moe", {"experts": 2, "router": 2, "router_top_k": 2, "expert_combine": 2}),
+        ("moe-with-activation", {"experts": 2, "router": 2, "router_top_k": 2, "expert_combine": 2}),
+        ("mlp-of-two", {"ffn_up": 4, "ffn_activation": 4, "ffn_down": 4, "ffn_all_reduce": 4}),
+        ("attention-of-context", {"prefill_attention": 4, "context_all_gather": 8}),
     ],
 )
 def test_modules_that_are_recomputed_run_again_and_nothing_else(
@@ -115,6 +130,11 @@ def test_modules_that_are_recomputed_run_again_and_nothing_else(
     again = _again(of(name))
     assert {name: row.count for name, row in again.items()} == {f"{name}_recompute": n for name, n in runs.items()}
     assert all(row.measured_s > 0 for row in again.values())
+
+
+def test_the_sum_of_a_part_that_is_recomputed_is_absent_with_its_ranks(of: Callable[..., Any]) -> None:
+    assert {"ffn_all_reduce", "ffn_all_reduce_recompute"} <= set(of("mlp-of-two-alone").absent)
+    assert of("mlp-of-two").absent == ("loss_all_reduce",)
 
 
 def test_gradients_are_timed_by_operator(of: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.operators.attention_core import AttentionCore, attention_core
+from planner.costs.operators.attention_core import CORE, AttentionCore, attention_core
 from planner.costs.operators.elementwise import ACTIVATION_BYTES
 from planner.costs.operators.kernels import Collective, Operator
 from planner.costs.operators.products import Size
@@ -59,7 +59,12 @@ def context_gathers(arch: Architecture, shards: Shards, cp: int, tokens: float) 
         if runs and cp > 1:
             size = tokens * width / runs * ACTIVATION_BYTES
             group = np.full(len(shards), float(cp))
-            yield Collective(GATHER, count * runs, "all_gather", size, group, shards.tp)
+            yield Collective(GATHER, count * runs, "all_gather", size, group, shards.tp, module=_module(layer.mixer))
+
+
+def _module(mixer: Mixer | None) -> str:
+    """What the gather is computed again with: with latent attention it comes before the up-projections."""
+    return CORE if isinstance(mixer, GroupedQueryAttention) else ""
 
 
 def _gathered_width(mixer: Mixer | None, shards: Shards) -> tuple[float, Floats]:

@@ -169,10 +169,10 @@ def _pipeline(step: _Step) -> Iterator[Operator]:
     yield Collective("stage_handover", pp - 1.0, "p2p", size, pair, step.shards.tp * step.shards.dp)
 
 
-def _all_reduce(step: _Step, name: str, count: float) -> Iterator[Operator]:
+def _all_reduce(step: _Step, name: str, count: float, module: str = "") -> Iterator[Operator]:
     if np.any(step.shards.tp > 1):
         size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
-        yield Collective(name, count, "all_reduce", size, step.shards.tp, step.one)
+        yield Collective(name, count, "all_reduce", size, step.shards.tp, step.one, module=module)
 
 
 def _gemm(
@@ -331,7 +331,7 @@ def _linear(step: _Step, mixer: LinearAttention, count: float) -> Iterator[Opera
 def _ffn(step: _Step, ffn: Ffn, count: float) -> Iterator[Operator]:
     if isinstance(ffn, DenseFfn):
         yield from _dense(step, "ffn", "mlp", count, ffn.intermediate_size, ffn.gated, step.arch.precisions.ffn)
-        yield from _all_reduce(step, "ffn_all_reduce", count)
+        yield from _all_reduce(step, "ffn_all_reduce", count, "mlp")
         return
     yield from _moe(step, ffn, count)
 

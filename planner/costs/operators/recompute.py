@@ -1,9 +1,10 @@
 """Activation recomputation (checkpointing): operators that the backward pass runs again, whole layers or modules.
 
 Modules have Megatron-LM's names (arXiv:2205.05198, section 5, and its option `recompute-modules`): `core_attention` is
-the softmax attention alone, `mlp` the dense feed-forward part, `moe` the experts with router and communication,
-`moe_activation` the activation inside the experts, `layernorm` the norms in front of the two parts of a layer,
-`mla_up_projection` the up-projections of latent attention. Every operator states the module that it is of.
+the softmax attention alone, with what context-parallel ranks exchange for it, `mlp` the dense feed-forward part with
+the exchange of its sum, `moe` the experts with router, communication and activation, `moe_activation` the last alone,
+`layernorm` the norms in front of the two parts of a layer, `mla_up_projection` the up-projections of latent attention.
+Every operator states the module that it is of.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -37,7 +38,13 @@ def recomputed_modules(arch: Architecture, shards: Shards, work: Work, modules: 
     if unknown := set(modules) - set(MODULES):
         raise KeyError(*unknown)
     operators = forward(arch, shards, work)
-    return list(again(op for module in modules for op in _of_module(operators, arch, module)))
+    chosen = set(modules) - (set() if "moe" not in modules else {"moe_activation"})  # which its experts hold
+    return list(again(op for module in MODULES if module in chosen for op in _of_module(operators, arch, module)))
+
+
+def held(modules: Collection[str]) -> frozenset[str]:
+    """These modules with those that are parts of them."""
+    return frozenset(modules) | ({"moe_activation"} if "moe" in modules else frozenset())
 
 
 def again(operators: Iterable[Operator]) -> Iterator[Operator]:

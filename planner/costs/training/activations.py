@@ -11,6 +11,7 @@ from functools import lru_cache
 from planner.costs.operators.attention_core import attention_core
 from planner.costs.operators.context import kv_values
 from planner.costs.operators.products import scan_widths
+from planner.costs.operators.recompute import held
 from planner.costs.training.config import Shard, TrainingConfig
 from planner.costs.training.layers.sizes import VALUE_BYTES
 from planner.costs.training.stages import StagePart
@@ -32,7 +33,8 @@ class LayerActivations:
 
     def without(self, modules: Collection[str]) -> float:
         """What is left where these modules are computed again."""
-        return sum(size for module, size in self.of_module.items() if module not in modules)
+        again = held(modules)
+        return sum(size for module, size in self.of_module.items() if module not in again)
 
 
 @lru_cache(maxsize=65536)

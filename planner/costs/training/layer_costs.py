@@ -1,12 +1,13 @@
 """Seconds of each layer, embedding and loss on one rank, forward and backward; cached by what they depend on."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators.recompute import held
 from planner.costs.rates.evidence import Basis
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
@@ -42,6 +43,10 @@ class LayerCost:
     @property
     def total_s(self) -> float:
         return self.forward_s + self.backward_input_s + self.backward_weight_s
+
+    def again_s(self, modules: Collection[str]) -> float:
+        """Of the forward pass of these modules, all that they hold included."""
+        return sum(self.forward_of_module.get(module, 0.0) for module in sorted(held(modules)))
 
     def times(self, factor: float) -> "LayerCost":
         """Every second of it, `factor` times as long."""

@@ -108,7 +108,7 @@ def recompute_s(config: TrainingConfig, cost: LayerCost, part: StagePart) -> flo
         case "full":
             return part.full * cost.forward_s
         case "selective":
-            return part.count * sum(cost.forward_of_module.get(module, 0.0) for module in config.recompute.modules)
+            return part.count * cost.again_s(config.recompute.modules)
         case _:
             return 0.0
 

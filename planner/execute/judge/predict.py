@@ -100,7 +100,10 @@ def _recomputed(arch: Architecture, rank: RankSpec, work: Work, tokens: float) -
             yield from again(context_gathers(own, shards, rank.parallelism.cp, tokens))
         elif stage.num_layers:
             own = rank_arch(arch, replace(rank, stages=(stage,)))
-            yield from recomputed_modules(own, shards, work, stage.recompute.modules)
+            modules = stage.recompute.modules
+            yield from recomputed_modules(own, shards, work, modules)
+            gathers = context_gathers(own, shards, rank.parallelism.cp, tokens)
+            yield from again(op for op in gathers if op.module in modules)
 
 
 def _gathered_tokens(case: StepCase) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.costs.operators import kernels
-from planner.costs.operators.recompute import SUFFIX
+from planner.costs.operators.recompute import SUFFIX, held
 from planner.costs.rates.pricer import Pricer
 from planner.costs.training.config import FRAMEWORKS, Precision, TrainingConfig, machine_of
 from planner.costs.training.kernels import FORWARD
@@ -103,6 +103,7 @@ class TrainedShards:
         shard = part_shard(config, part.part, part.layer)
         priced = (part.part, config.machine, shard, config.arch.vocab_size, self.rates, part.layer)
         table, second_K = kernel_seconds(*priced)
+        again = held(modules)
         for kind, passed, module, seconds in zip(
             table.kinds, table.part_K, table.modules, second_K.tolist(), strict=True
         ):
@@ -110,7 +111,7 @@ class TrainedShards:
             name = EXCHANGE if kind in EXCHANGES else _KIND_OF_KERNEL.get(first, first)
             name = name if name in _KIND_OF.values() else REST
             yield ("" if passed == FORWARD else BACKWARD, name), part.count * seconds
-            if passed == FORWARD and (part.full or module in modules):
+            if passed == FORWARD and (part.full or module in again):
                 yield (SUFFIX, name), (part.full or part.count) * seconds
 
 

@@ -108,7 +108,6 @@ class GroupedQuery(nn.Module):
         self, segment: Segment, query: Tensor, key: Tensor, value: Tensor, cache: KvCache | None
     ) -> Tensor:  # fmt: skip
         mixer, shard, cp = self.mixer, self.shard, self.shard.groups.cp
-        keys = _context(segment, (key, value), cp, cache, self.layer, shard)
         sinks = None if self.sinks is None else self.sinks[0]
         name = "decode_attention" if segment.decodes else "prefill_attention"
 
@@ -119,7 +118,11 @@ class GroupedQuery(nn.Module):
                     window=mixer.window_tokens, chunked=mixer.chunked, sinks=sinks,
                 )  # fmt: skip
 
-        out = _by_context_part(again_if("core_attention" in shard.recompute, shard.operators, attend), query, keys, cp)
+        def of_context(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys = _context(segment, (key, value), cp, cache, self.layer, shard)
+            return _by_context_part(attend, query, keys, cp)
+
+        out = again_if("core_attention" in shard.recompute, shard.operators, of_context)(query, key, value)
         return out.transpose(1, 2).flatten(0, 1)
 
 

@@ -110,7 +110,7 @@ class RoutedExperts(nn.Module):
         self.up = shard.weights.parameter(up, stack=len(own))  # [experts, slice x ups, width]
         self.down = shard.weights.parameter(down, stack=len(own))  # [experts, width, slice]
         self.gated, self.operators = ffn.gated, shard.operators
-        self.recomputed = "moe_activation" in shard.recompute
+        self.recomputed = "moe_activation" in shard.recompute and "moe" not in shard.recompute
 
     def forward(self, x: Tensor, expert: Tensor) -> Tensor:
         """Each row by its expert; rows of an expert that is not in [0, experts) come back as zeros."""

@@ -142,11 +142,13 @@ class DenseBlock(nn.Module):
         self.recomputed = "mlp" in shard.recompute
 
     def forward(self, x: Tensor) -> Tensor:
-        x = spread(x, self.tp, "ffn_all_reduce")
-        partial = again_if(self.recomputed, self.operators, self.inner)(x)
-        with self.operators("ffn_all_reduce"):
-            whole = summed(partial, self.tp, "ffn_all_reduce")
+        whole = again_if(self.recomputed, self.operators, self._summed)(x)
         return whole if self.bias is None else whole + self.bias[0]
+
+    def _summed(self, x: Tensor) -> Tensor:
+        partial: Tensor = self.inner(spread(x, self.tp, "ffn_all_reduce"))
+        with self.operators("ffn_all_reduce"):
+            return summed(partial, self.tp, "ffn_all_reduce")
 
 
 def activated(inner: Tensor, *, gated: bool) -> Tensor:

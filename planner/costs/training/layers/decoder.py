@@ -6,6 +6,7 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.costs.operators.elementwise import ACTIVATION_BYTES, activation, norm, residual
 from planner.costs.operators.exchanges import around, mirrored
@@ -18,6 +19,8 @@ from planner.costs.training.layers.experts import expert_kernels
 from planner.costs.training.layers.linear import products_kernels
 from planner.costs.training.layers.sizes import collectives, pass_kernels, product
 from planner.models.architecture import DenseFfn, Layer, MoeFfn
+
+BEHIND = "residual"  # what follows a part of a layer, and is not computed again with any module of it
 
 
 def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kernel]:
@@ -59,9 +62,10 @@ def half_layer(
     exchange is hidden behind; None where another exchange takes its place.
     """
     values = shard.tokens / shard.spread * shard.hidden
-    for _ in range(norms):
-        yield from pass_kernels(machine, norm(values, shard.code))
-    yield from pass_kernels(machine, residual(values, module, shard.code))
+    for place in range(norms):
+        read = norm(values, shard.code)
+        yield from pass_kernels(machine, read if place == 0 else replace(read, module=BEHIND))
+    yield from pass_kernels(machine, residual(values, BEHIND, shard.code))
     if shard.tp > 1 and widths is not None:
         size, kinds = shard.tokens * shard.hidden * ACTIVATION_BYTES, around(shard.sequence_parallel)
         yield shown(machine, shard, collectives(machine, "tp", FORWARD, module, size, shard.tp, 1, kinds), widths)

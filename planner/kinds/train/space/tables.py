@@ -223,7 +223,7 @@ class CostTable:
             extra = [self.layers[k].forward_s for k in kinds]
             kept = [self.activations[k].input_bytes for k in kinds]
         else:
-            extra = [sum(self.layers[k].forward_of_module.get(m, 0.0) for m in recompute.modules) for k in kinds]
+            extra = [self.layers[k].again_s(recompute.modules) for k in kinds]
             kept = [self.activations[k].without(recompute.modules) for k in kinds]
         return RecomputeMode(recompute, tuple(extra), tuple(kept))
 

@@ -122,7 +122,7 @@ def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
     costs_of_set: dict[Names, tuple[float, float]] = {}
     for names in _subsets(able):
         if ("selective" if names else "none") in allowed:
-            costs_of_set[names] = (sum(cost.forward_of_module[name] for name in names), kept.without(names))
+            costs_of_set[names] = (cost.again_s(names), kept.without(names))
     if "full" in allowed:
         costs_of_set[(WHOLE,)] = (cost.forward_s, kept.input_bytes)
     return costs_of_set
@@ -131,7 +131,7 @@ def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
 def _subsets(names: Sequence[str]) -> Iterator[Names]:
     for size in range(len(names) + 1):
         for chosen in combinations(names, size):
-            if "moe" not in chosen or "moe_activation" in chosen or "moe_activation" not in names:
+            if not {"moe", "moe_activation"} <= set(chosen):
                 yield chosen
 
 
