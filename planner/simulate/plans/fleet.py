@@ -6,7 +6,7 @@ flight. Ranks that share experts make their steps together.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ from planner.problem.speculation import SpeculationSpec
 from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance, RequestPath, Speculation
 from planner.simulate.fleet.operation import PoolLink
 from planner.simulate.fleet.operation_spec import OperationSpec
+from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.fleet.unit_grid import unit_grid
 from planner.simulate.plans.ahead import forms_ahead, simulated_ahead
@@ -106,6 +107,7 @@ class FleetSetting:
     policies: Policies
     crossing: bool = False  # caches move between pools, over their fabrics
     drafter: Drafter | None = None  # of the plan's own drafts
+    grids: SharedGrids = field(default_factory=SharedGrids)
 
     def drafts(self, role: Role) -> "Drafts":
         """Those that the operation asks for, or else the plan's own."""
@@ -136,8 +138,9 @@ def fleet_of_plan(
     *,
     profiles: Sequence[str] = (),
     calibration: str | None = None,
+    grids: SharedGrids | None = None,
 ) -> PlannedFleet:
-    """The fleet of a serving plan, with step times for requests as long as these.
+    """The fleet of a serving plan, with step times for requests as long as these, or those of `grids` of its problem.
 
     Raises PlannerError for plans that serve no requests, for traces where the plan serves several models, and for
     calibration files that the plan does not name.
@@ -153,6 +156,8 @@ def fleet_of_plan(
     if policies.operation is not None and policies.operation.elastic is not None:
         require_equal_engines(decision.roles)
     settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), profiles)
+    if grids is not None:
+        settings = {model: replace(setting, grids=grids) for model, setting in settings.items()}
     instances: list[Instance] = []
     names: list[str] = []
     groups: list[int] = []
@@ -396,10 +401,24 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
 
 def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:
     """Steps of one engine of a role."""
+    sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
+    turns = role.limits.get("micro_batches", 1)
+    key = sides, turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION
+    longest, context = int(_whole_tokens(setting, role).max()), min(_most_context(role), setting.arch.max_context_tokens)
+
+    def priced(reach: int) -> StepGrid:
+        return _priced(setting, role, ffn, most, chunk, drafts, reach)
+
+    return setting.grids.grid(role.model, key, longest, max(context, longest), priced)
+
+
+def _priced(
+    setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts, longest: int
+) -> StepGrid:
+    """Steps of one engine of a role with sequences of up to `longest` tokens."""
     pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
     pricer = _pricer(setting, pool)
     overheads = setting.overheads
-    longest = int(_whole_tokens(setting, role).max())
     if ffn is not None:
         other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
         if ffn.pool != role.pool:

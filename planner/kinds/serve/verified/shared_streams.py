@@ -14,6 +14,7 @@ from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
+from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
 from planner.simulate.plans.simulation import STREAM_SEEDS, with_models
 from planner.simulate.plans.workload import ROUNDS
@@ -38,6 +39,7 @@ class SharedStreams:
     events: int = 0
     _drawn: dict[tuple[int, int, int], list[Mixture]] = field(default_factory=dict)
     _fleets: dict[tuple[int, int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
+    _grids: SharedGrids = field(default_factory=SharedGrids)
 
     @property
     def slos(self) -> tuple[SloSpec, ...]:
@@ -116,6 +118,7 @@ class SharedStreams:
                 Policies(),
                 profiles=costs.profiles,
                 calibration=costs.calibration,
+                grids=self._grids,
             )
             self._fleets[key] = decision, planned
         return self._fleets[key][1]
