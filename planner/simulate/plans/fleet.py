@@ -404,12 +404,12 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
     sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
     turns = role.limits.get("micro_batches", 1)
     key = sides, turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION
-    longest, context = int(_whole_tokens(setting, role).max()), min(_most_context(role), setting.arch.max_context_tokens)
+    longest, most_tokens = int(_whole_tokens(setting, role).max()), setting.arch.max_context_tokens
 
     def priced(reach: int) -> StepGrid:
         return _priced(setting, role, ffn, most, chunk, drafts, reach)
 
-    return setting.grids.grid(role.model, key, longest, max(context, longest), priced)
+    return setting.grids.grid(role.model, key, longest, max(min(most_tokens, _most_context(role)), longest), priced)
 
 
 def _priced(

@@ -24,18 +24,20 @@ and for routers and queues that look at nothing that tells lengths of requests. 
 whole requests.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
 from planner.kinds.serve.bounds.demands import Workload, workloads_of
-from planner.kinds.serve.bounds.engines import EngineType, engine_types
-from planner.kinds.serve.bounds.types import TypeBound, type_bound
+from planner.kinds.serve.bounds.engines import EngineType, ListedType, listed_types
+from planner.kinds.serve.bounds.types import TypeBound, WorkloadBound, type_bound
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.search import ServeSetting
+from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import build_certificate, verify
@@ -44,6 +46,7 @@ from planner.solvers.mix_solve import DEFAULT_BACKEND
 
 METHOD = "step_prices"
 PROOF_NODES = 60
+IDLE = 0.5  # of an instance that is not priced, at all that is asked for
 MOST_TYPES = 80  # on large clusters of mixtures of experts there are hundreds, some tenths of a second each
 SPACE = "no plan of the stated shapes and modes, whatever its batches, chunks, counts, shares and waits"
 
@@ -57,6 +60,7 @@ class Bound:
     why: str = ""
     infeasible: bool = False
     proof: dict[str, JsonValue] = field(default_factory=dict)
+    used: frozenset[int] = frozenset()  # types that the optimum of the program has instances of
 
     def beside(self, value: float, *, maximising: bool) -> tuple[float | None, float | None]:
         """The bound and the gap of a plan worth `value`, which may do a little better by chance."""
@@ -66,18 +70,108 @@ class Bound:
         return bound, abs(bound - value) / max(abs(value), 1e-9)
 
 
+@dataclass(slots=True)
+class ProblemBounds:
+    """What no plan of a problem exceeds while it keeps its limits in simulation, worked out when it is asked for.
+
+    Where as little as possible is asked for, a type is priced once an optimum uses it: before that, an instance of it
+    does all that is asked for, which bounds it too. What more prices would not change is left out.
+    """
+
+    setting: ServeSetting
+    _workloads: tuple[Workload, ...] = ()
+    _listed: list[ListedType] = field(default_factory=list)
+    _bounds: list[TypeBound] = field(default_factory=list)
+    _priced: set[int] = field(default_factory=set)
+    _whole: Bound | None = None
+
+    @property
+    def whole(self) -> Bound:
+        """The bound on the objective of every plan."""
+        if self._whole is None:
+            self._whole = self._worked_out()
+        return self._whole
+
+    def most_per_s(self, function: str, shape: InstanceShape, *, alone: bool) -> float:
+        """The most requests of all workloads that an instance does; `alone`: no other type decodes.
+
+        inf where nothing is proven. For problems of one model on one pool.
+        """
+        if _unknown(self.setting) is not None:
+            return math.inf
+        self._list()
+        rows = (row for row, each in enumerate(self._listed) if (each.function, each.shape) == (function, shape))
+        row = next(rows, None)
+        if row is None:
+            return math.inf
+        bound = self._price(row)
+        pairs = zip(_shares(self.setting), self._workloads, bound.workloads, strict=True)
+        busy_s = sum(share * _least_s(bound, own, workload, alone=alone) for share, workload, own in pairs if own)
+        return bound.engine.engines / busy_s if busy_s > 0.0 else math.inf
+
+    def _list(self) -> None:
+        """Every type, none of them priced."""
+        if not self._workloads:
+            self._workloads = workloads_of(self.setting, _shares(self.setting))
+            self._listed = list(listed_types(self.setting, self._workloads))
+            rates = [target.rate_per_s for target in self.setting.targets]
+            asked = sum(rate for rate in rates if rate is not None) or 1.0
+            self._bounds = [self._unpriced(each, asked) for each in self._listed]
+
+    def _unpriced(self, listed: ListedType, asked_per_s: float) -> TypeBound:
+        engine = listed.unpriced()
+        least_s = IDLE * engine.engines / asked_per_s
+        rows = (
+            WorkloadBound(least_s, 0.0, good_share=1.0, late_share=(0.0,) * len(workload.ttft))
+            if own.model == listed.model
+            else None
+            for own, workload in zip(self.setting.resolved.workloads, self._workloads, strict=True)
+        )
+        return TypeBound(engine, tuple(rows))
+
+    def _price(self, row: int) -> TypeBound:
+        if row not in self._priced:
+            self._priced.add(row)
+            self._bounds[row] = _bounded(self.setting, self._listed[row].priced(self.setting), self._workloads)
+        return self._bounds[row]
+
+    def _worked_out(self) -> Bound:
+        formulated, why = formulate(self.setting.resolved, self.setting.targets, ()), _unknown(self.setting)
+        if why is not None:
+            return Bound(formulated.metric, None, why)
+        self._list()
+        if not self._listed:
+            return Bound(formulated.metric, None, "no shape holds the model", infeasible=True)
+        if formulated.problem.maximising:
+            for row in range(len(self._listed)):
+                self._price(row)
+        while True:
+            bound = bound_of_types(self.setting, self._bounds, self._workloads)
+            unpriced = bound.used - self._priced
+            if not unpriced:
+                return bound
+            for row in unpriced:
+                self._price(row)
+
+
 def proven_bound(setting: ServeSetting) -> Bound:
     """What no plan of a problem exceeds while it keeps its limits in simulation."""
-    shares = _shares(setting)
-    formulated = formulate(setting.resolved, setting.targets, ())
-    why = _unknown(setting)
-    if why is not None:
-        return Bound(formulated.metric, None, why)
-    workloads = workloads_of(setting, shares)
-    types = [_bounded(setting, engine, workloads) for engine in engine_types(setting, workloads)]
-    if not types:
-        return Bound(formulated.metric, None, "no shape holds the model", infeasible=True)
-    return bound_of_types(setting, types, workloads)
+    return ProblemBounds(setting).whole
+
+
+def _least_s(bound: TypeBound, own: WorkloadBound, workload: Workload, *, alone: bool) -> float:
+    """Engine seconds of a request of a workload: (B1), with (B3) to (B6) where no other type does the same."""
+    limit = workload.tpot if bound.engine.decodes else None
+    if not alone:
+        return 0.0 if limit is not None and limit.share is None else own.base_s
+    late = zip(own.late_share, workload.ttft, strict=True) if bound.engine.prefills else ()
+    if any(own.idle_s > each.bound_s if each.share is None else share > 1.0 - each.share for share, each in late):
+        return math.inf
+    if limit is None:
+        return own.limited_s
+    if limit.share is None:
+        return own.limited_s - own.spent * limit.bound_s * workload.several
+    return own.limited_s + own.good_s * own.good_share if own.keeps else math.inf
 
 
 def _unknown(setting: ServeSetting) -> str | None:
@@ -115,6 +209,7 @@ def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Work
 def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads: Sequence[Workload]) -> Bound:
     """The best mix of instance types by what each can do at most."""
     placed = [(bound, channel) for bound in types for channel in _channels(setting, bound.engine)]
+    number_of = [number for number, bound in enumerate(types) for _ in _channels(setting, bound.engine)]
     candidates = [_candidate(bound, channel) for bound, channel in placed]
     targets = [replace(target, transfer_bytes=0.0, draft_bytes=0.0) for target in setting.targets]
     formulated = formulate(setting.resolved, targets, candidates)
@@ -133,7 +228,9 @@ def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads:
         "model": model.to_dict(),
         "tree": tree.to_dict(),
     }
-    return Bound(formulated.metric, proven * unit, proof=proof)
+    values = () if answer.solution is None else answer.solution.values_by_column
+    used = (c for c, count in enumerate(variables.n) if values and values[count.column] > 0.5)
+    return Bound(formulated.metric, proven * unit, proof=proof, used=frozenset(number_of[c] for c in used))
 
 
 def _channels(setting: ServeSetting, engine: EngineType) -> list[Channel | None]:

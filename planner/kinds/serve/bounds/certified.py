@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from planner.kinds.serve.bounds.bound import SPACE, proven_bound
+from planner.kinds.serve.bounds.bound import SPACE, Bound, proven_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.plan.schema import Envelope
@@ -10,12 +10,15 @@ from planner.plan.schema import Envelope
 PROCESS = "by the expectations of a stationary process, where routers and queues look at nothing that tells lengths"
 
 
-def with_bound(setting: ServeSetting, plan: Envelope) -> Envelope:
-    """The plan with bound and gap, `optimal` where they meet and every limit is kept; as it is where none is known."""
+def with_bound(setting: ServeSetting, plan: Envelope, known: Bound | None = None) -> Envelope:
+    """The plan with bound and gap, `optimal` where they meet and every limit is kept; as it is where none is known.
+
+    The bound of its problem is worked out where it is not given.
+    """
     certificate = plan.certificate
     value, metric = certificate.objective.value, certificate.objective.metric
     assert value is not None
-    known = proven_bound(setting)
+    known = known or proven_bound(setting)
     bound, gap = known.beside(value, maximising=certificate.objective.sense == "maximize")
     verified = certificate.claim.partition(";")[0]
     closed = gap is not None and gap <= TOLERANCE

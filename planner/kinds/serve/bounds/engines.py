@@ -20,7 +20,7 @@ from planner.kinds.serve.steady.points import PoolCosts, Tally, make_points
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.simulate.fleet.instances import Instance
-from planner.simulate.fleet.step_grid import step_grid
+from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.goodput.step_prices import least_grid
 from planner.simulate.plans.fleet import POLICY_OF_ENGINE
 
@@ -49,8 +49,74 @@ class EngineType:
         return self.function != "prefill"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedType:
+    """Engines of a shape and function with the most of every axis, before their steps are priced."""
+
+    function: str
+    model: str
+    pool_costs: PoolCosts
+    shape: InstanceShape
+    batch: int
+    chunk: int
+    room_bytes: float  # for caches
+    lengths: Floats  # of requests, prompt and answer together
+
+    @property
+    def engines(self) -> int:
+        """Of an instance; a pipeline counts as many as it has stages."""
+        return self.shape.dp * self.shape.pp
+
+    def unpriced(self) -> EngineType:
+        """With steps that take no time."""
+        instance = Instance(
+            StepGrid.affine(most_sequences=self.batch),
+            1,
+            role=self.function,
+            token_budget=self.chunk,
+            most_sequences=self.batch,
+        )
+        return EngineType(self.function, self.model, self.pool_costs.index, self.shape, instance, self.engines)
+
+    def priced(self, setting: ServeSetting) -> EngineType:
+        """With step times."""
+        costs, shape = self.pool_costs.costs, self.shape
+        members = int(ranks_in_step(costs.arch, shape.dp))
+        shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
+        longest = min(int(self.lengths.max()), costs.arch.max_context_tokens)
+        grid = step_grid(
+            costs.arch,
+            costs.pricer,
+            shards,
+            costs.engine,
+            most_sequences=self.batch,
+            longest_tokens=longest,
+            chunk_tokens=self.chunk,
+            joint_apart=members > 1,
+        )
+        if members > 1:
+            grid = least_grid(grid, members)
+        mean = float(np.minimum(self.lengths, longest).mean())
+        token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
+        instance = Instance(
+            grid,
+            max(int(self.room_bytes / token_bytes * CACHE_SLACK), 1),
+            role=self.function,
+            policy=POLICY_OF_ENGINE[setting.resolved.problem.engine.name],
+            token_budget=self.chunk,
+            most_sequences=self.batch,
+            stages=shape.pp,
+        )
+        return EngineType(self.function, self.model, self.pool_costs.index, shape, instance, self.engines)
+
+
 def engine_types(setting: ServeSetting, workloads: Sequence[Workload]) -> Iterator[EngineType]:
     """Every shape of every model on every pool in every function."""
+    yield from (listed.priced(setting) for listed in listed_types(setting, workloads))
+
+
+def listed_types(setting: ServeSetting, workloads: Sequence[Workload]) -> Iterator[ListedType]:
+    """Every shape of every model on every pool in every function, without step times."""
     models = [workload.model for workload in setting.resolved.workloads]
     for (model, pool), pool_costs in setting.costs_of_pool.items():
         own = [index for index, name in enumerate(models) if name == model]
@@ -73,7 +139,7 @@ def _of_function(
     shapes: Sequence[InstanceShape],
     workloads: Sequence[Workload],
     own: Sequence[int],
-) -> Iterator[EngineType]:
+) -> Iterator[ListedType]:
     targets = [setting.targets[index] for index in own]
     points = make_points(
         function, pool_costs, shapes, setting.options, targets, Tally(), copies=1, release=setting.release
@@ -87,47 +153,7 @@ def _of_function(
         room = pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes - float(held.min())
         batch = int(points.batch[rows].max()) if function != "prefill" else 1
         chunk = int(points.chunk[rows].max()) if function != "decode" else 1
-        yield _engine(setting, function, model, pool_costs, shape, batch, chunk, room, lengths)
-
-
-def _engine(
-    setting: ServeSetting,
-    function: str,
-    model: str,
-    pool_costs: PoolCosts,
-    shape: InstanceShape,
-    batch: int,
-    chunk: int,
-    room: float,
-    lengths: Floats,
-) -> EngineType:
-    costs, members = pool_costs.costs, int(ranks_in_step(pool_costs.costs.arch, shape.dp))
-    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
-    longest = min(int(lengths.max()), costs.arch.max_context_tokens)
-    grid = step_grid(
-        costs.arch,
-        costs.pricer,
-        shards,
-        costs.engine,
-        most_sequences=batch,
-        longest_tokens=longest,
-        chunk_tokens=chunk,
-        joint_apart=members > 1,
-    )
-    if members > 1:
-        grid = least_grid(grid, members)
-    mean = float(np.minimum(lengths, longest).mean())
-    token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
-    instance = Instance(
-        grid,
-        max(int(room / token_bytes * CACHE_SLACK), 1),
-        role=function,
-        policy=POLICY_OF_ENGINE[setting.resolved.problem.engine.name],
-        token_budget=chunk,
-        most_sequences=batch,
-        stages=shape.pp,
-    )
-    return EngineType(function, model, pool_costs.index, shape, instance, shape.dp * shape.pp)
+        yield ListedType(function, model, pool_costs, shape, batch, chunk, room, lengths)
 
 
 def steps_of(engine: EngineType, thresholds: Sequence[float]) -> Steps:

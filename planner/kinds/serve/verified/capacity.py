@@ -19,11 +19,19 @@ class LoadKept:
     scale: float  # 0 where none is
     binding: frozenset[str]  # ttft, tpot, latency, attainment; waits that grow are none
     refuted: bool = False  # the load that was needed is not kept, and less was not looked for
+    missed: float = math.inf  # share by which the worst value is beyond its limit at the last load; below 0 within it
 
 
 def keeps(judgement: Judgement) -> bool:
     """Whether the value of every limit is on its right side, and waits do not grow."""
     return not judgement.saturated and all(limit.margin >= 0.0 for limit in judgement.limits)
+
+
+def missed_by(judgement: Judgement) -> float:
+    """How far the worst value is beyond its limit, as a share of it: below 0 within it, inf where waits grow."""
+    if judgement.saturated:
+        return math.inf
+    return max((-limit.margin for limit in judgement.limits), default=-math.inf)
 
 
 def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, needed: float = 0.0) -> LoadKept:
@@ -32,11 +40,12 @@ def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, need
     Where the load `needed` is not kept, nothing below it is looked for: it stands for what is kept, which is less.
     """
     binding: frozenset[str] = frozenset()
-    far = False
+    far, missed = False, math.inf
 
     def tried(scale: float) -> bool:
-        nonlocal binding, far
+        nonlocal binding, far, missed
         judgement = judged(scale)
+        missed = missed_by(judgement)
         kept = keeps(judgement)
         if not kept:
             binding = frozenset(limit.time for limit in judgement.limits if not limit.margin >= 0.0)
@@ -45,12 +54,12 @@ def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, need
 
     needed = min(needed, most)
     if needed > 0.0 and not tried(needed):
-        return LoadKept(needed, binding, refuted=True)
+        return LoadKept(needed, binding, refuted=True, missed=missed)
     low, high = _above(tried, needed, most) if needed > 0.0 else _around(tried, most, lambda: far)
     while low > 0.0 and math.isfinite(high) and high > low * CLOSE_ENOUGH:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if tried(middle) else (low, middle)
-    return LoadKept(low, binding)
+    return LoadKept(low, binding, missed=missed)
 
 
 def _around(tried: Callable[[float], bool], most: float, far: Callable[[], bool]) -> tuple[float, float]:

@@ -3,17 +3,23 @@
 Placements of other shapes are tried first, those that steady state ranks highest of each, then the plan is varied on
 one axis after the other (`verified.neighbours`) as long as any gives more. A plan that is tried is simulated at a load
 at which it would be better than the best, and only where it keeps its limits there, is its own load looked for.
-Where the load is given, plans with one instance less are tried, as they are and varied.
+Where the load is given, mixes that cost less are tried (`verified.cheaper`), and those that miss their limits by little
+are varied as long as they come closer; so is the cheapest plan, until it has room for fresh streams.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.simulated.placements import Deployment, ranked, with_placement
 from planner.kinds.serve.steady.candidates import Candidate
-from planner.kinds.serve.steady.formulate import gpus_at_hand
-from planner.kinds.serve.steady.search import Outcome, ServeSetting
+from planner.kinds.serve.steady.demand import relaxed
+from planner.kinds.serve.steady.formulate import formulate, gpus_at_hand
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates
+from planner.kinds.serve.verified.cheaper import ROUNDING, Cheaper
 from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.neighbours import Axes, Direction
 from planner.kinds.serve.verified.trials import Trials
@@ -22,7 +28,13 @@ MOST_TRIES = 24
 MOST_EVENTS = 6_000_000  # of all tries together
 MOST_PLACEMENTS = 6  # of other shapes
 HOPEFUL = 0.6  # of the rate that is kept: the least that steady state must allow placements of other shapes
-NEAR = 0.9  # of the load that is needed: what a plan keeps that varied ones may keep
+NEAR = 0.6  # share of a limit by which a plan misses it whose variations may keep it
+ROOM = (
+    0.04  # share of a limit that a plan of a given load stays within it: fresh streams differ from those of the search
+)
+MOST_LISTED = 2  # types of a mix
+MOST_APPROACHES = 10  # variations of a mix
+WIDER = (2.5,)  # limits of steady state under which cheaper mixes are listed, beside those of the proposals
 
 
 class Search(Protocol):
@@ -41,11 +53,8 @@ class Search(Protocol):
     @property
     def out_of_time(self) -> bool: ...
 
-    def better_than(self, best: Kept, proposed: Outcome) -> Kept | None:
-        """A plan at the load that it keeps, where that is better than the best."""
-
-    def keeps_share(self, proposed: Outcome, share: float) -> bool:
-        """Whether a plan keeps its limits at a share of its load."""
+    def tried_beside(self, best: Kept, proposed: Outcome) -> Kept | None:
+        """A plan at the load that it keeps, or refuted at the one that is needed; None where it is not simulated."""
 
 
 @dataclass(slots=True)
@@ -54,6 +63,9 @@ class Climb:
 
     search: Search
     relaxed: tuple[Outcome, ...]  # what steady state makes of the problem under other limits
+    bounds: ProblemBounds
+    refused: tuple[Kept, ...] = ()  # what fresh streams refuted
+    not_simulated: int | None = None  # mixes that cost less than the best plan, as far as they were listed
     tries: int = 0
     most_events: int = 0
 
@@ -80,10 +92,17 @@ class Climb:
         shared = self.search.trials.shared
         return self.tries >= MOST_TRIES or shared.events >= self.most_events or self.search.out_of_time
 
+    def _judged(self, outcome: Outcome, best: Kept) -> Kept | None:
+        """The plan at the load that it keeps, or refuted; None where it is not simulated."""
+        if any(_instances(outcome) == _instances(each.outcome) for each in self.refused):
+            return None
+        self.tries += 1
+        return self.search.tried_beside(best, outcome)
+
     def _try(self, outcome: Outcome, best: Kept) -> Kept | None:
         """The plan at the load that it keeps, where it is better."""
-        self.tries += 1
-        return self.search.better_than(best, outcome)
+        judged = self._judged(outcome, best)
+        return None if judged is None or judged.load.refuted else judged
 
     def _placed(self, best: Kept) -> Kept:
         for outcome in list(self._placements(best)):
@@ -120,35 +139,90 @@ class Climb:
         return best
 
     def _fewer(self, best: Kept) -> Kept:
-        """The cheapest plan that keeps its limits with an instance less, and another less."""
-        while not self._spent():
-            cheaper = next(
-                (kept for each in self.axes.fewer(best.outcome) if (kept := self._with_less(each, best))), None
-            )
-            if cheaper is None:
+        """The plan of the cheapest mix that keeps its limits, of those tried."""
+        if not self._may_be_cheaper(best):
+            self.not_simulated = 0
+            return self._roomier(best)
+        cheaper = Cheaper(self._levels(best), best, self.bounds)
+        for mix in cheaper.promising():
+            if self._spent():
                 break
-            best = cheaper
+            kept = self._kept(cheaper.outcome(mix), best)
+            if kept is None:
+                cheaper.refuted.append(mix)
+            else:
+                best = cheaper.best = kept
+        best = cheaper.best = self._with_less(best)
+        self.not_simulated = cheaper.left() if self._may_be_cheaper(best) else 0
+        return self._roomier(best)
+
+    def _with_less(self, best: Kept) -> Kept:
+        """The plan with an instance less of a type, and another less, as long as it keeps its limits.
+
+        Of mixes of two types these were tried; there are mixes of more, on several pools and of several models.
+        """
+        further = not _of_one_kind(self.search.setting) or len(best.outcome.roles) > MOST_LISTED
+        while further and not self._spent():
+            less = next((kept for each in self.axes.fewer(best.outcome) if (kept := self._kept(each, best))), None)
+            best, further = less or best, less is not None
         return best
 
-    def _with_less(self, outcome: Outcome, best: Kept) -> Kept | None:
-        """The plan, or it varied on one axis, where it keeps its limits."""
-        kept = self._try(outcome, best)
-        if kept is not None or self._spent() or not self.search.keeps_share(outcome, NEAR):
-            return kept
-        for direction in self.axes.directions(outcome):
-            for varied in direction[:1]:
-                if self._spent():
-                    return None
-                kept = self._try(varied, best)
-                if kept is not None:
-                    return kept
-        return None
+    def _kept(self, outcome: Outcome, best: Kept) -> Kept | None:
+        """The plan, or what variations of it lead to, where it keeps its limits."""
+        judged = None if self._spent() else self._judged(outcome, best)
+        if judged is not None and 0.0 < judged.load.missed <= NEAR:
+            judged = self._approached(judged, best, 0.0)
+        return None if judged is None or judged.load.refuted else judged
+
+    def _may_be_cheaper(self, best: Kept) -> bool:
+        """Whether no bound says that the best plan is the cheapest."""
+        least, factor = self.bounds.whole.value, best.outcome.formulated.factor
+        if least is not None and best.outcome.formulated.metric == "gpus":
+            least = math.ceil(least * (1.0 - ROUNDING))
+        return least is None or least < best.value * factor * (1.0 - ROUNDING)
+
+    def _levels(self, best: Kept) -> tuple[Outcome, ...]:
+        """Types as steady state lists them under limits as stated, and under ever wider ones."""
+        if not _of_one_kind(self.search.setting):
+            return ()
+        setting, levels = self.search.setting, list(self.relaxed)
+        for factor in WIDER:
+            candidates = list_candidates(setting, relaxed(setting.targets, factor), Tally())
+            formulated = formulate(setting.resolved, setting.targets, candidates)
+            levels.append(replace(best.outcome, formulated=formulated, searched=formulated.problem))
+        return tuple(levels)
+
+    def _roomier(self, best: Kept) -> Kept:
+        """The best plan varied until it has room within its limits; as it is where no variation has more."""
+        if self._spent() or best.load.scale > 1.0 + ROOM:
+            return best
+        judged = self._judged(best.outcome, best)
+        if judged is None or judged.load.refuted:
+            return best
+        return self._approached(judged, best, -ROOM)
+
+    def _approached(self, judged: Kept, best: Kept, goal: float) -> Kept:
+        """A plan varied on one axis after the other as long as its worst value falls, until that is at its goal."""
+        most, further = self.tries + MOST_APPROACHES, True
+        while further:
+            further = False
+            for direction in self.axes.directions(judged.outcome):
+                for varied in direction:
+                    if self._spent() or self.tries >= most or judged.load.missed <= goal:
+                        return judged
+                    other = self._judged(varied, best)
+                    if other is None or other.load.missed >= judged.load.missed:
+                        break
+                    judged, further = other, True
+                if further:
+                    break
+        return judged
 
     def _placements(self, best: Kept) -> Iterator[Outcome]:
         """Placements of other shapes by what steady state makes of them under limits as stated and relaxed."""
         setting, chosen = self.search.setting, best.outcome
         used = _shapes(chosen.formulated.candidates, list(enumerate(chosen.solution.counts)))
-        if len(setting.resolved.pools) > 1 or len({each.model for each in setting.resolved.workloads}) > 1:
+        if not _of_one_kind(setting):
             return
         served = best.outcome.solution.served_per_s
         fractions = [rate / sum(served) for rate in served]
@@ -171,6 +245,17 @@ def _with_placement(outcome: Outcome, deployment: Deployment, fractions: list[fl
     rates = [deployment.steady_per_s * fraction for fraction in fractions]
     placed = with_placement(outcome, (replace(deployment, workloads=tuple(range(len(rates)))),), rates)
     return replace(placed, result=replace(placed.result, objective=unit * deployment.steady_per_s))
+
+
+def _of_one_kind(setting: ServeSetting) -> bool:
+    """Whether all instances are of one model on one pool."""
+    return len(setting.resolved.pools) == 1 and len({each.model for each in setting.resolved.workloads}) == 1
+
+
+def _instances(outcome: Outcome) -> object:
+    """What tells plans apart: types with their limits, and how many."""
+    items = ((item.candidate, item.replicas) for item in outcome.roles)
+    return frozenset((c.function, c.shape, c.max_batch, c.chunk_tokens, c.routing, count) for c, count in items)
 
 
 def _shapes(candidates: Sequence[Candidate], counts: Sequence[tuple[int, int]]) -> object:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from planner.errors import Conflict, Infeasible
+from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.plan.certificate import objective
 from planner.kinds.serve.plan.decode import envelope
 from planner.kinds.serve.plan.place import Unplaceable
@@ -21,7 +22,7 @@ from planner.kinds.serve.steady.demand import relaxed
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
 from planner.kinds.serve.verified.budget import OF_TIME_LIMIT, Budget, OutOfTime
-from planner.kinds.serve.verified.capacity import LoadKept, keeps, load_kept
+from planner.kinds.serve.verified.capacity import LoadKept, load_kept
 from planner.kinds.serve.verified.climb import Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
 from planner.kinds.serve.verified.kept import Kept
@@ -29,6 +30,7 @@ from planner.kinds.serve.verified.learnt import Learnt
 from planner.kinds.serve.verified.plan import Verified, answered_per_s, limits_of, verified_plan
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.kinds.serve.verified.trials import Trials, Variants
+from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
@@ -70,14 +72,22 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, star
             searches.append(Search.of(setting, proposed, budget, factor, searches[-1] if searches else None))
             best = min((each.cost for each, _ in kept), default=None)
             kept += [(each, searches[-1]) for each in searches[-1].proposals(best)]
+    refused: list[Kept] = []
+    bounds = ProblemBounds(setting)
     while kept:
-        best_kept, proposing = kept.pop(min(range(len(kept)), key=lambda index: kept[index][0].cost))
+        proposed_kept, proposing = kept.pop(min(range(len(kept)), key=lambda index: kept[index][0].cost))
         limits.tell("varying the best plan")
-        best_kept = Climb(proposing, tuple(each.outcome for each in searches)).best(best_kept)
+        climb = Climb(proposing, tuple(each.outcome for each in searches), bounds, tuple(refused))
+        best_kept = climb.best(proposed_kept)
         verified = proposing.verify(best_kept)
         if verified is not None:
-            return verified_plan(setting, verified, proposing.evidence(searches), proposing.trials.shared)
-        kept += [(each, proposing) for each in proposing.safer(best_kept)]
+            evidence = proposing.evidence(searches) | {"cheaper_mixes_not_simulated": climb.not_simulated}
+            return verified_plan(setting, verified, evidence, proposing.trials.shared, bounds.whole)
+        refused.append(best_kept)
+        if best_kept is not proposed_kept and len(refused) <= MOST_REFUTED:
+            kept.append((proposed_kept, proposing))
+        else:
+            kept += [(each, proposing) for each in proposing.safer(best_kept)]
     budget.allow(OF_TIME_LIMIT)
     budget.require_time()
     raise no_plan(setting, searches) if searches else explain_infeasible(setting, limits)
@@ -196,10 +206,13 @@ class Search:
         self.tried.append(load)
         return Kept(proposed, variants, load)
 
-    def better_than(self, best: Kept, proposed: Outcome) -> Kept | None:
-        """A plan at the load that it keeps, where that is better than the best; nothing is learnt of it."""
+    def tried_beside(self, best: Kept, proposed: Outcome) -> Kept | None:
+        """A plan at the load that it keeps, or refuted at the one that is needed; nothing is learnt of it.
+
+        None where it is not simulated: it is worse than the best, has no regular place, or is too much work.
+        """
         value = proposed.result.objective
-        if not value or (not self.scalable and not self._better(value, best.value, 1.0)):
+        if not value or (not self.scalable and self._better(best.value, value, 1.0)):
             return None
         try:
             variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
@@ -211,17 +224,9 @@ class Search:
             return None
         try:
             load = load_kept(lambda scale: self.trials.judged(variants, scale), most, needed)
-        except OutOfTime:
+        except Unverified:
             return None
-        return None if load.refuted else Kept(proposed, variants, load)
-
-    def keeps_share(self, proposed: Outcome, share: float) -> bool:
-        """Whether a plan keeps its limits at a share of its load."""
-        try:
-            variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
-            return keeps(self.trials.judged(variants, share))
-        except (Unplaceable, OutOfTime):
-            return False
+        return Kept(proposed, variants, load)
 
     def _plan(self, proposed: Outcome) -> Envelope:
         value = proposed.objective

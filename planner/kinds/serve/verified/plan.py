@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from planner.documents.units import format_si
+from planner.kinds.serve.bounds.bound import Bound
 from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
@@ -60,9 +61,13 @@ def limits_of(slo: SloSpec) -> Iterator[tuple[str, str]]:
 
 
 def verified_plan(
-    setting: ServeSetting, verified: Verified, evidence: Mapping[str, float | int | None], shared: SharedStreams
+    setting: ServeSetting,
+    verified: Verified,
+    evidence: Mapping[str, float | int | None],
+    shared: SharedStreams,
+    bound: Bound,
 ) -> Envelope:
-    """The plan with simulated predictions; its certificate claims no bound."""
+    """The plan with simulated predictions; its certificate has the bound of its problem."""
     outcome = verified.outcome
     value = outcome.objective
     assert value is not None
@@ -80,7 +85,7 @@ def verified_plan(
     )
     predictions = tuple(_predictions(setting, verified, shared))
     plan = envelope(setting, outcome, certificate, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
-    return with_bound(setting, plan)
+    return with_bound(setting, plan, bound)
 
 
 def _told(verified: Verified, evidence: Mapping[str, float | int | None]) -> dict[str, JsonValue]:

@@ -1,0 +1,155 @@
+"""Mixes that cost less than a plan that kept its limits, in the order of what steady state promises of them.
+
+Sets        c instance types by function and shape;  f limits, as stated and relaxed more and more;
+            S sets of types: one that does both, two of those, or one that prefills and one that decodes
+Parameters  r_fc(n) [1/s] what n instances of a type do under limits f, at the batch and chunk that steady state finds
+            best there;  v_c what an instance costs;  r [1/s] the load;  b_c [1/s] the most that an instance does while
+            the limits are kept, as is proven (`kinds.serve.bounds`)
+Mixes       n_c > 0 for c in S, with  sum_c n_c v_c < cost of the plan,  sum_c n_c b_c >= r  and, for some f,
+            sum_c r_fc(n_c) >= r,  of each stage
+Order       the strictest f that promises the load, then the cheapest
+
+A mix of which another one with as many instances of each type was refuted stands refuted too.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from planner.kinds.serve.bounds.bound import ProblemBounds
+from planner.kinds.serve.simulated.placements import Deployment, with_placement
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.demand import Channel
+from planner.kinds.serve.steady.search import Outcome
+from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.kinds.serve.verified.kept import Kept
+
+InstanceType: TypeAlias = tuple[str, InstanceShape, Channel | None, int]
+"""Function, shape, hand-over and drafts."""
+STAGES = {"colocated": {"first", "second"}, "prefill": {"first"}, "decode": {"second"}}
+MOST_MIXES = 20_000  # listed
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Types with their numbers of instances, what they cost, and the first of the limits that promise the load."""
+
+    counts: tuple[tuple[InstanceType, int], ...]
+    cost: float
+    level: int
+
+    @property
+    def types(self) -> frozenset[InstanceType]:
+        return frozenset(each for each, _ in self.counts)
+
+    def within(self, other: "Mix") -> bool:
+        """Whether the other has as many instances of each type."""
+        own, most = dict(self.counts), dict(other.counts)
+        return own.keys() == most.keys() and all(count <= most[each] for each, count in own.items())
+
+
+@dataclass(slots=True)
+class Cheaper:
+    """Mixes that cost less than a plan, and what became of them."""
+
+    levels: tuple[Outcome, ...]  # the strictest first
+    best: Kept
+    bounds: ProblemBounds
+    refuted: list[Mix] = field(default_factory=list)
+    _rows: list[dict[InstanceType, list[int]]] = field(default_factory=list)
+    _prices: dict[InstanceType, float] = field(default_factory=dict)
+    _shares: dict[tuple[int, InstanceType, int], tuple[float, int, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        by_devices = self.best.outcome.formulated.metric == "gpus"
+        for outcome in self.levels:
+            rows: dict[InstanceType, list[int]] = {}
+            pairs = zip(outcome.formulated.candidates, outcome.formulated.problem.shapes, strict=True)
+            for row, (candidate, shape) in enumerate(pairs):
+                if candidate.function in STAGES and min(candidate.rates_per_s) > 0.0:
+                    rows.setdefault(_type_of(candidate), []).append(row)
+                    price = candidate.devices if by_devices else shape.price_per_hour
+                    self._prices[_type_of(candidate)] = price / candidate.pooled
+            self._rows.append(rows)
+
+    def promising(self) -> Iterator[Mix]:
+        """Mixes that cost less than the best plan that is known when they are asked for, and none refuted."""
+        for mix in sorted(self._mixes(), key=lambda mix: (mix.level, mix.cost, str(mix.counts))):
+            cheaper = mix.cost < self.best.value * (1.0 - ROUNDING)
+            if cheaper and not any(mix.within(other) for other in self.refuted):
+                yield mix
+
+    def left(self) -> int:
+        """How many mixes cost less than the best plan, and are neither excluded nor simulated."""
+        return sum(1 for _ in self.promising())
+
+    def outcome(self, mix: Mix) -> Outcome:
+        """The mix under the limits that promise its load, at the load and what it costs."""
+        of, rates = self.levels[mix.level], self.best.outcome.solution.served_per_s
+        counts = tuple(self._share(mix.level, each, count)[1:] for each, count in mix.counts)
+        deployment = Deployment(counts, sum(rates), tuple(range(len(rates))))
+        placed = with_placement(replace(of, result=self.best.outcome.result), (deployment,), rates)
+        return replace(placed, result=replace(placed.result, objective=mix.cost), tally=self.best.outcome.tally)
+
+    def _mixes(self) -> Iterator[Mix]:
+        """As many as are listed, those of one type first."""
+        known = sorted({each for rows in self._rows for each in rows}, key=str)
+        alone = [(each,) for each in known if STAGES[each[0]] == STAGES["colocated"]]
+        pairs = [
+            (a, b)
+            for a, b in itertools.combinations(known, 2)
+            if STAGES[a[0]] | STAGES[b[0]] == STAGES["colocated"] and a[2] == b[2]
+            if (a[0] == "colocated") == (b[0] == "colocated")
+        ]
+        every = (mix for types in (*alone, *pairs) for mix in self._of(types))
+        yield from itertools.islice(every, MOST_MIXES)
+
+    def _of(self, types: Sequence[InstanceType]) -> Iterator[Mix]:
+        """Every number of instances of these types that costs less, that some limits promise and no bound excludes."""
+        prices = [self._prices[each] for each in types]
+        most = [range(1, int(self.best.value / price + ROUNDING) + 1) for price in prices]
+        for counts in itertools.product(*most):
+            cost = sum(count * price for count, price in zip(counts, prices, strict=True))
+            if cost < self.best.value * (1.0 - ROUNDING) and self._possible(types, counts):
+                level = next((f for f in range(len(self.levels)) if self._promised(f, types, counts)), None)
+                if level is not None:
+                    yield Mix(tuple(zip(types, counts, strict=True)), cost, level)
+
+    def _possible(self, types: Sequence[InstanceType], counts: Sequence[int]) -> bool:
+        """Whether the bounds of instances together allow the load."""
+        alone = len({each for each in types if each[0] != "prefill"}) == 1
+        most = [self.bounds.most_per_s(each[0], each[1], alone=alone) for each in types]
+        return _each_stage(types, [count * rate for count, rate in zip(counts, most, strict=True)]) >= self._load_per_s
+
+    def _promised(self, level: int, types: Sequence[InstanceType], counts: Sequence[int]) -> bool:
+        done = [self._share(level, each, count)[0] for each, count in zip(types, counts, strict=True)]
+        return _each_stage(types, done) >= 1.0 - ROUNDING
+
+    @property
+    def _load_per_s(self) -> float:
+        return sum(self.best.outcome.solution.served_per_s) * (1.0 - ROUNDING)
+
+    def _share(self, level: int, each: InstanceType, count: int) -> tuple[float, int, int]:
+        """Of the load, what instances of a type do; a candidate, and how often it is used for so many of them."""
+        key = level, each, count
+        if key not in self._shares:
+            candidates, rates = self.levels[level].formulated.candidates, self.best.outcome.solution.served_per_s
+            rows = [row for row in self._rows[level].get(each, ()) if count % candidates[row].pooled == 0]
+            done = []
+            for row in rows:
+                own_s = sum(rate / own for rate, own in zip(rates, candidates[row].rates_per_s, strict=True))
+                done.append((count // candidates[row].pooled / own_s, row, count // candidates[row].pooled))
+            self._shares[key] = max(done, default=(0.0, 0, 0))
+        return self._shares[key]
+
+
+def _each_stage(types: Sequence[InstanceType], done: Sequence[float]) -> float:
+    """What the stage with the least of it has."""
+    pairs = list(zip(types, done, strict=True))
+    return min(sum(own for each, own in pairs if stage in STAGES[each[0]]) for stage in STAGES["colocated"])
+
+
+def _type_of(candidate: Candidate) -> InstanceType:
+    return candidate.function, candidate.shape, candidate.channel, candidate.draft_tokens

@@ -1,0 +1,123 @@
+"""The cheapest mix that keeps its limits in simulation, beside all mixes of the unpruned space."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from serve_problems import small
+
+from planner.kinds.serve.bounds.bound import ProblemBounds, bound_of_types
+from planner.kinds.serve.bounds.demands import workloads_of
+from planner.kinds.serve.bounds.engines import engine_types
+from planner.kinds.serve.bounds.types import type_bound
+from planner.kinds.serve.plan.certificate import objective
+from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.simulated.placements import Deployment, with_placement
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search
+from planner.kinds.serve.verified.budget import Budget
+from planner.kinds.serve.verified.capacity import LoadKept
+from planner.kinds.serve.verified.cheaper import Cheaper
+from planner.kinds.serve.verified.climb import Climb
+from planner.kinds.serve.verified.kept import Kept
+from planner.kinds.serve.verified.loop import Search
+from planner.kinds.serve.verified.neighbours import Axes
+from planner.kinds.serve.verified.trials import Variants
+from planner.plan.restated import unproven
+from planner.progress import Limits
+
+BATCHES = (8, 64)
+
+
+def setting_of(rate: float, modes: str = "colocated") -> ServeSetting:
+    workload = {
+        "name": "chat",
+        "input_tokens": {"mean": 900, "cv": 1.0},
+        "output_tokens": {"mean": 80, "cv": 0.5},
+        "load": {"rate": f"{rate}/s", "arrival_cv": 2.0},
+        "slo": {"ttft": {"p95": "400ms"}, "tpot": {"p90": "20ms"}},
+    }
+    edits = {
+        "workloads.0": workload,
+        "objective": {"minimize": "gpus"},
+        "options": {"tp": [1, 2], "pp": [1], "max_batch": list(BATCHES), "chunk_tokens": [2048], "modes": [modes]},
+    }
+    return prepare(small(edits))
+
+
+def searched(setting: ServeSetting) -> tuple[Search, Outcome]:
+    outcome = search(setting, setting.targets, Limits())
+    return Search.of(setting, outcome, Budget(Limits(), time.monotonic()), 1.0, None), outcome
+
+
+def dear(search_of: Search, outcome: Outcome) -> Kept:
+    """The plan of steady state as if it cost 99."""
+    value = outcome.objective
+    assert value is not None
+    plan = envelope(search_of.setting, outcome, unproven(objective(outcome, value)), (), ())
+    costly = replace(outcome, result=replace(outcome.result, objective=99.0))
+    return Kept(costly, Variants.of(plan, sum(outcome.solution.served_per_s)), LoadKept(1.0, frozenset()))
+
+
+def judged(search_of: Search, outcome: Outcome, types: list[Candidate], counts: tuple[int, ...]) -> Kept:
+    """A mix at the load of the problem, simulated."""
+    listed = replace(outcome, formulated=replace(outcome.formulated, candidates=tuple(types)))
+    deployment = Deployment(tuple(enumerate(counts)), 1.0)
+    placed = with_placement(listed, (deployment,), outcome.solution.served_per_s)
+    cost = float(sum(each.shape.devices * count for each, count in zip(types, counts, strict=True)))
+    placed = replace(placed, result=replace(placed.result, objective=cost))
+    result = search_of.tried_beside(dear(search_of, outcome), placed)
+    assert result is not None
+    return result
+
+
+def all_plans(setting: ServeSetting, outcome: Outcome) -> Iterator[tuple[list[Candidate], tuple[int, ...]]]:
+    """Every mix of colocated types on 4 GPUs with every batch."""
+    axes = Axes(setting)
+    shapes = {each.shape: replace(each, pooled=1) for each in outcome.formulated.candidates}
+    types = [at for each in shapes.values() for batch in BATCHES if (at := axes.at(each, batch, 2048)) is not None]
+    for size in (1, 2):
+        for mix in itertools.combinations(types, size):
+            if len({each.shape for each in mix}) == size:
+                for counts in itertools.product(*(range(1, 4 // each.shape.devices + 1) for each in mix)):
+                    if sum(each.shape.devices * count for each, count in zip(mix, counts, strict=True)) <= 4:
+                        yield list(mix), counts
+
+
+def test_no_plan_of_the_unpruned_space_costs_less() -> None:
+    setting = setting_of(30.0)
+    search_of, outcome = searched(setting)
+    everything = [judged(search_of, outcome, types, counts) for types, counts in all_plans(setting, outcome)]
+    passing = [each for each in everything if not each.load.refuted]
+    shapes = [each.outcome.formulated.candidates[0].shape.tp for each in passing]
+    wide = next(each for each, tp in zip(passing, shapes, strict=True) if (tp, each.value) == (2, 4.0))
+    assert len(wide.outcome.solution.counts) == 1
+    best = Climb(search_of, (outcome,), ProblemBounds(setting)).best(wide)
+    assert best.value == min(each.value for each in passing) < wide.value
+
+
+@pytest.mark.parametrize("modes", ["colocated", "disaggregated"])
+def test_no_mix_that_a_bound_excludes_is_listed_and_the_cheapest_one_bounds_it(modes: str) -> None:
+    setting = setting_of(30.0, modes)
+    search_of, outcome = searched(setting)
+    bounds = ProblemBounds(setting)
+    cheaper = Cheaper((outcome,), dear(search_of, outcome), bounds)
+    mixes = list(cheaper.promising())
+    least = bounds.whole.value
+    assert mixes
+    assert least is not None
+    assert min(mix.cost for mix in mixes) >= least * (1.0 - 1e-9)
+    assert [mix.level for mix in mixes] == sorted(mix.level for mix in mixes)
+
+
+@pytest.mark.parametrize(("rate", "modes"), [(4.0, "colocated"), (60.0, "disaggregated")])
+def test_types_priced_as_they_are_used_give_the_bound_of_all(rate: float, modes: str) -> None:
+    setting = setting_of(rate, modes)
+    workloads = workloads_of(setting, (1.0,))
+    context = setting.targets[0].context_tokens
+    (pool_costs,) = setting.costs_of_pool.values()
+    overhead_s = pool_costs.costs.engine.request_s
+    types = [type_bound(each, workloads, (0,), context, overhead_s) for each in engine_types(setting, workloads)]
+    assert ProblemBounds(setting).whole.value == pytest.approx(bound_of_types(setting, types, workloads).value)
