@@ -3,7 +3,8 @@
 import gc
 import json
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,16 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert path.read_bytes().decode() == text
 
     return compare
+
+
+@pytest.fixture(scope="module")
+def each_mix_once() -> Iterator[None]:
+    """Explanations within a file ask the solver once for the best of each mix, which is the same every time."""
+    from planner.explain import mix
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mix, "_solve", cache(mix._solve))
+        yield
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 from figures import commands_of, merged, pages_with_figures, remade  # noqa: E402
 
 
+@pytest.mark.usefixtures("each_mix_once")
 def test_the_page_shows_what_its_commands_print(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:

@@ -1,13 +1,11 @@
 """Solved examples whose plans are explained."""
 
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from static_level import solve
 
-from planner.explain import mix
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_problem
 from planner.plan.schema import Decision, Envelope
@@ -30,9 +28,6 @@ def solved() -> Callable[[str], Solved]:
     return plan
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _each_mix_once() -> Iterator[None]:
-    """Many tests ask what the same moved mix is worth: the solver, the same every time, is asked once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mix, "_solve", cache(mix._solve))
-        yield
+@pytest.fixture(autouse=True)
+def _quick(each_mix_once: None) -> None:
+    """Many tests ask what the same moved mix is worth."""
