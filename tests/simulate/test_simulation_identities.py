@@ -78,9 +78,10 @@ def service_s(request: Requests, instance: Instance, known: dict[int, float] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rho", [0.3, 0.6, 0.8])
-def test_mean_wait_of_4_million_arrivals_is_that_of_m_d_1(rho: float) -> None:
-    count, service = 4_000_000, 1.0
+@pytest.mark.parametrize(("rho", "count"), [(0.3, 1_000_000), (0.6, 1_000_000), (0.8, 4_000_000)])
+def test_mean_wait_of_millions_of_arrivals_is_that_of_m_d_1(rho: float, count: int) -> None:
+    """Waits of fewer arrivals say as much where queues are short: they hang together over fewer of them."""
+    service = 1.0
     arrival_s = np.cumsum(np.random.default_rng(1).exponential(service / rho, count))
     grid = StepGrid.affine(service, most_sequences=1)
     instance = Instance(grid, 64, most_sequences=1, token_budget=8)
