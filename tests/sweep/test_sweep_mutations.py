@@ -97,7 +97,7 @@ def answer(job: SolveTask) -> PointRecord:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(mutated(), st.sampled_from(["out.json", "out.csv", "out.parquet"]))
 def test_a_changed_sweep_gives_results_or_a_named_error(
     folder: Path, monkeypatch: pytest.MonkeyPatch, document: object, name: str
