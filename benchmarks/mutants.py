@@ -384,8 +384,14 @@ def _reach(test: Path, helpers: dict[str, Path]) -> dict[str, int]:
         if name in depth_of:
             continue
         depth_of[name] = depth
-        waiting.extend((below, depth + 1) for below in sorted(_imports_of(_product()[name])) if below in _product())
+        waiting.extend((below, depth + 1) for below in _below(name))
     return depth_of
+
+
+@cache
+def _below(module: str) -> tuple[str, ...]:
+    """The product modules that one imports."""
+    return tuple(name for name in sorted(_imports_of(_product()[module])) if name in _product())
 
 
 def tests_of(mutant: Mutant) -> list[Path]:
