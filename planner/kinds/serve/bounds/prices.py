@@ -45,7 +45,7 @@ import numpy as np
 
 from planner.arrays import Floats, Indices
 
-CUTS = 40  # of each round
+CUTS = 100  # of each round
 ROUNDS = 25
 STARTING = 400  # rows
 CLOSE = 1.003  # by which a step may violate its row at the end, before prices are divided by it

@@ -105,6 +105,7 @@ class Search:
     relaxed: float  # by which the limits of steady state are multiplied
     tried: list[LoadKept] = field(default_factory=list)
     seen: set[tuple[int, ...]] = field(default_factory=set)  # counts of what was proposed
+    preferred: dict[object, Outcome] = field(default_factory=dict)  # by what was known
     refuted: int = 0  # proposals that kept their limits in the search, and not when they were verified
 
     @classmethod
@@ -249,11 +250,14 @@ class Search:
 
     def _next(self, *, carried: bool) -> Outcome | None:
         """What steady state prefers by what is known."""
-        corrected = self.learnt.corrected(self.outcome, carried=carried)
-        result = solve_problem(
-            corrected.searched, self.setting, self.budget.left, corrected.formulated.fullness, tie_break=carried
-        )
-        following = replace(self.outcome, result=result)
+        known = (carried, tuple(sorted(self.learnt.own.items())), tuple(sorted(self.learnt.barred.items())))
+        if known not in self.preferred:
+            corrected = self.learnt.corrected(self.outcome, carried=carried)
+            result = solve_problem(
+                corrected.searched, self.setting, self.budget.left, corrected.formulated.fullness, tie_break=carried
+            )
+            self.preferred[known] = replace(self.outcome, result=result)
+        following = self.preferred[known]
         return following if following.has_mix else None
 
     def verify(self, best: Kept) -> Verified | None:
