@@ -25,6 +25,7 @@ from planner.simulate.run.mixture import Mixture
 from planner.simulate.run.result import SimulationResult
 
 SEARCH_STREAMS = 5  # independent ones that proposals share
+WHOLE = slice(None)
 
 
 @dataclass(slots=True)
@@ -73,8 +74,9 @@ class SharedStreams:
         count: int,
         seed: int,
         number: int = SEARCH_STREAMS,
+        part: slice = WHOLE,
     ) -> Sequence[SimulationResult]:
-        """Runs of a decision of a plan, one a stream, at `scale` times its load.
+        """Runs of a decision of a plan, one a stream of this `part`, at `scale` times its load.
 
         `rate_per_s` is the load of all workloads together; clients are those of the problem. Raises OutOfTime.
         """
@@ -82,7 +84,7 @@ class SharedStreams:
         streams = [self._requests(mixture, rate_per_s * scale, scale) for mixture in self.streams(count, seed, number)]
         planned = self._fleet(plan, decision, streams, count, seed)
         watch = self.budget.require_time
-        results = [simulate(planned.fleet, with_models(planned, requests), watch=watch) for requests in streams]
+        results = [simulate(planned.fleet, with_models(planned, requests), watch=watch) for requests in streams[part]]
         self.runs += len(results)
         self.requests += sum(len(result.requests) for result in results)
         self.events += sum(result.num_events for result in results)
