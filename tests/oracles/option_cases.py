@@ -182,7 +182,7 @@ RL: dict[str, Case] = {
     "fusion_thresholds": apart("", "options.fusion_thresholds=[0.3]", "options.reference=m"),
     "late_thresholds": apart("", "options.late_thresholds=[0.3]", MANY),
     "late_change_s": apart("options.late_change=0s", "options.late_change=2s", LATE),
-    "fused_training": apart("", "options.fused_training=true", PPO + " ; options.training_pp=[2]"),
+    "fused_training": apart("", "options.fused_training=true", PPO + " ; options.training_pp=[2] ; options.prompts=8"),
     "tools.calls": apart("", "options.tools.calls=3", TOOLS),
     "tools.wait_s": apart("", "options.tools.wait=9s", TOOLS),
     "tools.observation_tokens": apart("", "options.tools.observation_tokens=100", TOOLS),
