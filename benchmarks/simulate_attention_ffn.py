@@ -34,9 +34,9 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.attention_ffn import best_unsplit, unsplit_step_s
-from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.points import DECODE_BATCHES, PoolCosts, Tally
 from planner.kinds.serve.steady.search import list_candidates, prepare
+from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.kinds.serve.steady.units import Sides, UnitMemory, units_of
 from planner.load.problems import resolve_document
 from planner.models.architecture import Architecture

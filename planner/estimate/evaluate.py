@@ -27,8 +27,8 @@ from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loo
 from planner.estimate.mean_field import Settled
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.demand import link_bytes_per_s
-from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
+from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
 PRICED_TOKENS = 8192.0  # of the step from which the time of a prompt token is taken

@@ -142,18 +142,22 @@ class Relaxation:
     """
 
     def __init__(self, model: LinearModel) -> None:
-        from ortools.math_opt import parameters_pb2
-        from ortools.math_opt.core.python import solver
-
         self._native, self._variables, self._constraints = _translate(model, relaxed=True)
         self._lower, self._upper = list(model.lower), list(model.upper)
         self._moved = self._native.add_update_tracker()
-        initial = parameters_pb2.SolverInitializerProto()
-        self._solver: Any = solver.new(parameters_pb2.SOLVER_TYPE_GLOP, self._native.export_model(), initial)
+        self._solver = self._new("GLOP")
+
+    def _new(self, name: str) -> Any:  # noqa: ANN401 - MathOpt's own
+        """A solver of the relaxation as it is boxed now."""
+        from ortools.math_opt import parameters_pb2
+        from ortools.math_opt.core.python import solver
+
+        kind = getattr(parameters_pb2, f"SOLVER_TYPE_{name}")
+        return solver.new(kind, self._native.export_model(), parameters_pb2.SolverInitializerProto())
 
     def solve(self, lower: Sequence[float], upper: Sequence[float]) -> LpAnswer:
         """The relaxation with columns boxed in [lower, upper], by GLOP."""
-        from ortools.math_opt import callback_pb2, model_parameters_pb2, parameters_pb2, result_pb2
+        from ortools.math_opt import result_pb2
 
         for column, (low, high) in enumerate(zip(lower, upper, strict=True)):
             if low != self._lower[column]:
@@ -164,8 +168,7 @@ class Relaxation:
         if update is not None:
             assert self._solver.update(update), "GLOP takes other bounds"
             self._moved.advance_checkpoint()
-        asked = parameters_pb2.SolveParametersProto(), model_parameters_pb2.ModelSolveParametersProto()
-        answer = self._solver.solve(*asked, None, callback_pb2.CallbackRegistrationProto(), None, None)
+        answer = self._answer()
         if answer.termination.reason != result_pb2.TERMINATION_REASON_OPTIMAL:
             return LpAnswer(None, None, None)
         best = answer.solutions[0]
@@ -174,6 +177,25 @@ class Relaxation:
             best.primal_solution.objective_value,
             _dense(best.dual_solution.dual_values, len(self._constraints)),
         )
+
+    def _answer(self) -> Any:  # noqa: ANN401 - a message of MathOpt
+        """What the solver says; from a vertex where its numbers fail it another starts anew, then HiGHS for once."""
+        from pybind11_abseil.status import StatusNotOk
+
+        with contextlib.suppress(StatusNotOk):
+            return _asked(self._solver)
+        self._solver = self._new("GLOP")
+        with contextlib.suppress(StatusNotOk):
+            return _asked(self._solver)
+        with _silent_stdout():
+            return _asked(self._new("HIGHS"))
+
+
+def _asked(solver: Any) -> Any:  # noqa: ANN401 - MathOpt's own
+    from ortools.math_opt import callback_pb2, model_parameters_pb2, parameters_pb2
+
+    asked = parameters_pb2.SolveParametersProto(), model_parameters_pb2.ModelSolveParametersProto()
+    return solver.solve(*asked, None, callback_pb2.CallbackRegistrationProto(), None, None)
 
 
 def _dense(vector: Any, size: int) -> tuple[float, ...]:  # noqa: ANN401 - a message of MathOpt

@@ -1,11 +1,17 @@
-"""Quantiles of a lognormal variable, and its mean when it is cut at a cap, in closed form."""
+"""Lognormal variables of mean 1: quantiles, chances, and moments when they are cut at a cap, in closed form.
+
+`cv2` is the squared coefficient of variation; with s^2 = ln(1 + cv2) the logarithm has mean -s^2 / 2 and deviation s.
+"""
 
 import math
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from planner.arrays import Floats
+
+LEAST_CV2 = 1e-9  # below it a variable is its mean
 
 
 def unit_quantile(probability: float, cv2: float) -> float:
@@ -16,24 +22,54 @@ def unit_quantile(probability: float, cv2: float) -> float:
     return math.exp(deviation * NormalDist().inv_cdf(probability) - deviation**2 / 2.0)
 
 
-def capped_means(cap: Floats, cv2: float) -> Floats:
-    """E[min(X, cap)] [N] of a lognormal X of mean 1 and squared coefficient of variation `cv2`.
+def unit_quantiles(probability: float, cv2: Floats) -> Floats:
+    """`unit_quantile` of many variables [N]."""
+    if not 0.0 < probability < 1.0:
+        return np.full(len(cv2), unit_quantile(probability, 1.0))
+    deviation = np.sqrt(np.log1p(cv2))
+    return np.exp(deviation * NormalDist().inv_cdf(probability) - deviation**2 / 2.0)
 
-    E[min(X, c)] = F(ln c / s - s / 2) + c (1 - F(ln c / s + s / 2)) with F the normal distribution and s^2 =
-    ln(1 + cv2): the limited expected value of Klugman, Panjer and Willmot, "Loss Models", appendix A.4.1.
+
+def chance_above(level: ArrayLike, cv2: ArrayLike) -> Floats:
+    """P(X > level), by broadcasting."""
+    from scipy.special import ndtr
+
+    level_, cv2_ = np.asarray(level, dtype=float), np.asarray(cv2, dtype=float)
+    deviation = np.sqrt(np.log1p(np.maximum(cv2_, LEAST_CV2)))
+    score = np.log(np.maximum(level_, 1e-300)) / deviation + deviation / 2.0
+    return np.where(cv2_ < LEAST_CV2, level_ < 1.0 - LEAST_CV2, ndtr(-score))
+
+
+def capped_means(cap: ArrayLike, cv2: ArrayLike) -> Floats:
+    """E[min(X, cap)], by broadcasting.
+
+    E[min(X, c)] = F(ln c / s - s / 2) + c (1 - F(ln c / s + s / 2)) with F the normal distribution: the limited
+    expected value of Klugman, Panjer and Willmot, "Loss Models", appendix A.4.1.
     """
-    if cv2 <= 1e-12:
-        return np.minimum(cap, 1.0)
-    values, place = np.unique(cap, return_inverse=True)
-    deviation = math.sqrt(math.log1p(cv2))
-    return np.array([_capped_mean(value, deviation) for value in values.tolist()])[place]
+    return _capped_moments(cap, cv2, 1)
 
 
-def _capped_mean(cap: float, deviation: float) -> float:
-    score = math.log(max(cap, 1e-300)) / deviation
-    below, above = _normal(score - deviation / 2.0), _normal(-score - deviation / 2.0)
-    return below + cap * above
+def capped_squares(cap: ArrayLike, cv2: ArrayLike) -> Floats:
+    """E[min(X, cap)^2], by broadcasting; the second limited moment of the same source."""
+    return _capped_moments(cap, cv2, 2)
 
 
-def _normal(score: float) -> float:
-    return 0.5 * math.erfc(-score / math.sqrt(2.0))
+def _capped_moments(cap: ArrayLike, cv2: ArrayLike, power: int) -> Floats:
+    """E[X^k; X < c] + c^k P(X > c), with E[X^k; X < c] = exp((k^2 - k) s^2 / 2) F(ln c / s + s / 2 - k s)."""
+    from scipy.special import ndtr
+
+    cap_, cv2_ = np.asarray(cap, dtype=float), np.asarray(cv2, dtype=float)
+    deviation = np.sqrt(np.log1p(np.maximum(cv2_, LEAST_CV2)))
+    score = np.log(np.maximum(cap_, 1e-300)) / deviation + deviation / 2.0
+    below = np.exp((power**2 - power) * deviation**2 / 2.0) * ndtr(score - power * deviation)
+    spread = below + cap_**power * ndtr(-score)
+    moments: Floats = np.where(cv2_ < LEAST_CV2, np.minimum(cap_, 1.0) ** power, spread)
+    return moments
+
+
+def compound_capped_means(number: Floats, cv2: float, cap: Floats) -> Floats:
+    """E[min(X, cap)] [N] of the sum X of a Poisson number of variables, itself counted as lognormal where not 0."""
+    number = np.maximum(number, 1e-9)
+    some = -np.expm1(-number)
+    mean, spread = number / some, np.maximum(some * (1.0 + cv2) / number + some - 1.0, 0.0)
+    return some * mean * capped_means(np.maximum(cap, 1e-12) / mean, spread)

@@ -32,7 +32,7 @@ from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
-from planner.kinds.serve.steady.formulas import Costs
+from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.models.architecture import Architecture, MoeFfn
 from planner.models.library import find_model
 

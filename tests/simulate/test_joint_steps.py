@@ -8,8 +8,8 @@ import pytest
 
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
-from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, decode_step, prefill_mixed
 from planner.kinds.serve.steady.search import prepare
+from planner.kinds.serve.steady.steps.formulas import Costs, colocated_tpot_s, decode_step, prefill_mixed
 from planner.load.problems import load_problem
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid, step_grid

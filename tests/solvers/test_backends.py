@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from planner.errors import PlannerError
+from planner.solvers.backends import mathopt
 from planner.solvers.backends.cpsat import Progress
 from planner.solvers.backends.model import LinearModel, check_feasible, total
 from planner.solvers.backends.outcome import BackendOutcome
@@ -258,3 +259,27 @@ import planner.solvers.conflicts, planner.solvers.packing, planner.solvers.mix
 assert not {"ortools", "pulp", "scipy", "numpy", "pandas"} & set(sys.modules)
 """
     assert _exit_status(code, dict(os.environ)) == 0
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_relaxations_whose_numbers_fail_a_solver_are_solved_anew(
+    failures: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GLOP from its last vertex, GLOP anew, HiGHS: each is asked where the one before stops with an internal error."""
+    from pybind11_abseil.status import StatusNotOk
+
+    model, asked = knapsack(3, continuous=True), mathopt._asked
+    whole = mathopt.Relaxation(model).solve(model.lower, model.upper)
+    calls: list[Any] = []
+
+    def failing(solver: Any) -> Any:  # noqa: ANN401 - MathOpt's own
+        calls.append(solver)
+        if len(calls) <= failures:
+            raise StatusNotOk.__new__(StatusNotOk)
+        return asked(solver)
+
+    monkeypatch.setattr(mathopt, "_asked", failing)
+    again = mathopt.Relaxation(model).solve(model.lower, model.upper)
+    assert len({id(solver) for solver in calls}) == failures + 1
+    assert again.objective == pytest.approx(whole.objective)
+    assert again.duals == pytest.approx(whole.duals)

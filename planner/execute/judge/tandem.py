@@ -1,6 +1,6 @@
 """What a plan takes for each stage of a pipelined serving role: an equal part of the whole pass of a micro-batch.
 
-So do the steady state (`planner.kinds.serve.steady.pipelines`) and the simulator (`planner.simulate.loop.groups`) have
+So do steady state (`planner.kinds.serve.steady.steps.pipelines`) and simulator (`planner.simulate.loop.groups`) have
 it, with the hand-overs between stages in that part. Stages that run are predicted each by its own layers and ends:
 together with the hand-overs these are the whole pass, unless layers do not divide evenly, when the plan takes the
 fullest stage for all. Both are of kernels alone, without the engine around them.

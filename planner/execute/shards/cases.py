@@ -16,7 +16,7 @@ EXPERT_TOKENS = 1024  # of each attention rank, where a plan of a layout says no
 _FROM_THE_START = (PREFILL, KV_TRANSFER)
 _CACHED = "steps after cached tokens have no context-parallel executor"
 _DRAFTED = "drafts, and steps that verify several tokens of a sequence, have no executor"
-_ROOM = 0.1  # least share of a chunk that is left for prefill, as in `planner.kinds.serve.steady.formulas`
+_ROOM = 0.1  # least share of a chunk that is left for prefill, as in `planner.kinds.serve.steady.steps.formulas`
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def left_out(role: Role) -> dict[str, str]:
 
 
 def _serving_steps(plan: PlanDocument, role: Role) -> Iterator[StepCase]:
-    """Chunks halfway through prompts and outputs halfway done, as `planner.kinds.serve.steady.formulas` takes them.
+    """Chunks halfway through prompts and outputs halfway done, as in `planner.kinds.serve.steady.steps.formulas`.
 
     As many of them follow each other through a pipeline as it has stages: the most that engines have in flight.
     """

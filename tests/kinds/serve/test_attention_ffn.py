@@ -22,9 +22,9 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.steady.attention_ffn import best_unsplit
-from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.search import list_candidates, prepare
+from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.kinds.serve.steady.units import Sides, splits, units_of
 from planner.models.library import find_model
 from planner.plan.placement import role_devices

@@ -10,9 +10,8 @@ from tandem_simulator import Engine, Request, Rules, simulate
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.kinds.serve.steady.demand import MEAN, Queue, TimeLimit
-from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, prefill_alone
-from planner.kinds.serve.steady.pipelines import decode_pace_s, prefill_in_stages
-from planner.solvers.stochastic.capped_lognormal import capped_means
+from planner.kinds.serve.steady.steps.formulas import Costs, prefill_alone
+from planner.kinds.serve.steady.steps.pipelines import Holds, decode_pace_s, prefill_in_stages
 
 
 def costs(fixed_s: float = 0.0, sequence_s: float = 0.0, *, slots: bool = False) -> Costs:
@@ -26,15 +25,6 @@ def costs(fixed_s: float = 0.0, sequence_s: float = 0.0, *, slots: bool = False)
 
 def stages(*pp: float) -> Shards:
     return Shards.of(1, np.array(pp), 1, 1, 1)
-
-
-@pytest.mark.parametrize("cv", [0.0, 0.3, 2.0])
-def test_capped_means_are_those_of_a_sample(cv: float) -> None:
-    deviation = np.sqrt(np.log1p(cv**2))
-    sample = np.random.default_rng(1).lognormal(-(deviation**2) / 2.0, deviation, 400_000)
-    caps = np.array([0.1, 1.0, 3.0, 50.0])
-    sampled = [np.minimum(sample, cap).mean() for cap in caps]
-    assert capped_means(caps, cv**2) == pytest.approx(sampled, rel=0.02)
 
 
 def test_one_stage_beside_several_keeps_its_times_and_its_waits_to_the_bit() -> None:
@@ -90,9 +80,12 @@ def test_batches_of_what_is_free_grow_uneven_and_slots_do_not() -> None:
     assert decode_pace_s(costs(1.0, 0.01), shards, sequences, context, light_s) == pytest.approx(light_s)
 
 
-def test_prompts_hold_every_batch_of_a_pipeline_up_to_a_full_one() -> None:
-    decode_s, ranks = np.array([0.01]), np.ones(1)
-    few = colocated_tpot_s(decode_s, 0.1, 1.0, np.array([1.0]), 1000.0, ranks, 4.0, 2.0)
-    assert few == pytest.approx(0.01 + 0.1 / 1000.0, rel=1e-3)
-    many = colocated_tpot_s(decode_s, 0.1, 1.0, np.array([1e6]), 1000.0, ranks, 4.0, 2.0)
-    assert many == pytest.approx(0.01 + 2.0 * 0.1)
+def test_few_prompts_hold_a_ring_for_their_longest_step_and_many_for_a_full_batch() -> None:
+    ranks, wide, narrow = np.ones(1), np.full(1, 1e6), np.full(1, 0.5)
+    few = Holds(np.array([0.4]), wide, 0.0).held_s(np.array([1.0]), 1e4, ranks, 4.0)
+    assert few == pytest.approx(0.4 * (1.0 - 1.0 / 4.0) * 1e-4, rel=1e-3)  # one in all stages, a fourth of it counted
+    chunked = Holds(np.array([0.4]), narrow, 0.0).held_s(np.array([1.0]), 1e4, ranks, 4.0)
+    assert chunked == pytest.approx(few / 2.0, rel=1e-3)
+    full = Holds(np.array([0.4]), narrow, 0.0).held_s(np.array([1e9]), 1e8, ranks, 4.0)
+    assert full + 0.4 * 10.0 * 0.5 / 4.0 == pytest.approx(0.4 * 0.5, rel=1e-3)
+    assert Holds(np.array([0.4]), wide, 1.0).held_s(np.array([30.0]), 10.0, ranks, 1.0) == 0.0

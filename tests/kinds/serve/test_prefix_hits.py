@@ -15,8 +15,8 @@ from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.simulated.load_streams import drawn
-from planner.kinds.serve.steady.formulas import Costs, prefill_alone, prefill_mixed
 from planner.kinds.serve.steady.search import prepare
+from planner.kinds.serve.steady.steps.formulas import Costs, prefill_alone, prefill_mixed
 from planner.plan.schema import Envelope
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
@@ -51,7 +51,7 @@ def test_prefill_computes_the_rest_of_a_prompt_and_attends_to_all_of_it(monkeypa
     assert alone.latency_s == pytest.approx(2 * (0.01 + 1e-5 * 1500))
     assert costs.work.prefill_tokens == pytest.approx(1500.0)
     assert costs.work.prefill_context == pytest.approx((1000 + (1000 + 1500)) / 2)  # in front of either chunk
-    monkeypatch.setattr("planner.kinds.serve.steady.formulas.ranks_in_step", lambda arch, dp: np.ones(1))
+    monkeypatch.setattr("planner.kinds.serve.steady.steps.formulas.ranks_in_step", lambda arch, dp: np.ones(1))
     prefill_mixed(cast(Costs, costs), shards, *one(1000.0, 100.0, 2048.0, 8.0, 500.0, 0.01), cached=3000.0)
     assert costs.work.prefill_tokens == pytest.approx(1000.0)
     assert costs.work.prefill_context == pytest.approx(3000.0)

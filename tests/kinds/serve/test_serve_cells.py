@@ -141,7 +141,7 @@ def test_a_rate_caps_the_mix_a_price_the_gpus_and_a_workload_may_have_no_limits(
 
 
 def test_limits_that_steady_state_thinks_possible_and_no_run_keeps_are_named() -> None:
-    edits = {"workloads.0.slo": {"ttft": {"mean": "60ms", "p99": "60ms"}}, "workloads.0.input_tokens": 2000}
+    edits = {"workloads.0.slo": {"ttft": {"mean": "40ms", "p99": "40ms"}}, "workloads.0.input_tokens": 2000}
     with pytest.raises(Infeasible) as caught:
         solve(small({**SIMULATED, **edits}))
     assert any("chat: p99 ttft" in row["limit"] for row in caught.value.conflict)

@@ -71,12 +71,12 @@ def judgement(*limits: JudgedLimit) -> Judgement:
     return Judgement((), limits, (0,), 1.0, saturated=False, parts=())
 
 
-def test_a_goodput_plan_keeps_on_fresh_streams_what_a_static_one_breaks(tmp_path: Path) -> None:
+def test_a_goodput_plan_is_held_on_fresh_streams_and_formulas_come_near_it(tmp_path: Path) -> None:
     static = solve(load_problem(problem(tmp_path, "queueing", mode="colocated")))
     plan = solve(load_problem(problem(tmp_path, "verification", mode="colocated")))
-    assert verdict(static) is Verdict.BROKEN
+    assert verdict(static) is not Verdict.BROKEN
     assert verdict(plan) is not Verdict.BROKEN
-    assert objective(plan) > 0.5 * objective(static)
+    assert objective(plan) > 0.8 * objective(static)
     assert plan.certificate.status == "feasible"
     assert plan.certificate.bound is not None
     assert objective(plan) <= plan.certificate.bound < 1.65 * objective(plan)
@@ -85,10 +85,8 @@ def test_a_goodput_plan_keeps_on_fresh_streams_what_a_static_one_breaks(tmp_path
 
 
 def test_the_fewest_gpus_are_those_that_keep_the_limits(tmp_path: Path) -> None:
-    asked = {"goal": "{minimize: gpus}", "load": "load: {rate: 12/s, arrival_cv: 2}", "mode": "colocated"}
-    static = solve(
-        load_problem(problem(tmp_path, "queueing", **asked))
-    )  # in theory bursts wait for no place in a batch
+    asked = {"goal": "{minimize: gpus}", "load": "load: {rate: 14/s, arrival_cv: 2}", "mode": "colocated"}
+    static = solve(load_problem(problem(tmp_path, "queueing", **asked)))  # formulas are hopeful about bursts
     assert (objective(static), verdict(static)) == (1, Verdict.BROKEN)
     plan = solve(load_problem(problem(tmp_path, "verification", **asked)))
     assert verdict(plan) is not Verdict.BROKEN

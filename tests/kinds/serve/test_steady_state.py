@@ -12,12 +12,13 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.demand import Channel, Margins, Target, TimeLimit, TransferPath, channels_of
-from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill
-from planner.kinds.serve.steady.formulas import Costs, colocated_tpot_s, prefill_alone, prefill_mixed
+from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill, varied
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import Points, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale, paths_of, resting_scale, times
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
+from planner.kinds.serve.steady.steps.first_tokens import Engines, first_tokens
+from planner.kinds.serve.steady.steps.formulas import Costs, colocated_tpot_s, prefill_alone, prefill_mixed
 from planner.models.library import find_model
 from planner.solvers.stochastic.gap_averages import Answers
 
@@ -107,21 +108,47 @@ def test_prefill_without_time_to_wait_serves_nothing() -> None:
     assert dict(tally.pruned) == {"slo.ttft": 1}
 
 
+def engines(**other: float) -> Engines:
+    """Two ranks of one stage and 8 places; a prompt takes a step of 280 ms alone, an answer 101 of 40 ms."""
+    values = {
+        "stages": 1.0, "places": 8.0, "room": 4.0, "pace_s": 0.03, "step_s": 0.04, "prompt_s": 0.25, "steps": 101.0,
+        "pace_slope_s": 0.0, "step_slope_s": 0.0, "sequence_room": 0.0, "later_s": 0.02,
+    } | other  # fmt: skip
+    return Engines(**{name: np.array([value]) for name, value in values.items()})
+
+
 def colocated(target: Target, *, most_busy: float = 0.9, **seconds: float) -> tuple[Any, dict[str, int]]:
     tally = Tally()
-    given = {"service_s": 0.3, "queue_s": 0.1, "tpot_s": 0.04} | seconds
-    return judge_colocated(target, points(), FITS, step_times(**given), most_busy, 0.5, tally), dict(tally.pruned)
+    given = step_times(**({"service_s": 0.3, "queue_s": 0.1, "tpot_s": 0.04} | seconds))
+    given = replace(given, engines=engines())
+    return judge_colocated(target, points(), FITS, given, most_busy, 0.5, tally), dict(tally.pruned)
+
+
+FULL_PER_S = 8 / (101 * 0.04 + 0.28)
+
+
+def first_token_s(filled: float) -> float:
+    return float(first_tokens(engines(), np.array([filled]), varied(TARGET)).mean_s[0])
 
 
 def test_a_colocated_instance_waits_and_decodes_at_the_load_it_finishes() -> None:
-    rate = 0.5 * 8 / (101 * 0.04)  # of a rank: 0.99 a second, so its prefill is busy for 0.099
-    busy = rate * 0.1
+    rate = 0.5 * FULL_PER_S
     rates, dropped = colocated(TARGET)
     assert rates.rate_per_s == pytest.approx(2 * rate)
-    assert rates.utilisation == pytest.approx(busy)
-    assert rates.stay_s == pytest.approx(0.3 + 100 * 0.04 + busy * 0.1 / (2 * (1 - busy)))
+    assert rates.utilisation == pytest.approx(rate * 0.1)
+    assert rates.stay_s == pytest.approx(first_token_s(0.5) + 100 * 0.04)
     assert rates.good.all()
     assert not dropped
+
+
+def test_a_colocated_instance_is_filled_as_far_as_first_tokens_and_requests_are_in_time() -> None:
+    limit_s = first_token_s(0.3)
+    soon = replace(TARGET, ttft_limits=(mean_limit(limit_s),))
+    whole = replace(TARGET, latency_limits=(mean_limit(limit_s + 4.0),))
+    for target in (soon, whole):
+        rates, _ = colocated(target)
+        assert 0.297 * 2 * FULL_PER_S < rates.rate_per_s[0] <= 0.3 * 2 * FULL_PER_S
+        assert rates.good.all()
 
 
 @pytest.mark.parametrize(
@@ -129,16 +156,14 @@ def test_a_colocated_instance_waits_and_decodes_at_the_load_it_finishes() -> Non
     [
         ({}, {"queue_s": 1.0}, "prefill cannot keep up with the batch"),
         ({}, {"tpot_s": 0.051}, "slo.tpot"),
-        ({"ttft_limits": (mean_limit(0.304),)}, {}, "slo.ttft"),
-        ({"latency_limits": (mean_limit(4.304),)}, {}, "slo.latency"),
-        ({"ttft_limits": (mean_limit(0.304),), "latency_limits": (mean_limit(4.304),)}, {}, "slo.ttft"),
-        ({"ttft_limits": (mean_limit(0.306),), "latency_limits": (mean_limit(4.306),)}, {}, None),
+        ({"ttft_limits": (mean_limit(0.29),)}, {}, "slo.ttft"),
+        ({"latency_limits": (mean_limit(4.29),)}, {}, "slo.latency"),
+        ({"ttft_limits": (mean_limit(0.5),), "latency_limits": (mean_limit(4.5),)}, {}, None),
     ],
 )
 def test_a_colocated_instance_is_dropped_by_the_first_limit_that_it_breaks(
     change: dict[str, Any], seconds: dict[str, float], rule: str | None
 ) -> None:
-    """At the load above the mean wait is 5.5 ms."""
     rates, dropped = colocated(replace(TARGET, **change), **seconds)
     assert rates.good.all() == (rule is None)
     assert dropped == ({} if rule is None else {rule: 1})

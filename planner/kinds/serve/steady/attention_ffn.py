@@ -23,9 +23,9 @@ from planner.costs.serving.memory import kv_cache_bytes, weight_bytes
 from planner.kinds.serve.options import AttentionFfn
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
-from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.points import DECODE_BATCHES, PoolCosts
 from planner.kinds.serve.steady.shapes import group_devices
+from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, MoeFfn
 
 MOST_OVERLAPPED_GPUS = 1 << 9

@@ -25,9 +25,10 @@ from planner.kinds.serve.steady.evaluate import (
     shared_queues,
     time_points,
 )
-from planner.kinds.serve.steady.pipelines import Bubbles
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally, make_points
 from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
+from planner.kinds.serve.steady.steps.first_tokens import Engines
+from planner.kinds.serve.steady.steps.pipelines import Bubbles, Holds
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
 from planner.solvers.pareto import non_dominated
@@ -51,8 +52,9 @@ class Capacity:
     stay_s: float  # mean time that a request stays, at that rate
     kv_bytes: float  # cache of the full batch on one device
     bubbles: Bubbles | None = None  # of prefill in stages
-    step_prompts: float = 1.0  # steps with prompts that fill one batch of a pipeline
-    varied_s: float = 0.0  # of the time to first token, what grows with a prompt
+    holds: Holds | None = None  # of batches in stages that prefill and decode
+    engines: Engines | None = None  # of roles that prefill and decode
+    varied_s: float = 0.0  # of the time to first token of prefill alone, what grows with a prompt
 
 
 def type_name(
@@ -427,7 +429,8 @@ def _capacity(timed: StepTimes, judged: LimitedRates, row: int, moved_s: float, 
         stay_s=float(judged.stay_s[row]),
         kv_bytes=float(kv_bytes),
         bubbles=None if timed.bubbles is None else timed.bubbles.take(np.array([row])),
-        step_prompts=1.0 if timed.ring is None else float(timed.ring.step_prompts[row]),
+        holds=None if timed.holds is None else timed.holds.take(row),
+        engines=None if timed.engines is None else timed.engines.take(np.array([row])),
         varied_s=0.0 if timed.varied_s is None else float(timed.varied_s[row]),
     )
 

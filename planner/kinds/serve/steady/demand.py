@@ -16,7 +16,7 @@ from planner.costs.serving.speculation import Drafter
 from planner.engines.handover import Way
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.serve.steady.pipelines import Bubbles
+from planner.kinds.serve.steady.steps.pipelines import Bubbles
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.problem.lengths import ServedLengths, quantile_lengths, served_lengths

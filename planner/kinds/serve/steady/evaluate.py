@@ -1,39 +1,26 @@
 """Evaluates points for one workload: rates, TTFT, TPOT, and the rule that drops each point; arrays [N]."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import ranks_in_step
-from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.step import StepTime
-from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.demand import MEAN, Queue, Target, TimeLimit, TransferPath
-from planner.kinds.serve.steady.formulas import (
-    colocated_tpot_s,
-    decode_step,
-    prefill_alone,
-    prefill_mixed,
-)
-from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s, mixed_in_stages, prefill_in_stages
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
+from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
+from planner.kinds.serve.steady.steps.formulas import prefill_alone
+from planner.kinds.serve.steady.steps.mixed import mixed_steps, paced_decode
+from planner.kinds.serve.steady.steps.pipelines import Bubbles, Holds, prefill_in_stages
 from planner.models.architecture import Architecture
 from planner.solvers.stochastic.gap_averages import SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
 
 TOLERANCE = 1e-9  # relative, of limits
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """What prompts do to batches that follow each other through stages [N]; of one stage 0, but for a prompt's time."""
-
-    taken_s: Floats  # time of its rank's prefill that one prompt takes
-    held: Floats  # share of time at the full batch for which prompts hold the batches
-    step_prompts: Floats  # steps with prompts that fill one batch
+FILLED = 256.0  # parts of the fullest load that a colocated role may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +34,10 @@ class StepTimes:
     tpot_s: Floats  # at the full batch
     step: StepTime
     bubbles: Bubbles | None = None  # of prefill in stages
-    ring: Ring | None = None  # of batches in stages that prefill and decode
+    holds: Holds | None = None  # of batches in stages that prefill and decode
+    engines: Engines | None = None  # of roles that prefill and decode
     decoding: SteadySteps | None = None  # at the full batch, of roles that decode
-    varied_s: Floats | None = None  # of the time to first token, what grows with a prompt; 0 in stages
+    varied_s: Floats | None = None  # of prefill alone, what grows with a prompt; 0 in stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,56 +65,37 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         return StepTimes(
             prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles, varied_s=varied_s
         )
-    batch = pad_graph_batch(points.batch)
-    decode = decode_step(pool_costs.costs, points.shards, batch, context, points.drafts)
-    pace_s = decode_pace_s(pool_costs.costs, points.shards, batch, context, decode.seconds, points.drafts)
-    yielded, ones = pool_costs.costs.tokens_per_step(points.drafts), none + 1.0
+    yielded = pool_costs.costs.tokens_per_step(points.drafts)
     yielded_cv2 = pool_costs.costs.tokens_per_step_cv2(points.drafts)
     if function == "decode":
-        full = SteadySteps(pace_s, pace_s, points.batch, ones, yielded, yielded_cv2, target.joining_steps)
+        decode, pace_s = paced_decode(pool_costs.costs, points.shards, points.batch, context, points.drafts)
+        full = SteadySteps(pace_s, pace_s, points.batch, none + 1.0, yielded, yielded_cv2, target.joining_steps)
         return StepTimes(none, none, none, none, pace_s / yielded, decode, decoding=full)
-    steps, pp = target.osl / yielded, points.shards.pp
-    plain = prefill_mixed(
+    mixed = mixed_steps(
         pool_costs.costs,
         points.shards,
-        isl,
-        steps,
-        points.chunk,
+        points.shape,
         points.batch,
-        context,
-        decode.seconds,
+        points.chunk,
         points.drafts,
+        isl,
+        context,
+        target.osl / yielded,
+        length_cv2=target.service_cv2,
         cached=cached,
     )
-    mixed = mixed_in_stages(plain, points.shards, target.service_cv2)
-    ranks = ranks_in_step(pool_costs.costs.arch, points.shards.dp)
-    step_s = colocated_tpot_s(pace_s, mixed.stretch_s, mixed.steps, points.batch, steps, ranks, pp, mixed.step_prompts)
-    service = mixed.latency_s + first_token_steps(engine, pp) * step_s + engine.request_s
-    full = SteadySteps(pace_s, step_s, points.batch, ranks, yielded, yielded_cv2)
-    varied_s = np.where(mixed.chunks > 1.0, mixed.latency_s, mixed.stretch_s)
-    varied_s = np.where(pp > 1.0, 0.0, varied_s)
-    times = StepTimes(
-        service,
-        mixed.queue_s,
-        mixed.stretch_s,
-        mixed.steps,
-        step_s / yielded,
-        mixed.step,
-        decoding=full,
-        varied_s=varied_s,
+    engines, ranks = mixed.engines, ranks_in_step(pool_costs.costs.arch, points.shards.dp)
+    return StepTimes(
+        engines.own_s(target.service_cv2),
+        mixed.prefill.queue_s,
+        mixed.prefill.stretch_s,
+        mixed.prefill.steps,
+        engines.step_s / yielded,
+        mixed.prefill.step,
+        decoding=SteadySteps(engines.pace_s, engines.step_s, points.batch, ranks, yielded, yielded_cv2),
+        holds=mixed.holds,
+        engines=engines,
     )
-    if mixed is plain:
-        return times
-    staged_s = (step_s - pace_s) * steps / (points.batch * ranks)
-    queue_s = np.where(pp > 1.0, staged_s, mixed.queue_s)
-    held = np.where(pp > 1.0, 1.0 - pace_s / step_s, 0.0)
-    return replace(times, queue_s=queue_s, ring=Ring(mixed.queue_s, held, mixed.step_prompts + none))
-
-
-def first_token_steps(engine: EngineOverheads, pp: Floats) -> Floats | float:
-    """Mean decode steps between a request and its first token; batches of a pipeline look at requests in turn."""
-    staged = engine.poll_steps / 2.0 / pp + engine.output_steps
-    return np.where(pp > 1.0, staged, engine.first_token_steps)
 
 
 def judge_decode(
@@ -189,25 +158,61 @@ def judge_colocated(
     target: Target, points: Points, fits: Bools, timed: StepTimes, most_busy: float, occupied: float, tally: Tally
 ) -> LimitedRates:
     """Roles that do both: every limit at the full batch, whose prefill must keep up with what it finishes."""
-    per_rank = occupied * points.batch / (target.osl * timed.tpot_s)
-    busy = per_rank * (timed.queue_s if timed.ring is None else timed.ring.taken_s)
-    behind = fits & (busy > most_busy)
-    used = np.minimum(busy, most_busy)
-    if timed.ring is not None:
-        used = np.where(points.shards.pp > 1.0, timed.ring.held, used)
+    assert timed.engines is not None, "roles that do both have engines"
+    full = timed.engines.capacity_per_s(target.service_cv2)
+    behind = fits & (occupied * full * timed.queue_s > most_busy)
     slow = fits & ~behind & ~_fast(target, timed)
-    left = fits & ~behind & ~slow
-    queues = [(Queue(target.arrival_cv2, target.service_cv2), np.arange(len(points)))]
-    late = left & ~_keeps(target.ttft_limits, used, timed, timed.service_s, queues)
-    decoding = (target.osl - 1.0) * timed.tpot_s
-    whole = timed.service_s + decoding
-    lagging = left & ~late & ~_keeps(target.latency_limits, used, timed, whole, queues)
+    filled = np.full(len(points), occupied)
+    rows = np.flatnonzero(fits & ~behind & ~slow)
+    if np.any(np.isfinite([limit.limit_s for limit in (*target.ttft_limits, *target.latency_limits)])):
+        filled[rows] = _filled(target, timed.engines.take(rows), timed.tpot_s[rows], occupied)
+    late = np.zeros(len(points), dtype=np.bool_)
+    late[rows] = filled[rows] <= 0.0
+    times = first_tokens(timed.engines, filled, varied(target), waits_for_places=target.clients is None)
     tally.drop("prefill cannot keep up with the batch", int(np.sum(behind)))
     tally.drop("slo.tpot", int(np.sum(slow)))
-    tally.drop("slo.ttft", int(np.sum(late)))
-    tally.drop("slo.latency", int(np.sum(lagging)))
-    stay_s = whole + _wait_s(MEAN, used, timed, queues)
-    return LimitedRates(per_rank * points.shards.dp, used, stay_s, left & ~late & ~lagging)
+    tally.drop("slo.ttft" if np.isfinite(target.ttft_limits[-1].limit_s) else "slo.latency", int(np.sum(late)))
+    per_rank, good = filled * full, fits & ~behind & ~slow & ~late
+    stay_s = times.mean_s + (target.osl - 1.0) * timed.tpot_s
+    used = np.minimum(per_rank * timed.queue_s, most_busy)
+    return LimitedRates(per_rank * points.shards.dp, used, stay_s, good)
+
+
+def varied(target: Target) -> Variability:
+    """How a workload varies."""
+    return Variability(target.arrival_cv2, target.service_cv2, target.answers.cv2)
+
+
+def _filled(target: Target, engines: Engines, tpot_s: Floats, occupied: float) -> Floats:
+    """The largest share of the capacity [N], at most `occupied`, that keeps limits on first tokens and whole requests.
+
+    By halving, to a part in `FILLED`; 0 where none keeps them. Closed loops are as full as their clients make them.
+    """
+    decoding_s, places = (target.osl - 1.0) * tpot_s, target.clients is None
+
+    def kept(rows: Indices, filled: Floats) -> Bools:
+        times = first_tokens(engines.take(rows), filled, varied(target), waits_for_places=places)
+        keeps = np.ones(len(rows), dtype=np.bool_)
+        for limits, rest_s in ((target.ttft_limits, 0.0), (target.latency_limits, decoding_s[rows])):
+            for limit in limits:
+                if np.isfinite(limit.limit_s):
+                    keeps &= times.quantile_s(limit.quantile) + rest_s <= limit.limit_s * (1.0 + TOLERANCE)
+        return keeps
+
+    every = np.arange(len(tpot_s))
+    most = kept(every, np.full(len(every), occupied))
+    if not places:
+        return np.where(most, occupied, 0.0)
+    rows = every[~most]
+    rows = rows[kept(rows, np.full(len(rows), occupied / FILLED))]
+    low, high = np.full(len(rows), occupied / FILLED), np.full(len(rows), occupied)
+    while len(rows) and np.max(high - low) > occupied / FILLED:
+        middle = 0.5 * (low + high)
+        within = kept(rows, middle)
+        low, high = np.where(within, middle, low), np.where(within, high, middle)
+    shares = np.where(most, occupied, 0.0)
+    shares[rows] = low
+    return shares
 
 
 RanksQueues: TypeAlias = Sequence[tuple[Queue, Indices]]
@@ -218,7 +223,7 @@ def shared_queues(arch: Architecture, dp: Floats, pp: Floats, pooled: int) -> Fl
     """Queues [N] of `pooled` instances that share arrivals: their attention ranks, those that step together as one.
 
     A prompt waits for the step that its rank is in with all others, whichever of them it comes to. Pipelines count
-    alone: what their bubbles add is known for streams of their own (`pipelines`).
+    alone: what their bubbles add is known for streams of their own (`steps.pipelines`).
     """
     return np.where(pp > 1.0, 1.0, pooled * dp / ranks_in_step(arch, dp))
 

@@ -10,10 +10,11 @@ from planner.costs.operators.work import Shards
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Queue, Target, TimeLimit
-from planner.kinds.serve.steady.evaluate import first_token_steps, shared_queues
-from planner.kinds.serve.steady.formulas import colocated_tpot_s, decode_step
-from planner.kinds.serve.steady.pipelines import Bubbles, decode_pace_s
+from planner.kinds.serve.steady.evaluate import shared_queues, varied
 from planner.kinds.serve.steady.points import PoolCosts
+from planner.kinds.serve.steady.steps.first_tokens import FirstTokens, first_tokens
+from planner.kinds.serve.steady.steps.formulas import colocated_tpot_s, decode_step
+from planner.kinds.serve.steady.steps.pipelines import Bubbles, decode_pace_s
 from planner.kinds.serve.steady.units import JOINING_STEPS
 from planner.solvers.stochastic.gap_averages import GapAverages, SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
@@ -34,13 +35,16 @@ class Operation:
     routing: Routing = Routing.POWER_OF_TWO
     varied_s: float = 0.0  # of the time to first token, what grows with a prompt
     gaps: tuple[GapAverages, ...] = ()  # at its load, and at the full batch that none is above; none of prefill
+    first: FirstTokens | None = None  # of roles that prefill and decode
 
     def tpot_quantile_s(self, quantile: float) -> float:
         """The time per output token that this share of requests does not exceed; 0 of prefill roles."""
         return min((float(averages.quantile_s(quantile)[0]) for averages in self.gaps), default=0.0)
 
     def wait_s(self, limit: TimeLimit, target: Target) -> float:
-        """Waiting for prefill at the statistic of `limit`."""
+        """Waiting before a prompt's own steps at the statistic of `limit`."""
+        if self.first is not None:
+            return float(self.first.quantile_s(limit.quantile)[0]) - self.service_s
         queue = Queue(target.arrival_cv2, target.service_cv2, self.servers, self.routing)
         busy, queue_s, varied_s = (np.array([value]) for value in (self.busy, self.queue_s, self.varied_s))
         return float(limit.wait_s(busy, queue_s, queue, self.bubbles, varied_s)[0])
@@ -65,11 +69,11 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     tpot, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
         return Operation(0.0, 0.0, 0.0, tpot, gaps=gaps)
-    pp = candidate.shape.pp
-    busy = min(load_per_s / candidate.shape.dp * capacity.queue_s if pp == 1 else loaded, capacity.utilisation)
-    waited_steps = float(first_token_steps(pool_costs.costs.engine, np.array(float(pp))))
-    faster = waited_steps * (capacity.tpot_s - tpot) * _yielded(candidate, pool_costs)
-    return Operation(capacity.service_s - faster, busy, capacity.queue_s, tpot, varied_s=capacity.varied_s, gaps=gaps)
+    assert capacity.engines is not None, "roles that do both have engines"
+    full_per_s = float(capacity.engines.capacity_per_s(target.service_cv2)[0])
+    filled = np.array([load_per_s / candidate.shape.dp / full_per_s])
+    first = first_tokens(capacity.engines, filled, varied(target), waits_for_places=target.clients is None)
+    return Operation(capacity.service_s, loaded, capacity.queue_s, tpot, gaps=gaps, first=first)
 
 
 def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
@@ -90,8 +94,10 @@ def _decoding(
     ranks = ranks_in_step(pool_costs.costs.arch, np.full(len(batches), candidate.shape.dp))
     yielded = _yielded(candidate, pool_costs)
     steps = target.osl / yielded
-    held = (capacity.stretch_s, capacity.prefill_steps, batches, steps, ranks)
-    tpot = colocated_tpot_s(step, *held, float(candidate.shape.pp), capacity.step_prompts) / yielded
+    tpot = colocated_tpot_s(step, capacity.stretch_s, capacity.prefill_steps, batches, steps, ranks)
+    if capacity.holds is not None:
+        tpot = tpot + capacity.holds.held_s(batches, steps, ranks, float(candidate.shape.pp))
+    tpot = tpot / yielded
     rate = np.maximum.accumulate(batches / (target.osl * tpot))
     # Fewer than one sequence on average: each runs alone.
     batch = float(np.interp(rank_load_per_s, rate, batches)) if rank_load_per_s > rate[0] else float(batches[0])

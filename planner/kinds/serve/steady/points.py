@@ -17,8 +17,8 @@ from planner.engines.release import Release
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.demand import Target
-from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.shapes import InstanceShape, drafting_rule
+from planner.kinds.serve.steady.steps.formulas import Costs
 
 DECODE_BATCHES = (*range(1, 17), *range(18, 33, 2), *range(36, 65, 4), *range(72, 129, 8), *range(144, 257, 16),
                   *range(288, 513, 32), *range(576, 1025, 64))  # fmt: skip

@@ -23,12 +23,12 @@ from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.steady.engine_rules import require_loadable, ways_of_models
 from planner.kinds.serve.steady.failures import require_domains
-from planner.kinds.serve.steady.formulas import Costs
 from planner.kinds.serve.steady.formulate import Formulated, formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import PoolCosts, Tally
 from planner.kinds.serve.steady.predict import in_flight, most_scale
 from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
+from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.kinds.serve.steady.units import JOINING_AHEAD, JOINING_STEPS
 from planner.problem.resolve import Resolved
 from planner.progress import Limits

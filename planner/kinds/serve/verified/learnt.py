@@ -23,12 +23,24 @@ class Learnt:
     barred: dict[int, int] = field(default_factory=dict)  # the most instances that have a regular place
 
     def learn(self, proposal: Outcome, load: LoadKept) -> None:
-        """Takes over what a proposal keeps, of the types that its binding limits are about."""
+        """Takes over what a proposal keeps, of the types that its binding limits are about.
+
+        The load that it keeps is a share of what it was given, and that one of what steady state allows these types.
+        """
         about = frozenset[str]().union(*(BLAMED.get(time, frozenset()) for time in load.binding))
         everyone = load.scale >= 1.0 or not about or bool(load.binding - set(BLAMED))
-        for row, count in enumerate(proposal.solution.counts):
-            if count and (everyone or self.candidates[row].function in about):
-                self.own[row] = self.own.get(row, self.share(row)) * max(load.scale, LEAST_SHARE)
+        used = [row for row, count in enumerate(proposal.solution.counts) if count]
+        rows = [row for row in used if everyone or self.candidates[row].function in about]
+        fullest = min(max((self._busy(proposal, row) for row in rows), default=1.0), 1.0)
+        for row in rows:
+            self.own[row] = self.own.get(row, self.share(row)) * max(load.scale * fullest, LEAST_SHARE)
+
+    def _busy(self, proposal: Outcome, row: int) -> float:
+        """The share of what is known that a type keeps which a proposal asks of it."""
+        solution, rates_per_s = proposal.solution, self.candidates[row].rates_per_s
+        loads = zip(solution.load_per_s[row], rates_per_s, strict=True)
+        asked = sum(load / rate for load, rate in loads if load > 0.0 and rate > 0.0)
+        return asked / solution.counts[row] / max(self.share(row), LEAST_SHARE)
 
     def share(self, row: int, *, carried: bool = True) -> float:
         """What is known of a type, or of its shape, or, where `carried`, the most that any of its function keeps."""

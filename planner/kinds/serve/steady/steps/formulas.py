@@ -75,7 +75,6 @@ class Prefill:
     prompts: Floats  # of a step
     room_prompts: Floats  # mean ones that a step has room for
     added_s: Floats  # to a step that carries prefill
-    step_prompts: Floats | float = 1.0  # of stages: steps like that one which fill a batch
 
 
 def _drafted(work: Work, drafts: Floats | None) -> Work:
@@ -154,21 +153,13 @@ def colocated_tpot_s(
     sequences: Floats,
     osl: Floats | float,
     ranks: Floats,
-    pp: Floats | float = 1.0,
-    step_prompts: Floats | float = 1.0,
 ) -> Floats:
     """Mean time per step of a rank that prefills and decodes `sequences`, as do those it makes steps with.
 
-    That is the time per output token where a step yields one; `osl` are the steps of an output. In a pipeline a step is
-    a pass of all batches, of which prompts hold some, up to `step_prompts` in one batch.
+    That is the time per output token where a step yields one; `osl` are the steps of an output. In a pipeline it is a
+    pass of all batches as stage 0 stretches it; `pipelines.Holds` says what prompts add in the others.
     """
     prefilled = sequences / osl
     share = np.clip(prefilled * prefill_steps, 1e-12, 1.0)
     any_share = 1.0 - (1.0 - share) ** ranks
-    step_s = decode_s + prefilled * stretch_s * any_share / share
-    staged = np.asarray(pp) > 1.0
-    if not np.any(staged):
-        return step_s
-    holding = np.maximum(prefilled * prefill_steps, 1e-12)
-    held = step_prompts * -np.expm1(-ranks * holding / step_prompts)
-    return np.where(staged, decode_s + prefilled * stretch_s * held / holding, step_s)
+    return decode_s + prefilled * stretch_s * any_share / share

@@ -16,10 +16,14 @@ Decoding. Where batches are of whatever sequences are free (all but engines that
 gathers the requests that come while others wait behind it. Sequences then divide evenly as long as t(D / pp) seconds
 are more than D times what a sequence adds to a step, and else one batch grows until its step takes that.
 
-Both. A prompt holds the ring of batches for the longest of its chunks in every stage: added to each of the batches
-behind it, c (t_mix - t_dec) / pp in stage 0 and (t_mix - t_dec) / pp in the others. Prompts of one pass share a batch,
-up to its budget: y prompts a pass that hold the ring for a share n each hold it for w (1 - exp(-y n / w)), w the
-prompts that fill a batch. Waiting is that of M/G/1 at the share of time that the ring is held.
+Both. A prompt of w seconds holds the ring of batches: for its longest step, and in stage 0 for the others too. Where
+fewer batches than stages are in flight, a prompt that comes while the ring is held is held together with it, the longer
+one for longer: with C and C2 the first moments of min(length, B) / m and y prompts a pass
+    H1 = w C y / (1 + y C^2 / C2),
+of equal prompts the time that a single server without a queue is busy (Erlang's loss). Where all are in flight, those
+that come while it is held share the next batch, up to its budget: H2 = w E min(X, B) / m, X the tokens of a Poisson
+number of mean y. With n sequences all are for b = n / (n + 2 pp) of the time, so that
+    pass = t_dec + b H2 + (1 - b) H1 + w y (1 - C) / pp.
 """
 
 import math
@@ -31,8 +35,8 @@ import numpy as np
 
 from planner.arrays import Floats, Indices
 from planner.costs.operators.work import Shards, Work
-from planner.kinds.serve.steady.formulas import Costs, Prefill, decode_step
-from planner.solvers.stochastic.capped_lognormal import capped_means
+from planner.kinds.serve.steady.steps.formulas import Costs, Prefill, decode_step
+from planner.solvers.stochastic.capped_lognormal import capped_means, capped_squares, compound_capped_means
 
 MOST: Final = 1.08  # M
 LEFT: Final = 0.72  # h
@@ -168,28 +172,35 @@ def decode_pace_s(
     return pace_s
 
 
-def mixed_in_stages(plain: Prefill, shards: Shards, length_cv2: float) -> Prefill:
-    """Prefill that rides on decode steps as it holds a ring of batches; that of one stage is as it was.
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """How prompts hold a ring of batches [N]; nothing is held by those of one stage."""
 
-    `stretch_s` and `steps` are then those of a pass of all batches.
-    """
-    rows = staged(shards)
-    if not len(rows):
-        return plain
-    pp, chunks, prompts = shards.pp[rows], plain.chunks[rows], plain.prompts[rows]
-    even = np.where(prompts > 1.0, 1.0, chunks)  # several prompts a step are as long as the mean one
-    room = np.where(prompts > 1.0, 1e9, plain.room_prompts[rows])
-    longest = np.where(prompts > 1.0, 1.0, capped_means(room, length_cv2) * even)
-    steps = (chunks + (pp - 1.0) * longest) / pp / prompts
-    added_s = plain.added_s[rows]
-    behind_s = plain.step.seconds[rows] + (longest - 1.0) * added_s
-    latency_s = (plain.latency_s[rows] + (pp - 1.0) * behind_s) / pp
-    return replace(
-        plain,
-        latency_s=_with(plain.latency_s, rows, latency_s),
-        steps=_with(plain.steps, rows, steps),
-        stretch_s=_with(plain.stretch_s, rows, steps * added_s),
-        step_prompts=_with(
-            np.ones_like(plain.steps), rows, np.maximum(plain.room_prompts[rows] * chunks / prompts, 1.0)
-        ),
-    )
+    prompt_s: Floats  # of a mean prompt in all stages, w
+    room: Floats  # mean prompts of a batch
+    length_cv2: float
+
+    def held_s(self, sequences: Floats, steps: Floats | float, ranks: Floats, pp: Floats | float) -> Floats:
+        """Seconds [N] of a pass beyond those of stage 0, with `sequences` of `steps` each on each of `ranks`."""
+        prompts = sequences / steps * ranks
+        inside, inside2 = capped_means(self.room, self.length_cv2), capped_squares(self.room, self.length_cv2)
+        apart = prompts * inside / (1.0 + prompts * inside**2 / inside2)
+        gathered = compound_capped_means(prompts, self.length_cv2, self.room)
+        busy = in_flight_share(sequences, pp)
+        held = busy * gathered + (1.0 - busy) * apart
+        return np.where(np.asarray(pp) > 1.0, self.prompt_s * (held - prompts / ranks * inside / pp), 0.0)
+
+    def take(self, row: int) -> "Holds":
+        """Those of one point."""
+        return Holds(self.prompt_s[row : row + 1], self.room[row : row + 1], self.length_cv2)
+
+
+def in_flight_share(sequences: Floats, pp: Floats | float) -> Floats:
+    """The share of time for which as many batches as stages are in flight [N]: seldom of few sequences."""
+    share: Floats = np.where(np.asarray(pp) > 1.0, sequences / (sequences + 2.0 * pp), 1.0)
+    return share
+
+
+def held_by_prompts(plain: Prefill, shards: Shards, length_cv2: float) -> Holds:
+    """What prompts that ride on decode steps, priced one stage after the other, do to a ring of batches."""
+    return Holds(plain.stretch_s * shards.pp, plain.room_prompts, length_cv2)
