@@ -24,9 +24,12 @@ _HINT = "solve again: the certificate is not one for this problem and plan"
 
 
 def searched_again(kind: Kind, envelope: Envelope, hand: AtHand) -> Iterator[Finding]:
-    """One finding for the bound and one for each part of the certificate, of a plan that states a bound."""
+    """One finding for the bound and one for each part of the certificate, of a plan that states a bound.
+
+    A search that starts from a plan which runs now is not made again: that plan is no input of this one.
+    """
     stated = envelope.certificate
-    if stated.bound is None or stated.proof.get("method") not in kind.searched:
+    if stated.bound is None or stated.proof.get("method") not in kind.searched or envelope.decision.get("running"):
         return
     try:
         again = kind.solve(resolved_again(envelope.inputs, kind.options, envelope.digests.models, hand), Limits())

@@ -11,5 +11,5 @@ KIND = Kind(
     decision=RlDecision,
     reads=READS,
     proofs=("best_first", "horizon"),
-    searched=("best_first",),
+    searched=("best_first", "horizon"),
 )

@@ -34,9 +34,8 @@ from planner.rl.search.horizon import evaluate_horizon
 COUNTS = LeftOut(
     "certificate.candidates", "counts of the search and floors of its groups, and what the next best plans lose"
 )
-SEQUENCES = LeftOut(
-    "certificate.candidates", "sequences weighed, and what the next best ones lose", hint="", proven=False
-)
+SEQUENCES = LeftOut("certificate.candidates", "sequences weighed, and what the next best ones lose")
+SEQUENCES_FROM_NOW = replace(SEQUENCES, hint="", proven=False)  # the plan that runs now is no input at hand
 _NONE = "no plan of the problem has these roles and this mode"
 
 
@@ -51,7 +50,8 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
     if plan is None:
         raise PlannerError(_NONE, where="decision.roles")
     if setting.options.horizon is not None:
-        return Restated(_over_time(envelope, decision, setting, formulated), (SEQUENCES,) if left else ())
+        sequences = SEQUENCES if decision.running is None else SEQUENCES_FROM_NOW
+        return Restated(_over_time(envelope, decision, setting, formulated), (sequences,) if left else ())
     problem, fused = formulated.problem, decision.fused_training
     if fused is not None:
         problem, fused = replayed(problem, formulated.curves, plan, fused)

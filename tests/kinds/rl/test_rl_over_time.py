@@ -10,6 +10,7 @@ import pytest
 from broken_rl_plans import failed
 
 from planner.api import solve
+from planner.check import check_plan
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
@@ -127,6 +128,16 @@ def test_a_period_changed_by_hand_fails_its_check(tmp_path: Path, part: str) -> 
     step = forged["decision"]["horizon"][1]
     step[part] = {"iteration_s": 1.0, "changed": ["circuit"], "generation": "1 x tp1 a", "iterations": 3}[part]
     assert failed(forged) >= {"certificate.objective"}
+
+
+def test_sequences_weighed_and_next_best_are_held_against_a_search_made_again(tmp_path: Path) -> None:
+    envelope, decision = solved(written(tmp_path))
+    findings = list(check_plan(envelope, decision, base=tmp_path, proof=True))
+    assert all(item.ok and not item.skipped for item in findings)
+    forged = envelope.model_dump(mode="json", by_alias=True)
+    forged["certificate"]["candidates"] += 1
+    forged["certificate"]["next_best"][1]["objective"] *= 1.01
+    assert failed(forged) >= {"certificate.candidates", "certificate.next_best"}
 
 
 def test_a_bound_above_the_best_sequence_is_found(tmp_path: Path) -> None:
