@@ -18,6 +18,8 @@ from planner.arrays import Floats
 MOST_USED = 0.995
 LEAST_USED, LEAST_DONE, MOST_DONE = 1e-3, 0.02, 40.0
 SLOTS = 4000.0  # of which the sums consist; geometric places stand for those between
+PLACES = 48
+TABLE = 22  # utilisations, and amounts done
 
 
 def work_left(used: Floats, done: Floats) -> Floats:
@@ -25,31 +27,32 @@ def work_left(used: Floats, done: Floats) -> Floats:
 
     Utilisations above `MOST_USED` count as that one, and `done` outside of its table as the nearest end.
     """
-    from scipy.interpolate import RegularGridInterpolator
+    from scipy.ndimage import map_coordinates
 
-    axes, shares = _table()
     most = np.clip(used, LEAST_USED, MOST_USED)
-    wanted = (-np.log1p(-most), np.log(np.maximum(done, LEAST_DONE)))
-    places = [np.clip(value, axis[0], axis[-1]) for value, axis in zip(wanted, axes, strict=True)]
-    share: Floats = np.exp(RegularGridInterpolator(axes, shares)(np.stack(places, axis=-1)))
+    wanted = (-np.log1p(-most), np.log(np.clip(done, LEAST_DONE, MOST_DONE)))
+    axes, shares = _table()
+    places = [(value - axis[0]) / (axis[1] - axis[0]) for value, axis in zip(wanted, axes, strict=True)]
+    share: Floats = np.exp(map_coordinates(shares, places, order=1, mode="nearest"))
     return share * most / (2.0 * (1.0 - most))
 
 
-def exact_work_left(used: float, done: float) -> float:
-    """E W by its sum; sparse places stand for the slots between them."""
+def exact_work_left(used: Floats, done: Floats) -> Floats:
+    """E W by its sum, by broadcasting; sparse places stand for the slots between them."""
     from scipy.special import gammaincc
 
-    slots = np.unique(np.geomspace(1.0, SLOTS, 56).round())
+    slots = np.unique(np.geomspace(1.0, SLOTS, PLACES).round())
     edges = np.concatenate([[slots[0] - 0.5], (slots[1:] + slots[:-1]) / 2.0, [slots[-1] + 0.5]])
-    shape, level = slots * used * done, slots * done
+    shape, level = slots * (used * done)[..., None], slots * np.broadcast_to(done, np.shape(used * done))[..., None]
     excess = shape * gammaincc(shape + 1.0, level) - level * gammaincc(shape, level)
-    return float(np.sum(np.diff(edges) * np.maximum(excess, 0.0) / slots))
+    left: Floats = np.sum(np.diff(edges) * np.maximum(excess, 0.0) / slots, axis=-1)
+    return left
 
 
 @cache
 def _table() -> tuple[tuple[Floats, Floats], Floats]:
-    """Logarithms of the share of a continuous server's work, by those of 1 / (1 - u) and of r."""
-    used = 1.0 - np.geomspace(1.0 - LEAST_USED, 1.0 - MOST_USED, 24)
-    done = np.geomspace(LEAST_DONE, MOST_DONE, 26)
-    shares = [[exact_work_left(u, r) / (u / (2.0 * (1.0 - u))) for r in done.tolist()] for u in used.tolist()]
-    return (-np.log1p(-used), np.log(done)), np.log(np.maximum(shares, 1e-9))
+    """Logarithms of the share of a continuous server's work, by those of 1 / (1 - u) and of r, both in even steps."""
+    free, done = np.geomspace(1.0 - LEAST_USED, 1.0 - MOST_USED, TABLE), np.geomspace(LEAST_DONE, MOST_DONE, TABLE)
+    used = (1.0 - free)[:, None]
+    shares = exact_work_left(used, done[None, :]) / (used / (2.0 * (1.0 - used)))
+    return (-np.log(free), np.log(done)), np.log(np.maximum(shares, 1e-9))

@@ -13,16 +13,16 @@ def test_sums_are_those_of_the_walk(used: float, done: float) -> None:
     steps = np.random.default_rng(3).gamma(used * done, 1.0, 1_000_000) - done
     walk = np.cumsum(steps)
     left = walk - np.minimum.accumulate(np.minimum(walk, 0.0))
-    assert exact_work_left(used, done) == pytest.approx(left.mean(), rel=0.06)
+    assert exact_work_left(np.array(used), np.array(done)) == pytest.approx(left.mean(), rel=0.06)
 
 
 def test_tiny_slots_are_a_continuous_server() -> None:
-    assert exact_work_left(0.7, 0.02) == pytest.approx(0.7 / (2.0 * 0.3), rel=0.05)
+    assert exact_work_left(np.array(0.7), np.array(0.02)) == pytest.approx(0.7 / (2.0 * 0.3), rel=0.05)
 
 
 @given(st.floats(0.05, 0.99), st.floats(0.05, 20.0))
 def test_the_table_comes_near_the_sums(used: float, done: float) -> None:
-    exact = exact_work_left(used, done)
+    exact = float(exact_work_left(np.array(used), np.array(done)))
     assert work_left(np.array([used]), np.array([done]))[0] == pytest.approx(exact, rel=0.08, abs=5e-3)
 
 
