@@ -75,6 +75,7 @@ bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training.py ../shared/data/training
 	$(BIN)/python benchmarks/estimate_equals_solve.py
 	$(BIN)/python benchmarks/training_search.py
+	$(BIN)/python benchmarks/training_nodes.py
 	$(BIN)/python benchmarks/training_megascale.py
 	$(BIN)/python benchmarks/training_at_scale.py
 

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from planner.arrays import Ints
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Level, Topology
 
@@ -95,14 +98,18 @@ class Pool:
         return len(self.healthy_nodes) * self.node.num_gpus
 
     @property
-    def device_run(self) -> range:
-        """The devices of the longest run of nodes in service, on which all strides are regular."""
-        best, start = range(0), 0
-        for node in (*sorted(self.out_of_service), self.num_nodes):
-            if node - start > len(best):
-                best = range(start, node)
-            start = node + 1
-        return range(best.start * self.node.num_gpus, best.stop * self.node.num_gpus)
+    def job_devices(self) -> Ints:
+        """The devices that one job's ranks are laid over, in rank order: those of all nodes in service.
+
+        Where a scale-up domain spans nodes and some are out, each domain gives the largest power of two of its nodes
+        (16 of 18), so that groups of ranks stay inside; or the longest run of nodes in service is taken, where it is
+        longer.
+        """
+        size, domain = self.node.num_gpus, self.node.scale_up_size
+        nodes = np.array(self.healthy_nodes, np.int64)
+        if self.out_of_service and domain > size:
+            nodes = max(_in_whole_domains(nodes, domain // size), _longest_run(nodes), key=len)
+        return np.asarray((nodes[:, None] * size + np.arange(size)[None, :]).ravel())
 
     def topology(self) -> Topology:
         """NVLink domain, then the fabric over the whole pool, in pods where it has them; sizes are whole domains."""
@@ -123,6 +130,21 @@ class Pool:
             return Topology((inside, Level("fabric", total, bandwidth, latency_s)))
         between = Level("fabric", _whole(total, pod), bandwidth / node.pod_oversubscription, latency_s)
         return Topology((inside, Level("pod", pod, bandwidth, latency_s), between))
+
+
+def _in_whole_domains(nodes: Ints, nodes_per_domain: int) -> Ints:
+    """The first nodes of every domain, as many as the largest power of two in one, where it has them."""
+    share = 1 << (nodes_per_domain.bit_length() - 1)
+    domain = nodes // nodes_per_domain
+    rank = np.arange(len(nodes)) - np.searchsorted(domain, domain)  # of a node within its domain
+    enough = np.bincount(domain, minlength=1)[domain] >= share
+    return np.asarray(nodes[enough & (rank < share)])
+
+
+def _longest_run(nodes: Ints) -> Ints:
+    """The longest stretch of neighbours among ascending nodes."""
+    runs = np.split(nodes, np.flatnonzero(np.diff(nodes) > 1) + 1)
+    return max(runs, key=len)
 
 
 def _whole(size: int, unit: int) -> int:

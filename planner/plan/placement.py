@@ -3,8 +3,9 @@
 Ranks of a block count with its first axis outermost; ranks of a role count on from block to block.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import product, repeat
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import pairwise, product, repeat
 from math import prod
 
 from planner.errors import PlannerError
@@ -20,7 +21,22 @@ def num_ranks(block: Block) -> int:
 
 def last_device(block: Block) -> int:
     """The highest device of the block."""
-    return block.first_device + sum((axis.size - 1) * axis.stride for axis in block.axes)
+    return stepper(block)(block.first_device + sum((axis.size - 1) * axis.stride for axis in block.axes))
+
+
+def stepper(block: Block) -> Callable[[int], int]:
+    """The device that a count from the block's first device comes to, around what the block skips."""
+    behind = sorted((gap.first_device, gap.devices) for gap in block.skipped if gap.first_device >= block.first_device)
+    return partial(_around, behind) if behind else int
+
+
+def _around(gaps: list[tuple[int, int]], number: int) -> int:
+    """`number` moved on by every gap, in ascending order, that begins no later than where it stands by then."""
+    for first, size in gaps:
+        if first > number:
+            break
+        number += size
+    return number
 
 
 def require_countable(blocks: Iterable[Block]) -> None:
@@ -36,7 +52,8 @@ def require_countable(blocks: Iterable[Block]) -> None:
 
 def devices(block: Block) -> Iterator[int]:
     """The device of every rank of the block, in rank order."""
-    return _along(block.first_device, tuple(block.axes))
+    numbers = _along(block.first_device, tuple(block.axes))
+    return map(stepper(block), numbers) if block.skipped else numbers
 
 
 def role_devices(blocks: Iterable[Block], role: str) -> Iterator[tuple[str, int]]:
@@ -60,6 +77,11 @@ def device_runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
+def gaps(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """What ascending devices leave out between the first and the last, as (first, how many)."""
+    return ((last + 1, first - last - 1) for (_, last), (first, _) in pairwise(device_runs(numbers)))
+
+
 def devices_used(blocks: Iterable[Block]) -> dict[str, int]:
     """How many devices of each pool the blocks stand on; those that several roles share count once."""
     used: dict[str, set[int]] = {}
@@ -77,7 +99,8 @@ def groups(block: Block, axis_name: str) -> Iterator[tuple[int, ...]]:
     """The devices of each group of ranks that differ only along `axis_name`, in order of the other axes."""
     along = tuple(axis for axis in block.axes if axis.name == axis_name)
     across = tuple(axis for axis in block.axes if axis.name != axis_name)
-    return (tuple(_along(first, along)) for first in _along(block.first_device, across))
+    device_of = stepper(block)
+    return (tuple(map(device_of, _along(first, along))) for first in _along(block.first_device, across))
 
 
 def _along(first: int, axes: tuple[Axis, ...]) -> Iterator[int]:

@@ -100,18 +100,28 @@ class Axis:
 
 
 @record
+class Skipped:
+    """Devices beside each other that a block's ranks are counted around, such as those of a node out of service."""
+
+    first_device: Index
+    devices: Count
+
+
+@record
 class Block:
     """Ranks of a role laid on the devices of a pool: first_device + sum(index x stride), the first axis outermost.
 
-    Devices count through the pool, node by node, out-of-service nodes included. An axis is called replica, pp, dp, cp
-    or tp; one that does not run evenly (over a node out of service) is split into two of the same name. A role with
-    several blocks has its replicas spread over them, and its ranks count on from block to block.
+    Devices count through the pool, node by node, out-of-service nodes included, and around those that are `skipped`
+    behind the first one. An axis is called replica, pp, dp, cp or tp; one that does not run evenly is split into two of
+    the same name. A role with several blocks has its replicas spread over them, and its ranks count on from block to
+    block.
     """
 
     role: str
     pool: str
     first_device: Index
     axes: tuple[Axis, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
 
 @record

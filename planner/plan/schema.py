@@ -4,6 +4,7 @@ JSON in SI units with the unit in the name. Nothing in it depends on when or whe
 seed and versions give the same bytes.
 """
 
+import operator
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
@@ -49,9 +50,14 @@ class Axis(Spec, records.Axis):
     __doc__ = records.Axis.__doc__
 
 
+class Skipped(Spec, records.Skipped):
+    __doc__ = records.Skipped.__doc__
+
+
 class Block(Spec, records.Block):
     __doc__ = records.Block.__doc__
     axes: tuple[Axis, ...] = ()
+    skipped: tuple[Skipped, ...] = Field(default=(), exclude_if=operator.not_)
 
 
 class Route(Spec, records.Route):

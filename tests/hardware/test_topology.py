@@ -90,9 +90,21 @@ def test_a_server_without_nvlink_says_so() -> None:
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 11)))
-def test_the_device_run_is_the_longest_stretch_of_nodes_in_service(nodes: int, gone: set[int]) -> None:
+def test_a_job_is_laid_over_all_nodes_in_service(nodes: int, gone: set[int]) -> None:
     lost = tuple(sorted(node for node in gone if node < nodes))
-    run = Pool("h100", find_node("h100"), num_nodes=nodes, out_of_service=lost).device_run
+    pool = Pool("h100", find_node("h100"), num_nodes=nodes, out_of_service=lost)
+    assert pool.job_devices.tolist() == [device for device in range(8 * nodes) if device // 8 not in lost]
+
+
+@given(st.integers(1, 60), st.sets(st.integers(0, 59), max_size=12))
+def test_domains_that_span_nodes_give_a_job_equal_shares(nodes: int, gone: set[int]) -> None:
+    lost = tuple(sorted(node for node in gone if node < nodes))
+    devices = Pool("gb200", find_node("gb200"), num_nodes=nodes, out_of_service=lost).job_devices.tolist()
+    assert not {device // 4 for device in devices} & set(lost)
+    racks = [sum(node not in lost for node in range(rack, min(rack + 18, nodes))) for rack in range(0, nodes, 18)]
     stretches = "".join("x" if node in lost else "." for node in range(nodes)).split("x")
-    assert len(run) == 8 * max(map(len, stretches))
-    assert not {device // 8 for device in run} & set(lost)
+    longest, shared = max(map(len, stretches)), 16 * sum(healthy >= 16 for healthy in racks)
+    assert len(devices) == 4 * (nodes if not lost else max(longest, shared))
+    if lost and shared >= longest:
+        assert {devices.count(device) for device in devices} <= {1}
+        assert all(len({device // 72 for device in devices[first : first + 64]}) == 1 for first in range(0, shared, 64))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
-from planner.plan import placement
-from planner.plan.records import Axis, Block
+from planner.plan import placement, schema
+from planner.plan.blocks import block_on
+from planner.plan.records import Axis, Block, Skipped
 
 NAMES = ("replica", "pp", "dp", "cp", "tp")
 AXES = st.builds(Axis, st.sampled_from(NAMES), st.integers(1, 4), st.integers(0, 9))
@@ -41,6 +43,32 @@ def test_groups_partition_the_ranks_by_the_other_axes(block: Block, name: str) -
     wanted = [[rank for rank, key in enumerate(fixed) if key == other] for other in dict.fromkeys(fixed)]
     assert [list(group) for group in placement.groups(block, name)] == [[devices[r] for r in ranks] for ranks in wanted]
     assert placement.degree(block, name) * len(wanted) == len(devices)
+
+
+@given(BLOCKS, st.lists(st.builds(Skipped, st.integers(0, 90), st.integers(1, 9)), max_size=4))
+def test_what_a_block_skips_is_stepped_over(block: Block, skipped: list[Skipped]) -> None:
+    apart = [gap for gap in skipped if gap.first_device >= block.first_device]
+    apart = [gap for index, gap in enumerate(apart) if not _touches(gap, apart[:index])]
+    gone = {device for gap in apart for device in range(gap.first_device, gap.first_device + gap.devices)}
+    left = [device for device in range(block.first_device, 300) if device not in gone]
+    around = replace(block, skipped=tuple(apart))
+    assert list(placement.devices(around)) == [left[device - block.first_device] for device in placement.devices(block)]
+    assert placement.last_device(around) == max(placement.devices(around))
+    members = sorted(device for group in placement.groups(around, "tp") for device in group)
+    assert members == sorted(placement.devices(around))
+
+
+def _touches(gap: Skipped, others: list[Skipped]) -> bool:
+    return any(
+        gap.first_device < other.first_device + other.devices and other.first_device < gap.first_device + gap.devices
+        for other in others
+    )
+
+
+@given(st.sets(st.integers(0, 60), min_size=1))
+def test_a_block_on_devices_stands_on_these(numbers: set[int]) -> None:
+    block = block_on(sorted(numbers), "job", "pool", (schema.Axis(name="dp", size=len(numbers), stride=1),))
+    assert list(placement.devices(block)) == sorted(numbers)
 
 
 def test_ranks_of_a_role_count_on_from_block_to_block() -> None:

@@ -6,6 +6,7 @@ from itertools import groupby, product
 
 from planner.emit.nodes import Cluster, NodeId
 from planner.errors import PlannerError
+from planner.plan.placement import stepper
 from planner.plan.schema import Block, Decision, Role
 
 
@@ -103,13 +104,13 @@ def _ranks(block: Block, cluster: Cluster) -> Iterator[tuple[dict[str, int], tup
     Axes of one name count on as one: the earlier is the outer part.
     """
     pool = cluster.pool(block.pool)
-    axes = sorted(block.axes, key=lambda axis: axis.name != "replica")
+    axes, device_of = sorted(block.axes, key=lambda axis: axis.name != "replica"), stepper(block)
     for steps in product(*(range(axis.size) for axis in axes)):
         device, index = block.first_device, dict[str, int]()
         for axis, step in zip(axes, steps, strict=True):
             device += step * axis.stride
             index[axis.name] = index.get(axis.name, 0) * axis.size + step
-        yield index, cluster.place(pool, device)
+        yield index, cluster.place(pool, device_of(device))
 
 
 def _parts(role: Role, positions: list[tuple[NodeId, int]], slots: dict[NodeId, int]) -> Iterator[NodeRanks]:

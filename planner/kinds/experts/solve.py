@@ -26,10 +26,10 @@ from planner.hardware.cluster import Pool
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
 from planner.kinds.experts.proof import METHOD, bound_records
 from planner.models.architecture import Architecture
+from planner.plan.blocks import block_on
 from planner.plan.schema import (
     SCHEMA,
     Axis,
-    Block,
     Certificate,
     Digests,
     Engine,
@@ -150,9 +150,10 @@ def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
 
 
 def _require_devices(options: ExpertsOptions, pool: Pool, where: str) -> None:
-    if options.ep > len(pool.device_run):
+    usable = len(pool.job_devices)
+    if options.ep > usable:
         raise PlannerError(
-            f"{options.ep} ranks need as many GPUs in a row; pool `{pool.name}` has {len(pool.device_run)}",
+            f"{options.ep} ranks need as many GPUs; pool `{pool.name}` has {usable} in service",
             where=where,
             hint="lower `ep`, or give the pool more nodes",
         )
@@ -302,11 +303,11 @@ def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Expert
             ),
         ),
         placement=(
-            Block(
-                role=ROLE,
-                pool=pool.name,
-                first_device=pool.device_run.start,
-                axes=(Axis(name="dp", size=options.ep, stride=1),) if options.ep > 1 else (),
+            block_on(
+                pool.job_devices[: options.ep].tolist(),
+                ROLE,
+                pool.name,
+                (Axis(name="dp", size=options.ep, stride=1),) if options.ep > 1 else (),
             ),
         ),
         policy=options.policy,

@@ -15,6 +15,7 @@ from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
 from planner.kinds.rl.training_curves import Helper, Trainer
 from planner.models.architecture import MoeFfn
+from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
 
@@ -226,15 +227,16 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
     for _, name, pool, axes, gpus in sorted(parts, key=lambda part: -part[0]):
         start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
-        first = solved.pool(pool).device_run.start + start
-        yield Block(role=name, pool=pool, first_device=first, axes=axes)
+        devices = solved.pool(pool).job_devices[start:].tolist()
+        yield block_on(devices[:gpus], name, pool, axes)
         if name != "actor" and solved.plan.late is not None:
-            yield Block(role=LATE, pool=pool, first_device=first, axes=_rollout_axes(solved.plan.late.group))
+            late = solved.plan.late.group
+            yield block_on(devices[: late.gpus], LATE, pool, _rollout_axes(late))
         if not (name == "actor" and solved.takes_turns):
             taken[pool] = start + gpus
         if name == "actor":
             for helper in solved.trainer.helpers:
-                yield Block(role=helper.part, pool=pool, first_device=first, axes=_helper_axes(solved, helper))
+                yield block_on(devices[:gpus], helper.part, pool, _helper_axes(solved, helper))
 
 
 def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:

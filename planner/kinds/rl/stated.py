@@ -58,8 +58,8 @@ def policies(options: RlOptions, curves: Curves) -> tuple[RolloutPolicy, ...]:
 
 
 def usable_gpus(problem: Problem, pool: Pool) -> int:
-    """GPUs of the pool that may be used: those of its longest run of nodes in service, capped by the limits."""
-    usable, cap = len(pool.device_run), problem.limits.gpus
+    """GPUs of the pool that one job may use, capped by the limits."""
+    usable, cap = len(pool.job_devices), problem.limits.gpus
     return usable if cap is None else min(usable, cap)
 
 

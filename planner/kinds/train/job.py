@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
 
+from planner.arrays import Ints
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import MEGATRON, Framework, Machine, machine_of
 from planner.costs.training.rates import Rates, rates_on
@@ -28,8 +29,8 @@ class TrainJob:
     machine: Machine
     rates: Rates
     framework: Framework
-    num_gpus: int  # at hand, one behind the other
-    first_device: int
+    devices: Ints  # at hand, in the order of ranks
+    num_gpus: int
     per_gpu: bool  # the goal counts time by GPU used
 
     @cached_property
@@ -105,7 +106,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
 
 
 def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> TrainJob:
-    problem, run = resolved.problem, pool.device_run
+    problem, devices = resolved.problem, pool.job_devices[: resolved.problem.limits.gpus]
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     sequence_parallel = options.search.sequence_parallel or (True,)
     arch, store = resolved.models[key], open_store(profile_paths(problem.costs.profiles))
@@ -118,8 +119,8 @@ def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> Tra
         machine=machine_of(node),
         rates=rates_on(pool, arch, problem.costs.calibration, store),
         framework=replace(MEGATRON, sequence_parallel=sequence_parallel[0]),
-        num_gpus=min(len(run), problem.limits.gpus or len(run)),
-        first_device=run.start,
+        devices=devices,
+        num_gpus=len(devices),
         per_gpu=problem.objective.maximize is not None,
     )
 

@@ -135,7 +135,7 @@ def test_slots_beyond_the_memory_are_infeasible(loads: Path) -> None:
         ({"loads": None}, "needs `loads`"),
         ({"loads": "nowhere.npz"}, "no such file"),
         ({"policy": "periodic"}, "policy `periodic`"),
-        ({"ep": 64}, "need as many GPUs in a row"),
+        ({"ep": 64}, "need as many GPUs; pool"),
     ],
 )
 def test_problems_that_cannot_be_laid_out_are_refused(loads: Path, options: dict[str, Any], said: str) -> None:

@@ -158,5 +158,9 @@ def test_nodes_out_of_service_are_left_out_and_the_plan_says_so() -> None:
     assert solved["decision"]["placement"][0]["first_device"] == 8
     assert not _failing(solved)
     data["cluster"]["pools"][0]["out_of_service"] = [1]
-    with pytest.raises(Infeasible):  # eight GPUs on either side, and 16 asked for
-        solve(data)
+    around = solve(data).model_dump(mode="json", by_alias=True)
+    assert around["decision"]["placement"][0]["skipped"] == [{"first_device": 8, "devices": 8}]
+    assert around["predictions"] == solved["predictions"]
+    assert not _failing(around)
+    del around["decision"]["placement"][0]["skipped"]
+    assert "placement.service" in _failing(around)

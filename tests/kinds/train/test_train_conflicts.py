@@ -39,7 +39,7 @@ CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         problem(global_batch=20, search={"pp": 8, "dp": 1, "micro_batch": 1, "schedule": "interleaved"}),
         {
             "global_batch = 20": "global_batch 16",
-            "pp = 8": "pp 4",
+            "pp = 8": "pp 10",
             "schedule = interleaved": "1f1b",
         },
     ),

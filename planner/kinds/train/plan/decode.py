@@ -241,6 +241,18 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
     }
 
 
+def _idle(part: PoolShare) -> Iterator[str]:
+    """Why GPUs of a pool in service stay idle, where some do."""
+    job, used = part.choice.table.job, own_choice(part).num_gpus
+    serving = job.pool.num_gpus
+    if used < job.num_gpus:
+        yield f"{job.num_gpus - used} GPUs of pool `{job.pool.name}` stay idle: no plan that uses them is better"
+    if job.num_gpus < serving:
+        limit = job.resolved.problem.limits.gpus
+        why = "`limits.gpus` leaves them out" if limit == job.num_gpus else "their scale-up domains lack nodes"
+        yield f"{serving - job.num_gpus} GPUs of pool `{job.pool.name}` are not considered: {why}"
+
+
 def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     yield from ASSUMPTIONS
     room = 1.0 - best.choice.table.job.options.memory_utilisation
@@ -250,10 +262,7 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
     if best.strategies:
         yield "layers run and recompute as `layer_runs` says: tp and dp of the role are those of the first layer"
-    for own in [part.choice.table.job for part in best.parts]:
-        if own.num_gpus < own.pool.num_gpus:
-            whole = f"of {own.pool.num_gpus} GPUs in service {own.num_gpus}"
-            yield f"{whole} are used: limits, or nodes out of service between"
+    yield from (text for part in best.parts for text in _idle(part))
     if best.across:
         yield "pools reach each other at the rate of the slower of their fabrics, and of what `cluster.links` states"
     yield from job.resolved.price_notes

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.kinds.train.decision import PoolUse, RankGroup
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
+from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Role
 
 ROLE = "job"
@@ -53,7 +54,7 @@ def roles(best: Evaluation, memories: tuple[Memory, ...]) -> Iterator[Role]:
 
 
 def placement(best: Evaluation) -> Iterator[Block]:
-    """All ranks of a role in one block of neighbouring devices."""
+    """All ranks of a role in one block of devices in service."""
     for part in best.parts:
         own = own_choice(part)
         job, shape = own.table.job, own.table.shape
@@ -62,7 +63,7 @@ def placement(best: Evaluation) -> Iterator[Block]:
             stride //= size
             if size > 1:
                 axes.append(Axis(name=name, size=size, stride=stride))
-        yield Block(role=role_name(best, part), pool=job.pool.name, first_device=job.first_device, axes=tuple(axes))
+        yield block_on(job.devices[: own.num_gpus].tolist(), role_name(best, part), job.pool.name, tuple(axes))
 
 
 def groups(best: Evaluation) -> Iterator[RankGroup]:
@@ -121,6 +122,6 @@ def _level(choice: PlanChoice, size: int, stride: int) -> tuple[int, str]:
     topology = job.pool.topology()
     starts = np.arange(choice.num_gpus)
     starts = starts[starts // stride % size == 0]
-    devices_GR = job.first_device + starts[:, None] + stride * np.arange(size)[None, :]
+    devices_GR = job.devices[starts[:, None] + stride * np.arange(size)[None, :]]
     index = int(topology.spanning_level(devices_GR).max())
     return index, topology.levels[index].name

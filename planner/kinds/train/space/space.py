@@ -86,6 +86,15 @@ def powers(most: int) -> tuple[int, ...]:
     return tuple(1 << bit for bit in range(max(most, 1).bit_length()))
 
 
+def stage_counts(layers: int) -> tuple[int, ...]:
+    """Values of pp for so many layers: all up to 16, even ones to 32, every fourth beyond, and divisors of the layers.
+
+    They do not depend on the GPUs at hand: what suits some suits more of them, so that one more node never hurts.
+    """
+    coarse = {*range(1, 16), *range(16, 32, 2), *range(32, layers + 1, 4)}
+    return tuple(sorted(pp for pp in {*coarse, *divisors(layers)} if pp <= layers))
+
+
 def head_counts(job: TrainJob) -> tuple[int, ...]:
     """Numbers of heads that tensor parallelism must divide, key-value heads where these are not replicated."""
     counts: set[int] = set()
@@ -115,7 +124,7 @@ def axis_values(job: TrainJob) -> dict[str, tuple[int, ...]]:
         "ep": divisors(job.num_experts) if job.num_experts else (1,),
         "moe_tp": expert_tp,
         "micro_batch": tuple(size for size in MICRO_BATCHES if batch % size == 0),
-        "pp": tuple(pp for pp in sorted({*divisors(job.num_gpus), *powers(layers)}) if pp <= layers),
+        "pp": stage_counts(layers),
         "dp": divisors(batch),
         "vpp": tuple(range(1, MOST_STAGES_OF_RANK + 1)),
     }
