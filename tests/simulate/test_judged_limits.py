@@ -1,5 +1,6 @@
 """Limits judged on independent streams: warm-up, intervals, run lengths and verdicts."""
 
+import dataclasses
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.judge.intervals import Estimate, estimate, fewest
 from planner.simulate.judge.judging import Streams, judge
 from planner.simulate.judge.lengths import memory
-from planner.simulate.judge.limits import JudgedLimit, Verdict
+from planner.simulate.judge.limits import JudgedLimit, Judgement, Verdict
 from planner.simulate.judge.warm_up import mser5, warm_up
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
@@ -112,6 +113,24 @@ def test_streams_that_may_not_be_long_enough_are_too_close_to_call(coverage: Mod
     judgement = judge(runs, [SloSpec(ttft=Limit(p99_s=100.0))], most_requests=20_000)
     assert not judgement.long_enough
     assert judgement.verdict is Verdict.CLOSE
+
+
+def test_a_limit_far_away_neither_lengthens_streams_nor_leaves_them_too_short(coverage: ModuleType) -> None:
+    runs = coverage.runs_of(coverage.Queue("M", "M", 0.8), 0)
+    far, near = (judge(runs, [SloSpec(ttft=Limit(mean_s=8.0, p99_s=p99_s))]) for p99_s in (500.0, 30.0))
+    counts = [sum(len(run.requests) for run in each.runs) for each in (far, near)]
+    assert 2 * counts[0] < counts[1]
+    assert far.verdict is Verdict.KEPT
+    assert not far.long_enough
+
+
+@pytest.mark.parametrize(("p99_s", "verdict"), [(1.0, Verdict.CLOSE), (10.0, Verdict.KEPT)])
+def test_streams_too_short_for_one_limit_tell_another(p99_s: float, verdict: Verdict) -> None:
+    interval = Estimate(0.5, (0.4, 0.65), 100)
+    known, unknown = JudgedLimit(0, "ttft", "mean", 0.7, interval), JudgedLimit(0, "tpot", "p99", p99_s, interval)
+    limits = known, dataclasses.replace(unknown, long_enough=False)
+    judged = Judgement((), limits, (0,), 1.0, saturated=False, parts=())
+    assert (judged.verdict, judged.long_enough) == (verdict, False)
 
 
 def test_what_is_estimated_comes_from_streams_that_no_length_was_chosen_on(coverage: ModuleType) -> None:

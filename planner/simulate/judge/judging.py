@@ -12,7 +12,7 @@ from typing import Protocol
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.judge.lengths import KNOWN, WARM, Length, length, tells
-from planner.simulate.judge.limits import Judgement, judge_runs, of_workload
+from planner.simulate.judge.limits import FAR, JudgedLimit, Judgement, judge_runs, of_workload
 from planner.simulate.run.result import SimulationResult
 
 PILOT_SEED = 20_000_000  # from the seeds of streams that count to those of pilots
@@ -21,8 +21,10 @@ GROWING = 40_000  # requests of pilot runs together whose waits grow: shorter on
 FEWEST = 20_000  # requests of the runs that count together
 MOST_REQUESTS = 800_000  # of all runs of a round
 MOST_EVENTS = 3_000_000  # of all runs of a round
+PILOT_FAR = 2.0  # times as far as a limit must be for streams that are too short: one for which pilots ask nothing
 PILOT_SHARE = 0.5  # of the caps on runs that count: what a pilot may be
 MOST_WARM = 0.2  # of a stream that counts
+LENIENT = 0.99  # of the length that a pilot asks for, since requests are counted whole
 
 
 class Streams(Protocol):
@@ -56,23 +58,32 @@ class Pilot:
 
     @property
     def known(self) -> bool:
-        """Whether it is long enough to tell how long streams must be."""
+        """Whether it is long enough to tell how long streams must be, for every limit that is not far away."""
+        return self.judgement.settled and all(length.known(self.judged(limit.workload)) for limit, length in self.near)
+
+    @property
+    def near(self) -> list[tuple[JudgedLimit, Length]]:
+        """Limits that the length of streams matters for: not those so far away that shorter ones would do."""
         rows = zip(self.judgement.limits, self.lengths, strict=True)
-        return self.judgement.settled and all(length.known(self.judged(limit.workload)) for limit, length in rows)
+        return [(limit, length) for limit, length in rows if not limit.beyond(PILOT_FAR * FAR)]
 
     @property
     def longer(self) -> int:
         """Requests of the next pilot where this one does not tell: twice as many, or what it asks for."""
         unjudged = [self.requests - self.judged(workload) * len(self.judgement.runs)
                     for workload in range(len(self.judgement.parts))]  # fmt: skip
-        remembered = max((each.remembered for each in self.lengths if math.isfinite(each.remembered)), default=0.0)
+        remembered = max((each.remembered for _, each in self.near if math.isfinite(each.remembered)), default=0.0)
         asked = KNOWN * remembered * len(self.judgement.runs) + max(unjudged)
         return math.ceil(max(2.0 * self.requests, asked, 3.0 * max(unjudged)))
 
     def factor(self, of: Callable[[Length], float]) -> float:
-        """How many times as long streams must be."""
-        rows = zip(self.judgement.limits, self.lengths, strict=True)
-        return max((of(length) / self.judged(limit.workload) for limit, length in rows), default=1.0)
+        """How many times as long streams must be, for limits that are not far away."""
+        return max((of(length) / self.judged(limit.workload) for limit, length in self.near), default=0.0)
+
+    def long_enough(self, limit: JudgedLimit, length: Length, longer: float) -> bool:
+        """Whether streams that are so many times as long are as long as a limit of it asks for."""
+        judged = self.judged(limit.workload)
+        return self.judgement.settled and length.known(judged) and longer * judged >= LENIENT * length.valid
 
     def warm_ups(self, longer: float) -> list[int | None]:
         """Requests to cut of streams that are so many times as long, by workload."""
@@ -106,9 +117,16 @@ def judge(
     longer = count / pilot.requests
     runs = simulated(count, pilot=False)
     judgement = judge_runs(runs, slos, pilot.warm_ups(longer))
-    valid = pilot.known and longer >= 0.99 * pilot.factor(lambda length: length.valid)
-    met = all(tells(judgement.limited(limit, slos), limit.statistic) for limit in judgement.limits)
-    return replace(judgement, long_enough=valid and met)
+    rows = zip(judgement.limits, pilot.judgement.limits, pilot.lengths, strict=True)
+    limits = [
+        replace(limit, long_enough=pilot.long_enough(before, length, longer) and _tells(judgement, limit, slos))
+        for limit, before, length in rows
+    ]
+    return replace(judgement, limits=tuple(limits))
+
+
+def _tells(judgement: Judgement, limit: JudgedLimit, slos: Sequence[SloSpec]) -> bool:
+    return tells(judgement.limited(limit, slos), limit.statistic)
 
 
 def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_requests: int) -> Pilot:

@@ -41,6 +41,12 @@ class JudgedLimit:
     statistic: str
     limit: float
     estimate: Estimate
+    long_enough: bool = True  # streams are as long as a pilot asked for, where there was one
+
+    @property
+    def told(self) -> bool:
+        """Whether streams are as long as a pilot asked for, or as a limit far away needs."""
+        return self.long_enough or self.far
 
     @property
     def margin(self) -> float:
@@ -56,8 +62,12 @@ class JudgedLimit:
     @property
     def far(self) -> bool:
         """Whether the limit lies so far from the interval that one of too short streams would do."""
+        return self.beyond(FAR)
+
+    def beyond(self, halves: float) -> bool:
+        """Whether the limit lies further from the value than so many times half the interval."""
         half = 0.5 * (self.estimate.high - self.estimate.low)
-        return self.estimate.interval is not None and abs(self.limit - self.estimate.value) > FAR * half
+        return self.estimate.interval is not None and abs(self.limit - self.estimate.value) > halves * half
 
     @property
     def verdict(self) -> Verdict:
@@ -81,7 +91,6 @@ class Judgement:
     judged_share: float  # of the requests of the workload of which the least are judged
     saturated: bool  # waits grow in most of the streams
     parts: tuple[tuple[slice, ...], ...]  # [workload][stream] of its requests that are judged
-    long_enough: bool = True  # as long as a pilot asked for, where there was one
 
     def values(self, workload: int, time: str) -> list[Floats]:
         """A time of the judged requests of a workload, stream by stream."""
@@ -103,9 +112,14 @@ class Judgement:
         return None not in self.warm_ups and self.judged_share >= LEAST_JUDGED
 
     @property
+    def long_enough(self) -> bool:
+        """Whether streams are as long as a pilot asked for, by every limit."""
+        return all(limit.long_enough for limit in self.limits)
+
+    @property
     def told(self) -> bool:
-        """Whether streams are stationary, and as long as a pilot asked for or as limits far away need."""
-        return None not in self.warm_ups and (self.long_enough or all(limit.far for limit in self.limits))
+        """Whether streams are stationary, and long enough for each limit."""
+        return None not in self.warm_ups and all(limit.told for limit in self.limits)
 
     @property
     def verdict(self) -> Verdict:
