@@ -103,13 +103,14 @@ def step_grid(
     draft_tokens: int = 0,
     drafter: "Drafter | None" = None,
     joint_apart: bool = False,
+    shortest_context: bool = False,
 ) -> StepGrid:
     """Prices the steps of one shape: batches and chunks up to those given, sequences of up to `longest_tokens`.
 
     Two values a doubling on the axes of batch, context and tokens; a step of several prompts is priced as such, by the
     mean tokens that each token attends to. With `draft_tokens`, steps verify so many of each decoding sequence, which
     the drafter makes before; without, prompts alone go through it. With `joint_apart`, what ranks that share experts do
-    together is left to be added for all of them.
+    together is left to be added for all of them. With `shortest_context`, the axis of contexts is its first value.
     """
     from planner.costs.rates.step import host_s, joint_of, joint_step, step_time
     from planner.costs.serving.tables import geometric_axis
@@ -126,6 +127,7 @@ def step_grid(
         longest_tokens=longest_tokens,
         chunk_tokens=chunk_tokens,
         draft_tokens=draft_tokens,
+        shortest_context=shortest_context,
     )
     if not joint_apart:
         return grid
@@ -143,6 +145,7 @@ def grid_of(
     longest_tokens: int,
     chunk_tokens: int,
     draft_tokens: int = 0,
+    shortest_context: bool = False,
 ) -> StepGrid:
     """The steps of an instance whose work takes `seconds_of` it; axes and drafts as in `step_grid`."""
     from planner.costs.operators.work import Work
@@ -151,6 +154,7 @@ def grid_of(
     batches = geometric_axis(most_sequences)
     contexts = geometric_axis(longest_tokens)[1:]
     contexts = contexts[(contexts >= min(64.0, longest_tokens)) | (contexts == 1.0)]
+    contexts = contexts[:1] if shortest_context else contexts
     tokens = geometric_axis(chunk_tokens)
     attended = geometric_axis(longest_tokens + chunk_tokens, 1)[1:]
     attended = attended[(attended >= min(32.0, longest_tokens)) | (attended == 1.0)]

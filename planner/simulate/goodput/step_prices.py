@@ -11,7 +11,7 @@ Summed over the steps of a run: sequences whose steps last L on average at most 
 token) pay no more, all together, than the seconds that the engine works, for every u >= 0. With u = 0 the first line is
 the dual of the fewest seconds that serve given tokens; u prices what a step makes each of its sequences wait.
 
-Shapes: N decode batches, C contexts, T prefill tokens, M attended tokens; K prices that are tried.
+Shapes: N decode batches, C contexts, T prefill tokens, M attended tokens; K prices and S slopes that are tried.
 """
 
 import math
@@ -25,6 +25,7 @@ from planner.simulate.fleet.step_grid import StepGrid
 
 SHARES = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0)  # of the most that the price of a context, or of a pair, can be
 PATIENCE = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)  # batches whose inverse is tried as u
+ROUNDING = 1e-12  # seconds
 DECODE_SHARES = (0.0, 0.5, 1.0)  # of the prices of decoding, where steps decode and prefill at once
 
 
@@ -260,17 +261,15 @@ def _line(
 def _support(t: Floats, left_T: Floats, steps: float, tokens: float) -> tuple[float, float]:
     """base, slope >= 0 with base + slope t <= left at all corners that make steps x base + tokens x slope the most."""
     some = t > 0.0
-    slopes = [0.0, float((left_T[some] / t[some]).min())]
+    slope_S = np.array([0.0, float((left_T[some] / t[some]).min())])
     if steps > 0.0:
         gaps = t[None, :] - t[:, None]
         rises = left_T[None, :] - left_T[:, None]
-        slopes += (rises[gaps > 0.0] / gaps[gaps > 0.0]).tolist()
-    best, most = (0.0, 0.0), 0.0
-    for slope in slopes:
-        base = float((left_T - slope * t).min()) if slope >= 0.0 else -1.0
-        if base < -1e-12:
-            continue
-        base = max(base, 0.0) if steps > 0.0 else 0.0
-        if steps * base + tokens * slope > most:
-            best, most = (base, slope), steps * base + tokens * slope
-    return best
+        slope_S = np.concatenate([slope_S, rises[gaps > 0.0] / gaps[gaps > 0.0]])
+    slope_S = slope_S[slope_S >= 0.0]
+    base_S = (left_T - slope_S[:, None] * t).min(axis=1)
+    slope_S, base_S = slope_S[base_S >= -ROUNDING], base_S[base_S >= -ROUNDING]
+    base_S = np.maximum(base_S, 0.0) if steps > 0.0 else np.zeros_like(base_S)
+    worth_S = steps * base_S + tokens * slope_S
+    best = int(np.argmax(worth_S))
+    return (float(base_S[best]), float(slope_S[best])) if worth_S[best] > 0.0 else (0.0, 0.0)

@@ -74,8 +74,9 @@ class Bound:
 class ProblemBounds:
     """What no plan of a problem exceeds while it keeps its limits in simulation, worked out when it is asked for.
 
-    Where as little as possible is asked for, a type is priced once an optimum uses it: before that, an instance of it
-    does all that is asked for, which bounds it too. What more prices would not change is left out.
+    A type is priced once an optimum uses it. Before that, where as little as possible is asked for, an instance of it
+    does all that is asked for, which bounds it too; where the most is looked for, one that prefills and decodes does
+    what it could if sequences had the shortest context. What more prices would not change is left out.
     """
 
     setting: ServeSetting
@@ -135,6 +136,15 @@ class ProblemBounds:
             self._bounds[row] = _bounded(self.setting, self._listed[row].priced(self.setting), self._workloads)
         return self._bounds[row]
 
+    def _estimate(self, row: int) -> None:
+        """Prices a type, or, where its table is large, bounds it by a part of that."""
+        listed = self._listed[row]
+        least = listed.least(self.setting) if listed.function == "colocated" and row not in self._priced else None
+        if least is None:
+            self._price(row)
+        else:
+            self._bounds[row] = _bounded(self.setting, least, self._workloads)
+
     def _worked_out(self) -> Bound:
         formulated, why = formulate(self.setting.resolved, self.setting.targets, ()), _unknown(self.setting)
         if why is not None:
@@ -144,7 +154,7 @@ class ProblemBounds:
             return Bound(formulated.metric, None, "no shape holds the model", infeasible=True)
         if formulated.problem.maximising:
             for row in range(len(self._listed)):
-                self._price(row)
+                self._estimate(row)
         while True:
             bound = bound_of_types(self.setting, self._bounds, self._workloads)
             unpriced = bound.used - self._priced

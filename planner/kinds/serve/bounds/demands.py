@@ -100,15 +100,25 @@ class GoodSteps:
 
 
 def priced(
-    workload: Workload, thresholds: Sequence[float], *, prefills: bool, decodes: bool, possible: bool
+    workload: Workload,
+    thresholds: Sequence[float],
+    *,
+    prefills: bool,
+    decodes: bool,
+    possible: bool,
+    contexts_cost: bool = True,
 ) -> PricedDemand:
-    """The demand on engines that prefill or decode; without a class where their steps keep the limit for none."""
+    """The demand on engines that prefill or decode; without a class where their steps keep the limit for none.
+
+    Unless `contexts_cost`, nothing is asked for the tokens that decode steps attend to.
+    """
     inputs, outputs = workload.input_tokens, np.maximum(workload.output_tokens, 1.0)
     prompt = (float(inputs.mean()), float(pairs(inputs).mean())) if prefills else (0.0, 0.0)
     if not decodes:
         return PricedDemand(workload.share, (0.0, 0.0, *prompt))
     below = (float(contexts_below(inputs, outputs, threshold).mean()) for threshold in thresholds)
-    loads = (float((outputs - 1.0).mean()), float(contexts(inputs, outputs).mean()), *prompt, *below)
+    attended = float(contexts(inputs, outputs).mean()) if contexts_cost else 0.0
+    loads = (float((outputs - 1.0).mean()), attended, *prompt, *below)
     limit = workload.tpot
     if limit is None or not possible or workload.several == 0.0:
         return PricedDemand(workload.share, loads)

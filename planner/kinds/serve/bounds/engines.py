@@ -80,22 +80,44 @@ class ListedType:
 
     def priced(self, setting: ServeSetting) -> EngineType:
         """With step times."""
-        costs, shape = self.pool_costs.costs, self.shape
-        members = int(ranks_in_step(costs.arch, shape.dp))
-        shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
-        longest = min(int(self.lengths.max()), costs.arch.max_context_tokens)
+        return self._with_steps(setting, self._grid(self.chunk))
+
+    def least(self, setting: ServeSetting) -> EngineType | None:
+        """With steps as short as they are where sequences have the shortest context: a table of a tenth of the size.
+
+        None where decode steps are not shortest there.
+        """
+        if (np.diff(self._grid(0).decode_s, axis=1) < 0.0).any():
+            return None
+        return self._with_steps(setting, self._grid(self.chunk, shortest_context=True))
+
+    def _grid(self, chunk_tokens: int, *, shortest_context: bool = False) -> StepGrid:
+        costs = self.pool_costs.costs
+        members = int(ranks_in_step(costs.arch, self.shape.dp))
         grid = step_grid(
             costs.arch,
             costs.pricer,
-            shards,
+            self._shards,
             costs.engine,
             most_sequences=self.batch,
-            longest_tokens=longest,
-            chunk_tokens=self.chunk,
+            longest_tokens=self._longest,
+            chunk_tokens=chunk_tokens,
             joint_apart=members > 1,
+            shortest_context=shortest_context,
         )
-        if members > 1:
-            grid = least_grid(grid, members)
+        return least_grid(grid, members) if members > 1 else grid
+
+    @property
+    def _shards(self) -> Shards:
+        shape = self.shape
+        return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
+
+    @property
+    def _longest(self) -> int:
+        return min(int(self.lengths.max()), self.pool_costs.costs.arch.max_context_tokens)
+
+    def _with_steps(self, setting: ServeSetting, grid: StepGrid) -> EngineType:
+        costs, shape, longest, shards = self.pool_costs.costs, self.shape, self._longest, self._shards
         mean = float(np.minimum(self.lengths, longest).mean())
         token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
         instance = Instance(

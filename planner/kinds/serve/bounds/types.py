@@ -44,15 +44,26 @@ class TypeBound:
 def type_bound(
     engine: EngineType, workloads: Sequence[Workload], own: Sequence[int], context_tokens: int, overhead_s: float
 ) -> TypeBound:
-    """The bound of a type that serves the workloads `own`, its answers cut at `context_tokens`."""
+    """The bound of a type that serves the workloads `own`, its answers cut at `context_tokens`.
+
+    Contexts cost nothing where its table has steps of one alone, which others do not undercut.
+    """
     served = [workloads[index].within(context_tokens) for index in own]
-    thresholds = thresholds_of(served, engine.instance.grid.contexts) if engine.decodes else ()
+    contexts = engine.instance.grid.contexts
+    thresholds = thresholds_of(served, contexts) if engine.decodes and len(contexts) > 1 else ()
     steps = steps_of(engine, thresholds)
     decoding = steps.seconds[steps.sequences > 0.0]
     least_s = float(decoding.min()) if engine.decodes else 0.0
     keeps = [each.tpot is None or not engine.decodes or least_s < each.tpot.bound_s for each in served]
     demands = [
-        priced(each, thresholds, prefills=engine.prefills, decodes=engine.decodes, possible=possible)
+        priced(
+            each,
+            thresholds,
+            prefills=engine.prefills,
+            decodes=engine.decodes,
+            possible=possible,
+            contexts_cost=len(contexts) > 1,
+        )
         for each, possible in zip(served, keeps, strict=True)
     ]
     prices = step_prices(steps, demands)

@@ -8,10 +8,11 @@ import pytest
 
 from planner import verify
 from planner.api import solve
-from planner.kinds.serve.bounds.bound import proven_bound
+from planner.kinds.serve.bounds.bound import bound_of_types, proven_bound
 from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.bounds.demands import workloads_of
-from planner.kinds.serve.bounds.engines import engine_types
+from planner.kinds.serve.bounds.engines import engine_types, listed_types
+from planner.kinds.serve.bounds.types import type_bound
 from planner.kinds.serve.simulated.load_streams import drawn
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.load.problems import load_problem
@@ -66,6 +67,26 @@ def test_no_plan_of_a_small_space_beats_the_bound(tmp_path: Path, strict: float)
                 (draws,), (slo,) = mixture.draws, mixture.slos
                 best = max(best, goodput(fleet, draws, slo, most_per_s=4.0 * most, tolerance=0.02).rate_per_s / 2)
     assert 0.6 * most < best <= 1.02 * most
+
+
+def test_types_bounded_by_the_shortest_context_give_the_bound_of_all(tmp_path: Path, strict: float) -> None:
+    of = setting(tmp_path)
+    workloads, context = workloads_of(of, (1.0,)), of.targets[0].context_tokens
+    (pool_costs,) = of.costs_of_pool.values()
+    every = []
+    for listed in listed_types(of, workloads):
+        least = listed.least(of)
+        assert least is not None
+        least_s, own_s = (
+            type_bound(each, workloads, (0,), context, pool_costs.costs.engine.request_s)
+            for each in (least, listed.priced(of))
+        )
+        every.append(own_s)
+        for low, high in zip(least_s.workloads, own_s.workloads, strict=True):
+            assert low is not None
+            assert high is not None
+            assert 0.5 * high.base_s < low.base_s < high.base_s
+    assert bound_of_types(of, every, workloads).value == pytest.approx(strict, rel=1e-9)
 
 
 def test_looser_limits_never_lower_a_bound(tmp_path: Path, strict: float) -> None:
