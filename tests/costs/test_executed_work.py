@@ -16,7 +16,7 @@ from planner.costs.operators.paged import kv_gathers
 from planner.costs.operators.recompute import ENDS, recomputed_layers, recomputed_modules
 from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import in_working_format
-from planner.models.architecture import Architecture
+from planner.models.architecture import Architecture, LatentAttention
 from planner.models.kv import kv_bytes
 from planner.models.library import find_model
 
@@ -77,6 +77,17 @@ def test_context_parallel_ranks_gather_the_cache_of_all_tokens(arch: Architectur
     bf16 = replace(arch, precisions=replace(arch.precisions, kv_cache="bf16"))
     assert moved == pytest.approx(float(kv_bytes(bf16, 1000, 2)))
     assert not list(context_gathers(arch, SHARDS, 1, 1000.0))
+
+
+def test_latents_are_expanded_before_ranks_that_train_exchange_them() -> None:
+    cached, trained = (list(context_gathers(LATENT, SHARDS, 4, 1000.0, trained=trained)) for trained in (False, True))
+    mixer = LATENT.layers[0].mixer
+    assert isinstance(mixer, LatentAttention)
+    values = mixer.num_heads / 2 * (mixer.qk_nope_head_dim + mixer.qk_rope_head_dim + mixer.v_head_dim)
+    for gathers, runs, width in ((cached, 1, mixer.kv_lora_rank + mixer.qk_rope_head_dim), (trained, 2, values)):
+        moved = sum(float(op.count * op.size_bytes[0]) for op in gathers if isinstance(op, Collective))
+        assert moved == pytest.approx(2.0 * 1000.0 * width * LATENT.num_layers)
+        assert sum(op.count for op in gathers) == runs * LATENT.num_layers
 
 
 @pytest.mark.parametrize("arch", [DENSE, MOE, LATENT], ids=lambda arch: arch.name)

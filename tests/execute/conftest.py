@@ -51,6 +51,18 @@ tests/moe:
       mixer: {grouped_query: {num_heads: 8, num_kv_heads: 4, head_dim: 16, v_head_dim: 16}}
       ffn: {experts: {num_experts: 8, top_k: 2, intermediate_size: 128}}
   layers: [{times: 2, of: [moe]}]
+tests/latent:
+  source: nowhere
+  hidden_size: 128
+  vocab_size: 1024
+  tied_embeddings: false
+  max_context_tokens: 4096
+  blocks:
+    latent:
+      mixer: {latent: {num_heads: 8, q_lora_rank: 32, kv_lora_rank: 24, qk_nope_head_dim: 16, qk_rope_head_dim: 8,
+          v_head_dim: 16}}
+      ffn: {dense: {intermediate_size: 384}}
+  layers: [{times: 2, of: [latent]}]
 """
 POOL = {"name": "bench", "gpu": "bench_cpu", "nodes": 4, "out_of_service": [], "oversubscription": 1.0}
 

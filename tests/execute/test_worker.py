@@ -67,6 +67,7 @@ CASES = {
         _training("interleaved", {"pp": 2, "vpp": 2}, _FOUR, schedule="interleaved", alone=False),
         _training("zero-bubble", {"pp": 2, "vpp": 2}, _FOUR, schedule="zb_v", alone=False),
         _training("context", {"cp": 2}, alone=False),
+        _training("latent-context", {"cp": 2}, [{"num_layers": 2}], model="tests/latent", alone=False),
         _recomputing("mlp-of-two", ["mlp"], degrees={"tp": 2}, alone=False),
         _recomputing("attention-of-context", ["core_attention"], degrees={"cp": 2}, alone=False),
         WorkerCase("prompt", "serve", "prefill", {"cp": 2}, alone=False),
@@ -217,6 +218,13 @@ def test_a_context_parallel_rank_has_its_part_of_the_tokens(of: Callable[..., An
         assert both.operators[name].predicted_s < 0.8 * whole.operators[name].predicted_s
     assert alone.operators["prefill_attention"].predicted_s < 0.8 * whole.operators["prefill_attention"].predicted_s
     assert both.executed_share == pytest.approx(1.0)
+
+
+def test_latents_of_a_context_parallel_rank_are_expanded_before_they_are_gathered(of: Callable[..., Any]) -> None:
+    step = of("latent-context")
+    assert step.executed_share == pytest.approx(1.0)
+    assert {step.operators[name].count for name in ("context_all_gather", "context_all_gather_backward")} == {4}
+    assert {"kv_up", "prefill_attention"} <= set(step.operators)
 
 
 def test_a_prompt_over_context_parallel_ranks_keeps_all_of_its_cache(of: Callable[..., Any]) -> None:

@@ -49,30 +49,29 @@ def query_values(core: AttentionCore) -> Size:
     return core.heads * (core.head_dim + core.v_head_dim)
 
 
-def context_gathers(arch: Architecture, shards: Shards, cp: int, tokens: float) -> Iterator[Operator]:
+def context_gathers(
+    arch: Architecture, shards: Shards, cp: int, tokens: float, *, trained: bool = False
+) -> Iterator[Operator]:
     """The gathers of keys and values of `tokens` tokens, all sequences together, in every attention layer.
 
-    Of latent attention what all heads share, before it is expanded: less than keys and values of the heads.
+    Of latent attention what all heads share, before it is expanded: less than keys and values of the heads, and what a
+    cache holds. Where it is `trained`, ranks expand their own tokens and exchange keys and values of the heads, as
+    Megatron-LM's context parallelism does around its fused attention.
     """
     for layer, count in arch.layer_groups():
-        runs, width = _gathered_width(layer.mixer, shards)
+        runs, width, module = _gathered(layer.mixer, shards, trained=trained)
         if runs and cp > 1:
             size = tokens * width / runs * ACTIVATION_BYTES
             group = np.full(len(shards), float(cp))
-            yield Collective(GATHER, count * runs, "all_gather", size, group, shards.tp, module=_module(layer.mixer))
+            yield Collective(GATHER, count * runs, "all_gather", size, group, shards.tp, module=module)
 
 
-def _module(mixer: Mixer | None) -> str:
-    """What the gather is computed again with: with latent attention it comes before the up-projections."""
-    return CORE if isinstance(mixer, GroupedQueryAttention) else ""
-
-
-def _gathered_width(mixer: Mixer | None, shards: Shards) -> tuple[float, Floats]:
-    """Gathers a layer, and values a token [N] of all of them."""
+def _gathered(mixer: Mixer | None, shards: Shards, *, trained: bool) -> tuple[float, Floats, str]:
+    """Gathers a layer, values a token [N] of all, and what they are computed again with: latents with nothing."""
     match mixer:
-        case GroupedQueryAttention():
-            return 2.0, np.asarray(kv_values(attention_core(mixer, shards.tp)))
-        case LatentAttention():
-            return 1.0, np.full(len(shards), float(mixer.kv_lora_rank + mixer.qk_rope_head_dim))
+        case LatentAttention() if not trained:
+            return 1.0, np.full(len(shards), float(mixer.kv_lora_rank + mixer.qk_rope_head_dim)), ""
+        case GroupedQueryAttention() | LatentAttention():
+            return 2.0, np.asarray(kv_values(attention_core(mixer, shards.tp)), dtype=np.float64), CORE
         case _:
-            return 0.0, np.zeros(len(shards))
+            return 0.0, np.zeros(len(shards)), ""

@@ -70,7 +70,7 @@ def rank_operators(arch: Architecture, rank: RankSpec, case: StepCase) -> list[O
         return [Collective(KV_TRANSFER, 1.0, "p2p", size, np.array([2.0]), np.array([1.0]))]
     own, shards, work = rank_arch(arch, rank), rank_shards(rank), step_work(case, rank)
     tokens = float(case.prefill_sequences * context_tokens(case, rank))
-    gathers = list(context_gathers(own, shards, rank.parallelism.cp, tokens))
+    gathers = list(context_gathers(own, shards, rank.parallelism.cp, tokens, trained=case.kind == TRAIN))
     if case.kind == TRAIN:
         parts = training_operators(own, shards, work)
         operators = [*parts.forward, *gathers, *backward_input(gathers), *parts.backward_input, *parts.backward_weight]
@@ -81,7 +81,8 @@ def rank_operators(arch: Architecture, rank: RankSpec, case: StepCase) -> list[O
         operators = [*forward(own, shards, work), *gathers, *kv_gathers(own, shards, _gathered_tokens(case))]
     absent: tuple[str, ...] = () if rank.embeds else _FIRST_STAGE
     absent += () if rank.yields_logits else _LAST_STAGE
-    return [_of_whole_context(op, rank, tokens) for op in operators if not op.name.startswith(absent)]
+    kept = [op for op in operators if not op.name.startswith(absent)]
+    return kept if case.kind == TRAIN else [_of_whole_context(op, rank, tokens) for op in kept]
 
 
 def context_tokens(case: StepCase, rank: RankSpec) -> int:
@@ -97,12 +98,12 @@ def _recomputed(arch: Architecture, rank: RankSpec, work: Work, tokens: float) -
             first = list(stage.layers)[: stage.recompute.num_layers]
             own = replace(arch, layers=tuple(arch.layers[layer] for layer in first))
             yield from recomputed_layers(own, shards, work)
-            yield from again(context_gathers(own, shards, rank.parallelism.cp, tokens))
+            yield from again(context_gathers(own, shards, rank.parallelism.cp, tokens, trained=True))
         elif stage.num_layers:
             own = rank_arch(arch, replace(rank, stages=(stage,)))
             modules = stage.recompute.modules
             yield from recomputed_modules(own, shards, work, modules)
-            gathers = context_gathers(own, shards, rank.parallelism.cp, tokens)
+            gathers = context_gathers(own, shards, rank.parallelism.cp, tokens, trained=True)
             yield from again(op for op in gathers if op.module in modules)
 
 
@@ -113,11 +114,10 @@ def _gathered_tokens(case: StepCase) -> float:
 
 
 def _of_whole_context(op: Operator, rank: RankSpec, tokens: float) -> Operator:
-    """Keys and values of latent attention are expanded by every context-parallel rank for all tokens."""
+    """Keys and values of latents that were gathered are expanded by every context-parallel rank for all tokens."""
     if rank.parallelism.cp == 1 or not isinstance(op, Gemm) or not op.name.startswith("kv_up"):
         return op
-    whole = np.full_like(op.m, tokens)
-    return replace(op, k=whole) if op.name.endswith("weight_gradient") else replace(op, m=whole)
+    return replace(op, m=np.full_like(op.m, tokens))
 
 
 def rank_shards(rank: RankSpec) -> Shards:

@@ -221,22 +221,34 @@ class Latent(nn.Module):
             return wide
 
     def _attend(self, segment: Segment, query: Tensor, cached: Tensor, _: Tensor, cache: KvCache | None) -> Tensor:
-        (cached,) = _context(segment, (cached,), self.shard.groups.cp, cache, self.layer, self.shard)
+        cp, shard = self.shard.groups.cp, self.shard
+        if cache is not None:
+            (cached,) = _context(segment, (cached,), cp, cache, self.layer, shard)
         cached = cached[:, 0]
-        out = self._absorbed(query, cached) if segment.decodes else self._expanded(query, cached)
+        if segment.decodes:
+            out = self._absorbed(query, cached)
+        else:
+            out = self._expanded(query, cached, None if cache is not None else segment)
         return out.transpose(1, 2).flatten(0, 1)
 
-    def _expanded(self, query: Tensor, cached: Tensor) -> Tensor:
-        mixer, shard, scale = self.mixer, self.shard, self.query_width**-0.5
+    def _expanded(self, query: Tensor, cached: Tensor, own: Segment | None) -> Tensor:
+        """Keys and values of all heads; `own`: they are those of this rank's tokens alone, and gathered as expanded."""
+        mixer, shard, scale, cp = self.mixer, self.shard, self.query_width**-0.5, self.shard.groups.cp
         latent, turned = cached.split([mixer.kv_lora_rank, mixer.qk_rope_head_dim], dim=-1)
 
         def expand(latent: Tensor) -> Tensor:
             with shard.operators("kv_up"):
                 return nn.functional.linear(latent, self.up)
 
-        def attend(query: Tensor, plain: Tensor, turned: Tensor, value: Tensor) -> Tensor:
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             with shard.operators("prefill_attention"):
-                return causal_attention(query, torch.cat([plain, turned], dim=-1), value, scale)
+                return causal_attention(query, key, value, scale)
+
+        def of_context(query: Tensor, plain: Tensor, turned: Tensor, value: Tensor) -> Tensor:
+            keys = torch.cat([plain, turned], dim=-1), value
+            if own is not None:
+                keys = _context(own, keys, cp, None, self.layer, shard)
+            return _by_context_part(attend, query, keys, cp)
 
         both = again_if("mla_up_projection" in shard.recompute, shard.operators, expand)(latent)
         plain, value = (
@@ -245,8 +257,8 @@ class Latent(nn.Module):
             .split([mixer.qk_nope_head_dim, mixer.v_head_dim], dim=-1)
         )
         turned = turned[:, None].expand(-1, self.heads, -1, -1)
-        attend = again_if("core_attention" in shard.recompute, shard.operators, attend)
-        return _by_context_part(attend, query, (plain, turned, value), shard.groups.cp)
+        again = again_if("core_attention" in shard.recompute, shard.operators, of_context)
+        return again(query, plain, turned, value)
 
     def _absorbed(self, query: Tensor, cached: Tensor) -> Tensor:
         """One query a sequence: scores against the latent, and the values out of the mixed latent."""
