@@ -30,7 +30,7 @@ Profiles = Annotated[
     typer.Option(
         "--profiles",
         metavar="PATH",
-        help="Kernel tables to cost with; repeatable. Also PLANNER_PROFILES.",
+        help="Kernel tables to cost with; repeatable; `none`: data sheets alone. Also PLANNER_PROFILES.",
         rich_help_panel=INPUT,
     ),
 ]

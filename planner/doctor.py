@@ -13,7 +13,8 @@ from pathlib import Path
 
 from planner.errors import PlannerError
 
-EXTRAS = {"torch": "gpu", "ray": "ray", "plotly": "report"}  # package and the extra that brings it
+EXTRAS = {"torch": "gpu", "ray": "ray", "plotly": "report", "aiconfigurator-core": "tables"}
+"""Packages, and the extra that brings each."""
 _NEEDED = ("pydantic", "typer", "rich", "PyYAML", "numpy", "scipy", "networkx", "ortools", "pulp", "pyarrow")
 _SLOWEST_S = 20.0  # of a call to a driver
 
@@ -126,23 +127,31 @@ def _files() -> Iterator[Diagnostic]:
 
 
 def _profiles(paths: Sequence[str]) -> Iterator[Diagnostic]:
-    from planner.costs.rates.pricer import open_store
-    from planner.hardware.profiles.embedded import embedded_profiles
+    from planner.costs.rates.pricer import NO_TABLES, open_store
+    from planner.hardware.profiles.installed import installed_tables, unasked_profiles
 
-    own = () if paths else embedded_profiles()
+    if list(paths) == [NO_TABLES]:
+        yield Diagnostic("profiles", "kernel tables", f"`{NO_TABLES}`: times come from data sheets")
+        return
+    installed, own = installed_tables(), () if paths else unasked_profiles()
+    if installed is not None and installed.problem:
+        what = f"has {installed.problem}: costs go on without"
+        yield Diagnostic("profiles", installed.name, what, None, "name other tables with --profiles")
     if not paths and not own:
-        hint = "name them with --profiles or PLANNER_PROFILES"
+        hint = "install the extra `tables`, or name them with --profiles or PLANNER_PROFILES"
         yield Diagnostic("profiles", "kernel tables", "none named: times come from data sheets", hint=hint)
     for path in (*paths, *own):
         try:
             store = open_store((path,))
-            tables = [] if store is None else store.identities()
+            tables = [] if store is None else store.places()
         except PlannerError as error:
             yield Diagnostic("profiles", path, error.what, False, error.hint)
             continue
-        known = ", ".join(sorted({table.accelerator for table in tables}))
+        known = ", ".join(sorted({accelerator for accelerator, *_ in tables}))
         what = f"{len(tables)} tables of {known}" if tables else "no tables"
-        yield Diagnostic("profiles", path, what, bool(tables), "" if tables else "import kernel tables into it")
+        unasked = installed is not None and path in own and path == str(installed.folder)
+        name = f"{installed.name}, installed" if unasked and installed is not None else path
+        yield Diagnostic("profiles", name, what, bool(tables), "" if tables else "import kernel tables into it")
 
 
 def _line(problem: object) -> str:

@@ -27,8 +27,9 @@ settings.load_profile("planner")
 
 
 def pytest_configure() -> None:
-    """No test reads the catalog entries of the user who runs it, and plans are verified where a test asks for it."""
+    """No test reads the catalog or the kernel tables of who runs it; plans are verified where a test asks for it."""
     os.environ.pop("PLANNER_CATALOG", None)
+    os.environ["PLANNER_PROFILES"] = "none"
     os.environ["PLANNER_LEVEL"] = "static"
     os.environ["XDG_CONFIG_HOME"] = str(PLANS / "no-config")
 

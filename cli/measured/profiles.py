@@ -183,10 +183,10 @@ def adopt(
 
 
 def _identities(flags: list[str] | None) -> "list[TableIdentity]":
-    from planner.hardware.profiles.embedded import embedded_profiles
+    from planner.costs.rates.pricer import serving_tables
     from planner.hardware.profiles.store import ProfileStore
 
-    paths = profile_paths(flags) or embedded_profiles()
+    paths = serving_tables(profile_paths(flags))
     if not paths:
         raise PlannerError("no profiles were named", hint="add `--profiles PATH` or set PLANNER_PROFILES")
     return ProfileStore.open([Path(path) for path in paths]).identities()

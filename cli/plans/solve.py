@@ -19,6 +19,7 @@ from planner.cli.output import (
 )
 from planner.cli.progress import progress
 from planner.cli.render.plan import render_plan, table
+from planner.cli.tables import say_tables
 from planner.errors import Infeasible, Stopped, require_known
 from planner.progress import MAX_SEED
 
@@ -90,6 +91,8 @@ def solve(
     """
     from planner.api import at_level
     from planner.api import solve as solve_problem
+    from planner.hardware.profiles.installed import unasked_profiles
+    from planner.kinds.registry import find_kind
     from planner.load.problems import load_problem
     from planner.progress import Limits
 
@@ -107,6 +110,9 @@ def solve(
     if level is not None:
         resolved = at_level(resolved, level)
     refuse_unwritable(output)
+    if find_kind(resolved.problem.kind).tables_unasked:
+        costs = resolved.problem.costs
+        say_tables(() if costs.profiles == unasked_profiles() else costs.profiles)
     try:
         with progress() as tell:
             envelope = solve_problem(resolved, replace(given, tell=tell))

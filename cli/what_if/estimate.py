@@ -6,6 +6,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
 from planner.cli.output import write_data
+from planner.cli.tables import say_tables
 from planner.documents.files import read_text
 from planner.errors import PlannerError
 
@@ -45,6 +46,7 @@ def estimate(
             hint="write `planner estimate requests.jsonl`",
         )
     paths = profile_paths(profiles)
+    say_tables(paths)
     if measured is not None:
         lines = list(estimate_measured(measured, profiles=paths))
     else:

@@ -82,20 +82,23 @@ class _Raw:
 class ProfileStore:
     """Kernel tables by accelerator, table, engine and version; of two equal ones the earlier path wins."""
 
-    def __init__(self, entries: Sequence[_Entry]) -> None:
+    def __init__(self, entries: Sequence[_Entry], *, lenient: bool = False) -> None:
+        self._lenient = lenient
+        self.left_out: set[str] = set()  # tables that a lenient store could not read, and why
         self._entries: dict[tuple[str, str, str, str], _Entry] = {}
         for entry in entries:
             self._entries.setdefault(entry.key, entry)
         self._versions: dict[tuple[str, str, str], list[str]] = {}
         for accelerator, engine, version, table in self._entries:
             self._versions.setdefault((accelerator, engine, table), []).append(version)
-        self._loaded: dict[tuple[str, str, str, str], KernelTable] = {}
+        self._loaded: dict[tuple[str, str, str, str], KernelTable | None] = {}
 
     @classmethod
-    def open(cls, paths: Sequence[Path], cache: Path | None = None) -> "ProfileStore":
+    def open(cls, paths: Sequence[Path], cache: Path | None = None, *, lenient: bool = False) -> "ProfileStore":
         """Finds the tables under `paths`, reading none of them; raises PlannerError for a path that holds none.
 
-        A path is an imported store, a directory in NVIDIA's layout or an `aiconfigurator-core` wheel.
+        A path is an imported store, a directory in NVIDIA's layout or an `aiconfigurator-core` wheel. A `lenient` store
+        goes on without the tables that it cannot read, and names them.
         """
         table_cache = TableCache(cache or default_cache_dir())
         entries: list[_Entry] = []
@@ -104,7 +107,7 @@ class ProfileStore:
                 entries += [_Stored(path / folder, identity) for folder, identity in read_index(path).items()]
             else:
                 entries += [_Raw(source, table_cache) for source in find_sources(path)]
-        return cls(entries)
+        return cls(entries, lenient=lenient)
 
     def select(self, *, accelerator: str, table: str, engine: str, version: str | None) -> KernelTable | None:
         """The table of the wanted version, else of the nearest one of the same engine (the newest for None).
@@ -120,14 +123,29 @@ class ProfileStore:
         key is missing in one table goes on to the next.
         """
         for chosen in by_preference(version, self._versions.get((accelerator, engine, table), [])):
-            key = (accelerator, engine, chosen, table)
-            if key not in self._loaded:
+            loaded = self._load((accelerator, engine, chosen, table))
+            if loaded is not None:
+                yield loaded
+
+    def _load(self, key: tuple[str, str, str, str]) -> KernelTable | None:
+        """One table, read once; None where it cannot be read and need not be."""
+        if key not in self._loaded:
+            try:
                 self._loaded[key] = self._entries[key].load()
-            yield self._loaded[key]
+            except PlannerError as error:
+                if not self._lenient:
+                    raise
+                self._loaded[key] = None
+                self.left_out.add(f"{'/'.join(key)} cannot be read: {error.what}")
+        return self._loaded[key]
 
     def accelerators(self) -> list[str]:
         """Names of the accelerators that have tables, sorted."""
         return sorted({accelerator for accelerator, _, _ in self._versions})
+
+    def places(self) -> list[tuple[str, str, str, str]]:
+        """Accelerator, engine, version and name of all tables, sorted; reads none."""
+        return sorted(self._entries)
 
     def identities(self) -> list[TableIdentity]:
         """All tables, sorted by place; hashes the files of raw directories that were never converted."""

@@ -32,7 +32,10 @@ def searched_again(kind: Kind, envelope: Envelope, hand: AtHand) -> Iterator[Fin
     if stated.bound is None or stated.proof.get("method") not in kind.searched or envelope.decision.get("running"):
         return
     try:
-        again = kind.solve(resolved_again(envelope.inputs, kind.options, envelope.digests.models, hand), Limits())
+        digests = envelope.digests
+        again = kind.solve(
+            resolved_again(envelope.inputs, kind.options, digests.models, hand, digests.profiles), Limits()
+        )
     except (PlannerError, Infeasible, Stopped) as error:
         yield Finding("certificate.search", False, f"solved again, no plan was found: {error}", "certificate", _HINT)
         return

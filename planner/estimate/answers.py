@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from planner.costs.rates.pricer import open_store, profile_paths
+from planner.costs.rates.pricer import open_store, serving_tables
 from planner.estimate.case import Case, Refused
 from planner.estimate.evaluate import Estimate, evaluate
 
@@ -13,7 +13,7 @@ AT_A_TIME = 50_000  # cases in memory together; larger batches share more of the
 
 def answer_lines(cases: Iterable[Case | Refused], profiles: tuple[str, ...]) -> Iterator[str]:
     """One line of JSON for every case, in order."""
-    store = open_store(profile_paths(profiles))
+    store = open_store(serving_tables(profiles))
     remaining = iter(cases)
     while block := list(islice(remaining, AT_A_TIME)):
         sound = [case for case in block if isinstance(case, Case)]

@@ -12,7 +12,7 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
 from planner.progress import Limits
@@ -55,7 +55,8 @@ def deep_facts(
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
-    problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tuple(profiles)})})
+    tables = tables_at_hand(envelope.digests.profiles, profiles)
+    problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
     here = _solved(problem, base, tell)
     if isinstance(here, str):
         yield Fact("note", f"the problem of this plan is {here} here and now, so nothing can be compared")

@@ -37,6 +37,7 @@ class Kind:
     searched: tuple[str, ...] = ()  # those of methods whose search the level `proof` makes again
     solvable: bool = True  # plans of other kinds are read, not yet made
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a solve, with the options of each
+    tables_unasked: bool = False  # whether kernel tables of the machine price it where none are named
 
     def check(self, envelope: Envelope, decision: Decision) -> list[Finding]:
         """Findings of `check` in the kind's package: rules beyond those common to all kinds."""

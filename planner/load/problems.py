@@ -99,9 +99,12 @@ def _resolved(
     problem = validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
+    if list(profiles) == ["none"] and not kind.reads.reads("costs.profiles"):
+        profiles = ()  # what plans of the kind do anyway
     if kind.solvable and not recorded:
         refuse_unread(kind.reads, _flagged(problem, profiles, seed), where)
-    return resolve(_rooted(problem, kind.options, base, profiles, seed), where, base=base)
+    rooted = _rooted(problem, kind.options, base, profiles, seed)
+    return resolve(_with_tables(rooted) if kind.tables_unasked and not recorded else rooted, where, base=base)
 
 
 def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
@@ -143,7 +146,7 @@ def _flagged(problem: Problem, profiles: Sequence[str], seed: int | None) -> Pro
 def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequence[str], seed: int | None) -> Problem:
     """The problem with the paths of its file joined to the folder of the file, and flags in place of its own values."""
     costs = problem.costs
-    paths = tuple(profiles) or tuple(str(base / profile) for profile in costs.profiles)
+    paths = tuple(profiles) or tuple(path if path == "none" else str(base / path) for path in costs.profiles)
     calibration = costs.calibration if costs.calibration in ("default", "none") else str(base / costs.calibration)
     named = {name: str(base / str(problem.options[name])) for name in options.paths if problem.options.get(name)}
     return problem.model_copy(
@@ -154,3 +157,12 @@ def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequenc
             "seed": problem.seed if seed is None else seed,
         }
     )
+
+
+def _with_tables(problem: Problem) -> Problem:
+    """The problem with the kernel tables of the machine, where it names none."""
+    from planner.costs.rates.pricer import serving_tables
+
+    if problem.costs.profiles:
+        return problem
+    return problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": serving_tables(())})})

@@ -4,7 +4,7 @@ A plan names the files that its problem named without their folders. `resolved_a
 to; whether they are the same files is for the digests to say.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +13,7 @@ from pydantic import JsonValue, ValidationError
 
 from planner.documents.files import digest
 from planner.errors import PlannerError
+from planner.hardware.profiles.installed import unasked_profiles
 from planner.problem.resolve import Resolved, resolve, resolve_model
 from planner.problem.schema import Problem, TraceLengths
 from planner.schema.base import Spec, Where
@@ -74,10 +75,21 @@ def recorded_model(problem: Problem, key: str | None) -> "Architecture | None":
         return None
 
 
+def tables_at_hand(digests: Collection[str], given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Paths of kernel tables to price a plan with that names these: those given, else what serves unasked, if any."""
+    return tuple(given) or (unasked_profiles() if digests else ())
+
+
 def resolved_again(
-    inputs: Mapping[str, JsonValue], options: type[Spec], models: Mapping[str, str], hand: AtHand
+    inputs: Mapping[str, JsonValue],
+    options: type[Spec],
+    models: Mapping[str, str],
+    hand: AtHand,
+    tables: Collection[str] = (),
 ) -> Resolved:
-    """The recorded problem with every name looked up and every file found; `models` are the digests of its models.
+    """The recorded problem with every name looked up and every file found.
+
+    `models` are the digests of its models, `tables` those of the kernel tables that it was priced with.
 
     Raises NotAtHand for files that are not, PlannerError for a problem that is none or names what nobody knows.
     """
@@ -93,7 +105,7 @@ def resolved_again(
             "options": {**problem.options, **paths},
             "models": {**problem.models, **configs},
             "workloads": tuple(_traced(problem, hand)),
-            "costs": problem.costs.model_copy(update=_costs(problem, hand)),
+            "costs": problem.costs.model_copy(update=_costs(problem, hand, tables)),
         }
     )
     return resolve(located, INPUTS)
@@ -111,15 +123,15 @@ def _traced(problem: Problem, hand: AtHand) -> Iterator[Any]:
         )
 
 
-def _costs(problem: Problem, hand: AtHand) -> dict[str, Any]:
+def _costs(problem: Problem, hand: AtHand, tables: Collection[str]) -> dict[str, Any]:
     """Kernel tables and calibration; that of a file must be named again."""
-    named = problem.costs.calibration
+    named, profiles = problem.costs.calibration, tables_at_hand(tables, hand.profiles)
     if named in ("default", "none"):
-        return {"profiles": hand.profiles}
+        return {"profiles": profiles}
     if hand.calibration is None:
         hint = "name the file: `--calibration FILE`"
         raise NotAtHand("the calibration file is not at hand", where=CALIBRATION, hint=hint)
-    return {"profiles": hand.profiles, "calibration": hand.calibration}
+    return {"profiles": profiles, "calibration": hand.calibration}
 
 
 def _config(problem: Problem, key: str, models: Mapping[str, str], hand: AtHand) -> Path:

@@ -305,7 +305,9 @@ class EngineSpec(Spec):
 class CostsSpec(Spec):
     """What the costs rest on; no profile means the roofline."""
 
-    profiles: tuple[Name, ...] = Field(default=(), description="kernel tables: imported stores or raw directories")
+    profiles: tuple[Name, ...] = Field(
+        default=(), description="kernel tables: imported stores, raw directories, or `none`"
+    )
     calibration: Name = Field(default="default", description="`default`, `none`, or a calibration file")
 
 

@@ -29,6 +29,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     for name in ("PLANNER_PROFILES", "PLANNER_DEBUG", "PLANNER_TIME_LIMIT", "PLANNER_SEED", "PLANNER_GAP"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("planner.hardware.profiles.installed.PACKAGE", "no-kernel-tables")
 
     def command(*arguments: str) -> Outcome:
         capsys.readouterr()

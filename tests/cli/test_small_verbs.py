@@ -156,7 +156,7 @@ def test_a_healthy_installation_is_said_to_be(run: "Run", monkeypatch: pytest.Mo
     for backend in ("mathopt-highs", "mathopt-gscip", "cpsat", "pulp-cbc"):
         assert facts["solvers", backend]["ok"]
         assert " ms" in facts["solvers", backend]["what"]
-    assert {name for part, name in facts if part == "extras"} == {"torch", "ray", "plotly"}
+    assert {name for part, name in facts if part == "extras"} == {"torch", "ray", "plotly", "aiconfigurator-core"}
     assert facts["files", "cache"]["ok"]
 
 

@@ -83,6 +83,7 @@ class TableChooser:
     def _settled(self, table: str, chosen: ChosenTable, host_bound: ChosenTable | None) -> ChosenTable:
         identity = chosen.table.identity
         self.digests.add(identity.digest)
+        self.notes |= self.store.left_out
         if host_bound is not None:
             slow = host_bound.table.identity
             self.notes.add(

@@ -15,12 +15,15 @@ from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import KernelTime
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
+from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.embedded import embedded_profiles
+from planner.hardware.profiles.installed import installed_tables, unasked_profiles
 from planner.hardware.profiles.store import ProfileStore
 from planner.models.architecture import Architecture, LatentAttention
 
 PROFILES_VARIABLE = "PLANNER_PROFILES"
+NO_TABLES = "none"
 
 
 class Pricer(Protocol):
@@ -39,15 +42,38 @@ class Pricer(Protocol):
 
 
 def profile_paths(given: Sequence[str]) -> tuple[str, ...]:
-    """The paths given, then those of the environment variable PLANNER_PROFILES; without any, what the package holds."""
-    from_environment = [path for path in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if path]
-    return tuple(dict.fromkeys([*given, *from_environment])) or embedded_profiles()
+    """The paths given, then those of the environment variable PLANNER_PROFILES; without any, what the package holds.
+
+    NO_TABLES in place of paths stands for none at all. Raises PlannerError where it stands beside others.
+    """
+    environment = [path for path in os.environ.get(PROFILES_VARIABLE, "").split(os.pathsep) if path]
+    asked = given or environment
+    if NO_TABLES not in asked:
+        named = dict.fromkeys([*given, *(path for path in environment if path != NO_TABLES)])
+        return tuple(named) or embedded_profiles()
+    if others := [path for path in asked if path != NO_TABLES]:
+        raise PlannerError(
+            f"kernel tables `{others[0]}` beside `{NO_TABLES}`, which stands for no tables at all",
+            where="--profiles or PLANNER_PROFILES",
+            hint=f"give either the paths of tables or `{NO_TABLES}`",
+        )
+    return ()
+
+
+def serving_tables(given: Sequence[str]) -> tuple[str, ...]:
+    """What prices serving: `profile_paths`, and where nothing was named the tables of the machine too."""
+    if given or os.environ.get(PROFILES_VARIABLE):
+        return profile_paths(given)
+    return unasked_profiles()
 
 
 @cache
 def open_store(paths: tuple[str, ...]) -> ProfileStore | None:
-    """The tables under `paths`; None without paths. Raises PlannerError for a path that holds none."""
-    return ProfileStore.open([Path(path) for path in paths]) if paths else None
+    """The tables under `paths`; None without paths. Raises PlannerError for a path that holds none.
+
+    Tables of the machine that cannot be read are left out and named, since nobody asked for them.
+    """
+    return ProfileStore.open([Path(path) for path in paths], lenient=paths == unasked_profiles()) if paths else None
 
 
 def make_pricer(
@@ -74,6 +100,8 @@ def make_pricer(
         chooser.notes.add(
             f"no kernel tables were given: those measured on {accelerator.name} that come with planner serve"
         )
+    elif store is open_store(unasked_profiles()) and (installed := installed_tables()):
+        chooser.notes.add(f"no kernel tables were given: those of {installed.name}, which is installed, serve")
     return Profiled(roofline, chooser, calibration.tables, skew=expert_skew(arch))
 
 

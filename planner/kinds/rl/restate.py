@@ -44,7 +44,9 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
 
     Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
     """
-    setting = read_setting(resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand))
+    setting = read_setting(
+        resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand, envelope.digests.profiles)
+    )
     formulated, left = formulate(setting), (COUNTS,) if envelope.certificate.proof else ()
     plan = plan_of(decision, formulated.problem)
     if plan is None:

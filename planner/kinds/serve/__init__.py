@@ -17,4 +17,5 @@ KIND = Kind(
         "verified": {"judged_by": "verification"},
         "simulate": {"judged_by": "simulation"},
     },
+    tables_unasked=True,
 )

@@ -64,7 +64,10 @@ def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator
 
 
 def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool) -> Restated:
-    resolved, tally = resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand), Tally()
+    resolved, tally = (
+        resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand, stated.digests.profiles),
+        Tally(),
+    )
     setting = prepare(resolved, reserving=reserving)
     candidates = list_candidates(setting, _proposed_under(stated, setting), tally)
     if "verified" in stated.certificate.proof:

@@ -40,7 +40,9 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
 
     Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
     """
-    jobs = jobs_of(resolved_again(envelope.inputs, TrainOptions, envelope.digests.models, hand))
+    jobs = jobs_of(
+        resolved_again(envelope.inputs, TrainOptions, envelope.digests.models, hand, envelope.digests.profiles)
+    )
     best = priced_again(jobs, decision)
     if isinstance(best, str):
         raise PlannerError(best, where="decision")

@@ -25,7 +25,7 @@ from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.plan.schema import Decision, Envelope, Role
 from planner.plan.sides import ATTENTION, ffn_roles, without_ffn
-from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
@@ -155,7 +155,8 @@ def fleet_of_plan(
     sides, decision = ffn_roles(decision), without_ffn(decision)
     if policies.operation is not None and policies.operation.elastic is not None:
         require_equal_engines(decision.roles)
-    settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), profiles)
+    tables = tables_at_hand(envelope.digests.profiles, profiles)
+    settings = _settings(problem, decision, requests, policies, _calibration(problem, calibration), tables)
     if grids is not None:
         settings = {model: replace(setting, grids=grids) for model, setting in settings.items()}
     instances: list[Instance] = []

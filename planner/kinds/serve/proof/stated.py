@@ -9,7 +9,7 @@ from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
-from planner.problem.recorded import INPUTS
+from planner.problem.recorded import INPUTS, tables_at_hand
 from planner.problem.resolve import resolve
 from planner.problem.schema import Problem
 from planner.solvers.mix import MixShape as MixShape
@@ -53,7 +53,9 @@ def not_judged(rule: str, why: str, where: str) -> Finding:
 def setting_of_plan(envelope: Envelope, problem: Problem, rule: str) -> ServeSetting | Finding:
     """The plan's problem priced again; a finding of `rule` where it cannot be, or where costs have changed."""
     try:
-        setting = prepare(resolve(problem, INPUTS), reserving=False)
+        tables = tables_at_hand(envelope.digests.profiles)
+        costs = problem.costs.model_copy(update={"profiles": tables})
+        setting = prepare(resolve(problem.model_copy(update={"costs": costs}), INPUTS), reserving=False)
     except PlannerError as error:
         return not_judged(rule, error.what, "roles")
     if setting.calibration.digest != envelope.digests.calibration:
