@@ -7,7 +7,8 @@ of the benchmark simulated request by request (`estimate.closed_loop`), and its 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.demand import link_bytes_per_s
 from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
 from planner.kinds.serve.steady.steps.formulas import Costs
+from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 
 PRICED_TOKENS = 8192.0  # of the step from which the time of a prompt token is taken
@@ -53,7 +55,7 @@ def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate
     """An estimate, or the reason why there is none, for every case, in order."""
     results: dict[int, Estimate | Refused] = {}
     groups: list[list[int]] = []
-    for members in groups_of(cases):
+    for members in groups_of(cases, tables=store is not None):
         arch = cases[members[0]].arch
         reasons = arch.unsupported_parts() + [f"{part} of unknown size" for part in arch.parts_beside(sized=False)]
         if not reasons:
@@ -77,8 +79,9 @@ def _by_calibration(cases: Sequence[Case], groups: list[list[int]]) -> list[list
 
 def _estimates(batches: list["Batch"]) -> list[list[Estimate | Refused]]:
     """The estimates of batches that share a calibration: steps are priced batch by batch, loops run all at once."""
-    memories = [batch.memory() for batch in batches]
-    priced = [batch.priced(memory) for batch, memory in zip(batches, memories, strict=True)]
+    all_sizes = sizes_of(batches)
+    memories = [batch.memory(sizes) for batch, sizes in zip(batches, all_sizes, strict=True)]
+    priced = [batch.priced(sizes, memory) for batch, sizes, memory in zip(batches, all_sizes, memories, strict=True)]
     ends = np.cumsum([len(batch.cases) for batch in batches]).tolist()
     places = [range(end - len(batch.cases), end) for batch, end in zip(batches, ends, strict=True)]
     frame = Frame.gathered([frame for frame, _ in priced], places)
@@ -107,12 +110,15 @@ def _intervals(calibration: str, times: Settled, idle_s: Floats) -> list[list[In
     return [ends("ttft", times.ttft_s), ends("tpot", times.tpot_s)]
 
 
-def groups_of(cases: Sequence[Case]) -> list[list[int]]:
-    """Indices of cases that share model, nodes, engine, mode and drafter."""
+def groups_of(cases: Sequence[Case], *, tables: bool = True) -> list[list[int]]:
+    """Indices of cases that share model, nodes, engine, mode and drafter, and what prices them.
+
+    Kernel tables are of releases; without `tables`, those alike in their overheads go together.
+    """
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, case in enumerate(cases):
-        pool = (id(case.pool.node), case.pool.oversubscription)
-        key = (id(case.arch), *pool, case.engine, case.version, case.calibration, case.prefill is None)
+        pool, release = (id(case.pool.node), case.pool.oversubscription), case.version if tables else case.section
+        key = (id(case.arch), *pool, case.engine, release, case.calibration, case.prefill is None)
         groups.setdefault((*key, id(case.drafter)), []).append(index)
     return list(groups.values())
 
@@ -136,6 +142,47 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """What the model of each case [N] asks for, whatever prices it."""
+
+    fixed_bytes: Floats  # weights, and the activations of a small step, on a decoding device
+    sequence_bytes: Floats  # cache that a sequence is admitted for
+    kernels: Floats  # of a step with prompts
+    latent_layers: Floats  # of those, with prompts
+
+    @classmethod
+    def of(cls, arch: Architecture, decode: Shards, prefill: Shards, admitted_tokens: Floats) -> "Sizes":
+        """Of cases of one model: shards and tokens [N] of a sequence when it is admitted."""
+        prompt = Work.prefill(np.full(len(prefill), 1024.0))
+        kernels, latent_layers = (
+            np.broadcast_to(count * prefill.micro_batches, len(prefill))
+            for count in launches(list(forward(arch, prefill, prompt)))
+        )
+        fixed = weight_bytes(arch, decode) + activation_bytes(arch, decode, 512.0, 64.0)
+        return cls(fixed, kv_cache_bytes(arch, decode, admitted_tokens), kernels, latent_layers)
+
+
+def sizes_of(batches: Sequence["Batch"]) -> list[Sizes]:
+    """Those of the cases of every batch; batches of one model are counted together."""
+    models: dict[int, list[int]] = {}
+    for index, batch in enumerate(batches):
+        models.setdefault(id(batch.costs.arch), []).append(index)
+    result: dict[int, Sizes] = {}
+    for members in models.values():
+        own = [batches[index] for index in members]
+        sizes = Sizes.of(
+            own[0].costs.arch,
+            Shards.joined([batch.decode_shards for batch in own]),
+            Shards.joined([batch.prefill_shards for batch in own]),
+            np.concatenate([batch.admitted_tokens for batch in own]),
+        )
+        ends = np.cumsum([len(batch.cases) for batch in own])[:-1]
+        parts = (np.split(getattr(sizes, part.name), ends) for part in fields(Sizes))
+        result.update(zip(members, (Sizes(*each) for each in zip(*parts, strict=True)), strict=True))
+    return [result[index] for index in range(len(batches))]
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Of a decoding device of each case [N]."""
 
@@ -153,16 +200,31 @@ class Memory:
         return self.fixed_bytes + np.minimum(decoding, np.maximum(self.admitted, 1.0)) * self.sequence_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Cases that share model, nodes and engine; arrays [N] over cases."""
 
     cases: list[Case]
     costs: Costs
 
-    def priced(self, memory: "Memory") -> tuple[Frame, list[Floats]]:
+    @cached_property
+    def decode_shards(self) -> Shards:
+        """Of the instances that decode."""
+        return self._shards(False)
+
+    @cached_property
+    def prefill_shards(self) -> Shards:
+        """Of those that take prompts."""
+        return self._shards(True)
+
+    @property
+    def admitted_tokens(self) -> Floats:
+        """Of a sequence when it is admitted: not all that it writes, where engines take pages as it grows."""
+        return self._numbers("isl") + self._numbers("osl") * self._numbers("reserved_output")
+
+    def priced(self, sizes: Sizes, memory: "Memory") -> tuple[Frame, list[Floats]]:
         """The deployments, and seconds [N] of each of the priced steps."""
-        frame = self.frame(memory)
+        frame = self.frame(sizes, memory)
         engine = self.costs.engine.unhurried()  # the loop adds the launches of each step
         steps = self.steps(frame)
         shards, work = Shards.joined([shards for shards, _ in steps]), Work.joined([work for _, work in steps])
@@ -186,13 +248,13 @@ class Batch:
             for i, case in enumerate(self.cases)
         ]
 
-    def frame(self, memory: "Memory | None" = None) -> Frame:
+    def frame(self, sizes: Sizes | None = None, memory: "Memory | None" = None) -> Frame:
         """The deployments without their step times."""
-        memory = memory or self.memory()
+        sizes = sizes or sizes_of([self])[0]
+        memory = memory or self.memory(sizes)
         clients, isl = self._numbers("clients"), self._numbers("isl")
         ranks, most = self._numbers_of_parts(False, "ranks"), np.clip(memory.admitted, 1.0, self._most_batch())
         each = np.minimum(np.where(clients > 0, clients / ranks, most), most)
-        kernels, latent_layers = self._launches()
         return Frame(
             clients=clients,
             rate_per_s=self._numbers("rate_per_s"),
@@ -204,7 +266,7 @@ class Batch:
             decode_instances=self._numbers_of_parts(False, "replicas"),
             decode_ranks=ranks,
             prefill_ranks=self._numbers_of_parts(True, "ranks"),
-            prefill_stages=self._shards(True).pp,
+            prefill_stages=self.prefill_shards.pp,
             most_decoding=most,
             full_batch=np.maximum(each, 1.0),
             chunks=np.ceil(isl / PRICED_TOKENS),
@@ -215,8 +277,8 @@ class Batch:
             hold_steps=self._numbers("hold_steps"),
             staggered=self._numbers("staggered"),
             in_process=self._numbers("in_process"),
-            launches=kernels,
-            latent_layers=latent_layers,
+            launches=sizes.kernels,
+            latent_layers=sizes.latent_layers,
             prefix_hits=self._numbers("prefix_hits"),
             captured_tokens=self._captured_tokens(),
             yielded=self.costs.tokens_per_step(self._numbers("draft_tokens")),
@@ -224,7 +286,7 @@ class Batch:
 
     def steps(self, frame: Frame) -> list[tuple[Shards, Work]]:
         """What is priced: a full batch and half of it, one prompt (with the batch where both share steps), and many."""
-        decode, prefill = self._shards(False), self._shards(True)
+        decode, prefill = self.decode_shards, self.prefill_shards
         context, tokens = frame.isl + frame.osl / 2.0, frame.isl / frame.chunks
         before = (frame.isl - tokens) / 2.0
         beside = frame.full_batch / decode.pp * (1.0 - frame.disaggregated)
@@ -240,29 +302,12 @@ class Batch:
             return priced
         return [(shards, work.with_drafts(self._numbers("draft_tokens"))) for shards, work in priced]
 
-    def _launches(self) -> tuple[Floats, Floats]:
-        """Kernels of a step with prompts, and its layers of latent attention."""
-        ones = np.ones(len(self.cases))
-        counts = launches(list(forward(self.costs.arch, self._shards(True), Work.prefill(1024.0 * ones))))
-        halves = self._shards(True).micro_batches
-        return counts[0] * halves, counts[1] * halves
-
     def _captured_tokens(self) -> Floats:
         """Of the largest step that graphs hold; none of steps with prompts in two batches."""
         default = self.costs.engine.captured_tokens
         stated = self._numbers("captured_tokens")  # NaN where a case says nothing
         captured = np.where(np.isnan(stated), default, stated)
-        return np.where(self._shards(True).micro_batches > 1.0, 0.0, captured)
-
-    def _sequence_bytes(self) -> Floats:
-        """Cache that a sequence is admitted for: half of its output where engines take pages as sequences grow."""
-        shards, drafter, tokens = (
-            self._shards(False),
-            self.costs.drafter,
-            self._numbers("isl") + self._numbers("osl") * self._numbers("reserved_output"),
-        )
-        own = kv_cache_bytes(self.costs.arch, shards, tokens)
-        return own if drafter is None else own + drafter.kv_bytes(shards, tokens, self._numbers("draft_tokens"))
+        return np.where(self.prefill_shards.micro_batches > 1.0, 0.0, captured)
 
     def _refused(self, i: int, case: Case, settled: Settled, room: Floats) -> Refused | None:
         """Why there is no estimate of a case; None where there is one."""
@@ -290,28 +335,27 @@ class Batch:
         given = self._numbers_of_parts(False, "max_batch")
         return np.where(given > 0, given, float(DEFAULT_MAX_BATCH))
 
-    def memory(self) -> "Memory":
-        """Of a decoding device."""
-        memory, fixed = self.cases[0].pool.node.accelerator.memory_bytes, self._fixed_bytes()
+    def memory(self, sizes: Sizes | None = None) -> "Memory":
+        """Of a decoding device, that of a drafter too.
+
+        What an engine takes for larger steps than a small one shrinks the cache, and with it the sequences admitted,
+        but never keeps a deployment from starting.
+        """
+        sizes, drafter = sizes or sizes_of([self])[0], self.costs.drafter
+        fixed, sequence = sizes.fixed_bytes + self.costs.engine.workspace_bytes, sizes.sequence_bytes
+        if drafter is not None:
+            shards, drafts = self.decode_shards, self._numbers("draft_tokens")
+            fixed = fixed + drafter.weight_bytes(shards, drafts)
+            sequence = sequence + drafter.kv_bytes(shards, self.admitted_tokens, drafts)
+        memory = self.cases[0].pool.node.accelerator.memory_bytes
         room = memory * self._numbers("memory_utilisation") - fixed
         room = np.where(room < 0, np.maximum(room, memory * self._numbers("most_memory_utilisation") - fixed), room)
         room = np.where(room > 0, room * self._numbers("free_memory_share"), room)
-        return Memory(fixed, room, self._sequence_bytes())
-
-    def _fixed_bytes(self) -> Floats:
-        """Weights, those of a drafter too, workspace and the activations of a small step on a decoding device.
-
-        What an engine takes for larger steps shrinks the cache, and with it the sequences admitted, but never keeps
-        a deployment from starting.
-        """
-        shards, drafter = self._shards(False), self.costs.drafter
-        activations = activation_bytes(self.costs.arch, shards, 512.0, 64.0)
-        own = weight_bytes(self.costs.arch, shards) + activations + self.costs.engine.workspace_bytes
-        return own if drafter is None else own + drafter.weight_bytes(shards, self._numbers("draft_tokens"))
+        return Memory(fixed, room, sequence)
 
     def _moved_s(self) -> Floats:
         """Moving a request's cache from one pool to the other; 0 where one pool does both."""
-        isl, shards = self._numbers("isl"), self._shards(True)
+        isl, shards = self._numbers("isl"), self.prefill_shards
         if self.cases[0].prefill is None:
             return np.zeros_like(isl)
         moved = kv_bytes(self.costs.arch, isl) + state_bytes_per_sequence(self.costs.arch, np.ones(len(isl)))

@@ -111,10 +111,10 @@ def _build(row: Mapping[str, str]) -> Case:
     clients = 0 if rate_per_s and not row["concurrency"] else int(float(row["concurrency"]))
     pool = _pool(row["system"], gpus)
     settings = settings_of_row(row, pool.node.accelerator)
-    decode = _part(row, "decode_" if disaggregated else "")
-    prefill = replace(_part(row, "prefill_"), chunk_tokens=settings.chunk_tokens) if disaggregated else None
+    prefill = _part(row, "prefill_", chunk_tokens=settings.chunk_tokens) if disaggregated else None
+    chunk_tokens = 0 if disaggregated else settings.chunk_tokens
+    decode = _part(row, "decode_" if disaggregated else "", settings.max_batch, chunk_tokens)
     if prefill is None:
-        decode = replace(decode, chunk_tokens=settings.chunk_tokens)
         decode, clients = _ranks(decode, clients, float(row.get("batch_per_rank") or 0.0))
     arch = _model(
         row.get("aic_model") or row["model"],
@@ -142,7 +142,7 @@ def _build(row: Mapping[str, str]) -> Case:
         clients=clients,
         rate_per_s=rate_per_s,
         prefill=prefill,
-        decode=replace(decode, max_batch=settings.max_batch),
+        decode=decode,
         gpus=gpus,
         staggered=settings.staggered,
         in_process=settings.in_process,
@@ -194,12 +194,13 @@ def _ranks(part: Part, clients: int, batch_per_rank: float) -> tuple[Part, int]:
     return part, round(batch_per_rank) * part.dp
 
 
-def _part(row: Mapping[str, str], prefix: str) -> Part:
+def _part(row: Mapping[str, str], prefix: str, max_batch: int = 0, chunk_tokens: int = 0) -> Part:
     tp, pp, dp, moe_tp, ep = (
         int(float(row[f"{prefix}{name}"] or 1)) for name in ("tp", "pp", "dp", "moe_tp", "moe_ep")
     )
     replicas = int(float(row[f"{prefix}workers"] if prefix else row.get("workers") or 1))
-    return Part(replicas, tp, pp, dp, moe_tp, ep, micro_batches=int(float(row.get(f"{prefix}micro_batches") or 1)))
+    micro_batches = int(float(row.get(f"{prefix}micro_batches") or 1))
+    return Part(replicas, tp, pp, dp, moe_tp, ep, max_batch, chunk_tokens, micro_batches)
 
 
 @cache
