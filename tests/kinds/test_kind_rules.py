@@ -103,6 +103,7 @@ EXPERTS: list[tuple[str, dict[str, Any]]] = [
     ("experts.quota", {f"{LAYOUT}.quota.0": 0.9}),
     ("experts.asked", {"inputs.options.slots_per_rank": 8}),
     ("experts.asked", {"inputs.options.ep": 64}),
+    ("experts.asked", {"inputs.options.ep": 31_000_000_000}),  # not as many figures in memory
     ("experts.model", {"decision.num_layers": 57, f"{LAYOUT}.num_layers": 28}),
 ]
 DEEP: dict[str, Any] = {

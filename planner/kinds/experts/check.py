@@ -156,13 +156,16 @@ def _quota(layout: LayerLayout, where: str) -> Finding:
 
 
 def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Finding]:
-    ep = decision.roles[0].parallelism.ep
-    given = decision.slots_per_rank if len(decision.slots_per_rank) > 1 else decision.slots_per_rank * ep
+    ep, given, asked = decision.roles[0].parallelism.ep, decision.slots_per_rank, options.slots_per_rank
+    room = asked if isinstance(asked, tuple) else (asked,)
+    if len(given) > 1 and len(room) > 1:
+        kept = all(slots <= most for slots, most in zip(given, room, strict=False))
+    else:  # one figure for all ranks, however many a plan that was edited says there are
+        kept = max(given) <= min(room)
     yield Finding(
         "experts.asked",
-        ep == options.ep and all(a <= b for a, b in zip(given, options.slots_by_rank, strict=False)),
-        f"ep {ep} with up to {max(given)} slots a rank, "
-        f"the problem gives {options.ep} and {max(options.slots_by_rank)}",
+        ep == options.ep and kept,
+        f"ep {ep} with up to {max(given)} slots a rank, the problem gives {options.ep} and {max(room)}",
         "slots_per_rank",
         "keep to the ranks and slots of the problem",
     )
