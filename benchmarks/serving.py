@@ -17,7 +17,7 @@ import importlib.util
 import json
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -229,7 +229,10 @@ def write(path: Path, fitted: Fitted, data: Data, families: LeftOut) -> None:
         "ttft": fit_spread(measured.ttft_s, families.predicted.ttft_s, families.features),
         "tpot": fit_spread(measured.tpot_s, families.predicted.tpot_s, families.features),
     }
-    document = document_of(fitted, spreads, rows=len(data.rows), data=digest({"rows": data.rows}))
+    between = {name: spread.between for name, spread in load_calibration().spreads.items()}  # serving_intervals.py's
+    spreads = {name: replace(spread, between=between[name]) for name, spread in spreads.items()}
+    groups = {case.group for case in data.cases}
+    document = document_of(fitted, spreads, groups, rows=len(data.rows), data=digest({"rows": data.rows}))
     path.write_text(text_of(document | training_of(load_calibration())), encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ the newest is; before the first token, a release of fewer than FEWEST_ALONE rows
 
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -304,8 +304,13 @@ def soft_l1(r: Floats) -> Floats:
     return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
 
 
-def document_of(fitted: Fitted, spreads: dict[str, ErrorSpread], *, rows: int, data: str) -> dict[str, Any]:
-    """The calibration file as plain data: values, what they rest on, and how sure they are."""
+def document_of(
+    fitted: Fitted, spreads: dict[str, ErrorSpread], groups: Iterable[str], *, rows: int, data: str
+) -> dict[str, Any]:
+    """The calibration file as plain data: values, what they rest on, and how sure they are.
+
+    `groups` are those of the runs that were fitted to (`planner.costs.rates.spread.group_of_runs`).
+    """
     parameters = fitted.parameters
 
     def numbers(of: Any) -> dict[str, float]:  # noqa: ANN401 - a dataclass of numbers
@@ -320,8 +325,11 @@ def document_of(fitted: Fitted, spreads: dict[str, ErrorSpread], *, rows: int, d
         "tables": numbers(parameters.trust),
         "engines": {name: numbers(engine) for name, engine in sorted(parameters.engines.items())},
         "intervals": {
-            name: {side: [float(f"{v:.4g}") for v in getattr(spread, side)] for side in ("low", "high")}
-            for name, spread in spreads.items()
+            "groups": sorted(groups),
+            **{
+                name: {side: [float(f"{v:.4g}") for v in getattr(spread, side)] for side in ("low", "high", "between")}
+                for name, spread in spreads.items()
+            },
         },
         "standard_errors": {name: float(f"{error:.2g}") for name, error in fitted.standard_errors.items()},
     }

@@ -31,7 +31,10 @@ def document_of(fit: EfficiencyFit, base: Calibration, *, date: str, sources: tu
         "roofline": {name: value for name, value in {**before, **values}.items() if math.isfinite(value)},
         "tables": asdict(base.tables),
         "engines": {name: asdict(overheads) for name, overheads in sorted(base.engines.items())},
-        "intervals": {name: _ends(spread) for name, spread in sorted(base.spreads.items())},
+        "intervals": {
+            "groups": sorted(base.groups),
+            **{name: _ends(spread) for name, spread in sorted(base.spreads.items())},
+        },
         "standard_errors": {name: float(f"{error:.3g}") for name, error in fit.standard_errors.items()},
         "previous": {"calibration": base.name, "digest": base.digest, "roofline": replaced},
     }
@@ -46,7 +49,7 @@ def training_of(base: Calibration) -> dict[str, Any]:
 
 
 def _ends(spread: ErrorSpread) -> dict[str, list[float]]:
-    return {"low": list(spread.low), "high": list(spread.high)}
+    return {"low": list(spread.low), "high": list(spread.high), "between": list(spread.between)}
 
 
 def _rounded(fit: EfficiencyFit) -> dict[str, float]:

@@ -54,7 +54,8 @@ class Refit:
     def document(self, base: Calibration, rows: Sequence[ServingRow], date: str) -> dict[str, Any]:
         """The calibration file; intervals and rates of training stay those of `base`."""
         data = digest({"rows": [[row.case.id, row.ttft_s, row.tpot_s] for row in rows]})
-        document = document_of(self.fitted, base.spreads, rows=self.num_rows, data=data)
+        seen = {row.case.group for row in rows if row.tpot_s is not None} | base.groups
+        document = document_of(self.fitted, base.spreads, seen, rows=self.num_rows, data=data)
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
         return (
             document

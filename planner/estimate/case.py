@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.costs.rates.calibration import section_of
+from planner.costs.rates.spread import group_of_runs
 from planner.costs.serving.speculation import Drafter
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
@@ -73,6 +74,11 @@ class Case:
     def section(self) -> str:
         """Where a calibration has the overheads of the engine."""
         return section_of(self.engine, self.version)
+
+    @property
+    def group(self) -> str:
+        """What the errors of its predictions are common to."""
+        return group_of_runs(self.arch, self.pool.node.accelerator.name, self.engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ settled in the mean (`mean_field.settle`); the times of a closed one, with its o
 of the benchmark simulated request by request (`estimate.closed_loop`), and its rate follows from them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from planner.costs.operators.forward import forward
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.pricer import make_pricer
-from planner.costs.rates.spread import features_of
+from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.costs.rates.step import launches
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
@@ -89,18 +89,18 @@ def _estimates(batches: list["Batch"]) -> list[list[Estimate | Refused]]:
     added = Added.of([batch.costs.engine for batch in batches for _ in batch.cases])
     pace = pace_of(frame, seconds, added)
     times = run(frame, pace, added)
-    intervals = _intervals(batches[0].cases[0].calibration, times, idle_ttft_s(frame, pace, added))
-    return [
-        batch.estimates(
-            memory, taken(times, list(members)), [values[members.start : members.stop] for values in intervals]
-        )
-        for batch, memory, members in zip(batches, memories, places, strict=True)
-    ]
+    known = load_calibration(batches[0].cases[0].calibration)
+    spreads = [known.spreads_of((batch.group,)) for batch in batches]
+    features = features_of(times.ttft_s, idle_ttft_s(frame, pace, added))
+    estimates = []
+    for batch, memory, members, spread in zip(batches, memories, places, spreads, strict=True):
+        own = taken(times, list(members))
+        estimates.append(batch.estimates(memory, own, _intervals(spread, own, features[members.start : members.stop])))
+    return estimates
 
 
-def _intervals(calibration: str, times: Settled, idle_s: Floats) -> list[list[Interval | None]]:
+def _intervals(spreads: Mapping[str, ErrorSpread], times: Settled, features: Floats) -> list[list[Interval | None]]:
     """80 % intervals of both times of each case; None where the calibration holds no spread."""
-    spreads, features = load_calibration(calibration).spreads, features_of(times.ttft_s, idle_s)
 
     def ends(name: str, values: Floats) -> list[Interval | None]:
         if name not in spreads:
@@ -216,6 +216,11 @@ class Batch:
     def prefill_shards(self) -> Shards:
         """Of those that take prompts."""
         return self._shards(True)
+
+    @property
+    def group(self) -> str:
+        """What their errors are common to."""
+        return self.cases[0].group
 
     @property
     def admitted_tokens(self) -> Floats:

@@ -31,7 +31,7 @@ from planner.estimate.measured import case_of_row
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from serving_fit import COVERED, coverage, features, fit, fit_spread, winkler
+from serving_fit import COVERED, coverage, features, fit, fit_between, fit_spread, winkler
 
 MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "fp8"), ("Qwen/Qwen3-30B-A3B", "fp8_block"))
 PRIOR = load_calibration(str(Path(__file__).parents[2] / "planner" / "calibrate" / "prior.yaml"))
@@ -161,17 +161,34 @@ def test_intervals_hold_the_share_that_they_are_fitted_to() -> None:
     assert winkler(seen, *bounds).mean() < 0.9 * winkler(seen, predicted / width, predicted * width).mean()
 
 
+def test_what_lies_between_groups_has_the_best_score_of_a_grid() -> None:
+    random = np.random.default_rng(3)
+    group = np.repeat(np.arange(40), 20)
+    error = random.normal(0.1, 0.25, 40)[group] + random.normal(0.0, 0.05, 800)
+    low, high = np.full(800, -0.06), np.full(800, 0.06)
+    weight = np.where(group < 10, 3.0, 1.0)
+
+    def score(below: float, above: float) -> float:
+        ends = -np.hypot(low, below), np.hypot(high, above)
+        beyond = np.maximum(ends[0] - error, 0.0) + np.maximum(error - ends[1], 0.0)
+        return float(np.sum(weight * (ends[1] - ends[0] + 10.0 * beyond)))
+
+    best = score(*fit_between(error, low, high, weight))
+    assert best <= 1.001 * min(score(x, y) for x in np.arange(0.0, 0.8, 0.04) for y in np.arange(0.0, 0.8, 0.04))
+
+
 def test_a_fit_is_a_calibration_file(tmp_path: Path, terms: DeploymentTerms) -> None:
     fitted = Fitted(parameters(gemm_bandwidth=0.6), {"gemm_bandwidth": 0.1})
     spreads = {
         "ttft": ErrorSpread((-0.5, 0.0, 0.0), (0.5, 0.1, 0.0)),
-        "tpot": ErrorSpread((-0.2, 0.0, 0.0), (0.2, 0.0, 0.0)),
+        "tpot": ErrorSpread((-0.2, 0.0, 0.0), (0.2, 0.0, 0.0), (0.0, 0.3)),
     }
     path = tmp_path / "calibration.yaml"
-    path.write_text(yaml.safe_dump(document_of(fitted, spreads, rows=3, data="sha256:0")))
+    path.write_text(yaml.safe_dump(document_of(fitted, spreads, ["b", "a"], rows=3, data="sha256:0")))
     loaded = load_calibration(str(path))
     assert loaded.efficiencies == fitted.parameters.efficiencies
     assert loaded.engine("vllm") == fitted.parameters.engine("vllm")
-    assert loaded.spreads == spreads
+    assert loaded.spreads == loaded.spreads_of(["b", "a"]) == spreads
+    assert loaded.spreads_of(["a", "c"]) == {name: spread.elsewhere() for name, spread in spreads.items()}
     simulated = predict(terms, fitted.parameters)
     assert features(terms, fitted.parameters, simulated).shape == (len(simulated.ttft_s), 3)

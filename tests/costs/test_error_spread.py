@@ -1,12 +1,17 @@
 """Intervals of estimates, and rates that no fit gave, by hand."""
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.spread import MOST_QUEUE, WIDEST, ErrorSpread, features_of
 from planner.costs.training.rates import COLUMNS, Rates
+from planner.errors import PlannerError
 
 
 def test_bounds_are_logarithms_linear_in_features_and_hold_the_estimate() -> None:
@@ -17,6 +22,37 @@ def test_bounds_are_logarithms_linear_in_features_and_hold_the_estimate() -> Non
     assert high == pytest.approx([2.0 * math.exp(0.1), 4.0 * math.exp(1.3), math.exp(WIDEST)])
     unfitted = ErrorSpread().bounds(np.array([3.0]), np.array([[1.0, 2.0, 4.0]]))
     assert [float(bound[0]) for bound in unfitted] == [3.0, 3.0]
+
+
+def test_bounds_of_a_group_that_no_fit_has_seen_are_wider_by_what_lies_between_groups() -> None:
+    spread = ErrorSpread(low=(-0.3, 0.0, 0.0), high=(0.3, 0.0, 0.0), between=(0.0, 0.4))
+    row = np.array([[1.0, 0.0, 0.0]])
+    assert [bound[0] for bound in spread.bounds(np.ones(1), row)] == pytest.approx([math.exp(-0.3), math.exp(0.3)])
+    wide = spread.elsewhere()
+    assert [bound[0] for bound in wide.bounds(np.ones(1), row)] == pytest.approx([math.exp(-0.3), math.exp(0.5)])
+    assert (spread.steady, wide.steady) == pytest.approx((0.3, 0.5))
+    assert ErrorSpread(high=(-0.2, 0.0, 0.0), between=(0.0, 0.4)).elsewhere().steady == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("between", [[0.1], [0.1, -0.2], "wide"])
+def test_what_cannot_lie_between_groups_is_refused_at_its_line(between: object, tmp_path: Path) -> None:
+    intervals = {"tpot": {"low": [0, 0, 0], "high": [0, 0, 0], "between": between}}
+    with pytest.raises(PlannerError, match="`tpot` is no interval") as refused:
+        _calibration(tmp_path, intervals)
+    assert refused.value.where.endswith("calibration.yaml:2")
+    assert "`between` as two of at least 0" in refused.value.hint
+
+
+def test_groups_that_are_no_list_are_refused_at_their_line(tmp_path: Path) -> None:
+    with pytest.raises(PlannerError, match="`groups` is no list of names") as refused:
+        _calibration(tmp_path, {"groups": "all"})
+    assert refused.value.where.endswith("calibration.yaml:2")
+
+
+def _calibration(folder: Path, intervals: Mapping[str, object]) -> None:
+    path = folder / "calibration.yaml"
+    path.write_text(yaml.safe_dump({"intervals": intervals, "schema": "planner.calibration/1"}))
+    load_calibration(str(path))
 
 
 def test_features_are_one_the_logarithm_of_what_waiting_adds_and_its_square() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from planner.estimate.case import Case
+from planner.costs.rates.calibration import load_calibration
+from planner.estimate.case import Case, Refused
 from planner.estimate.evaluate import Estimate, evaluate, groups_of
 from planner.estimate.measured import case_of_row
 
@@ -50,3 +51,20 @@ def test_releases_of_like_overheads_go_together_where_no_tables_tell_them_apart(
     assert groups_of(new) == [[0], [1], [2]]
     older = [cases[0], cases[5]]  # 0.12 schedules between steps
     assert groups_of(older, tables=False) == [[0], [1]]
+
+
+def test_intervals_are_wider_for_groups_that_the_costs_were_not_fitted_to() -> None:
+    row = {**ROW, "model": "Qwen/Qwen3-32B", "moe_ep": "1", "moe_tp": "4"}
+    fitted, other_gpu, other_format = (
+        case_of_row({**row, **change}) for change in ({}, {"system": "b300_sxm"}, {"weights": "mxfp4"})
+    )
+    groups = load_calibration().groups
+    assert [case.group in groups for case in (fitted, other_gpu, other_format)] == [True, False, False]
+    near, *far = evaluate([fitted, other_gpu, other_format], None)
+
+    def above(answer: Estimate | Refused) -> float:
+        assert isinstance(answer, Estimate)
+        assert answer.tpot_s_interval is not None
+        return answer.tpot_s_interval[1] / answer.tpot_s
+
+    assert all(above(answer) > 1.2 * above(near) for answer in far)

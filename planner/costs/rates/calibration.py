@@ -6,7 +6,7 @@ every efficiency 1, no overhead of any engine.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
@@ -221,6 +221,13 @@ class Calibration:
     tables: TableTrust = field(default_factory=TableTrust)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)  # of "ttft" and "tpot"
     training: TrainingSection | None = None
+    groups: frozenset[str] = frozenset()  # of runs that the fit has seen (`group_of_runs`); empty: nothing is known
+
+    def spreads_of(self, groups: Iterable[str]) -> dict[str, ErrorSpread]:
+        """How far predictions of runs of these groups err: further where one of them was not seen."""
+        if not self.groups or self.groups.issuperset(groups):
+            return self.spreads
+        return {name: spread.elsewhere() for name, spread in self.spreads.items()}
 
     def engine(self, name: str, version: str | None = None) -> EngineOverheads:
         """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
@@ -251,11 +258,11 @@ def _parse(document: Document, name: str) -> Calibration:
         for engine, values in _mapping(data.get("engines", {}), document, ("engines",)).items()
     }
     tables = _section(TableTrust, data.get("tables", {}), document, ("tables",))
-    spreads = _spreads(data.get("intervals", {}), document)
+    spreads, groups = _spreads(data.get("intervals", {}), document)
     identity = {key: value for key, value in data.items() if key in ("roofline", "engines", "tables", "intervals")}
     training = _training(data["training"], document, name) if "training" in data else None
     source = str(data.get("source", ""))
-    return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training)
+    return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training, groups)
 
 
 def _shipped_training() -> TrainingSection:
@@ -303,10 +310,17 @@ def _training(values: object, document: Document, name: str) -> TrainingSection:
     )
 
 
-def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:
-    """Section `intervals`: for ttft and tpot, the coefficients of the bounds `low` and `high`."""
+def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread], frozenset[str]]:
+    """Section `intervals`: of ttft and tpot coefficients of the bounds and what lies between groups; groups seen."""
     spreads: dict[str, ErrorSpread] = {}
-    for name, sides in _mapping(values, document, ("intervals",)).items():
+    sections = _mapping(values, document, ("intervals",))
+    groups = sections.get("groups", [])
+    if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
+        where, hint = document.where(("intervals", "groups")), "give the groups that were fitted to, or leave them out"
+        raise PlannerError("`groups` is no list of names", where=where, hint=hint)
+    for name, sides in sections.items():
+        if name == "groups":
+            continue
         path = ("intervals", str(name))
         bounds = _mapping(sides, document, path)
         right = all(
@@ -315,14 +329,19 @@ def _spreads(values: object, document: Document) -> dict[str, ErrorSpread]:
             and all(isinstance(v, (int, float)) and math.isfinite(v) for v in row)
             for side in ("low", "high")
         )
+        between = bounds.get("between", [0.0, 0.0])
+        right = right and isinstance(between, list) and len(between) == 2
+        right = right and all(isinstance(v, (int, float)) and 0 <= v < math.inf for v in between)
         if name not in ("ttft", "tpot") or not right:
             raise PlannerError(
                 f"`{name}` is no interval",
                 where=document.where(path),
-                hint=f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers: {', '.join(FEATURES)}",
+                hint=f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers ({', '.join(FEATURES)}), "
+                "and `between` as two of at least 0",
             )
-        spreads[str(name)] = ErrorSpread(tuple(map(float, bounds["low"])), tuple(map(float, bounds["high"])))
-    return spreads
+        low, high = (tuple(map(float, bounds[side])) for side in ("low", "high"))
+        spreads[str(name)] = ErrorSpread(low, high, (float(between[0]), float(between[1])))
+    return spreads, frozenset(groups)
 
 
 def _mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:

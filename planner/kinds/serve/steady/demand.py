@@ -295,7 +295,7 @@ class Margins:
                 hint="leave `confidence` out, or take a calibration with a section `intervals`",
             )
         deviations = NormalDist().inv_cdf(confidence) / NormalDist().inv_cdf(0.9)
-        return cls(*(math.exp(deviations * max(spreads[name].high[0], 0.0)) for name in ("ttft", "tpot")))
+        return cls(*(math.exp(deviations * spreads[name].steady) for name in ("ttft", "tpot")))
 
 
 def make_target(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
+from planner.costs.rates.spread import ErrorSpread, group_of_runs
 from planner.costs.serving.attention_ffn import Port
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.handover import NO_WAY, Way
@@ -30,7 +31,7 @@ from planner.kinds.serve.steady.roles_in_use import RoleInUse, roles_in_use
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
 from planner.kinds.serve.steady.steps.formulas import Costs
 from planner.kinds.serve.steady.units import JOINING_AHEAD, JOINING_STEPS
-from planner.problem.resolve import Resolved
+from planner.problem.resolve import Resolved, Workload
 from planner.progress import Limits
 from planner.simulate.plans.ahead import forms_ahead
 from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
@@ -142,7 +143,7 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
             workload,
             index,
             resolved.models[workload.model],
-            calibration.spreads,
+            _spreads_of(resolved, workload, calibration),
             drafters[workload.model],
             context_tokens=context_of(resolved, index),
             joining_steps=JOINING_AHEAD if forms_ahead(problem.engine) else JOINING_STEPS,
@@ -158,6 +159,12 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     spaces = shape_spaces(costs_of_pool, release, options)
     ways = ways_of_models(release, costs_of_pool, spaces)
     return ServeSetting(resolved, options, targets, costs_of_pool, spaces, store, calibration, release, ways)
+
+
+def _spreads_of(resolved: Resolved, workload: Workload, calibration: Calibration) -> Mapping[str, ErrorSpread]:
+    """How far predictions of a workload err: those of the pool that is known least."""
+    arch, engine = resolved.models[workload.model], resolved.problem.engine.name
+    return calibration.spreads_of(group_of_runs(arch, pool.node.accelerator.name, engine) for pool in resolved.pools)
 
 
 def with_pools(setting: ServeSetting, resolved: Resolved) -> ServeSetting:
