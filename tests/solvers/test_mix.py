@@ -377,6 +377,21 @@ def test_more_nodes_never_worsen_the_mix() -> None:
         assert few is None or (many is not None and many >= few - 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("objective", "solver"), [(MixObjective.VALUE, "ortools-highs"), (MixObjective.DEVICES, "ortools-gscip")]
+)
+def test_the_most_service_by_many_shapes_goes_to_a_solver_of_its_own(objective: MixObjective, solver: str) -> None:
+    shapes = tuple(
+        MixShape(f"s{c}", MixRole.WHOLE, 0, 1, 1, (1.0 + c, 50.0 - c), 2.0) for c in range(41)
+    )  # none dominates another
+    pool, demand = MixPool("pool", ((8, 1),)), MixDemand("d", rate_per_s=10.0)
+    problem = MixProblem(shapes, (pool,), (demand, dataclasses.replace(demand, name="e")), objective)
+    result = solve_mix(problem, tie_break=False)
+    few = dataclasses.replace(problem, shapes=shapes[::2])
+    assert str(result.solver).startswith(solver)
+    assert str(solve_mix(few, tie_break=False).solver).startswith("ortools-gscip")
+
+
 def test_forty_candidates_are_solved_in_20_ms_and_certified_in_200_ms() -> None:
     problem = candidates_40()
     result = solve_mix(problem)

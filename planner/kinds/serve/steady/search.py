@@ -35,7 +35,7 @@ from planner.problem.resolve import Resolved, Workload
 from planner.progress import Limits
 from planner.simulate.plans.ahead import forms_ahead
 from planner.solvers.mix import LEAST_RATE, MixProblem, MixSolution
-from planner.solvers.mix_solve import DEFAULT_BACKEND, solve_mix
+from planner.solvers.mix_solve import solve_mix
 from planner.solvers.result import SolveResult, Status
 from planner.solvers.stochastic.routed_queues import Routing, better_routing
 
@@ -255,7 +255,7 @@ def solve_problem(
     """The best mix, solved as `limits` ask for; ties go to fewer shapes, then to the least `fullness`, one by shape."""
     return solve_mix(
         problem,
-        backend=limits.backend or DEFAULT_BACKEND,
+        backend=limits.backend,
         time_limit_s=limits.time_limit_s,
         gap=limits.gap,
         seed=setting.resolved.problem.seed,
