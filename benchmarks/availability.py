@@ -23,7 +23,7 @@ from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.simulate.judge.limits import Verdict
 from planner.simulate.plans.failures import without
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan
 
 BASE: dict[str, Any] = {

@@ -46,7 +46,8 @@ from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.judge.judging import PILOT_SEED, judge, warmed
 from planner.simulate.judge.limits import STREAMS, Judgement, Verdict, judge_runs
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan
 from planner.simulate.requests.stream import Requests, all_requests
 from planner.simulate.run.engine import simulate

@@ -33,7 +33,8 @@ from planner.simulate.fleet.instances import UNLIMITED, Fleet
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.judge.judging import warmed
 from planner.simulate.judge.limits import Judgement, judge_runs
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests, all_requests
 from planner.simulate.run.engine import simulate

@@ -33,7 +33,7 @@ from planner.load.problems import load_problem
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.limits import Verdict
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan
 
 MARGINS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)

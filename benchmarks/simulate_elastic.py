@@ -25,7 +25,8 @@ from planner.models.library import find_model
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.operation import ElasticEngines
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
 from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate

@@ -152,7 +152,7 @@ def check(
     def simulated() -> Judged:
         from planner.load.problems import load_plan
         from planner.simulate.plans.failures import MOST_REQUESTS, failure_findings
-        from planner.simulate.plans.fleet import Policies
+        from planner.simulate.plans.setting import Policies
         from planner.simulate.plans.simulation import Traffic, beside_stated, judge_plan, simulate_plan
         from planner.simulate.plans.simulation import findings as judge
 

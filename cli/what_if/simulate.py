@@ -116,7 +116,7 @@ def simulate(
     """
     from planner.load.problems import load_plan
     from planner.simulate.fleet.operation_spec import load_operation
-    from planner.simulate.plans.fleet import Policies
+    from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import Traffic, simulate_plan
 
     written = {"--requests": requests, "--chrome": chrome, "--output": output}

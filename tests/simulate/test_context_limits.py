@@ -16,7 +16,8 @@ from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.rate_bound import RateBound
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.attainment import Draws, kept, required

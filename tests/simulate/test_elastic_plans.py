@@ -9,7 +9,8 @@ import pytest
 from planner.cli.main import main
 from planner.load.problems import load_plan
 from planner.simulate.fleet.operation_spec import OperationSpec
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
 
 PROBLEM = """

@@ -7,7 +7,7 @@ from static_level import solve
 
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan, slos_of
 from planner.simulate.run.summary import statistic
 

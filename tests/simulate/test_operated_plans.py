@@ -10,7 +10,8 @@ from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.load.problems import load_plan
 from planner.simulate.fleet.operation_spec import OperationSpec, load_operation
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 

@@ -14,7 +14,8 @@ from planner.plan.store import checks_path
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests

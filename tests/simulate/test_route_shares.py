@@ -13,8 +13,8 @@ from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.shares import shared_out
 from planner.simulate.fleet.step_grid import StepGrid
-from planner.simulate.plans.fleet import Policies
 from planner.simulate.plans.paths import paths_of
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate

@@ -10,7 +10,7 @@ from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.load.problems import load_plan
 from planner.plan.schema import Decision, Envelope
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import PlanSimulation, Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests, together
 

@@ -22,7 +22,8 @@ from planner.plan.schema import Envelope
 from planner.plan.sides import ffn_roles, without_ffn
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.unit_grid import unit_grid
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate

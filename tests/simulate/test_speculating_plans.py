@@ -21,7 +21,7 @@ from planner.plan.schema import Decision, Envelope
 from planner.problem.speculation import SpeculationSpec
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan
 
 PROBLEM = """

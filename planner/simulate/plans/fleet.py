@@ -4,65 +4,32 @@ A rank with pp stages is one engine with a pipeline: one scheduler, one queue, o
 flight. Ranks that share experts make their steps together.
 """
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-
-from planner.arrays import Ints
-from planner.costs.operators.forward import ranks_in_step
-from planner.costs.operators.work import Shards
-from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
-from planner.costs.rates.pricer import Pricer, make_pricer, open_store, profile_paths
-from planner.costs.serving.attention_ffn import Port, RemoteFfn, Units, ffn_weight_bytes
-from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.pricer import profile_paths
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.errors import PlannerError
-from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
-from planner.models.kv import kv_bytes, state_bytes_per_sequence
-from planner.plan.schema import Decision, Envelope, Role
-from planner.plan.sides import ATTENTION, ffn_roles, without_ffn
+from planner.plan.schema import Decision, Envelope
+from planner.plan.sides import ffn_roles, without_ffn
 from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
-from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance, RequestPath, Speculation
+from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.operation import PoolLink
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
-from planner.simulate.fleet.step_grid import StepGrid, step_grid
-from planner.simulate.fleet.unit_grid import unit_grid
-from planner.simulate.plans.ahead import forms_ahead, simulated_ahead
-from planner.simulate.plans.elastic import elastic_fleet, elastic_prefill_tokens, require_equal_engines
+from planner.simulate.plans.elastic import elastic_fleet, require_equal_engines
+from planner.simulate.plans.engines import engines_of, moved_bytes, together
 from planner.simulate.plans.paths import RolePaths, paths_of
+from planner.simulate.plans.setting import FleetSetting, Policies
 from planner.simulate.requests.stream import Requests
 
-FUNCTIONS = ("colocated", "prefill", "decode")
-POLICY_OF_ENGINE = {"vllm": "mixed", "sglang": "prefill-first", "trtllm": "mixed"}
-RESERVING_ENGINES = ("trtllm",)  # its default scheduler admits a request only with room for its whole length
 DEFAULT_ROUTING = "least-loaded"  # of plans that state no policy
-DEFAULT_CHUNK_TOKENS = 8192
-HOST_SHARE = 0.5  # of host memory that holds swapped caches; the rest is the system's
-SMALL_STEP = (512.0, 64.0)  # tokens and sequences of the step whose activations an engine keeps room for at least
-
-
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """The rules between instances, and those of the engine where they are to differ from its own."""
-
-    routing: str | None = None  # that of the plan, or where it states none to the least loaded
-    decode_routing: str | None = None
-    queueing: str = "fcfs"
-    engine_policy: str | None = None
-    preemption: str = "recompute"
-    prefix_caching: bool = False
-    migration_period_s: float = math.inf  # Llumnix's live migration; never
-    crowded_below: float = 2.0  # freeness: blocks a sequence
-    spare_above: float = 16.0
-    operation: OperationSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,59 +42,6 @@ class PlannedFleet:
     problem: Problem
     notes: tuple[str, ...]
     model_of_workload: tuple[int, ...]  # by which requests go where the fleet has no paths
-
-
-@dataclass(frozen=True, slots=True)
-class Drafts:
-    """What an engine drafts with, and how many tokens of a sequence in a step that decodes."""
-
-    drafter: Drafter | None
-    tokens: int
-
-    def kv_bytes(self, shards: Shards, tokens: float) -> float:
-        """The drafter's cache of one sequence of so many tokens, on one device."""
-        if self.drafter is None:
-            return 0.0
-        return float(self.drafter.kv_bytes(shards, tokens, np.array([max(self.tokens, 1.0)]))[0])
-
-
-NO_DRAFTS = Drafts(None, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class FleetSetting:
-    """What the engines of a role are made from; step times are for requests as long as `requests`."""
-
-    problem: Problem
-    arch: Architecture
-    pools: dict[str, Pool]
-    calibration: Calibration
-    profiles: tuple[str, ...]
-    requests: Requests
-    policies: Policies
-    crossing: bool = False  # caches move between pools, over their fabrics
-    drafter: Drafter | None = None  # of the plan's own drafts
-    grids: SharedGrids = field(default_factory=SharedGrids)
-
-    def drafts(self, role: Role) -> "Drafts":
-        """Those that the operation asks for, or else the plan's own."""
-        asked = self.policies.operation.speculation if self.policies.operation is not None else None
-        if asked is not None:
-            drafter = Drafter("stated", asked.acceptance, step_s=asked.draft_step_s)
-            return Drafts(drafter, 0 if role.function == "prefill" else asked.draft_tokens)
-        own = int(role.limits.get("draft_tokens", 0))
-        if own and self.drafter is None:
-            raise PlannerError(
-                f"role `{role.name}` has {own} drafts, and the problem of the plan no drafter",
-                where="options.speculation",
-                hint="check the plan: `planner check PLAN`",
-            )
-        return Drafts(self.drafter if own else None, 0 if role.function == "prefill" else own)
-
-    @property
-    def overheads(self) -> EngineOverheads:
-        """What the engine adds to its kernels."""
-        return self.calibration.engine(self.problem.engine.name, self.problem.engine.version)
 
 
 def fleet_of_plan(
@@ -254,7 +168,7 @@ def _operated(
         fleet = elastic_fleet(fleet, operation.elastic, settings[0].arch, pool)
     if operation.prefix_store is None:
         return fleet
-    token_bytes = max(map(_moved_bytes, settings))
+    token_bytes = max(map(moved_bytes, settings))
     return replace(
         fleet,
         store_kv_tokens=int(operation.prefix_store.size_bytes / token_bytes),
@@ -311,20 +225,12 @@ def _notes(decision: Decision, paths: RolePaths | None) -> Iterator[str]:
         yield f"requests go {', '.join(ways)}, as the plan routes them; within a role by the routing policy"
 
 
-def together(role: Role, arch: Architecture) -> int:
-    """Engines that wait for each other in every step: the attention ranks of a micro-batch, where experts join them.
-
-    So do all ranks whose feed-forward layers stand on devices of their own.
-    """
-    return role.parallelism.dp if role.function == ATTENTION else int(ranks_in_step(arch, role.parallelism.dp))
-
-
 def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> tuple[PoolLink, ...]:
     """The networks between pools that the problem states and that engines are in, in both directions.
 
     Of several models the one with the largest cache of a token says how many tokens a second they move.
     """
-    setting, token_bytes = settings[0], max(map(_moved_bytes, settings))
+    setting, token_bytes = settings[0], max(map(moved_bytes, settings))
     number = {label: index for index, label in enumerate(setting.pools)}
     used = {instance.pool for instance in instances}
     links = []
@@ -334,181 +240,3 @@ def _pool_links(instances: list[Instance], settings: Sequence[FleetSetting]) -> 
         if {near, far} <= used:
             links += [PoolLink(near, far, rate, link.latency_s), PoolLink(far, near, rate, link.latency_s)]
     return tuple(links)
-
-
-def _shards(role: Role) -> Shards:
-    """Degrees of a role; micro-batches of attention alone take turns with another role, and are none of its steps."""
-    shape = role.parallelism
-    halves = 1 if role.function == ATTENTION else int(role.limits.get("micro_batches", 1))
-    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, halves)
-
-
-def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> list[Instance]:
-    """Equal engines: the attention ranks of all replicas; those of a replica stand together.
-
-    `ffn` is the role of the feed-forward layers of an attention role; it is a part of the steps of these engines, which
-    are the micro-batches of their ranks: those of a micro-batch stand together.
-    """
-    if role.function not in (*FUNCTIONS, ATTENTION):
-        raise PlannerError(f"role `{role.name}` is of function `{role.function}`", hint="give a serving plan")
-    if (role.function == ATTENTION) != (ffn is not None):
-        raise PlannerError(
-            f"role `{role.name}` has attention alone, and no role with its feed-forward layers",
-            hint="check the plan: `planner check PLAN`",
-        )
-    shape, engine = role.parallelism, setting.problem.engine.name
-    shards = _shards(role)
-    pool = setting.pools[role.pool]
-    policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
-    turns = 1 if ffn is None else int(role.limits.get("micro_batches", 1))
-    most = max(math.ceil(int(role.limits.get("max_batch", 256)) / turns), 1)
-    chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
-    drafts, operation = setting.drafts(role), setting.policies.operation or OperationSpec()
-    prompt = int(setting.requests.input_tokens.max())
-    priced = chunk if operation.elastic is None else elastic_prefill_tokens(role, chunk, prompt)
-    grid = _grid(setting, role, ffn, most, priced, replace(drafts, tokens=0))
-    adapters = operation.adapters
-    token_bytes, kv_tokens = _cache(setting, role, pool, shards, drafts)
-    links_bytes_per_s = shape.tp * shape.pp * _link_bytes_per_s(pool, setting.crossing)
-    instance = Instance(
-        grid,
-        max(kv_tokens // turns, 1),
-        role="decode" if role.function == ATTENTION else role.function,
-        policy=policy,
-        token_budget=chunk,
-        most_sequences=most,
-        most_context=_most_context(role),
-        reserves=engine in RESERVING_ENGINES,
-        preemption=setting.policies.preemption,
-        host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / turns),
-        swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,
-        link_tokens_per_s=links_bytes_per_s / turns / _moved_bytes(setting, drafts),
-        link_latency_s=pool.node.nic_latency_s,
-        pool=list(setting.pools).index(role.pool),
-        stages=shape.pp if ffn is None else 1,
-    )
-    if drafts.drafter is not None and drafts.tokens:
-        verifying = _grid(setting, role, ffn, most, chunk, drafts)
-        instance = replace(instance, speculation=Speculation(drafts.tokens, drafts.drafter.acceptance, verifying))
-    together_ahead = simulated_ahead(
-        role, operation, queueing=setting.policies.queueing, migration_period_s=setting.policies.migration_period_s
-    )
-    if ffn is None and together_ahead and instance.may_form_ahead and forms_ahead(setting.problem.engine):
-        instance = replace(instance, asynchronous=True)
-    if adapters is not None:
-        instance = replace(instance, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
-    return [instance] * (role.replicas * shape.dp * turns)
-
-
-def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:
-    """Steps of one engine of a role."""
-    sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
-    turns = role.limits.get("micro_batches", 1)
-    key = sides, turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION
-    longest, most_tokens = int(_whole_tokens(setting, role).max()), setting.arch.max_context_tokens
-
-    def priced(reach: int) -> StepGrid:
-        return _priced(setting, role, ffn, most, chunk, drafts, reach)
-
-    return setting.grids.grid(role.model, key, longest, max(min(most_tokens, _most_context(role)), longest), priced)
-
-
-def _priced(
-    setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts, longest: int
-) -> StepGrid:
-    """Steps of one engine of a role with sequences of up to `longest` tokens."""
-    pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
-    pricer = _pricer(setting, pool)
-    overheads = setting.overheads
-    if ffn is not None:
-        other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
-        if ffn.pool != role.pool:
-            there = setting.pools[ffn.pool]
-            far = RemoteFfn(_pricer(setting, there), Port.of(pool, known), Port.of(there, known))
-        return unit_grid(
-            setting.arch,
-            pricer,
-            overheads,
-            Units.within(shape.tp, shape.dp, other.tp, other.dp, turns, pool.node.scale_up_size),
-            far,
-            most_sequences=most,
-            longest_tokens=longest,
-            chunk_tokens=chunk,
-            draft_tokens=drafts.tokens,
-            drafter=drafts.drafter,
-        )
-    return step_grid(
-        setting.arch,
-        pricer,
-        _shards(role),
-        overheads,
-        most_sequences=most,
-        longest_tokens=longest,
-        chunk_tokens=chunk,
-        draft_tokens=drafts.tokens,
-        drafter=drafts.drafter,
-        joint_apart=together(role, setting.arch) > 1,
-    )
-
-
-def _most_context(role: Role) -> int:
-    """Tokens of prompt and answer together at which its engines end an answer."""
-    return int(role.limits.get("max_context_tokens", UNLIMITED))
-
-
-def _whole_tokens(setting: FleetSetting, role: Role) -> Ints:
-    """Tokens of each request at its end, as far as the role lets it come."""
-    whole = setting.requests.input_tokens + setting.requests.output_tokens
-    return np.asarray(np.minimum(whole, _most_context(role)), dtype=np.int64)
-
-
-def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
-    return make_pricer(
-        pool,
-        setting.arch,
-        engine=setting.problem.engine.name,
-        version=setting.problem.engine.version,
-        calibration=setting.calibration,
-        store=open_store(setting.profiles),
-    )
-
-
-def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts: Drafts) -> tuple[float, int]:
-    """KV bytes a token on one device, and the tokens that the cache of an attention rank holds.
-
-    Bytes are those of a sequence of the mean length of the requests, state included.
-    """
-    length = float(np.mean(_whole_tokens(setting, role)))
-    own_bytes = float(kv_cache_bytes(setting.arch, shards, np.array([length]))[0])
-    token_bytes = (own_bytes + drafts.kv_bytes(shards, length)) / length
-    capacity = pool.node.accelerator.usable_bytes(setting.problem.engine.memory_utilisation)
-    if role.memory is not None:
-        used = role.memory.used_bytes - role.memory.kv_cache_bytes
-        capacity = role.memory.capacity_bytes
-    else:
-        workspace = setting.overheads.workspace_bytes
-        activations = float(activation_bytes(setting.arch, shards, *SMALL_STEP)[0])
-        used = float(weight_bytes(setting.arch, shards)[0]) + activations + workspace
-        if role.function == ATTENTION:
-            used -= float(ffn_weight_bytes(setting.arch, shards)[0])
-    room = capacity - used
-    if room < token_bytes:
-        raise PlannerError(
-            f"role `{role.name}` has no room for a KV cache: {-room / 1e9:.2f} GB are missing",
-            hint="check the plan: `planner check PLAN`",
-        )
-    return token_bytes, int(room / token_bytes)
-
-
-def _moved_bytes(setting: FleetSetting, drafts: Drafts = NO_DRAFTS) -> float:
-    """Bytes that move for one token of prompt, all ranks together."""
-    length = float(np.mean(setting.requests.input_tokens))
-    moved = kv_bytes(setting.arch, np.array([length])) + state_bytes_per_sequence(setting.arch, np.array([1.0]))
-    return (float(moved[0]) + drafts.kv_bytes(Shards.of(1), length)) / length
-
-
-def _link_bytes_per_s(pool: Pool, crossing: bool) -> float:
-    """Bandwidth of one device to devices of other instances: the fabric, or the scale-up links of a lone domain."""
-    if not crossing and pool.num_nodes * pool.node.num_gpus <= pool.node.scale_up_size:
-        return pool.node.scale_up_bandwidth_bytes_per_s
-    return pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription

@@ -15,7 +15,8 @@ from planner.problem.schema import Problem, SloSpec
 from planner.simulate.judge.intervals import Estimate, estimate
 from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
 from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge_runs
-from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
+from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests, all_requests
 from planner.simulate.requests.traces import read_trace

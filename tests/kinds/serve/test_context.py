@@ -13,7 +13,7 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.points import CONTEXT_RULE
 from planner.models.library import find_model
 from planner.plan.schema import Envelope, Role
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 
 OWN = 131_072  # tokens of Llama 3.1

@@ -21,7 +21,7 @@ from planner.plan.schema import Envelope
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.goodput.rate_bound import RateBound
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan
 from planner.simulate.requests.stream import Requests, together
 from planner.simulate.run.engine import simulate

@@ -17,7 +17,7 @@ from planner.plan.findings import FAILED, passed
 from planner.plan.placement import role_devices
 from planner.plan.schema import Decision, Envelope
 from planner.simulate.plans.failures import failure_findings, without
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import PlanSimulation, judge_plan
 from planner.verify import REFUSED, judge
 

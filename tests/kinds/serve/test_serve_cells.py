@@ -17,7 +17,8 @@ from planner.kinds.serve.simulated.placements import Deployment, with_placement
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 
 CODE = {"name": "code", "input_tokens": 4000, "output_tokens": 100, "slo": {"ttft": "1s", "tpot": "30ms"}}

@@ -18,7 +18,8 @@ from planner.kinds.serve.simulated.placements import Deployment, FleetBuilder, w
 from planner.kinds.serve.steady.search import prepare, search
 from planner.plan.schema import Envelope
 from planner.progress import Limits
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate

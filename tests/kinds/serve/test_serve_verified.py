@@ -22,7 +22,7 @@ from planner.plan.schema import Envelope
 from planner.progress import Limits
 from planner.simulate.judge.intervals import Estimate
 from planner.simulate.judge.limits import JudgedLimit, Judgement, Verdict
-from planner.simulate.plans.fleet import Policies
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan
 from planner.simulate.run import engine
 

@@ -12,7 +12,8 @@ from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, se
 from planner.kinds.serve.verified.neighbours import Axes
 from planner.plan.restated import unproven
 from planner.progress import Limits
-from planner.simulate.plans.fleet import Policies, fleet_of_plan
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
 
 

@@ -22,7 +22,7 @@ from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.simulate.fleet.instances import Instance
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.goodput.step_prices import least_grid
-from planner.simulate.plans.fleet import POLICY_OF_ENGINE
+from planner.simulate.plans.engines import POLICY_OF_ENGINE
 
 BETWEEN = 2  # parts of an interval between two batches of a table
 CACHE_SLACK = 1.01  # of the tokens that a cache holds, whose bytes are those of the mean request

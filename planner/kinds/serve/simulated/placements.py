@@ -16,7 +16,9 @@ from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
-from planner.simulate.plans.fleet import FleetSetting, Policies, engines_of, fleet_of_engines, together
+from planner.simulate.plans.engines import engines_of, together
+from planner.simulate.plans.fleet import fleet_of_engines
+from planner.simulate.plans.setting import FleetSetting, Policies
 from planner.simulate.requests.stream import Requests
 from planner.solvers.mix import Flow, MixSolution
 

@@ -15,7 +15,8 @@ from planner.kinds.serve.verified.budget import Budget
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
-from planner.simulate.plans.fleet import PlannedFleet, Policies, fleet_of_plan
+from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
+from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import STREAM_SEEDS, with_models
 from planner.simulate.plans.workload import ROUNDS
 from planner.simulate.requests.stream import Requests, all_requests, together
