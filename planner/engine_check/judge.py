@@ -14,7 +14,7 @@ LEAST_REQUESTS = 10  # completed; fewer say nothing of a percentile
 LOAD_TOLERANCE = 0.10
 LOAD_SIGMAS = 3.0  # a Poisson stream of n requests strays by about sqrt(n)
 
-METRICS = ("ttft_s", "tpot_s", "latency_s")
+METRICS = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 
 
 def judge(

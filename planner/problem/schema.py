@@ -246,6 +246,10 @@ class SloSpec(Spec):
     }
     ttft: Limit | None = Field(default=None, description="time to first token")
     tpot: Limit | None = Field(default=None, description="time per output token after the first")
+    itl: Limit | None = Field(
+        default=None,
+        description="gap between two tokens of a request; its percentiles are of the gaps of all requests together",
+    )
     latency: Limit | None = Field(default=None, description="whole request, arrival to last token")
     attainment: Annotated[float, Field(gt=0, le=1)] | None = None
     confidence: Annotated[float, Field(ge=0.5, le=0.99)] | None = Field(
@@ -253,17 +257,20 @@ class SloSpec(Spec):
     )
 
     def limits(self) -> Iterator[tuple[str, str, float]]:
-        """Every limit stated on a time: `ttft`, `tpot` or `latency` in this order, the statistic, and seconds."""
-        for name in ("ttft", "tpot", "latency"):
+        """Every limit stated on a time (`ttft`, `tpot`, `itl`, `latency`, in this order), its statistic and seconds."""
+        for name in ("ttft", "tpot", "itl", "latency"):
             limit: Limit | None = getattr(self, name)
             for statistic, bound_s in limit.statistics().items() if limit is not None else ():
                 yield name, statistic, bound_s
 
     def percentile_limits(self) -> dict[str, float]:
-        """The strictest limit in seconds on a percentile of each time that has one: what an attainment is about."""
+        """The strictest limit in seconds on a percentile of each time that has one: what an attainment is about.
+
+        Gaps between tokens (`itl`) are no times of a request: an attainment leaves their limits out.
+        """
         strictest: dict[str, float] = {}
         for name, statistic, bound_s in self.limits():
-            if statistic != "mean":
+            if statistic != "mean" and name != "itl":
                 strictest[name] = min(bound_s, strictest.get(name, bound_s))
         return strictest
 

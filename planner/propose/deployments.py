@@ -112,11 +112,11 @@ def _slo(target: Target) -> Slo:
 
 
 def _loosened(target: Target, factor: float) -> Target:
-    ttft, tpot = (
+    ttft, tpot, itl = (
         tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in limits)
-        for limits in (target.ttft_limits, target.tpot_limits)
+        for limits in (target.ttft_limits, target.tpot_limits, target.itl_limits)
     )
-    return replace(target, tpot_limits=tpot, ttft_limits=ttft)
+    return replace(target, tpot_limits=tpot, ttft_limits=ttft, itl_limits=itl)
 
 
 def _colocated(setting: ServeSetting, target: Target) -> Iterator[Team]:

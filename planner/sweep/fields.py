@@ -84,6 +84,7 @@ SHORT_NAMES: Mapping[str, Callable[[JsonValue, object, str], Assignments]] = {
     "concurrency": _workloads("load.concurrency", "load.rate_per_s"),
     "ttft": _workloads("slo.ttft"),
     "tpot": _workloads("slo.tpot"),
+    "itl": _workloads("slo.itl"),
     "latency": _workloads("slo.latency"),
     "input_tokens": _workloads("input_tokens"),
     "output_tokens": _workloads("output_tokens"),

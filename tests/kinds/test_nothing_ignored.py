@@ -101,7 +101,10 @@ DEVICES: dict[str, Case] = {
 def _limits(time: str) -> dict[str, Case]:
     """Limits on a time of requests, by statistic, each so tight that it binds."""
     statistics = ("mean", "p50", "p90", "p95", "p99")
-    tight = {"tpot": ("12ms",) * 5, "latency": ("1.6s",) * 5, "ttft": ("66ms", "66ms", "75ms", "80ms", "90ms")}[time]
+    tight = {
+        "tpot": ("12ms",) * 5, "itl": ("12ms", "9ms", "12ms", "12ms", "12ms"), "latency": ("1.6s",) * 5,
+        "ttft": ("66ms", "66ms", "75ms", "80ms", "90ms"),
+    }[time]  # fmt: skip
     return {
         f"workloads.*.slo.{time}.{name}_s": (
             f"workloads.0.slo={{{time}: {{{name}: 60s}}}}",
@@ -189,6 +192,7 @@ READ: dict[str, dict[str, Case]] = {
         ),
         **_limits("ttft"),
         **_limits("tpot"),
+        **_limits("itl"),
         **_limits("latency"),
         "workloads.*.slo.attainment": (
             "workloads.0.slo={ttft: {p50: 80ms}, attainment: 90%}",
@@ -527,7 +531,8 @@ EVERYTHING: list[dict[str, Any]] = [
                 "name": str(index), "model": "m", "input_tokens": length, "output_tokens": length, "share": 2.0,
                 "priority": 1, "load": load, "prefix_hits": 0.5,
                 "slo": {
-                    "ttft": STATISTICS, "tpot": STATISTICS, "latency": STATISTICS, "attainment": 0.9, "confidence": 0.9,
+                    "ttft": STATISTICS, "tpot": STATISTICS, "itl": STATISTICS, "latency": STATISTICS, "attainment": 0.9,
+                    "confidence": 0.9,
                 },
             }
             for index, (length, load) in enumerate(

@@ -99,12 +99,16 @@ class AheadSimulator(StepSimulator):
         part, e.end_s = self.flight(e).pop(0), None
         for following in self.flight(e):
             self.begin(following)
+        for r in part.decoded:
+            r.token_s.append(self.now)
         for r in part.prompts:
             if r.prefilled_s < 0:
                 r.prefilled_s = self.now
             handed = e.role == "prefill" and r.generated < r.output
             if r.first_s < 0 and (not handed or self.fleet.first_token_from == "prefill"):
                 r.first_s = self.now
+            if r.first_s >= 0:
+                r.token_s.append(self.now)
         for r in part.last:
             if r.generated < r.output:
                 r.state, r.source, r.shared, r.blocks = "handed", (r.blocks, r.shared), [], 0

@@ -70,6 +70,7 @@ class ElasticSimulator(StepSimulator):
             self.decoding = sorted([*self.decoding, r], key=lambda r: r.id)
         for r in step.prompts + step.decoding:
             r.generated += 1
+            r.token_s.append(self.now)
             if r.generated == r.output:
                 self.decoding.remove(r)
                 for i, blocks in self.kept.pop(r).items():

@@ -307,3 +307,17 @@ def assert_same(result: SimulationResult, reference: StepSimulator) -> None:
     assert result.busy_s == pytest.approx([e.busy_s for e in reference.engines])
     assert [e.accepted for e in reference.engines] == result.accepted_tokens.tolist()
     assert [e.loads for e in reference.engines] == result.adapter_loads.tolist()
+    assert_same_gaps(result, reference)
+
+
+def assert_same_gaps(result: SimulationResult, reference: StepSimulator) -> None:
+    """The gaps between tokens of each workload, as finely as they are counted, and their sum."""
+    workloads = reference.load.workload
+    for number in range(1 if workloads is None else int(workloads.max(initial=0)) + 1):
+        own = [r for r in reference.requests if workloads is None or workloads[r.id] == number]
+        wanted = np.sort(np.concatenate([np.zeros(0), *(np.diff(r.token_s) for r in own)]))
+        counted = result.gaps.of_workload(number)
+        assert counted.count == len(wanted)
+        assert counted.sum_s == pytest.approx(wanted.sum())
+        spread = np.sort(np.repeat(counted.middle_N, counted.count_N))
+        assert np.allclose(spread, wanted, rtol=1.0 / 256, atol=2.0**-14), (spread.tolist(), wanted.tolist())

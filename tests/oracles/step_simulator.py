@@ -61,6 +61,7 @@ class StepSimulator(StepScheduler):
                 e.free += e.drafts
             for r in list(e.batch):
                 r.generated += 1
+                r.token_s.append(self.now)
                 if e.drafts is not None:
                     self.accept(e, r)
             e.drafts = None
@@ -83,6 +84,8 @@ class StepSimulator(StepScheduler):
             r.prefilled_s = self.now
         if r.first_s < 0 and (not handed or self.fleet.first_token_from == "prefill"):
             r.first_s = self.now
+        if r.first_s >= 0:
+            r.token_s.append(self.now)
         if last:
             self.finish(e, r)
         elif handed:
@@ -100,6 +103,7 @@ class StepSimulator(StepScheduler):
         r.entry.outstanding.remove(r)
         if r.first_s < 0:
             r.first_s = self.now
+            r.token_s.append(self.now)
         r.state = "ready"
         r.home.arrived.append(r)
 

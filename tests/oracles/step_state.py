@@ -39,6 +39,7 @@ class Request:
     home: "Engine | None" = None
     source: tuple[int, list[int]] = (0, [])  # blocks and prefix left where it was prefilled
     chain: int = 0  # blocks before those that it left behind when it let go
+    token_s: list[float] = field(default_factory=list)  # when its client got something
     refused: bool = False  # its prompt leaves no room below the limit on its context
 
 

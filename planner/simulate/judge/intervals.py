@@ -10,13 +10,14 @@ populations", JASA 1978, eq. 2.7 at the ends). V values of streams or batches.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.problem.statistics import quantile_of
+from planner.simulate.run.gaps import Gaps, pooled, quantiles_s
 from planner.simulate.run.summary import statistic
 
 VALUES = 10  # of streams, or of the batches of fewer of them
@@ -54,26 +55,59 @@ def fewest(name: str) -> int:
 def estimate(streams: Sequence[Floats], name: str) -> Estimate:
     """A statistic of values in order of arrival, NaN of none left out, over all streams together."""
     known = [values[~np.isnan(values)] for values in streams]
-    pooled = np.concatenate(known)
-    value, each = statistic(pooled, name), max(VALUES // len(known), 1)
-    if len(pooled) < fewest(name) or min(map(len, known)) < each:
-        return Estimate(value, None, len(pooled))
+    pooled_values = np.concatenate(known)
+    count = len(pooled_values)
+    value, each = statistic(pooled_values, name), max(VALUES // len(known), 1)
+    if count < fewest(name) or min(map(len, known)) < each:
+        return Estimate(value, None, count)
     batches = [batch for values in known for batch in np.array_split(values, each)]
     quantile = quantile_of(name)
     if quantile is None:
         down, up = deviations(np.array([batch.mean() for batch in batches]), each)
-        return Estimate(value, (max(value - down, 0.0), value + up), len(pooled))
-    down, up = odds_deviations(batches, value, quantile, each)
-    ends = [_share_of(math.log(quantile / (1.0 - quantile)) + step) for step in (-down, up)]
-    if min(ends[0], 1.0 - ends[1]) * len(pooled) < LEAST_OUTSIDE:
-        return Estimate(value, None, len(pooled))
-    low, high = np.quantile(pooled, ends)
-    return Estimate(value, (float(low), float(high)), len(pooled))
+        return Estimate(value, (max(value - down, 0.0), value + up), count)
+    down_up = odds_deviations(batches, value, quantile, each)
+    return _between(value, count, quantile, down_up, lambda ends: np.quantile(pooled_values, ends))
+
+
+def estimate_gaps(streams: Sequence[Gaps], name: str) -> Estimate:
+    """The same of gaps between tokens, which streams have counted: quantiles are known as finely as they were."""
+    counts_X, every = pooled(streams), max(VALUES // len(streams), 1)
+    total, quantile = int(counts_X.sum()), quantile_of(name)
+    if not total:
+        return Estimate(math.nan, None, 0)
+    value = sum(each.sum_s for each in streams) / total
+    if quantile is not None:
+        value = float(quantiles_s(counts_X, np.array([quantile]))[0])
+    batches = [batch for each in streams for batch in each.batches(every)]
+    if total < fewest(name) or not all(batch.count for batch in batches):
+        return Estimate(value, None, total)
+    if quantile is None:
+        down, up = deviations(np.array([batch.sum_s / batch.count for batch in batches]), every)
+        return Estimate(value, (max(value - down, 0.0), value + up), total)
+    share_V = np.array([batch.share_within(value) for batch in batches])
+    down_up = _of_shares(share_V, quantile, every)
+    return _between(value, total, quantile, down_up, lambda ends: quantiles_s(counts_X, ends))
+
+
+def _between(
+    value: float, count: int, quantile: float, down_up: tuple[float, float], quantiles: Callable[[Floats], Floats]
+) -> Estimate:
+    """A quantile with its interval, from how far the log odds of its share reach down and up."""
+    odds, (down, up) = math.log(quantile / (1.0 - quantile)), down_up
+    ends = np.array([_share_of(odds - down), _share_of(odds + up)])
+    if min(ends[0], 1.0 - ends[1]) * count < LEAST_OUTSIDE:
+        return Estimate(value, None, count)
+    low, high = quantiles(ends)
+    return Estimate(value, (float(low), float(high)), count)
 
 
 def odds_deviations(batches: Sequence[Floats], value: float, quantile: float, neighbours: int) -> tuple[float, float]:
     """How far the log odds of a share reach down and up from those of the quantile, by the shares of batches."""
-    share_V = np.array([np.mean(batch <= value) for batch in batches])
+    return _of_shares(np.array([np.mean(batch <= value) for batch in batches]), quantile, neighbours)
+
+
+def _of_shares(share_V: Floats, quantile: float, neighbours: int) -> tuple[float, float]:
+    """The same from the shares of batches."""
     down, up = deviations(share_V, neighbours)
     scale = quantile * (1.0 - quantile)
     # Where more lies at or below the value in most batches than in a few, the quantile may be larger than it looks.

@@ -12,8 +12,9 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.problem.schema import SloSpec
-from planner.simulate.judge.intervals import Estimate, estimate
+from planner.simulate.judge.intervals import Estimate, estimate, estimate_gaps
 from planner.simulate.judge.warm_up import undisturbed, warm_up
+from planner.simulate.run.gaps import Gaps
 from planner.simulate.run.result import SimulationResult
 from planner.simulate.run.summary import attained, saturated
 
@@ -37,7 +38,7 @@ class JudgedLimit:
     """A limit with the estimate of what it limits: seconds, or the share of requests that keep all limits at once."""
 
     workload: int
-    time: str  # ttft, tpot, latency; attainment
+    time: str  # ttft, tpot, itl, latency; attainment
     statistic: str
     limit: float
     estimate: Estimate
@@ -99,8 +100,19 @@ class Judgement:
             for run, part in zip(self.runs, self.parts[workload], strict=True)
         ]
 
+    def estimate(self, workload: int, time: str, statistic: str) -> Estimate:
+        """A statistic of a time of the judged requests of a workload."""
+        if time == "itl":
+            runs = [of_workload(run, workload) for run in self.runs]
+            return estimate_gaps(_gaps(runs, self.parts[workload]), statistic)
+        return estimate(self.values(workload, time), statistic)
+
     def limited(self, limit: JudgedLimit, slos: Sequence[SloSpec]) -> list[Floats]:
-        """The values that a limit is about, stream by stream."""
+        """The values that a limit is about, stream by stream; of gaps between tokens as many as requests."""
+        if limit.time == "itl":
+            runs, parts = [of_workload(run, limit.workload) for run in self.runs], self.parts[limit.workload]
+            counts = [part.stop - part.start for part in parts]
+            return [gaps.series_s(count) for gaps, count in zip(_gaps(runs, parts), counts, strict=True)]
         if limit.time != "attainment":
             return self.values(limit.workload, limit.time)
         rows = zip(self.runs, self.parts[limit.workload], strict=True)
@@ -173,11 +185,20 @@ def _limits(
     runs: Sequence[SimulationResult], parts: Sequence[slice], slo: SloSpec, workload: int
 ) -> Iterator[JudgedLimit]:
     for name, of, bound_s in slo.limits():
+        if name == "itl":
+            yield JudgedLimit(workload, name, of, bound_s, estimate_gaps(_gaps(runs, parts), of))
+            continue
         times = [run.times_s[name][part] for run, part in zip(runs, parts, strict=True)]
         yield JudgedLimit(workload, name, of, bound_s, estimate(times, of))
     if slo.attainment is not None:
         kept = [_keeps(run, slo)[part] for run, part in zip(runs, parts, strict=True)]
         yield JudgedLimit(workload, "attainment", "mean", slo.attainment, estimate(kept, "mean"))
+
+
+def _gaps(runs: Sequence[SimulationResult], parts: Sequence[slice]) -> list[Gaps]:
+    """Gaps between tokens while as large a part of the requests was answered as is judged, stream by stream."""
+    rows = [(run, part, max(len(run.requests), 1)) for run, part in zip(runs, parts, strict=True)]
+    return [run.gaps.within(part.start / count, part.stop / count) for run, part, count in rows]
 
 
 def _keeps(run: SimulationResult, slo: SloSpec) -> Floats:

@@ -37,6 +37,7 @@ from planner.simulate.loop.fields import (
     INPUT,
     ITERATION,
     KEY,
+    LAST_TOKEN,
     LIMIT,
     LISTED,
     MIGRANT,
@@ -70,7 +71,9 @@ from planner.simulate.loop.fields import (
     TICK,
     TRANSFERS,
     UNROUTED,
+    WORKLOAD,
 )
+from planner.simulate.loop.gaps import note_gap, note_steps
 from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
 from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
@@ -129,8 +132,10 @@ def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
     handed = s.instance[engine, ROLE] == PREFILL and not last
     if s.request_s[r, PREFILLED] < 0.0:
         s.request_s[r, PREFILLED] = now_s
-    if s.request_s[r, FIRST] < 0.0 and (not handed or s.run[FIRST_AT_DECODE] == 0):
-        s.request_s[r, FIRST] = now_s
+    if s.request_s[r, FIRST] >= 0.0:
+        note_gap(s, r, now_s)
+    elif not handed or s.run[FIRST_AT_DECODE] == 0:
+        s.request_s[r, FIRST] = s.request_s[r, LAST_TOKEN] = now_s
     if last:
         finish(s, i, r, now_s)
     elif handed and s.instance[i, ASYNCHRONOUS] == 1:
@@ -178,6 +183,7 @@ def end_stretch(s: RunState, i: int, now_s: float) -> None:
     set_end(s, i, np.inf)
     if sequences > 0 and s.instance[i, STALLED] == 0:
         take(s, s.instance[i, ENGINE], growth_within(s, i, steps))
+        note_steps(s, i, steps, now_s)
         s.instance[i, ITERATION] += steps
         s.instance[i, CONTEXT] += sequences * steps
         s.instance[i, DECODE_TOKENS] += sequences * steps
@@ -201,6 +207,7 @@ def end_decodes(s: RunState, i: int, now_s: float) -> None:
             return
         s.instance[i, CONTEXT] -= s.request[r, INPUT] + s.request[r, OUTPUT]
         s.residue[i, (s.request[r, INPUT] + s.request[r, OUTPUT] - s.request[r, FINISH] - 1) % s.residue.shape[1]] -= 1
+        s.mates[i, s.request[r, WORKLOAD]] -= 1
         drop_batch(s, i, s.request[r, PLACE])
         finish(s, i, r, now_s)
 
@@ -214,7 +221,7 @@ def end_transfer(s: RunState, r: int, now_s: float) -> None:
     s.request[r, STATE] = READY
     s.request_s[r, KEY] = s.request_s[r, RANK]
     if s.request_s[r, FIRST] < 0.0:
-        s.request_s[r, FIRST] = now_s
+        s.request_s[r, FIRST] = s.request_s[r, LAST_TOKEN] = now_s
     s.request[r, SIBLING] = s.instance[i, ARRIVED]
     s.instance[i, ARRIVED] = r
     interrupt(s, source, now_s)

@@ -11,7 +11,7 @@ from typing import Final
 NONE: Final = -1  # no request, no block, no place
 
 # A request, whole numbers.
-REQUEST_FIELDS: Final = 25
+REQUEST_FIELDS: Final = 26
 (
     INPUT,  # prompt tokens
     OUTPUT,  # tokens to generate, at least 1
@@ -38,10 +38,11 @@ REQUEST_FIELDS: Final = 25
     LAST,  # model that it is for, or number of the instances that take it when it was prefilled elsewhere
     DEGREE,  # instances that prefill it together
     STATED_HITS,  # prompt tokens that the prefix cache of every instance which prefills holds
+    WORKLOAD,
 ) = range(REQUEST_FIELDS)
 
 # A request, seconds.
-REQUEST_SECONDS: Final = 10
+REQUEST_SECONDS: Final = 11
 (
     ARRIVAL,  # at the front door, seen by the client
     KEY,  # what its queue is ordered by
@@ -53,6 +54,7 @@ REQUEST_SECONDS: Final = 10
     RANK,  # its key in the queue, kept while it stands in the heap of transfers
     DUE,  # when it has used up its quantum; negative while it is not decoding
     LEFT,  # of its quantum while it is not decoding
+    LAST_TOKEN,  # at the client, while it is not in a decoding batch or has joined one since the last step of that
 ) = range(REQUEST_SECONDS)
 
 # States of a request.
@@ -72,7 +74,7 @@ REQUEST_SECONDS: Final = 10
 ) = range(12)
 
 # An instance, whole numbers. What routing and steps look at stands together, since a row has many cache lines.
-INSTANCE_FIELDS: Final = 68
+INSTANCE_FIELDS: Final = 69
 (
     ROLE,
     LIFE,
@@ -142,10 +144,11 @@ INSTANCE_FIELDS: Final = 68
     ASYNCHRONOUS,  # 1 if a step is formed while the one before it runs
     NUM_ENDING,  # requests in their last step here, while the one after that is formed
     HOLDING,  # of those, requests that still have their place and their blocks
+    FRESH,  # requests of its decoding batch whose last token did not come with the last step of that
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 20
+SECONDS_FIELDS: Final = 21
 (
     START,  # of the stretch under way
     ENDS,  # when that ends
@@ -167,6 +170,7 @@ SECONDS_FIELDS: Final = 20
     UP_SINCE,  # of an instance that is not off
     UP_SECONDS,  # before that
     OPENS,  # when it will have started; inf
+    LAST_STEP,  # end of the last step that gave its decoding batch tokens
 ) = range(SECONDS_FIELDS)
 
 # Roles.
@@ -291,4 +295,8 @@ RUN_SECONDS: Final = 15
 ) = range(3)
 
 LONGEST_STRETCH: Final = 128  # decode steps looked ahead at once
+GAP_PARTS: Final = 32  # of a run, by requests that are complete
+FINEST: Final = 256  # bins of gaps between two powers of two seconds: a width of .4 % or less
+LEAST_EXPONENT: Final = -13  # of the first of them, which begins at 2**-14 s
+GAP_BINS: Final = 23 * FINEST  # up to 512 s
 IMBALANCE: Final = 32  # requests between the most and the least loaded instance; beyond it cache-aware routing balances

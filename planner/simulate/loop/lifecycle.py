@@ -91,11 +91,13 @@ from planner.simulate.loop.fields import (
     USERS,
     WAITING,
 )
+from planner.simulate.loop.gaps import clear_batch, leave_batch, note_steps
 from planner.simulate.loop.heaps import pop, push, set_end
 from planner.simulate.loop.memory import blocks_of, blocks_of_context, give_back
 from planner.simulate.loop.migration import give_up_room, take_at
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
+from planner.simulate.loop.steps import decode_steps
 from planner.simulate.loop.stretches import batch_row, interrupt
 
 
@@ -124,6 +126,8 @@ def stop(s: RunState, i: int, now_s: float) -> None:
     s.instance_s[i, SEQUENCE_SECONDS] += s.instance[i, SEQUENCES] * seconds
     s.instance[i, STEP_COUNT] += steps
     if s.instance[i, STALLED] == 0:
+        if steps > 0 and s.instance[i, SEQUENCES] > 0:
+            note_steps(s, i, steps, decode_steps(s, i, steps, np.inf)[2])
         s.instance[i, ITERATION] += steps
         s.instance[i, DECODE_TOKENS] += s.instance[i, SEQUENCES] * steps
 
@@ -136,6 +140,7 @@ def lose(s: RunState, i: int, r: int, now_s: float) -> None:
     kept_back = state == HANDED and source == home
     if state == DECODING:
         s.request[r, GENERATED] = s.request[r, OUTPUT] - (s.request[r, FINISH] - s.instance[home, ITERATION])
+        leave_batch(s, home, r)
     elif HANDED <= state <= MOVING:
         if source != i:
             give_back(s, source, r, tokens - 1)
@@ -174,6 +179,7 @@ def clear(s: RunState, i: int, now_s: float) -> None:
     row = s.instance[i]
     row[SEQUENCES] = row[QUEUED] = row[QUEUED_BLOCKS] = row[RESERVED] = row[CONTEXT] = row[STEPS] = 0
     row[LISTED] = row[CUT] = 0
+    clear_batch(s, i)
     s.outstanding[i] = row[LOAD_TOKENS] = row[EVICTABLE] = row[LOADED] = 0
     row[QUEUE] = row[PARTIAL] = row[ARRIVED] = row[OLDEST] = row[NEWEST] = row[DRAFT_BLOCKS] = NONE
     row[FREE], row[HOST_FREE] = row[CAPACITY], row[HOST_CAPACITY]

@@ -2,7 +2,8 @@
 
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,
-W factors, E changes, Y most stages of a pipeline.
+F factors, E changes, Y most stages of a pipeline, W workloads, G parts
+of a run, X bins of gaps.
 """
 
 from typing import NamedTuple
@@ -40,7 +41,11 @@ class RunState(NamedTuple):
     lengths: Ints  # [K, 5] of the axes
     adapters: Ints  # [I, A, 2]
     links: Floats  # [P, P, 3] between pools
-    skew: Floats  # [W] by which the steps of a group are longer than those of its slowest member, one after another
+    skew: Floats  # [F] by which the steps of a group are longer than those of its slowest member, one after another
     change_s: Floats  # [E] when instances change
     change: Ints  # [E, 2] which, and how
     stage_free_s: Floats  # [I, Y] from when a stage of a pipeline is free, of instances that lead others
+    fresh: Ints  # [I, S] requests whose last token did not come with the last step of their batch
+    mates: Ints  # [I, W] the others of each
+    gap_counts: Ints  # [W, G, X] gaps between tokens
+    gap_s: Floats  # [W, G] their sum

@@ -69,6 +69,21 @@ def of_rank_tokens(s: RunState, seconds: Floats, i: int, tokens: float) -> float
 
 
 @compiled
+def decode_step_s(s: RunState, i: int, context: int) -> float:
+    """Seconds of a decode step of the batch at so many tokens of context of all its sequences."""
+    table = s.instance[i, TABLE]
+    axis, length, seconds = (
+        s.axes[table, CONTEXTS],
+        s.lengths[table, CONTEXTS],
+        s.decode_s[table, s.instance[i, SEQUENCES]],
+    )
+    mean = context / s.instance[i, SEQUENCES]
+    low = bracket(axis, length, mean)
+    up = share(axis, length, low, mean)
+    return float(seconds[low] + up * (seconds[low + 1] - seconds[low])) if up != 0.0 else float(seconds[low])
+
+
+@compiled
 def decode_steps(s: RunState, i: int, most: int, until_s: float) -> tuple[int, float, float]:
     """Decode steps from the start of the stretch, up to so many or the first that ends at `until_s` or later.
 

@@ -12,7 +12,7 @@ from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, SloSpec
-from planner.simulate.judge.intervals import Estimate, estimate
+from planner.simulate.judge.intervals import Estimate
 from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
 from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge_runs
 from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
@@ -190,14 +190,14 @@ def beside_stated(simulation: PlanSimulation, predictions: Sequence[Prediction])
     for index, workload in enumerate(simulation.planned.problem.workloads):
         if index and simulation.result.requests.workload is None:
             return
-        for name in simulation.result.times_s:
+        for name in (*simulation.result.times_s, "itl"):
             stated = {
                 row.statistic: row.value for row in predictions if (row.metric, row.of) == (f"{name}_s", workload.name)
             }
             limits = {each.statistic: each for each in judgement.limits if (each.workload, each.time) == (index, name)}
-            for of in dict.fromkeys([*stated, *limits]) or ("mean",):
+            for of in dict.fromkeys([*stated, *limits]) or (() if name == "itl" else ("mean",)):
                 limit = limits.get(of)
-                simulated = limit.estimate if limit is not None else estimate(judgement.values(index, name), of)
+                simulated = limit.estimate if limit is not None else judgement.estimate(index, name, of)
                 yield {
                     "workload": workload.name,
                     "time": name,

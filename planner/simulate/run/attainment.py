@@ -82,6 +82,11 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
             for name in ("ttft_s", "tpot_s", "latency_s")
         }
         requirements.append(Requirement(1.0 - missed, **limits))
+    if not requirements and slo.itl is not None:
+        raise PlannerError(
+            "a limit on gaps between tokens alone bounds no rate, so that no goodput is known to be the highest",
+            hint="limit a time of requests too, such as `slo: {itl: 80ms, tpot: 50ms}`",
+        )
     if not requirements:
         raise PlannerError(
             "without limits every rate is kept, and no goodput is the highest",
@@ -92,6 +97,8 @@ def required(slo: SloSpec) -> tuple[Requirement, ...]:
 
 def _single(slo: SloSpec) -> Iterator[Requirement]:
     for name, of, bound_s in slo.limits():
+        if name == "itl":
+            continue  # a share of gaps, which may be those of few requests, says nothing of a share of requests
         share, factor = quantile_of(of), 1.0
         if share is None:
             share, factor = 1.0 - 1.0 / MEAN_TIMES, MEAN_TIMES
@@ -117,7 +124,11 @@ def kept(result: SimulationResult, slo: SloSpec, warm_up: int = 0) -> bool:
         return False
     for name, of, bound_s in slo.limits():
         share = quantile_of(of)
-        if share is None:
+        if name == "itl":
+            gaps = result.gaps.within(warm_up / len(result.requests), 1.0)
+            if gaps.count and not gaps.statistic_s(share) <= bound_s:
+                return False
+        elif share is None:
             if statistic(result.times_s[name][warm_up:], "mean") > bound_s:
                 return False
         elif _share(result, Requirement(1.0, **{f"{name}_s": bound_s}), warm_up) < share:

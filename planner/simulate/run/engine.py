@@ -97,6 +97,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
     count, instances = len(requests), len(fleet.instances) + stores
     stages = max(instance.stages for instance in fleet.instances)
     most = max(instance.most_sequences for instance in fleet.instances)
+    workloads = 1 if requests.workload is None else int(requests.workload.max(initial=0)) + 1
     table = stacked(grids)
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
@@ -136,6 +137,10 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         change_s=np.array([change.time_s for change in _changes(fleet)], dtype=np.float64),
         change=np.array([(c.instance, ACTIONS[c.action]) for c in _changes(fleet)], dtype=np.int64).reshape(-1, 2),
         stage_free_s=np.zeros((rows, stages)),
+        fresh=np.zeros((rows, most + 1), dtype=np.int64),
+        mates=np.zeros((rows, workloads), dtype=np.int64),
+        gap_counts=np.zeros((workloads, f.GAP_PARTS, f.GAP_BINS), dtype=np.int64),
+        gap_s=np.zeros((workloads, f.GAP_PARTS)),
     )
 
 
@@ -276,6 +281,7 @@ def _requests(requests: Requests, outputs: Ints, first: Ints, last: Ints) -> tup
     ints[:, f.DEGREE] = 1
     ints[:, f.STATED_HITS] = 0 if requests.hit_tokens is None else requests.hit_tokens
     ints[:, f.MODEL], ints[:, f.LAST] = first, last
+    ints[:, f.WORKLOAD] = 0 if requests.workload is None else requests.workload
     ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
     seconds[:, f.STARTED : f.FINISHED + 1] = -1.0

@@ -9,6 +9,7 @@ from planner.arrays import Bools, Floats, Ints
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
+from planner.simulate.run.gaps import Gaps
 
 OF_REQUESTS = (
     "complete",
@@ -63,6 +64,7 @@ class SimulationResult:
     accepted_tokens: Ints  # [I] of decode_tokens, drafts that were right
     adapter_loads: Ints  # [I]
     up_s: Floats  # [I] from being started to being off, or to the end
+    gaps: Gaps  # between tokens
     end_s: float  # last event
     num_events: int
 
@@ -128,6 +130,7 @@ class SimulationResult:
             adapter_loads=instance[:, f.LOAD_COUNT],
             up_s=instance_s[:, f.UP_SECONDS]
             + np.where(instance[:, f.LIFE] == f.OFF, 0.0, state.run_s[f.NOW] - instance_s[:, f.UP_SINCE]),
+            gaps=Gaps.of_counts(state.gap_counts, state.gap_s),
             end_s=float(state.run_s[f.NOW]),
             num_events=int(state.run[f.NUM_EVENTS]),
         )
@@ -136,7 +139,7 @@ class SimulationResult:
         """The same run with the requests of one workload alone."""
         chosen = self.requests.is_of((number,))
         own: dict[str, Any] = {name: getattr(self, name)[chosen] for name in OF_REQUESTS}
-        return replace(self, requests=self.requests.of_workloads((number,)), **own)
+        return replace(self, requests=self.requests.of_workloads((number,)), gaps=self.gaps.of_workload(number), **own)
 
     @property
     def ttft_s(self) -> Floats:

@@ -9,10 +9,13 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.problem.schema import SloSpec
 from planner.problem.statistics import quantile_of
+from planner.simulate.run.gaps import Gaps
 from planner.simulate.run.result import SimulationResult
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")  # that a summary shows
 BATCHES = 20
+GAP_BATCHES = 8  # of gaps between tokens, which are known by parts of the run
+STUDENT_95_GAPS = 2.365  # with 7 degrees of freedom
 STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
 GROWTH = 0.01  # seconds that waits grow per second of arrivals: beyond it the load is more than the fleet can take
 SHORT_WAIT = 2.0  # times the mean service, below which growth is no sign of saturation
@@ -132,7 +135,9 @@ def figures(result: SimulationResult, slo: SloSpec, warm_up: int) -> dict[str, o
 
 def _times(result: SimulationResult, warm_up: int) -> dict[str, object]:
     times = {"ttft_s": result.ttft_s, "tpot_s": result.tpot_s, "latency_s": result.e2e_s}
-    return {name: _figures(values[warm_up:]) for name, values in times.items()}
+    shown: dict[str, object] = {name: _figures(values[warm_up:]) for name, values in times.items()}
+    gaps = result.gaps.within(warm_up / max(len(result.requests), 1), 1.0)
+    return shown | {"itl_s": _figures_of_gaps(gaps)} if gaps.count else shown
 
 
 def _span(result: SimulationResult) -> float:
@@ -148,6 +153,18 @@ def _figures(values: Floats) -> dict[str, object]:
         for name, entry in values_of.items()
         if not math.isnan(entry.value)
     }
+
+
+def _figures_of_gaps(gaps: Gaps) -> dict[str, object]:
+    """Statistics of gaps between tokens, their intervals by batches of neighbouring parts of the run."""
+    rows: dict[str, object] = {}
+    for name in STATISTICS:
+        value, quantile = gaps.statistic_s(quantile_of(name)), quantile_of(name)
+        values = np.array([batch.statistic_s(quantile) for batch in gaps.batches(GAP_BATCHES)])
+        known = not np.isnan(values).any() and gaps.count >= 10 * BATCHES
+        half = STUDENT_95_GAPS * float(np.std(values, ddof=1)) / math.sqrt(GAP_BATCHES) if known else 0.0
+        rows[name] = {"value": value, "interval": [max(value - half, 0.0), value + half] if known else None}
+    return rows
 
 
 def _where_time_went(result: SimulationResult, warm_up: int) -> dict[str, float]:

@@ -46,6 +46,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "ttft": ({"workloads.0.slo": {"ttft": "20ms"}}, "workloads.0.slo.ttft", "p95 ttft <= 20.0 ms"),
     "mean ttft": ({"workloads.0.slo": {"ttft": {"mean": "20ms"}}}, "workloads.0.slo.ttft.mean", "mean ttft <= 20.0 ms"),
     "tpot": ({"workloads.0.slo": {"tpot": "1ms"}}, "workloads.0.slo.tpot", "p95 tpot <= 1.00 ms"),
+    "itl": ({"workloads.0.slo": {"itl": {"p99": "1ms"}}}, "workloads.0.slo.itl.p99", "p99 itl <= 1.00 ms"),
     "latency": ({"workloads.0.slo": {"latency": "500ms"}}, "workloads.0.slo.latency", "p95 latency <= 500 ms"),
 }
 

@@ -33,6 +33,7 @@ TARGET = Target(
     context_tokens=1101,
     ttft_limits=(NO_LIMIT,),
     tpot_limits=(TimeLimit("mean", None, 0.05),),
+    itl_limits=(),
     latency_limits=(),
     attainment=None,
     answers=Answers((101.0,), 0.0, 0.0, 1.0),

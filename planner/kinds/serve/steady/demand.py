@@ -164,6 +164,7 @@ class Target:
     context_tokens: int  # that prompt and answer may have together; lengths are those of what is served below it
     ttft_limits: tuple[TimeLimit, ...]  # strictest quantile first; at least one, infinite when the problem sets none
     tpot_limits: tuple[TimeLimit, ...]  # strictest quantile first
+    itl_limits: tuple[TimeLimit, ...]  # on gaps between tokens, strictest quantile first
     latency_limits: tuple[TimeLimit, ...]
     attainment: float | None
     answers: Answers
@@ -333,6 +334,7 @@ def make_target(
         context_tokens=context_tokens,
         ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
         tpot_limits=_limits(slo.tpot, None, margins.tpot),
+        itl_limits=_limits(slo.itl, None, margins.tpot),
         latency_limits=_limits(slo.latency, slo.attainment, margins.tpot),
         margins=margins,
         attainment=slo.attainment,
@@ -370,6 +372,7 @@ def relaxed(targets: Sequence[Target], factor: float) -> tuple[Target, ...]:
             target,
             ttft_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.ttft_limits),
             tpot_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.tpot_limits),
+            itl_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.itl_limits),
             latency_limits=tuple(replace(limit, limit_s=limit.limit_s * factor) for limit in target.latency_limits),
         )
         for target in targets

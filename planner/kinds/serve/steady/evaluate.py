@@ -18,6 +18,7 @@ from planner.kinds.serve.steady.steps.pipelines import Bubbles, Holds, prefill_i
 from planner.models.architecture import Architecture
 from planner.solvers.stochastic.gap_averages import SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
+from planner.solvers.stochastic.token_gaps import StepPrompts, TokenGaps
 
 TOLERANCE = 1e-9  # relative, of limits
 FILLED = 256.0  # parts of the fullest load that a colocated role may have
@@ -102,8 +103,10 @@ def judge_decode(
     target: Target, points: Points, fits: Bools, timed: StepTimes, occupied: float, tally: Tally
 ) -> LimitedRates:
     """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
-    good = fits & _fast(target, timed)
-    tally.drop("slo.tpot", int(np.sum(fits & ~good)))
+    fast = fits & _fast(target, timed)
+    good = fast & _steady(target, timed)
+    tally.drop("slo.tpot", int(np.sum(fits & ~fast)))
+    tally.drop("slo.itl", int(np.sum(fast & ~good)))
     rate = occupied * points.batch * points.shards.dp / (target.osl * timed.tpot_s)
     return LimitedRates(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
 
@@ -121,6 +124,27 @@ def _fast(target: Target, timed: StepTimes) -> Bools:
         within = timed.decoding.take(rows).at_full_batch(target.answers).share_within(bound_s)
         fast[rows] = within >= limit.quantile - TOLERANCE
     return fast
+
+
+def _steady(target: Target, timed: StepTimes) -> Bools:
+    """Whether the full batch keeps every limit on the gaps between tokens [N]."""
+    steady = np.ones(len(timed.tpot_s), dtype=np.bool_)
+    if not target.itl_limits:
+        return steady
+    assert timed.decoding is not None, "roles that decode have steps"
+    gaps = gaps_of(target, timed.decoding, timed.prefill_steps)
+    for limit in target.itl_limits:
+        bound_s = limit.limit_s * (1.0 + TOLERANCE)
+        steady &= (gaps.mean_s if limit.quantile is None else gaps.quantile_s(limit.quantile)) <= bound_s
+    return steady
+
+
+def gaps_of(target: Target, steps: SteadySteps, prefill_steps: Floats) -> TokenGaps:
+    """Gaps between the tokens of a workload in steady steps [N]."""
+    made = np.maximum(target.osl / steps.yielded, 1.0)
+    later = np.maximum((target.answers.mean_tokens - 1.0) / steps.yielded, 1.0)
+    prompts = StepPrompts.of_batch(steps.sequences, made, prefill_steps, steps.batches, target.service_cv2)
+    return TokenGaps.of_steps(steps.pace_s, steps.step_s, prompts, 1.0 / later, steps.joining)
 
 
 def judge_prefill(
@@ -162,6 +186,8 @@ def judge_colocated(
     full = timed.engines.capacity_per_s(target.service_cv2)
     behind = fits & (occupied * full * timed.queue_s > most_busy)
     slow = fits & ~behind & ~_fast(target, timed)
+    uneven = fits & ~behind & ~slow & ~_steady(target, timed)
+    slow |= uneven
     filled = np.full(len(points), occupied)
     rows = np.flatnonzero(fits & ~behind & ~slow)
     if np.any(np.isfinite([limit.limit_s for limit in (*target.ttft_limits, *target.latency_limits)])):
@@ -170,7 +196,8 @@ def judge_colocated(
     late[rows] = filled[rows] <= 0.0
     times = first_tokens(timed.engines, filled, varied(target), waits_for_places=target.clients is None)
     tally.drop("prefill cannot keep up with the batch", int(np.sum(behind)))
-    tally.drop("slo.tpot", int(np.sum(slow)))
+    tally.drop("slo.tpot", int(np.sum(slow & ~uneven)))
+    tally.drop("slo.itl", int(np.sum(uneven)))
     tally.drop("slo.ttft" if np.isfinite(target.ttft_limits[-1].limit_s) else "slo.latency", int(np.sum(late)))
     per_rank, good = filled * full, fits & ~behind & ~slow & ~late
     stay_s = times.mean_s + (target.osl - 1.0) * timed.tpot_s

@@ -159,6 +159,7 @@ def _time_limits(index: int, target: Target) -> Iterator[_Limit]:
         ("ttft", target.ttft_limits, target.margins.ttft),
         ("latency", target.latency_limits, tpot),
         ("tpot", target.tpot_limits, tpot),
+        ("itl", target.itl_limits, tpot),
     ):
         for limit in limits:
             if math.isfinite(limit.limit_s) and limit.statistic != ATTAINMENT:

@@ -10,7 +10,7 @@ from planner.costs.operators.work import Shards
 from planner.costs.serving.graphs import pad_graph_batch
 from planner.kinds.serve.steady.candidates import Candidate, Capacity
 from planner.kinds.serve.steady.demand import Queue, Target, TimeLimit
-from planner.kinds.serve.steady.evaluate import shared_queues, varied
+from planner.kinds.serve.steady.evaluate import gaps_of, shared_queues, varied
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.steps.first_tokens import FirstTokens, first_tokens
 from planner.kinds.serve.steady.steps.formulas import colocated_tpot_s, decode_step
@@ -18,6 +18,7 @@ from planner.kinds.serve.steady.steps.pipelines import Bubbles, decode_pace_s
 from planner.kinds.serve.steady.units import JOINING_STEPS
 from planner.solvers.stochastic.gap_averages import GapAverages, SteadySteps
 from planner.solvers.stochastic.routed_queues import Routing
+from planner.solvers.stochastic.token_gaps import TokenGaps
 
 LEAST_LOAD = 1e-9
 
@@ -34,12 +35,19 @@ class Operation:
     servers: float = 1.0  # attention ranks of equal instances, which share the arrivals
     routing: Routing = Routing.POWER_OF_TWO
     varied_s: float = 0.0  # of the time to first token, what grows with a prompt
-    gaps: tuple[GapAverages, ...] = ()  # at its load, and at the full batch that none is above; none of prefill
+    averages: tuple[GapAverages, ...] = ()  # at its load, and at the full batch that none is above; none of prefill
+    gaps: TokenGaps | None = None  # at its load; none of prefill
     first: FirstTokens | None = None  # of roles that prefill and decode
 
     def tpot_quantile_s(self, quantile: float) -> float:
         """The time per output token that this share of requests does not exceed; 0 of prefill roles."""
-        return min((float(averages.quantile_s(quantile)[0]) for averages in self.gaps), default=0.0)
+        return min((float(averages.quantile_s(quantile)[0]) for averages in self.averages), default=0.0)
+
+    def itl_s(self, quantile: float | None) -> float:
+        """The gap between tokens that this share of gaps does not exceed, or the mean one; 0 of prefill roles."""
+        if self.gaps is None:
+            return 0.0
+        return float((self.gaps.mean_s if quantile is None else self.gaps.quantile_s(quantile))[0])
 
     def wait_s(self, limit: TimeLimit, target: Target) -> float:
         """Waiting before a prompt's own steps at the statistic of `limit`."""
@@ -66,14 +74,14 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
             candidate.routing,
             capacity.varied_s,
         )
-    tpot, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
+    tpot, averages, gaps = _decoding(candidate, capacity, target, pool_costs, load_per_s / candidate.shape.dp)
     if candidate.decodes:
-        return Operation(0.0, 0.0, 0.0, tpot, gaps=gaps)
+        return Operation(0.0, 0.0, 0.0, tpot, averages=averages, gaps=gaps)
     assert capacity.engines is not None, "roles that do both have engines"
     full_per_s = float(capacity.engines.capacity_per_s(target.service_cv2)[0])
     filled = np.array([load_per_s / candidate.shape.dp / full_per_s])
     first = first_tokens(capacity.engines, filled, varied(target), waits_for_places=target.clients is None)
-    return Operation(capacity.service_s, loaded, capacity.queue_s, tpot, gaps=gaps, first=first)
+    return Operation(capacity.service_s, loaded, capacity.queue_s, tpot, averages=averages, gaps=gaps, first=first)
 
 
 def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
@@ -83,8 +91,8 @@ def _degrees(candidate: Candidate) -> tuple[Floats, Floats]:
 
 def _decoding(
     candidate: Candidate, capacity: Capacity, target: Target, pool_costs: PoolCosts, rank_load_per_s: float
-) -> tuple[float, tuple[GapAverages, ...]]:
-    """Time per output token at which a rank finishes as many requests as arrive, and its averages of requests.
+) -> tuple[float, tuple[GapAverages, ...], TokenGaps]:
+    """Time per output token at which a rank finishes as many requests as arrive, its averages of requests, its gaps.
 
     A rank at batch D finishes D / (osl TPOT(D)) requests a second; this rate grows with D, so the batch is where it
     meets the load, interpolated between whole batches.
@@ -116,7 +124,8 @@ def _decoding(
     added_s = np.maximum(np.interp(places[:1], batches, added), 0.0)
     now = held_steps.take(np.array([0])).below_full_batch(target.answers, added_s)
     full = held_steps.take(np.array([1])).at_full_batch(target.answers)
-    return float(held_steps.step_s[0]) / yielded, (now, full)
+    gaps = gaps_of(target, held_steps.take(np.array([0])), np.array([capacity.prefill_steps]))
+    return float(held_steps.step_s[0]) / yielded, (now, full), gaps
 
 
 def _joining_steps(candidate: Candidate, target: Target) -> float:

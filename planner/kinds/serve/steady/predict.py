@@ -34,6 +34,10 @@ class PathTimes:
         """The time per output token at a quantile, of the slowest."""
         return max(run.tpot_quantile_s(quantile) for run in self.decoding)
 
+    def itl_s(self, quantile: float | None) -> float:
+        """The gap between tokens at a quantile of all gaps, or the mean one, of the slowest."""
+        return max((run.itl_s(quantile) for run in self.decoding), default=0.0)
+
     def ttft_s(self, limit: TimeLimit, target: Target) -> float:
         """Time to first token at the statistic of `limit`."""
         return self.first.service_s + self.first.wait_s(limit, target)
@@ -113,6 +117,8 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
     for limit in target.tpot_limits:
         if limit.quantile is not None:
             add("tpot_s", limit.statistic, max(path.tpot_quantile_s(limit.quantile) for path in paths))
+    for limit in target.itl_limits:
+        add("itl_s", limit.statistic, max(path.itl_s(limit.quantile) for path in paths))
     for limit in (MEAN, *(item for item in target.latency_limits if item.statistic not in (ATTAINMENT, "mean"))):
         add("latency_s", limit.statistic, max(path.latency_s(limit, target) for path in paths))
     if target.attainment is not None:

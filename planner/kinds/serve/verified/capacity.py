@@ -17,7 +17,7 @@ class LoadKept:
     """The largest load that was kept, as a share of that of the plan, and the times whose limits end it."""
 
     scale: float  # 0 where none is
-    binding: frozenset[str]  # ttft, tpot, latency, attainment; waits that grow are none
+    binding: frozenset[str]  # ttft, tpot, itl, latency, attainment; waits that grow are none
     refuted: bool = False  # the load that was needed is not kept, and less was not looked for
     missed: float = math.inf  # share by which the worst value is beyond its limit at the last load; below 0 within it
 

@@ -9,6 +9,7 @@ from planner.kinds.serve.verified.capacity import LoadKept
 BLAMED = {
     "ttft": frozenset({"colocated", "prefill"}),
     "tpot": frozenset({"colocated", "decode", "attention"}),
+    "itl": frozenset({"colocated", "decode", "attention"}),
 }
 """By the time that a broken limit is on, the functions whose instances are too few; all for other times."""
 LEAST_SHARE = 0.05

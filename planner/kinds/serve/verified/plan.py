@@ -16,7 +16,6 @@ from planner.kinds.serve.verified.confirm import Confirmed
 from planner.kinds.serve.verified.shared_streams import SharedStreams
 from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.schema import SloSpec
-from planner.simulate.judge.intervals import estimate
 from planner.simulate.judge.limits import Judgement
 
 ASSUMPTIONS = (
@@ -134,10 +133,10 @@ def _predictions(setting: ServeSetting, verified: Verified, shared: SharedStream
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl)
         slo = shared.slos[target.index]
-        for time in ("ttft", "tpot", "latency"):
+        for time in ("ttft", "tpot", "itl", "latency"):
             limited = [of for name, of, _ in slo.limits() if name == time]
-            for of in dict.fromkeys(["mean", *limited]):
-                simulated = estimate(judgement.values(target.index, time), of)
+            for of in dict.fromkeys(["mean", *limited] if limited or time != "itl" else ()):
+                simulated = judgement.estimate(target.index, time, of)
                 if simulated.count:
                     yield Prediction(
                         metric=f"{time}_s", of=target.name, statistic=of, value=simulated.value, approximate=True

@@ -35,6 +35,7 @@ from planner.simulate.loop.fields import (
     GENERATED,
     INPUT,
     KEY,
+    LAST_TOKEN,
     LIMIT,
     MOST_EVENTS,
     NONE,
@@ -51,6 +52,7 @@ from planner.simulate.loop.fields import (
     STEP_COUNT,
     WAITING,
 )
+from planner.simulate.loop.gaps import note_gap
 from planner.simulate.loop.heaps import goes_before, set_end
 from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.state import RunState
@@ -85,7 +87,7 @@ def end_prefill(s: RunState, c: Common, i: int, now_s: float) -> None:
     r = c.led[i, PROMPTS]
     while r != NONE:
         after = s.request[r, SIBLING]
-        s.request_s[r, PREFILLED] = s.request_s[r, FIRST] = now_s
+        s.request_s[r, PREFILLED] = s.request_s[r, FIRST] = s.request_s[r, LAST_TOKEN] = now_s
         s.request[r, GENERATED] = 1
         s.instance[i, PREFILL_TOKENS] += s.request[r, INPUT]
         if s.request[r, OUTPUT] == 1:
@@ -97,8 +99,18 @@ def end_prefill(s: RunState, c: Common, i: int, now_s: float) -> None:
 
 
 @compiled
+def note_decode(s: RunState, c: Common, i: int, now_s: float) -> None:
+    """Each request of the step has a token, with a gap of its own since the one before."""
+    r = c.led[i, HEAD]
+    for _ in range(c.led[i, IN_STEP]):
+        note_gap(s, r, now_s)
+        r = s.request[r, SIBLING]
+
+
+@compiled
 def end_decode(s: RunState, c: Common, i: int, now_s: float) -> None:
     """Each request of the step has a token more; those that have all leave."""
+    note_decode(s, c, i, now_s)
     c.led[i, STEPS_MADE] += 1
     c.led[i, CONTEXT_TOKENS] += c.led[i, IN_STEP]
     s.instance[i, DECODE_TOKENS] += c.led[i, IN_STEP]

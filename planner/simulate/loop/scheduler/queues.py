@@ -20,6 +20,7 @@ from planner.simulate.loop.fields import (
     QUEUED_BLOCKS,
     STATE,
 )
+from planner.simulate.loop.gaps import join_batch, leave_batch
 from planner.simulate.loop.heaps import drop_batch, pop, push, push_batch
 from planner.simulate.loop.memory import (
     blocks_of,
@@ -59,6 +60,7 @@ def start_decoding(s: RunState, i: int, r: int) -> None:
     s.request_s[r, DUE] = -1.0
     s.instance[i, CONTEXT] += s.request[r, INPUT] + s.request[r, GENERATED]
     s.residue[i, residue_of(s, r)] += 1
+    join_batch(s, i, r)
     push_batch(s, i, r)
 
 
@@ -75,4 +77,5 @@ def stop_decoding(s: RunState, i: int, r: int) -> None:
     s.request[r, GENERATED] = s.request[r, OUTPUT] - left
     s.instance[i, CONTEXT] -= s.request[r, INPUT] + s.request[r, GENERATED]
     s.residue[i, residue_of(s, r)] -= 1
+    leave_batch(s, i, r)
     drop_batch(s, i, s.request[r, PLACE])
