@@ -69,6 +69,7 @@ bench-referee: $(VENV)/installed
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
+	$(BIN)/python benchmarks/serving_intervals.py ../shared/data/serving
 	$(BIN)/python benchmarks/sealed_serving.py --open
 
 bench-training: $(VENV)/installed
