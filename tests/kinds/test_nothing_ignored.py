@@ -320,7 +320,7 @@ READ: dict[str, dict[str, Case]] = {
 LIMITS: dict[str, dict[str, tuple[Limits, Limits, str]]] = {
     "serve": {
         "time_limit_s": (Limits(), Limits(time_limit_s=1e-9), ""),
-        "gap": (Limits(), Limits(gap=0.9), TWO_NODES + " ; options={}"),
+        "gap": (Limits(), Limits(gap=0.9), TWO_NODES + " ; options={pp: [1], chunk_tokens: [2048]}"),
         "seed": (Limits(seed=1), Limits(seed=2), SIMULATED),
         "backend": (Limits(), Limits(backend="mathopt-highs"), ""),
     },
@@ -407,9 +407,19 @@ def _running(folder: Path) -> str:
 
 def written(kind: str, changes: str) -> tuple[dict[str, Any], list[str]]:
     """The base problem of a kind, and overrides as `--set` takes them."""
-    return {"schema": "planner.problem/1", "kind": kind, **yaml.safe_load(BASES[kind])}, [
-        text for text in changes.split(" ; ") if text
-    ]
+    return base(kind), [text for text in changes.split(" ; ") if text]
+
+
+@cache
+def _base_json(kind: str) -> str:
+    """Read once: YAML takes as long as the check of what it says."""
+    return json.dumps({"schema": "planner.problem/1", "kind": kind, **yaml.safe_load(BASES[kind])})
+
+
+def base(kind: str) -> dict[str, Any]:
+    """The base problem of a kind, for its caller alone."""
+    problem: dict[str, Any] = json.loads(_base_json(kind))
+    return problem
 
 
 def solved(folder: Path, kind: str, changes: str, limits: Limits | None = None) -> Envelope:

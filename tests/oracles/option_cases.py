@@ -48,7 +48,11 @@ SERVE: dict[str, Case] = {
     "attention_gpus": apart("", "options.attention_gpus=[2]", SIDES),
     "ffn_gpus": apart("", "options.ffn_gpus=[2]", SIDES),
     "micro_batches": apart("", "options.micro_batches=[3]", SIDES),
-    "overlap": apart("", "options.overlap=[two-batch]", ROUTED + " ; options.dp=[8] ; options.ep=[8]"),
+    "overlap": apart(
+        "",
+        "options.overlap=[two-batch]",
+        ROUTED + " ; options.dp=[4] ; options.ep=[4] ; options.modes=[colocated, disaggregated]",
+    ),
     "speculation.method": apart(MTP, STATED, HEADS),
     "speculation.acceptance": apart("", "options.speculation.acceptance=0.8", HEADS + PARTED + MTP),
     "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[0]", HEADS + PARTED + MTP),
