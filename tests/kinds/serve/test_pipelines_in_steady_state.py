@@ -44,6 +44,13 @@ def test_one_stage_beside_several_keeps_its_times_and_its_waits_to_the_bit() -> 
         assert most[0] == limit.utilisation(room, plain.queue_s, Queue(1.0, 1.0))[0]
 
 
+def test_prompts_of_all_lengths_wait_forever_before_servers_that_are_asked_for_more_than_they_do() -> None:
+    limit, queue, service_s = TimeLimit("p99", 0.99, 1.0), Queue(1.0, 1.0), np.full(3, 0.1)
+    waits_s = limit.wait_s(np.array([0.5, 1.0, 1.5]), service_s, queue, varied_s=service_s)
+    assert 0.0 < waits_s[0] < np.inf
+    assert np.all(np.isposinf(waits_s[1:]))
+
+
 def test_a_lone_prompt_passes_the_stages_chunk_behind_chunk() -> None:
     isl, chunk = np.array([1000.0]), np.array([250.0])
     plain = prefill_alone(costs(), stages(4.0), isl, chunk)

@@ -117,8 +117,11 @@ class TimeLimit:
 
 
 def _with_lengths(mean_s: Floats, wait_s: Floats, longer_s: Floats) -> Floats:
-    """A mean wait with what a quantile of it and of a prompt's own time add, independent of each other [N]."""
-    waits_s = wait_s - mean_s
+    """A mean wait with what a quantile of it and of a prompt's own time add, independent of each other [N].
+
+    Infinite where the mean is: before servers that are asked for more than they do.
+    """
+    waits_s = np.subtract(wait_s, mean_s, out=np.zeros_like(wait_s), where=np.isfinite(mean_s))
     squares = waits_s * np.abs(waits_s) + longer_s * np.abs(longer_s)
     both_s: Floats = mean_s + np.sign(squares) * np.sqrt(np.abs(squares))
     return both_s
