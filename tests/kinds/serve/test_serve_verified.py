@@ -162,6 +162,33 @@ def test_clients_that_wait_for_answers_keep_their_limits_in_a_closed_loop(tmp_pa
     assert passed(check_plan(plan, ServeDecision.model_validate(plan.decision), base=tmp_path))
 
 
+SEVERAL = """
+schema: planner.problem/1
+kind: serve
+models: {llama: {name: meta-llama/Llama-3.1-8B-Instruct}, qwen: {name: Qwen/Qwen3-8B}}
+cluster: {pools: [{name: a, gpu: h100, gpus: 1}, {name: b, gpu: a100-80gb, gpus: 1}]}
+workloads:
+  - {name: chat, model: llama, input_tokens: {mean: 800, cv: 0.5}, output_tokens: {mean: 60, cv: 0.5},
+     load: {rate: 5/s}, slo: {ttft: {p95: 1s}, itl: {p99: 80ms}}}
+  - {name: code, model: qwen, input_tokens: 1500, output_tokens: 20, load: {rate: 3/s}, slo: {tpot: {p95: 90ms}}}
+objective: {minimize: gpus}
+options: {modes: [colocated], tp: [1], pp: [1], max_batch: [16], chunk_tokens: [2048]}
+"""
+
+
+def test_workloads_models_and_pools_are_verified_together_with_gaps_of_one_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "several.yaml"
+    path.write_text(SEVERAL)
+    plan = solve(load_problem(str(path)))
+    assert plan.certificate.estimate is None
+    assert objective(plan) == 2.0
+    stated = {(row.of, row.metric, row.statistic): row.value for row in plan.predictions}
+    assert stated["chat", "itl_s", "mean"] < stated["chat", "itl_s", "p99"] <= 0.08
+    assert stated["chat", "itl_s", "mean"] == pytest.approx(stated["chat", "tpot_s", "mean"], rel=0.05)
+    assert not any(metric == "itl_s" for of, metric, _ in stated if of == "code")
+    assert verdict(plan) is not Verdict.BROKEN
+
+
 def test_a_plan_for_failures_is_verified_with_an_instance_down(tmp_path: Path) -> None:
     asked = {"goal": "{minimize: gpus}", "load": "load: {rate: 5/s}", "mode": "colocated"}
     plan = solve(load_problem(problem(tmp_path, "null", **asked), overrides=["availability=n+1"]))
