@@ -14,6 +14,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve import solve as serve_solve
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified import budget
+from planner.kinds.serve.verified import confirm as confirming
 from planner.kinds.serve.verified.capacity import load_kept
 from planner.kinds.serve.verified.confirm import kept_surely
 from planner.load.problems import load_problem
@@ -241,3 +242,23 @@ def test_further_tries_of_a_load_need_intervals_of_a_stricter_confidence() -> No
     assert kept_surely(judged(0.99), 0.05)
     assert not kept_surely(judged(0.99), 0.05 / 4)
     assert not kept_surely(judged(1.01), 0.05)
+
+
+@pytest.mark.parametrize("most", [0.83, 0.9, 0.97, 1.01])
+def test_a_load_near_a_sudden_queue_is_claimed_and_not_one_far_below(
+    most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads: list[float] = []
+
+    def judged(trials: object, variants: object, decision: object, scale: float, seed: int) -> Judgement:
+        loads.append(scale)
+        value = 0.5 if scale <= most else 4.0
+        return judgement(JudgedLimit(0, "ttft", "p99", 1.0, Estimate(value, (value - 0.01, value + 0.01), 1000)))
+
+    monkeypatch.setattr(confirming, "_judged", judged)
+    variants: Any = SimpleNamespace(worst_first=lambda: iter([None]), lost=({},))
+    trials: Any = None
+    confirmed = confirming.confirm(trials, variants, 1.0, scalable=True)
+    assert confirmed is not None
+    assert 0.95 * most < confirmed.scale <= most
+    assert len(loads) <= 7

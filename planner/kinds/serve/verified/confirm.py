@@ -1,7 +1,8 @@
 """Verifies a plan on streams that nothing was chosen on: one load, and others only at stricter confidence.
 
 The load of a goodput plan is chosen on the streams of the search, longer ones, where the intervals of all limits are
-about to reach them: by the secant of how far they stay from their limits over loads. It is verified on fresh streams.
+about to reach them: by the secant of how far they stay from their limits over loads, and by bisection where one load
+has much room and the next has none. It is verified on fresh streams.
 Where a limit is not kept there, a smaller load is tried on other fresh streams. Each further try is a chance more to
 claim by luck what is not so: the k-th of them (k = 1, 2, ...) must keep every limit with its whole interval, at
 confidence 1 - 0.05 / 2^k, so that all of them together err with less than the 5 % of one (Bonferroni, with errors spent
@@ -25,7 +26,9 @@ SEEDS_OF_A_TRY = 10_000
 SURE_REQUESTS = 200_000  # of all streams together, as far as events go: wide intervals cost load
 ERROR = 0.05  # of an interval
 CHOOSING_ERROR = 0.02  # of intervals by which a load is chosen: wider ones cost load, narrower ones tries
-CHOICES = 2  # loads simulated to choose one
+CHOICES = 2  # loads simulated to choose one, at least
+MOST_CHOICES = 5  # where those with room and those without lie apart
+CLOSE = 0.04  # logarithm of two loads that are near enough to choose one between them
 MOST_TRIES = 6
 STEEPNESS = 4.0  # of how far times stay from limits over the logarithm of a load, where nothing is known
 STEEP = (1.5, 15.0)  # least and most of it
@@ -48,7 +51,7 @@ class Confirmed:
 
 def confirm(trials: Trials, variants: Variants, scale: float, *, scalable: bool) -> Confirmed | None:
     """The load at which fresh streams keep every limit; None where none of those tried is, or the only one is not."""
-    step, steepness = _chosen(trials, variants, scale) if scalable else (0.0, STEEPNESS)
+    step, steepness, low = _chosen(trials, variants, scale) if scalable else (0.0, STEEPNESS, -math.inf)
     for number in range(MOST_TRIES if scalable else 1):
         seed, error = VERIFIED_SEED + SEEDS_OF_A_TRY * number, ERROR / 2.0**number
         judgements: list[Judgement] = []
@@ -62,7 +65,8 @@ def confirm(trials: Trials, variants: Variants, scale: float, *, scalable: bool)
             whole = (judgements[-1], *judgements[:-1])
             return Confirmed(scale * math.exp(step), seed, number + 1, 1.0 - error, whole, variants.lost)
         down = -room / steepness if -math.inf < room < 0.0 else UNTOLD
-        step -= min(down, DOWN) + FURTHER * (number + 1)
+        least = low if number == 0 and low < step else -math.inf  # streams of the search may have been lucky too
+        step = max(step - min(down, DOWN), least) - FURTHER * (number + 1)
     return None
 
 
@@ -76,24 +80,32 @@ def _judged(trials: Trials, variants: Variants, decision: ServeDecision, scale: 
     return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, SURE_REQUESTS))
 
 
-def _chosen(trials: Trials, variants: Variants, scale: float) -> tuple[float, float]:
-    """Logarithm of the load at which intervals reach limits on longer streams of the search, and the steepness there.
+def _chosen(trials: Trials, variants: Variants, scale: float) -> tuple[float, float, float]:
+    """Logarithms of the load at which intervals reach limits on longer streams of the search, the steepness there, and
+    of the largest load with room that was simulated.
 
     The load is a multiple of that whose values are within limits on short ones.
     """
     step, steepness, before = 0.0, STEEPNESS, (0.0, -math.inf)
-    for _ in range(CHOICES):
+    low, high = (-math.inf, 0.0), math.inf  # the largest step with room, and that room; the least without
+    for number in range(MOST_CHOICES):
         decisions = variants.worst_first()
         judged = (_judged(trials, variants, each, scale * math.exp(step), SEARCH_SEED) for each in decisions)
         room = min(room_left(judgement, CHOOSING_ERROR) for judgement in judged)
-        if room == -math.inf:
-            step -= UNTOLD
-            continue
-        if before[1] > -math.inf and step != before[0]:
-            steepness = min(max((before[1] - room) / (step - before[0]), STEEP[0]), STEEP[1])
-        before = step, room
-        step += min(max(room / steepness, -DOWN), UP)
-    return step, steepness
+        low, high = ((step, room), high) if room >= 0.0 else (low, step)
+        following = step - UNTOLD
+        if room > -math.inf:
+            if before[1] > -math.inf and step != before[0]:
+                steepness = min(max((before[1] - room) / (step - before[0]), STEEP[0]), STEEP[1])
+            before = step, room
+            following = step + min(max(room / steepness, -DOWN), UP)
+        apart = high - low[0]
+        if number + 1 >= CHOICES and not CLOSE < apart < math.inf:
+            break
+        step = 0.5 * (low[0] + high) if CLOSE < apart < math.inf else following
+    if low[0] > -math.inf:
+        following = low[0] + min(low[1] / steepness, UP, 0.5 * (high - low[0]))
+    return following, steepness, low[0]
 
 
 def room_left(judgement: Judgement, error: float) -> float:
