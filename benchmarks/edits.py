@@ -1,6 +1,8 @@
 """How many edits of a plan `planner check` names: seeded edits of every kind, drawn over all leaves and lists.
 
-An edit changes one number (scaled by 0.5 to 2), one name, one truth value, one digest or one list of the plan's JSON.
+An edit changes one number (scaled by 0.5 to 2), one name, one truth value, one digest or one list of the plan's JSON;
+scales all figures of a section alike, so that sums and shares inside it still hold; or puts another name in a name's
+place that the plan has under the same key.
 `python benchmarks/edits.py` solves an example of each kind, makes 100 edits of each plan, and prints how many fail at
 the static level, how many more at the level `proof`, by which rules, and which fail at neither. Beside them stands what
 validation by the schema alone refuses. A digest of the whole file would tell of every edit, and of none what is wrong.
@@ -30,6 +32,8 @@ EXAMPLES = {
 CHECKSUM = "certificate.checksum"  # tells that something of a certificate was changed, and not what
 WANTED = 0.97  # of the edits of each kind
 LISTS = 0.1  # share of edits that change a list, where the plan has one
+SECTIONS = 0.1  # that scale all figures of a section alike
+NAMES = 0.1  # that put another name of the plan in a name's place
 Path_ = tuple[str | int, ...]
 
 
@@ -85,13 +89,45 @@ def edits_of(plan: dict[str, Any], number: int, seed: int) -> list[Edit]:
     known = list(places(plan))
     leaves = [place for place in known if not isinstance(place[1], list)]
     lists = [place for place in known if isinstance(place[1], list)]
+    sections = list(_sections(plan))
+    names: dict[str | int, set[str]] = {}
+    for path, value in leaves:
+        if isinstance(value, str):
+            names.setdefault(path[-1], set()).add(value)
+    named = [place for place in leaves if isinstance(place[1], str) and len(names[place[0][-1]]) > 1]
     made: list[Edit] = []
+    before: Any
+    after: Any
     while len(made) < number:
-        path, before = draw.choice(lists if lists and draw.random() < LISTS else leaves)
-        after = _changed(before, draw)
+        sort = draw.random()
+        if sections and sort < SECTIONS:
+            path, before = draw.choice(sections)
+            after = _scaled(before, draw.uniform(0.5, 2.0))
+        elif named and sort < SECTIONS + NAMES:
+            path, before = draw.choice(named)
+            after = draw.choice(sorted(names[path[-1]] - {before}))
+        else:
+            path, before = draw.choice(lists if lists and draw.random() < LISTS else leaves)
+            after = _changed(before, draw)
         if after != before:
             made.append(Edit(path, before, after))
     return made
+
+
+def _sections(value: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:  # noqa: ANN401 - parsed JSON
+    """Every mapping below the plan's own that holds more than one figure other than zero."""
+    if isinstance(value, dict):
+        if path and sum(isinstance(below, float) and below != 0.0 for below in value.values()) > 1:
+            yield path, value
+        for key, below in value.items():
+            yield from _sections(below, (*path, key))
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from _sections(below, (*path, index))
+
+
+def _scaled(section: dict[str, Any], factor: float) -> dict[str, Any]:
+    return {key: below * factor if isinstance(below, float) else below for key, below in section.items()}
 
 
 def _changed(value: Any, draw: random.Random) -> Any:  # noqa: ANN401 - parsed JSON
