@@ -9,6 +9,7 @@ each of which has a fixed fraction of it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from planner.costs.rates.pricer import profile_paths
 from planner.errors import PlannerError
 from planner.kinds.serve.plan.decode import roles_of
 from planner.kinds.serve.steady.candidates import Candidate
@@ -59,11 +60,9 @@ class FleetBuilder:
     ) -> "FleetBuilder":
         """For the models of a problem, each with requests as long as these."""
         problem = setting.resolved.problem
-        pools = {pool.name: pool for pool in setting.resolved.pools}
+        pools, tables = {pool.name: pool for pool in setting.resolved.pools}, profile_paths(problem.costs.profiles)
         fleet_settings = {
-            name: FleetSetting(
-                problem, arch, pools, setting.calibration, tuple(problem.costs.profiles), requests[name], Policies()
-            )
+            name: FleetSetting(problem, arch, pools, setting.calibration, tables, requests[name], Policies())
             for name, arch in setting.resolved.models.items()
             if name in requests
         }
