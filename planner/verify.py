@@ -81,8 +81,7 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     objective, status = certificate["objective"], certificate["status"]
     gap, bound = certificate.get("gap"), certificate.get("bound")
     if status == "stated":
-        nothing = gap is bound and not certificate.get("proof")
-        yield _judged("status", nothing, "the plan was given, not searched: it proves nothing")
+        yield _judged("status", gap is bound and not certificate.get("proof"), "given, not searched: it proves nothing")
         return
     unaltered = certificate.get("proof", {}).get("checksum", checksum(certificate)) == checksum(certificate)
     yield _judged("checksum", unaltered, "the certificate is as it was written")
@@ -119,8 +118,7 @@ def _alternative(row: Json, value: Number) -> Line:
 
 def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:
     """Whether the bound follows from the proof."""
-    stated = certificate.get("proof", {})
-    method = stated.get("method")
+    method = (stated := certificate.get("proof", {})).get("method")
     kind, judged, evidence, rests_on = METHODS.get(method, ("", None, "", ""))
     lacking = [name for name in (*evidence.split(), "checksum") if name not in stated]
     if certificate["status"] == "stated" or (method is None and certificate.get("bound") is None):
@@ -236,7 +234,7 @@ class Mix:
     """An instance mix and its model, by (C1) to (C9) of solvers/mix.py in its letters and units; (C8) as stated."""
 
     def __init__(self, data: Json, stated: Json) -> None:
-        self.shapes = [{"price_per_hour": 0, "channel": 0, "aside": []} | shape for shape in data["shapes"]]
+        self.shapes = [{"price_per_hour": 0, "channel": 0, "aside": [], "least": 1} | shape for shape in data["shapes"]]
         self.demands = [{"share": 1, "transfer_bytes": 0} | demand for demand in data["demands"]]
         self.pools, self.links, self.limits, self.goal = data["pools"], data["links"], data["limits"], data["objective"]
         self.C, self.W, self.more = range(len(self.shapes)), range(len(self.demands)), self.goal == "scale"
@@ -246,6 +244,7 @@ class Mix:
         rates = ((c, w, _number(rate)) for c in self.C for w, rate in enumerate(self.shapes[c]["rate_per_s"]))
         self.R = {(c, w): rate / self.unit for c, w, rate in rates if rate}
         self.U, self.last = [self._most(c) for c in self.C], [c for c in self.C if self.shapes[c]["role"] != "first"]
+        self.y = [c for c in self.C if "shapes" in self.limits or 1 < self.shapes[c]["least"] <= self.U[c]]
         self.K = sorted({shape["channel"] for shape in self.shapes if shape["role"] != "whole"})
         self.P = {role: sorted({s["pool"] for s in self.shapes if s["role"] == role}) for role in ("first", "second")}
         self.L = {(p, q): self.links and self.links[p][q] for p in self.P["first"] for q in self.P["second"]}
@@ -281,7 +280,7 @@ class Mix:
         most += [] if devices is None else [devices // self.shapes[c]["devices"]]
         if price is not None and self.v[c]:
             most.append(math.floor(_number(price) / (self.v[c] * self.dearest) * (1 + Fraction(1, 10**12))))
-        return max(0, min(most))
+        return max(0, min(most)) if min(most) >= self.shapes[c]["least"] else 0
 
     def _columns(self) -> dict[str, Column]:
         most = [sum(self.R.get((c, w), 0) * self.U[c] for c in self.last) for w in self.W]
@@ -297,7 +296,7 @@ class Mix:
         columns |= {f"d[{w}]": (0 if self.more or planned[w] is None else cap[w], cap[w], False) for w in self.W}
         scales = [cap[w] / _number(demand["share"]) for w, demand in enumerate(self.demands) if demand["share"] > 0]
         columns |= {"t": (0, min(scales), False)} if self.more else {}
-        return columns | {f"y[{c}]": (0, 1, True) for c in self.C if "shapes" in self.limits}
+        return columns | {f"y[{c}]": (0, 1, True) for c in self.y}
 
     def _x(self, shapes: Iterable[int], w: int, per: Mapping[int, Number] | None = None) -> dict[str, Number]:
         """sum_c R_cw u_cw, or what each x_cw counts."""
@@ -339,7 +338,9 @@ class Mix:
             yield "C6[price]", {f"n[{c}]": v for c, v in enumerate(self.v)}, None, _number(limit) / self.dearest
         if (limit := self.limits.get("shapes")) is not None:
             yield "C6[shapes]", {f"y[{c}]": 1 for c in self.C}, None, limit
-            yield from ((f"C9[{c}]", {f"n[{c}]": 1, f"y[{c}]": -self.U[c]}, None, 0) for c in self.C)
+        for c in self.y:
+            yield f"C9[{c}]", {f"n[{c}]": 1, f"y[{c}]": -self.U[c]}, None, 0
+            yield f"C9l[{c}]", {f"n[{c}]": 1, f"y[{c}]": -self.shapes[c]["least"]}, 0, None
         for w, clients in ((w, self.demands[w].get("clients")) for w in self.W):
             if clients is not None:
                 stay = {c: _number(self.shapes[c]["held_s"][w]) * self.unit / _number(clients) for c in self.C}
@@ -356,11 +357,10 @@ def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     roles, degrees = plan["decision"]["roles"], ("tp", "pp", "dp", "cp")
     used = sum(role["replicas"] * math.prod(role["parallelism"].get(name, 1) for name in degrees) for role in roles)
     instances = sum(role["replicas"] for role in roles if role["function"] != "ffn")
-    right = [sum(n * shape.get(of, 1) for n, shape in counts) for of in ("instances", "devices")] == [instances, used]
+    right = [sum(n for n, _ in counts), sum(n * shape["devices"] for n, shape in counts)] == [instances, used]
     yield _judged("instances", right, f"they are the {instances} instances of the plan on {used} devices")
     bound = tree_bound(mix.model, nodes)
-    numbers = [] if bound is None else [bound * unit, reached]
-    yield _follows(certificate, numbers, f"weak duality at the leaves of {len(nodes)} nodes")
+    yield _follows(certificate, [] if bound is None else [bound * unit, reached], f"the duals of {len(nodes)} nodes")
     left = sum(rate > 0 for shape in mix.shapes for rate in shape["rate_per_s"])
     counted = left + sum(number for why, number in certificate["pruned"].items() if not why.startswith("shape: "))
     yield _judged("candidates", counted == certificate["candidates"], f"{counted} are pruned by a rule or in the proof")

@@ -20,6 +20,7 @@ from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, JsonValue, LinearModel, Relation, total
 
 EPSILON = 2.0**-52
+FRACTIONAL = 1e-7  # further from an integer than this is none
 SIGNIFICANT_DIGITS = 12  # of stored multipliers: any y is valid, so rounding them costs tightness alone
 
 
@@ -267,10 +268,16 @@ def _elastic(model: LinearModel) -> LinearModel:
 
 
 def _most_fractional(model: LinearModel, values: Sequence[float]) -> tuple[int, int] | None:
-    """The integer column furthest from an integer, with its floor; None when all are integral."""
-    fractions = ((abs(value - round(value)), -column) for column, value in enumerate(values) if model.integer[column])
-    distance, negated = max(fractions, default=(0.0, 0))
-    return (-negated, math.floor(values[-negated])) if distance > 1e-7 else None
+    """The integer column furthest from an integer, one of 0 and 1 before all others, with its floor; None when all are
+    integral."""
+    split, floor, first = None, 0, (False, FRACTIONAL)
+    for column, value in enumerate(values):
+        if model.integer[column]:
+            distance = abs(value - round(value))
+            rank = model.upper[column] - model.lower[column] <= 1.0 and distance > FRACTIONAL, distance
+            if rank > first:
+                split, floor, first = column, math.floor(value), rank
+    return None if split is None else (split, floor)
 
 
 def _node_to_json(node: DualSplit | DualLeaf) -> dict[str, JsonValue]:

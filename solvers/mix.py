@@ -6,7 +6,7 @@ or in two stages, by `first` shapes whose output moves over links between pools 
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -65,7 +65,7 @@ class MixShape:
     aside: tuple[Slots, ...] = ()
     lost: int = 0  # instances that one failure takes of every `spread` in use; 0: none is reckoned with
     spread: int | None = None  # None: of any number in use
-    instances: int = 1  # that it stands for, all together: what n counts is such groups
+    least: int = 1  # instances in use, where any are
 
     @property
     def slots(self) -> tuple[Slots, ...]:
@@ -168,8 +168,8 @@ FlowKey: TypeAlias = tuple[int, int, int, int]  # source pool, target pool, dema
 class Vars:
     """The variables of a mix model; rates are in units of `rate_unit_per_s`, the objective of `objective_unit`.
 
-    `m` are the losses of a failure, by shape where one is reckoned with; `y` whether a shape is in use, where the
-    number of those is limited.
+    `m` are the losses of a failure, by shape where one is reckoned with; `y` whether a shape is in use, by shape where
+    that matters.
     """
 
     n: tuple[Expr, ...]
@@ -180,12 +180,12 @@ class Vars:
     rate_unit_per_s: float
     objective_unit: float
     m: dict[int, Expr] = field(default_factory=dict)
-    y: tuple[Expr, ...] = ()
+    y: dict[int, Expr] = field(default_factory=dict)
 
     @property
     def whole(self) -> tuple[Expr, ...]:
         """The integers: instances, and the losses and shapes in use that follow from them."""
-        return (*self.n, *self.y, *self.m.values())
+        return (*self.n, *self.y.values(), *self.m.values())
 
 
 def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
@@ -194,13 +194,13 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     Sets        c in C shapes, F and S its first- and second-stage shapes;  w in W demands;  p, q in P pools;
                 k in K channels
     Parameters  g_c devices of an instance, g_cp of them in p in groups of e_cp;  R_cw [1/s] rate of w on one instance
-                of c alone;
+                of c alone, where at least least_c are in use;
                 v_c [1/h] price;  b_w [bytes] moved per request;  L_pq, E_c, I_c [bytes/s] of a link, and out of and
                 into an instance;  a_pi free slots of node i of pool p;  lambda_w [1/s] rate, sigma_w share, val_w
                 value;  h_cw [s] stay of a request, N_w clients
     Variables   n_c integer instances;  u_cw >= 0 instances of c kept busy by w, so that x_cw = R_cw u_cw [1/s];
                 f_pqwk >= 0 [1/s] first-stage output of w moved from p to q in k;  d_w >= 0 [1/s] served;  t >= 0 scale;
-                y_c binary, c is in use (where the number of shapes is limited; U_c most instances)
+                y_c binary, c is in use (where shapes are limited in number or least_c > 1; U_c most instances)
     Maximise    t (SCALE)  or  sum_w val_w d_w (VALUE);   minimise  sum_c g_c n_c (DEVICES)  or  sum_c v_c n_c (PRICE)
     (C1)  sum_w u_cw <= n_c                                         for c          capacity shared in time
     (C2)  sum_{c not in F} R_cw u_cw = d_w                          for w          served by whole and second stages
@@ -213,7 +213,7 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     (C6)  limits on sum_c g_c n_c, sum_c v_c n_c, sum_c y_c and the instances of each role
     (C7)  sum_c h_cw R_cw u_cw <= N_w  (>= N_w for DEVICES, PRICE)  for w          Little's law over the clients of w
     (C8)  what a failure leaves of each role carries the same       for shapes with losses: `mix_spare.add_spare`
-    (C9)  n_c <= U_c y_c                                            for c          shapes in use
+    (C9)  least_c y_c <= n_c <= U_c y_c                             for c          shapes in use
 
     (C4) is exact when the sizes of a pool divide one another. Necessary: what groups of size >= s occupy on a node is
     a multiple of s, at most floor(a / s) s. Sufficient: place groups largest first on any node with room; when one of
@@ -248,7 +248,9 @@ def build(problem: MixProblem) -> tuple[LinearModel, Vars]:
     fixed = [not problem.maximising and demand.rate_per_s is not None for demand in W]
     d = tuple(model.continuous(f"d[{w}]", cap[w] if fixed[w] else 0.0, cap[w]) for w in range(len(W)))
     objective, objective_unit = _set_objective(problem, model, n, d, cap, unit)
-    y = tuple(model.binary(f"y[{c}]") for c in range(len(C)) if problem.limits.shapes is not None)
+    y = {
+        c: model.binary(f"y[{c}]") for c in range(len(C)) if problem.limits.shapes is not None or 1 < C[c].least <= U[c]
+    }
 
     for c in range(len(C)):
         model.add(total(u[c, w] for w in range(len(W)) if (c, w) in u) <= n[c], f"C1[{c}]")
@@ -363,12 +365,13 @@ def _add_limits(problem: MixProblem, model: LinearModel, n: Sequence[Expr]) -> N
 
 
 def _add_shapes(
-    problem: MixProblem, model: LinearModel, n: Sequence[Expr], y: Sequence[Expr], U: Sequence[int]
+    problem: MixProblem, model: LinearModel, n: Sequence[Expr], y: Mapping[int, Expr], U: Sequence[int]
 ) -> None:
     if problem.limits.shapes is not None:
-        model.add(total(y) <= float(problem.limits.shapes), "C6[shapes]")
-        for c, used in enumerate(y):
-            model.add(n[c] <= float(U[c]) * used, f"C9[{c}]")
+        model.add(total(y.values()) <= float(problem.limits.shapes), "C6[shapes]")
+    for c, used in y.items():
+        model.add(n[c] <= float(U[c]) * used, f"C9[{c}]")
+        model.add(n[c] >= float(problem.shapes[c].least) * used, f"C9l[{c}]")
 
 
 def _add_clients(problem: MixProblem, model: LinearModel, x: dict[tuple[int, int], Expr], unit: float) -> None:
@@ -448,7 +451,10 @@ def port_bytes_per_s(shape: MixShape) -> float | None:
 
 
 def most_instances(problem: MixProblem, shape: MixShape) -> int:
-    """An upper bound on the instances of a shape: slots, device and price limits, and its own and its role's limit."""
+    """An upper bound on the instances of a shape: slots, device and price limits, and its own and its role's limit.
+
+    0 where that is less than the least that are in use together.
+    """
     limits = problem.limits
     bounds = [
         problem.pools[part.pool].groups(part.group_devices) // (part.devices // part.group_devices)
@@ -462,7 +468,8 @@ def most_instances(problem: MixProblem, shape: MixShape) -> int:
     if limits.price_per_hour is not None and shape.price_per_hour > 0.0:
         # A quotient just below a whole number may be rounding of an exact fit; (C6) decides, this only bounds.
         bounds.append(math.floor(limits.price_per_hour / shape.price_per_hour * (1.0 + 1e-12)))
-    return max(0, min(bounds))
+    most = max(0, min(bounds))
+    return most if most >= shape.least else 0
 
 
 def _most_served(problem: MixProblem, R: list[list[float]], U: list[int], w: int, unit: float) -> float:
@@ -501,19 +508,7 @@ def _channels(problem: MixProblem) -> list[int]:
 def _validate(problem: MixProblem) -> None:
     waiting = any(demand.clients is not None for demand in problem.demands)
     for index, shape in enumerate(problem.shapes):
-        where = f"shapes[{index}] {shape.name}"
-        known = all(0 <= part.pool < len(problem.pools) for part in shape.slots)
-        if not known or len(shape.rate_per_s) != len(problem.demands):
-            raise PlannerError("a shape needs a known pool and one rate for every demand", where=where)
-        if len({part.pool for part in shape.slots}) < len(shape.slots):
-            raise PlannerError("a shape names a pool twice", where=where)
-        for part in shape.slots:
-            if min(part.devices, part.group_devices) < 1 or part.devices % part.group_devices:
-                raise PlannerError(f"{part.devices} devices are not whole groups of {part.group_devices}", where=where)
-        if not all(math.isfinite(rate) and rate >= 0.0 for rate in (*shape.rate_per_s, shape.price_per_hour)):
-            raise PlannerError("rates and prices must be finite and not negative", where=where)
-        if waiting and not (len(shape.held_s) == len(problem.demands) and all(map(math.isfinite, shape.held_s))):
-            raise PlannerError("clients need how long requests stay in every shape", where=where)
+        _validate_shape(problem, shape, f"shapes[{index}] {shape.name}", waiting=waiting)
     for demand in problem.demands:
         if demand.clients is not None and not (math.isfinite(demand.clients) and demand.clients > 0.0):
             raise PlannerError(f"clients must be positive, found {demand.clients}", where=f"demands {demand.name}")
@@ -521,3 +516,21 @@ def _validate(problem: MixProblem) -> None:
             raise PlannerError(f"objective `{problem.objective}` needs the rate of every demand", where="demands")
     if problem.objective is MixObjective.SCALE and not any(demand.share > 0.0 for demand in problem.demands):
         raise PlannerError("no demand has a share above 0", where="demands")
+
+
+def _validate_shape(problem: MixProblem, shape: MixShape, where: str, *, waiting: bool) -> None:
+    known = all(0 <= part.pool < len(problem.pools) for part in shape.slots)
+    if not known or len(shape.rate_per_s) != len(problem.demands):
+        raise PlannerError("a shape needs a known pool and one rate for every demand", where=where)
+    if len({part.pool for part in shape.slots}) < len(shape.slots):
+        raise PlannerError("a shape names a pool twice", where=where)
+    if shape.least < 1 or (shape.least > 1 and shape.lost):
+        what = f"at least {shape.least} in use together: it takes 1 or more, and no losses beside more than 1"
+        raise PlannerError(what, where=where)
+    for part in shape.slots:
+        if min(part.devices, part.group_devices) < 1 or part.devices % part.group_devices:
+            raise PlannerError(f"{part.devices} devices are not whole groups of {part.group_devices}", where=where)
+    if not all(math.isfinite(rate) and rate >= 0.0 for rate in (*shape.rate_per_s, shape.price_per_hour)):
+        raise PlannerError("rates and prices must be finite and not negative", where=where)
+    if waiting and not (len(shape.held_s) == len(problem.demands) and all(map(math.isfinite, shape.held_s))):
+        raise PlannerError("clients need how long requests stay in every shape", where=where)

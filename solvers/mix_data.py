@@ -93,7 +93,7 @@ def point_of(
         values[variables.objective.column] = math.fsum(solution.served_per_s[w] for w, _ in shares) / (
             unit * math.fsum(share for _, share in shares)
         )
-    for i, used in enumerate(variables.y):
+    for i, used in variables.y.items():
         values[used.column] = float(solution.counts[kept[i]] > 0)
     for c, losses in variables.m.items():
         values[losses.column] = float(problem.shapes[c].losses(solution.counts[kept[c]]))

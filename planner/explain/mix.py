@@ -59,10 +59,6 @@ class Mix:
         """How many of a shape the plan has."""
         return round(self.values[self.columns.n[shape].column])
 
-    def instances(self, shape: int) -> int:
-        """How many instances those are, of a shape that stands for several together."""
-        return self.count(shape) * self.problem.shapes[shape].instances
-
     def busy(self, shape: int) -> float:
         """The share of their time that the instances of a shape work."""
         load = sum(self.values[busy.column] for (c, _), busy in self.columns.u.items() if c == shape)
@@ -125,7 +121,7 @@ def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
     sides = ffn_roles(decision)
     for role in decision.roles:
         for c, shape in enumerate(mix.problem.shapes):
-            same = mix.instances(c) == role.replicas and mix.problem.pools[shape.pool].name == role.pool
+            same = mix.count(c) == role.replicas and mix.problem.pools[shape.pool].name == role.pool
             if same and c not in shapes.values() and _is_type(shape, role, sides.get(role.name)):
                 shapes[role.name] = c
                 break

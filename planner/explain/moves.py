@@ -32,9 +32,9 @@ def replica_facts(mix: Mix, role: str) -> Iterator[Fact]:
     c = mix.shape_of_role.get(role)
     if c is None:
         return
-    for most in sorted({mix.instances(c) - 1, 0}, reverse=True):
-        alike = {other: most // mix.problem.shapes[other].instances for other in _alike(mix, c)}
-        yield _instances(mix, role, most, mix.best(limited(mix.problem, alike)))
+    for most in sorted({mix.count(c) - 1, 0}, reverse=True):
+        fewer = limited(mix.problem, dict.fromkeys(_alike(mix, c), most))
+        yield _instances(mix, role, most, mix.best(fewer))
 
 
 def _alike(mix: Mix, c: int) -> list[int]:

@@ -83,7 +83,7 @@ def _busy(mix: Mix, row: ModelRow, index: str) -> Iterator[Fact]:
     if role is None or not mix.count(c):
         return
     share = mix.busy(c)
-    count = f"{mix.instances(c)} instance{'s' if mix.instances(c) != 1 else ''}"
+    count = f"{mix.count(c)} instance{'s' if mix.count(c) != 1 else ''}"
     state = "fully busy" if share >= TIGHT else f"{100 * share:.1f} % busy"
     topic = "binding" if share >= NEAR else "limit"
     yield Fact(topic, f"{count} of `{role}` {state}", (role, "replicas"), row.name, {"busy": share})  # type: ignore[arg-type]  # one of Topic

@@ -57,7 +57,7 @@ def test_the_plan_is_a_feasible_point_of_its_mix_with_the_objective_that_it_stat
     assert check_feasible(mix.model, mix.values) == []
     assert mix.objective * mix.factor == pytest.approx(envelope.certificate.objective.value, rel=1e-9)
     assert set(mix.shape_of_role) == {role.name for role in decision.roles}
-    assert all(mix.instances(mix.shape_of_role[role.name]) == role.replicas for role in decision.roles)
+    assert all(mix.count(mix.shape_of_role[role.name]) == role.replicas for role in decision.roles)
 
 
 @pytest.mark.parametrize("name", [CHEAP, MOST, CLIENTS])

@@ -61,6 +61,7 @@ def _within_limits(problem: MixProblem, counts: Sequence[int]) -> bool:
         (limits.devices is None or sum(s.devices * k for s, k in pairs) <= limits.devices)
         and (limits.price_per_hour is None or sum(s.price_per_hour * k for s, k in pairs) <= limits.price_per_hour)
         and (limits.shapes is None or sum(count > 0 for count in counts) <= limits.shapes)
+        and all(count == 0 or count >= shape.least for shape, count in pairs)
         and all(instances(role) >= number for role, number in limits.min_instances)
         and all(instances(role) <= number for role, number in limits.max_instances)
     )

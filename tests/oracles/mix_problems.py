@@ -81,3 +81,18 @@ def scattered_problem(seed: int, *, num_shapes: int = 4) -> MixProblem:
         more = sum(part.devices for part in aside)
         shapes.append(dataclasses.replace(shape, devices=shape.devices + more, aside=aside))
     return dataclasses.replace(problem, shapes=tuple(shapes))
+
+
+def together_problem(seed: int, *, num_shapes: int = 5, num_demands: int = 1) -> MixProblem:
+    """A small problem of small shapes, in stages of two channels, of which several must be in use together or none."""
+    problem, draw = random_problem(seed, num_shapes=num_shapes, num_demands=num_demands), random.Random(seed)
+    shapes = []
+    for shape in problem.shapes:
+        least = draw.choice([1, 2, 3])
+        rates = tuple(0.4 * least * rate / shape.devices for rate in shape.rate_per_s)
+        shapes.append(
+            dataclasses.replace(
+                shape, devices=1, group_devices=1, rate_per_s=rates, channel=draw.randrange(2), least=least
+            )
+        )
+    return dataclasses.replace(problem, shapes=tuple(shapes))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mix_oracle import brute_force_mix
-from mix_problems import random_problem, scattered_problem, waiting_problem
+from mix_problems import random_problem, scattered_problem, together_problem, waiting_problem
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import check_feasible
@@ -54,6 +54,8 @@ SMALL = [
     *(waiting_problem(seed) for seed in range(40, 52)),
     *(waiting_problem(seed, num_shapes=4, num_demands=2) for seed in range(60, 64)),
     *(scattered_problem(seed) for seed in range(70, 80)),
+    *(together_problem(seed) for seed in range(80, 92)),
+    *(together_problem(seed, num_shapes=4, num_demands=2) for seed in range(92, 96)),
 ]
 
 
@@ -149,6 +151,7 @@ def test_dropping_dominated_candidates_loses_nothing() -> None:
             seed, num_shapes=7, roles=(MixRole.WHOLE, MixRole.FIRST, MixRole.SECOND, MixRole.FIRST)
         )
         problem = scattered_problem(seed, num_shapes=7) if seed % 4 == 3 else problem
+        problem = together_problem(seed, num_shapes=9) if seed % 4 == 2 else problem
         result = solve_mix(problem)
         whole_model, variables = build(problem)
         from planner.solvers.backends.solve import solve

@@ -103,7 +103,7 @@ def _varied(setting: ServeSetting, candidates: Sequence[Candidate], decision: Se
         asked = role.function, role.model, role.pool, shape_of(role), int(role.limits.get("draft_tokens", 0))
         for each in list_candidates(setting, relaxed(setting.targets, ANY_LIMIT), Tally()):
             own = each.function, each.model, pools[each.pool], each.shape, each.draft_tokens
-            if own == asked and each.pooled == 1 and each.ffn is None:
+            if own == asked and each.together == 1 and each.ffn is None:
                 batch, chunk = (int(role.limits.get(limit, 0)) for limit in ("max_batch", "chunk_tokens"))
                 varied = axes.at(each, batch, chunk)
                 yield from (() if varied is None else (varied,))

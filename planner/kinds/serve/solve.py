@@ -143,7 +143,7 @@ def _with_fewer(setting: ServeSetting, outcome: Outcome, error: Unplaceable, lim
     """
     (bad,) = (item for item in outcome.roles if item.role == error.role)
     shapes = tuple(
-        replace(shape, max_instances=bad.count - 1) if candidate is bad.candidate else shape
+        replace(shape, max_instances=bad.count - 1) if candidate.is_alike(bad.candidate) else shape
         for shape, candidate in zip(outcome.searched.shapes, outcome.formulated.candidates, strict=True)
     )
     restricted = replace(outcome.searched, shapes=shapes)

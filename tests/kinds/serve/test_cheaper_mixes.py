@@ -76,7 +76,7 @@ def judged(search_of: Search, outcome: Outcome, types: list[Candidate], counts: 
 def all_plans(setting: ServeSetting, outcome: Outcome) -> Iterator[tuple[list[Candidate], tuple[int, ...]]]:
     """Every mix of colocated types on 4 GPUs with every batch."""
     axes = Axes(setting)
-    shapes = {each.shape: replace(each, pooled=1) for each in outcome.formulated.candidates}
+    shapes = {each.shape: replace(each, together=1) for each in outcome.formulated.candidates}
     types = [at for each in shapes.values() for batch in BATCHES if (at := axes.at(each, batch, 2048)) is not None]
     for size in (1, 2):
         for mix in itertools.combinations(types, size):

@@ -57,7 +57,7 @@ def test_an_instance_less_costs_its_gpus_and_keeps_the_load() -> None:
     setting, outcome = solved("colocated")
     fewer = list(Axes(setting).fewer(outcome))
     for each in fewer:
-        assert sum(each.solution.counts) < sum(item.replicas for item in outcome.roles)
+        assert sum(each.solution.counts) < sum(item.count for item in outcome.roles)
         assert each.solution.devices < outcome.solution.devices
         assert each.solution.served_per_s == outcome.solution.served_per_s
 

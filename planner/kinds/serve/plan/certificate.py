@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from planner.kinds.serve.steady.candidates import pooled_counts
+from planner.kinds.serve.steady.candidates import counts_together
 from planner.kinds.serve.steady.demand import LATENCY_SHARES
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
@@ -108,7 +108,7 @@ def axes_of(setting: ServeSetting) -> dict[str, list[JsonValue]]:
     }
     if setting.pooling and {"disaggregated", "attention-ffn"} & set(options.modes):
         most = max(pool.num_gpus for pool in setting.resolved.pools)
-        stated["prefill_instances_together"] = list[JsonValue](pooled_counts(most))
+        stated["prefill_instances_together"] = list[JsonValue](counts_together(most))
     if setting.resolved.problem.objective.pareto is not None:
         stated["tokens_per_s_per_user"] = list(SPEEDS_TOKENS_PER_S)
     if "colocated" in options.modes:

@@ -208,7 +208,7 @@ def _decision(
 
 def _router_policy(setting: ServeSetting, used: Sequence[RoleInUse]) -> Literal["round-robin", "power-of-two"] | None:
     """How routers choose among equal instances, where there are several; simulated placements were not chosen so."""
-    if setting.options.judged_by == "simulation" or all(item.replicas == 1 for item in used):
+    if setting.options.judged_by == "simulation" or all(item.count == 1 for item in used):
         return None
     return "round-robin" if used[0].candidate.routing is Routing.ROUND_ROBIN else "power-of-two"
 
@@ -319,7 +319,7 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         model=candidate.model,
         engine=Engine(name=engine.name, version=engine.version),
         pool=setting.resolved.pools[candidate.pool].name,
-        replicas=item.replicas,
+        replicas=item.count,
         parallelism=_parallelism(candidate.shape),
         limits=limits,
         memory=Memory(
@@ -342,7 +342,7 @@ def _placement(setting: ServeSetting, used: Sequence[RoleInUse]) -> list[Block]:
     return [
         block
         for index, pool in enumerate(setting.resolved.pools)
-        if (wanted := [(parts, item.replicas) for item in used if (parts := _parts(item, index))])
+        if (wanted := [(parts, item.count) for item in used if (parts := _parts(item, index))])
         for block in placement_blocks(pool, wanted, apart=apart)
     ]
 

@@ -170,9 +170,8 @@ def _instances(
     for mix_shape, n in zip(mix.shapes, columns.n, strict=True):
         count = round(values[n.column]) if n.column < len(values) else -1
         if count:
-            devices = mix_shape.devices // mix_shape.instances
             name = mix_shape.name.rpartition("#")[0]
-            proven[mix_shape.role, mix_shape.pool, devices, name] += count * mix_shape.instances
+            proven[mix_shape.role, mix_shape.pool, mix_shape.devices, name] += count
     what = "the proof's point has the instances of the plan"
     if wanted != proven:
         what = f"the proof's point has {sum(proven.values())} instances, not the {sum(wanted.values())} of the plan"

@@ -33,7 +33,7 @@ class TakenRole:
     role: Role
     row: int  # of the candidates
     share_of: Rates
-    count: int  # of the candidate, which may stand for several instances
+    count: int
 
 
 def taken_roles(
@@ -53,7 +53,7 @@ def taken_roles(
                 candidates.append(replace(candidates[row]))
                 row = len(candidates) - 1
             shares = tuple(_into(decision, role.name, target.name) for target in setting.targets)
-            taken.append(TakenRole(role, row, shares, max(role.replicas // candidates[row].pooled, 1)))
+            taken.append(TakenRole(role, row, shares, role.replicas))
     return replace(formulated, candidates=tuple(candidates)), taken
 
 
@@ -117,7 +117,7 @@ def _row(
 ) -> int:
     """The candidate that a role is; of several channels one that the proof uses and that no other role is.
 
-    Of candidates that stand for several instances, as many as divide the role's.
+    Of those for several instances together, the one for most of them that the role has as many as.
     """
     name, pools = name_of_role(role, ffn), [pool.name for pool in setting.resolved.pools]
     rows = [
@@ -125,16 +125,16 @@ def _row(
         for row, candidate in enumerate(formulated.candidates)
         if candidate.name.partition("#")[0] == name
         and pools[candidate.pool] == role.pool
-        and role.replicas % candidate.pooled == 0
+        and candidate.together <= role.replicas
     ]
-    rows.sort(key=lambda row: -formulated.candidates[row].pooled)
+    rows.sort(key=lambda row: -formulated.candidates[row].together)
     if not rows:
         what = f"is no instance type of the search: {name.replace('/', ' ')}"
         raise PlannerError(
             what, where=f"decision.roles.{role.name}", hint="such instances do not fit, or break a limit"
         )
     in_use = {row: points.get(_key(formulated.candidates[row]), 0.0) for row in rows}
-    named = [row for row in rows if in_use[row] * formulated.candidates[row].pooled == role.replicas]
+    named = [row for row in rows if in_use[row] == role.replicas]
     free = [row for row in named or rows if row not in used]
     return (free or rows)[0]
 

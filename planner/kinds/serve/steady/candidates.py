@@ -92,23 +92,27 @@ class Candidate:
     basis: dict[str, float]  # share of step time by evidence
     memory_share: float  # of what the engine may use of its fullest device, with full batches
     ffn: FfnPart | None = None  # where feed-forward layers stand on devices of their own; `shape` is attention's
-    pooled: int = 1  # instances that stand together behind a router, whose waits are so much shorter
+    together: int = 1  # instances behind one router at least, whose waits are so much shorter
     routing: Routing = Routing.POWER_OF_TWO  # of that router
 
     @property
     def name(self) -> str:
-        """What tells this instance type from all others of its pool; behind `#` the channel, and how many together."""
+        """What tells this instance type from all others of its pool; behind `#` the channel, and the least together."""
         handing = "" if self.channel is None else str(self.channel.index)
         limits = (self.max_batch, self.chunk_tokens, self.draft_tokens)
         name = type_name(self.function, self.model, self.shape.degrees, *limits)
         if self.ffn is not None:
             name = unit_name(name, self.ffn.shape.degrees, self.ffn.micro_batches, self.ffn_pool)
-        return f"{name}#{handing}{f'*{self.pooled}' if self.pooled > 1 else ''}"
+        return f"{name}#{handing}{f'*{self.together}' if self.together > 1 else ''}"
+
+    def is_alike(self, other: "Candidate") -> bool:
+        """Whether its instances are those of the other, whatever way they hand over and however many stand together."""
+        return (self.name.partition("#")[0], self.pool) == (other.name.partition("#")[0], other.pool)
 
     @property
     def rates_per_s(self) -> tuple[float, ...]:
-        """Requests of each target that its instances take together; 0 of those that they do not serve."""
-        return tuple(0.0 if capacity is None else self.pooled * capacity.rate_per_s for capacity in self.capacities)
+        """Requests of each target that an instance takes; 0 of those that it does not serve."""
+        return tuple(0.0 if capacity is None else capacity.rate_per_s for capacity in self.capacities)
 
     def capacity(self, target: Target) -> Capacity:
         """What one instance does for a target of its model."""
@@ -125,16 +129,15 @@ class Candidate:
 
     @property
     def devices(self) -> int:
-        """Of all its instances, both sides together."""
-        return self.pooled * (self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices))
+        """Of an instance, both sides together."""
+        return self.shape.devices + (0 if self.ffn is None else self.ffn.shape.devices)
 
     @property
     def devices_of_pool(self) -> tuple[tuple[int, int], ...]:
-        """(pool, devices) of all its instances, its own pool first."""
+        """(pool, devices) of an instance, its own pool first."""
         if self.ffn is None or self.ffn_pool is None:
             return ((self.pool, self.devices),)
-        own, aside = self.pooled * self.shape.devices, self.pooled * self.ffn.shape.devices
-        return ((self.pool, own), (self.ffn.pool_costs.index, aside))
+        return ((self.pool, self.shape.devices), (self.ffn.pool_costs.index, self.ffn.shape.devices))
 
     @property
     def ffn_pool(self) -> str | None:
@@ -201,18 +204,18 @@ class CandidateSearch:
                 self.priced[key] = self._price(function, drafts, shapes, targets, len(channels), sides)
             points, _, dropped, _ = self.priced[key]
             self.tally.add(dropped)
-            together = self._together(function, shapes)
+            counts = self._together(function, shapes)
             for channel in channels if len(points) else ():
-                for pooled in together:
+                for together in counts:
                     yield from self._on_channel(
-                        function, channel, shapes, targets, num_targets, self.priced[key], pooled
+                        function, channel, shapes, targets, num_targets, self.priced[key], together
                     )
 
     def _together(self, function: str, shapes: Sequence[InstanceShape]) -> Sequence[int]:
-        """How many equal instances stand together, of those that the pool has room for."""
+        """Least numbers of equal instances that stand together, of those that the pool has room for."""
         if function != "prefill" or not self.pooling:
             return (1,)
-        return pooled_counts(self.most_gpus // min(shape.devices for shape in shapes))
+        return counts_together(self.most_gpus // min(shape.devices for shape in shapes))
 
     def _on_channel(
         self,
@@ -222,23 +225,23 @@ class CandidateSearch:
         targets: Sequence[Target],
         num_targets: int,
         priced: "PricedPoints",
-        pooled: int,
+        together: int,
     ) -> Iterator[Candidate]:
         points, timed, _, units = priced
-        tally = self.tally if pooled == 1 else Tally()  # several together are the same points again
+        tally = self.tally if together == 1 else Tally()  # several together are the same points again
         judged = [
-            self._judge(function, channel, target, points, i, timed[i], pooled, tally)
+            self._judge(function, channel, target, points, i, timed[i], together, tally)
             for i, target in enumerate(targets)
         ]
         judged = self._joined(function, channel, shapes, points, judged, tally)
-        if pooled > 1:
-            pools = [shape.devices * pooled <= self.most_gpus and shape.pp == 1 for shape in shapes]
+        if together > 1:
+            pools = [shape.devices * together <= self.most_gpus and shape.pp == 1 for shape in shapes]
             room = np.array(pools, dtype=bool)[points.shape]
             judged = [replace(rates, good=rates.good & room) for rates in judged]
         kept = self._survivors(points, targets, judged)
         dominated = sum(int(np.sum(rates.good)) - int(np.sum(rates.good[kept])) for rates in judged)
         tally.drop("another batch or chunk of the same shape is better", dominated)
-        if pooled > 1:
+        if together > 1:
             self.tally.evaluated += sum(int(np.sum(rates.good[kept])) for rates in judged)
         moved = [self._moved_s(function, channel, target, points) for target in targets]
         for row in kept.tolist():
@@ -264,7 +267,7 @@ class CandidateSearch:
                 basis=timed[best].step.shares(row),
                 memory_share=self._memory_share(points.weight_bytes[row] + points.activation_bytes[row] + kv, ffn),
                 ffn=ffn,
-                pooled=pooled,
+                together=together,
                 routing=self.routing,
             )
 
@@ -353,7 +356,7 @@ class CandidateSearch:
         points: Points,
         i: int,
         timed: StepTimes,
-        pooled: int,
+        together: int,
         tally: Tally,
     ) -> LimitedRates:
         fits, most_busy = points.fits[i], self.options.max_prefill_utilisation
@@ -364,7 +367,7 @@ class CandidateSearch:
             return judge_decode(target.for_second_stage(channel.share), points, fits, timed, occupied, tally)
         moved = replace(target.for_first_stage(channel.share), transfer_bytes=channel.moved_bytes(target))
         path = self.paths[channel.target_pool]
-        servers = shared_queues(self.pool_costs.costs.arch, points.shards.dp, points.shards.pp, pooled)
+        servers = shared_queues(self.pool_costs.costs.arch, points.shards.dp, points.shards.pp, together)
         return judge_prefill(moved, points, fits, timed, path, most_busy, tally, servers=servers, routing=self.routing)
 
     def _survivors(self, points: Points, targets: Sequence[Target], judged: Sequence[LimitedRates]) -> Indices:
@@ -391,15 +394,15 @@ class CandidateSearch:
         return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.intp)
 
 
-def pooled_counts(most: int) -> list[int]:
-    """Numbers of instances that stand together: all to 16, then steps of an eighth of the power of two below.
+def counts_together(most: int) -> list[int]:
+    """Least numbers of instances that stand together: powers of two and halfway between them, up to `MOST_TOGETHER`.
 
-    Of more than `MOST_TOGETHER` several groups are as good: their waits are nearly none.
+    Waits of any number count as those of the largest of these that it reaches, so that none is counted too short; of
+    more than the last they are nearly none.
     """
-    counts, most = [1], min(most, MOST_TOGETHER)
-    while counts[-1] < most:
-        counts.append(counts[-1] + max((1 << (counts[-1].bit_length() - 1)) // 8, 1))
-    return [count for count in counts if count <= most]
+    powers = [1 << exponent for exponent in range(MOST_TOGETHER.bit_length())]
+    halfway = [3 * power // 2 for power in powers[1:-1]]
+    return [count for count in sorted([*powers, *halfway]) if count <= min(most, MOST_TOGETHER)]
 
 
 def drafts_of(function: str, wanted: Sequence[int], drafter: Drafter | None) -> dict[bool, tuple[int, ...]]:

@@ -246,13 +246,13 @@ RanksQueues: TypeAlias = Sequence[tuple[Queue, Indices]]
 """The queues before prefill, each with the points that have it."""
 
 
-def shared_queues(arch: Architecture, dp: Floats, pp: Floats, pooled: int) -> Floats:
-    """Queues [N] of `pooled` instances that share arrivals: their attention ranks, those that step together as one.
+def shared_queues(arch: Architecture, dp: Floats, pp: Floats, together: int) -> Floats:
+    """Queues [N] of `together` instances that share arrivals: their attention ranks, those that step together as one.
 
     A prompt waits for the step that its rank is in with all others, whichever of them it comes to. Pipelines count
     alone: what their bubbles add is known for streams of their own (`steps.pipelines`).
     """
-    return np.where(pp > 1.0, 1.0, pooled * dp / ranks_in_step(arch, dp))
+    return np.where(pp > 1.0, 1.0, together * dp / ranks_in_step(arch, dp))
 
 
 def _queues_of_points(target: Target, servers: Floats, routing: Routing) -> RanksQueues:

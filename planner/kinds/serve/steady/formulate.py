@@ -143,14 +143,9 @@ def _rate(target: Target, *, needed: bool) -> float | None:
 def _shape(candidate: Candidate, pools: tuple[Pool, ...], per: str | None) -> mix.MixShape:
     pool = pools[candidate.pool]
     lost, spread = losses(pool, per)
-    own, *aside = (
-        _slots(pool_index, devices, devices // candidate.pooled, pools)
-        for pool_index, devices in candidate.devices_of_pool
-    )
-    port = (
-        candidate.pooled
-        * candidate.shape.devices
-        * min(handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools))
+    own, *aside = (_slots(pool_index, devices, pools) for pool_index, devices in candidate.devices_of_pool)
+    port = candidate.shape.devices * min(
+        handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
     )
     return mix.MixShape(
         name=candidate.name,
@@ -167,12 +162,12 @@ def _shape(candidate: Candidate, pools: tuple[Pool, ...], per: str | None) -> mi
         aside=tuple(aside),
         lost=lost,
         spread=spread,
-        instances=candidate.pooled,
+        least=candidate.together,
     )
 
 
-def _slots(pool: int, devices: int, of_instance: int, pools: Sequence[Pool]) -> mix.Slots:
-    return mix.Slots(pool, devices, min(of_instance, group_devices(pools[pool])))
+def _slots(pool: int, devices: int, pools: Sequence[Pool]) -> mix.Slots:
+    return mix.Slots(pool, devices, min(devices, group_devices(pools[pool])))
 
 
 def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:

@@ -63,7 +63,7 @@ def operate(candidate: Candidate, target: Target, pool_costs: PoolCosts, load_pe
     capacity = candidate.capacity(target)
     loaded = capacity.utilisation * load_per_s / max(capacity.rate_per_s, LEAST_LOAD)
     if candidate.function == "prefill":
-        servers = float(shared_queues(pool_costs.costs.arch, *_degrees(candidate), candidate.pooled)[0])
+        servers = float(shared_queues(pool_costs.costs.arch, *_degrees(candidate), candidate.together)[0])
         return Operation(
             capacity.service_s,
             loaded,

@@ -15,20 +15,12 @@ FUNCTIONS = ("colocated", "prefill", "decode", "attention")
 
 @dataclass(frozen=True, slots=True)
 class RoleInUse:
-    """One instance type of the plan: its role's name, how many, and the load of all of them by target.
-
-    A type that stands for several instances counts once for all of them.
-    """
+    """One instance type of the plan: its role's name, how many, and the load of all of them by target."""
 
     role: str
     candidate: Candidate
     count: int
     load_per_s: tuple[float, ...]
-
-    @property
-    def replicas(self) -> int:
-        """Instances."""
-        return self.count * self.candidate.pooled
 
     @property
     def ffn_role(self) -> str:
@@ -77,5 +69,12 @@ def roles_in_use(candidates: Sequence[Candidate], solution: MixSolution) -> list
         function = candidate.function
         numbers[function] += 1
         name = function if totals[function] == 1 else f"{function}-{numbers[function]}"
-        roles.append(RoleInUse(name, candidate, count, load))
+        roles.append(RoleInUse(name, _as_many(candidate, count, candidates), count, load))
     return roles
+
+
+def _as_many(candidate: Candidate, count: int, candidates: Sequence[Candidate]) -> Candidate:
+    """The type with waits as of the most instances together that so many are, of those that keep the limits."""
+    way = candidate.channel, candidate.routing
+    alike = [c for c in candidates if c.together <= count and (c.channel, c.routing) == way and c.is_alike(candidate)]
+    return max((candidate, *alike), key=lambda each: each.together)

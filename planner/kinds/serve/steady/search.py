@@ -60,8 +60,12 @@ class ServeSetting:
 
     @property
     def pooling(self) -> bool:
-        """Whether waits of equal prefill instances count as theirs together: not where some may fail."""
-        return self.resolved.problem.availability is None and self.options.judged_by != "simulation"
+        """Whether waits of equal prefill instances count as theirs together.
+
+        Not where some may fail, nor where clients wait: there answers make room for requests, and no chance does.
+        """
+        closed = any(target.clients is not None for target in self.targets)
+        return not closed and self.resolved.problem.availability is None and self.options.judged_by != "simulation"
 
     @property
     def routing(self) -> Routing:

@@ -71,7 +71,7 @@ class Cheaper:
                 if candidate.function in STAGES and min(candidate.rates_per_s) > 0.0:
                     rows.setdefault(_type_of(candidate), []).append(row)
                     price = candidate.devices if by_devices else shape.price_per_hour
-                    self._prices[_type_of(candidate)] = price / candidate.pooled
+                    self._prices[_type_of(candidate)] = price
             self._rows.append(rows)
 
     def promising(self) -> Iterator[Mix]:
@@ -132,15 +132,15 @@ class Cheaper:
         return sum(self.best.outcome.solution.served_per_s) * (1.0 - ROUNDING)
 
     def _share(self, level: int, each: InstanceType, count: int) -> tuple[float, int, int]:
-        """Of the load, what instances of a type do; a candidate, and how often it is used for so many of them."""
+        """Of the load, what so many instances of a type do; the candidate that does most, and their number."""
         key = level, each, count
         if key not in self._shares:
             candidates, rates = self.levels[level].formulated.candidates, self.best.outcome.solution.served_per_s
-            rows = [row for row in self._rows[level].get(each, ()) if count % candidates[row].pooled == 0]
+            rows = [row for row in self._rows[level].get(each, ()) if candidates[row].together <= count]
             done = []
             for row in rows:
                 own_s = sum(rate / own for rate, own in zip(rates, candidates[row].rates_per_s, strict=True))
-                done.append((count // candidates[row].pooled / own_s, row, count // candidates[row].pooled))
+                done.append((count / own_s, row, count))
             self._shares[key] = max(done, default=(0.0, 0, 0))
         return self._shares[key]
 

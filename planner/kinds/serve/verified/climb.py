@@ -254,14 +254,10 @@ def _of_one_kind(setting: ServeSetting) -> bool:
 
 def _instances(outcome: Outcome) -> object:
     """What tells plans apart: types with their limits, and how many."""
-    items = ((item.candidate, item.replicas) for item in outcome.roles)
+    items = ((item.candidate, item.count) for item in outcome.roles)
     return frozenset((c.function, c.shape, c.max_batch, c.chunk_tokens, c.routing, count) for c, count in items)
 
 
 def _shapes(candidates: Sequence[Candidate], counts: Sequence[tuple[int, int]]) -> object:
     """What tells mixes of other shapes and counts apart: not their batches and chunks."""
-    return frozenset(
-        (candidates[row].function, candidates[row].shape, count * candidates[row].pooled)
-        for row, count in counts
-        if count
-    )
+    return frozenset((candidates[row].function, candidates[row].shape, count) for row, count in counts if count)

@@ -192,8 +192,9 @@ class Search:
             variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
         except Unplaceable as error:
             (bad,) = (item for item in proposed.roles if item.role == error.role)
-            row = next(row for row, each in enumerate(proposed.formulated.candidates) if each is bad.candidate)
-            self.learnt.barred[row] = bad.count - 1
+            candidates = enumerate(proposed.formulated.candidates)
+            alike = [row for row, candidate in candidates if candidate.is_alike(bad.candidate)]
+            self.learnt.barred |= dict.fromkeys(alike, bad.count - 1)
             self.tried.append(LoadKept(0.0, frozenset()))
             return None
         needed, value = 0.0, proposed.result.objective

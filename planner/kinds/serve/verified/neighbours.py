@@ -41,15 +41,15 @@ class Axes:
                 for candidates in of(outcome.formulated.candidates[row]):
                     yield tuple(self._with_type(outcome, row, candidate) for candidate in candidates)
         yield from self._splits(outcome, rows)
-        if any(item.replicas > 1 for item in outcome.roles):
+        if any(item.count > 1 for item in outcome.roles):
             yield (self._rerouted(outcome, rows),)
 
     def fewer(self, outcome: Outcome) -> Iterator[Outcome]:
         """Plans with one instance less of a type, of which they have several."""
         for row, count in enumerate(outcome.solution.counts):
             candidate = outcome.formulated.candidates[row]
-            if count * candidate.pooled > 1 and candidate.ffn is None:
-                yield self._with_counts(outcome, {row: count * candidate.pooled - 1})
+            if count > 1 and candidate.ffn is None:
+                yield self._with_counts(outcome, {row: count - 1})
 
     def at(self, candidate: Candidate, batch: int, chunk: int) -> Candidate | None:
         """The type with another batch and chunk; None where no point that fits in memory has them."""
@@ -128,7 +128,7 @@ class Axes:
         for a, b in (rows, rows[::-1]):
             own, other = candidates[a].shape.devices, candidates[b].shape.devices
             further = []
-            for count in range(counts[a] * candidates[a].pooled + 1, (gpus - other) // own + 1):
+            for count in range(counts[a] + 1, (gpus - other) // own + 1):
                 further.append(self._with_counts(outcome, {a: count, b: (gpus - count * own) // other}))
             if further:
                 yield tuple(further)
@@ -147,10 +147,11 @@ class Axes:
         return self._of(outcome, candidates, outcome.solution.counts)
 
     def _with_counts(self, outcome: Outcome, instances: dict[int, int]) -> Outcome:
-        """The plan with so many instances of some types, each by itself."""
+        """The plan with so many instances of some types."""
         candidates, counts = list(outcome.formulated.candidates), list(outcome.solution.counts)
         for row, count in instances.items():
-            candidates[row], counts[row] = replace(candidates[row], pooled=1), count
+            candidates[row] = replace(candidates[row], together=min(candidates[row].together, count))
+            counts[row] = count
         return self._of(outcome, candidates, counts)
 
     def _of(self, outcome: Outcome, candidates: Sequence[Candidate], counts: Sequence[int]) -> Outcome:
