@@ -131,6 +131,12 @@ def megatron_bridge(folder: Path) -> None:
     for section, fields in yaml.safe_load((folder / "overrides.yaml").read_text()).items():
         unknown = set(fields) - known[section]
         assert not unknown, f"{section} has no {sorted(unknown)}"
+    of_call = {"LoRA": ("peft/lora.py",), "FinetuningDatasetConfig": ("training/config.py",)}
+    for call in ast.walk(ast.parse((folder / "train.py").read_text())):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in of_call:
+            fields = _classes(package.joinpath("bridge", *of_call[call.func.id]))[call.func.id]
+            unknown = {str(keyword.arg) for keyword in call.keywords} - fields
+            assert not unknown, f"{call.func.id} has no {sorted(unknown)}"
     for module, name in re.findall(
         r"^from (megatron\.\S+) import (\w+)$", (folder / "train.py").read_text(), re.MULTILINE
     ):

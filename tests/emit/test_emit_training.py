@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_plans import ALL_TRAINING, MEGATRON, SHARDED, TITAN, TRAINING, TrainCase
+from training_plans import ALL_TRAINING, BRIDGE, MEGATRON, SHARDED, TITAN, TRAINING, TrainCase
 
 from planner.emit.registry import emit
 from planner.errors import PlannerError
@@ -132,6 +132,14 @@ REFUSED = [
     ("megatron-lm", _changed(UNEVEN, schedule="zb_h1"), "has no schedule `zb_h1`"),
     ("megatron-lm", _changed(UNEVEN, options={"optimizer": "lamb"}), "has no optimizer `lamb`"),
     ("megatron-lm", _changed(UNEVEN, options={"task": "lora"}), "trains no adapters"),
+    ("torchtitan", BRIDGE["adapters"], "starts from no weights"),
+    ("deepspeed", BRIDGE["adapters"], "has no adapters"),
+    ("megatron-bridge", _more(BRIDGE["tuned-context"], zero_stage=3), "task `sft` with ZeRO 3"),
+    (
+        "megatron-bridge",
+        _changed(MOE, options={"task": "lora", "precision": "fp8"}),
+        "adapters beside the attention of `deepseek-ai/DeepSeek-V3`",
+    ),
     ("megatron-lm", _more(UNEVEN, offload=("activations",)), "activations are offloaded with pp 4"),
     ("megatron-lm", _more(UNEVEN, zero_stage=0, zero_shards=None, offload=("optimizer",)), "offloaded and not sharded"),
     (
@@ -176,6 +184,17 @@ REFUSED = [
 def test_what_a_launcher_cannot_say_is_refused(target: str, case: TrainCase, message: str) -> None:
     with pytest.raises(PlannerError, match=message):
         emit(*case.build(), target)
+
+
+@pytest.mark.parametrize("target", ["megatron-lm", "torchtitan", "deepspeed"])
+def test_the_target_that_a_refusal_of_adapters_names_takes_them(target: str) -> None:
+    case = BRIDGE["adapters"]
+    with pytest.raises(PlannerError) as refused:
+        emit(*case.build(), target)
+    named = str(refused.value).rpartition("--target ")[2].strip("`")
+    program = emit(*case.build(), named)["train.py"]
+    assert "dim=8" in program
+    assert "pretrained_checkpoint = os.environ" in program
 
 
 def test_stages_that_recompute_differently_are_refused_by_launchers_with_one_setting() -> None:

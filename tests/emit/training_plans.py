@@ -161,6 +161,28 @@ MEGATRON: dict[str, TrainCase] = {
         node_names=("gpu-a", "gpu-b", "gpu-c", "gpu-d"),
     ),
 }
+BRIDGE: dict[str, TrainCase] = {
+    "tuned-context": TrainCase(
+        LLAMA_8B,
+        1,
+        {"tp": 2, "cp": 2, "dp": 2},
+        ((1, 32, WHOLE),),
+        global_batch=16,
+        sequence_tokens=16384,
+        more={"sequence_parallel": True, "zero_stage": 1},
+        options={"task": "sft"},
+    ),
+    "adapters": TrainCase(
+        LLAMA_8B,
+        1,
+        {"dp": 8},
+        ((1, 32, WHOLE),),
+        global_batch=32,
+        micro_batch=2,
+        more={"zero_stage": 1},
+        options={"task": "lora", "lora_rank": 8},
+    ),
+}
 SHARDED = TrainCase(LLAMA_8B, 2, {"dp": 16}, ((1, 32, WHOLE),), global_batch=64, more={"zero_stage": 3})
 TITAN: dict[str, TrainCase] = {
     "sharded": SHARDED,
@@ -206,8 +228,8 @@ DEEPSPEED: dict[str, TrainCase] = {
     ),
 }
 TRAINING: dict[str, dict[str, TrainCase]] = {
-    "megatron-lm": MEGATRON,
-    "megatron-bridge": MEGATRON,
+    "megatron-lm": MEGATRON | {"tuned-context": BRIDGE["tuned-context"]},
+    "megatron-bridge": MEGATRON | BRIDGE,
     "torchtitan": TITAN,
     "deepspeed": DEEPSPEED,
     "slurm": {name: MEGATRON[name] for name in ("dense-uneven-full-recompute", "dense-data-parallel-outside")},

@@ -4,17 +4,20 @@ from planner.models.architecture import Architecture, GroupedQueryAttention, Lat
 from planner.models.parameters import parameter_counts
 
 PASSES = 3.0  # a backward pass has two products for each of the forward pass (arXiv:2104.04473, appendix)
+FROZEN_PASSES = 2.0  # weights that are not trained have no gradient: one product forwards, one for that of the inputs
 
 
-def model_flop_per_token(arch: Architecture, sequence_tokens: int) -> float:
+def model_flop_per_token(arch: Architecture, sequence_tokens: int, *, frozen: bool = False) -> float:
     """Forward and backward pass of one token, nothing computed again.
 
     Two operations for each parameter that a token passes but the embedding table, and attention over whole sequences,
-    causal or not, as published utilisations count it (Narayanan et al., arXiv:2104.04473, appendix).
+    causal or not, as published utilisations count it (Narayanan et al., arXiv:2104.04473, appendix). `frozen` weights
+    take 4 operations for 6; the adapters beside them, which are less than a hundredth of them, are not counted.
     """
     counts = parameter_counts(arch)
     passed = counts.active if arch.tied_embeddings else counts.active_without_embedding
-    return PASSES * (2.0 * passed + sum(_scores_flop(layer, sequence_tokens) for layer in arch.layers))
+    scores = sum(_scores_flop(layer, sequence_tokens) for layer in arch.layers)
+    return (FROZEN_PASSES if frozen else PASSES) * 2.0 * passed + PASSES * scores
 
 
 def _scores_flop(layer: Layer, sequence_tokens: int) -> float:

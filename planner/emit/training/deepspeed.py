@@ -48,6 +48,10 @@ def _require_deepspeed(job: LaunchJob) -> None:
     require_constant(job, "DeepSpeed")
     raise_first(
         (
+            job.options.task == "lora",
+            refuse("DeepSpeed's configuration has no adapters", "roles", "use `--target megatron-bridge`"),
+        ),
+        (
             shape.pp > 1,
             refuse(
                 f"pp {shape.pp}: DeepSpeed cuts pipelines in the program, not by configuration",

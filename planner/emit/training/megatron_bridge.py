@@ -1,10 +1,12 @@
 """Emits training plans for Megatron-Bridge: `ConfigContainer` overrides, and a program that applies them.
 
 Megatron-Bridge 0.3 (megatron/bridge/training/config.py). The model comes from its Hugging Face name; the overrides
-carry what the plan decided.
+carry what the plan decided. Fine-tuning loads weights from a checkpoint that `AutoBridge.import_ckpt` writes, and reads
+a folder of examples (megatron/bridge/recipes/common.py: `_sft_common`, `_peft_common`).
 """
 
 from planner.emit.documents import commented, yaml_document
+from planner.emit.refusals import raise_first
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import rampup, steps
@@ -19,6 +21,7 @@ from planner.emit.training.megatron_plan import (
     require_optimizer,
 )
 from planner.emit.training.torch_launch import launch_script
+from planner.models.architecture import GroupedQueryAttention
 
 NOTES = ("It runs train.py from the folder that it is started in.",)
 PRECISIONS = {
@@ -27,47 +30,64 @@ PRECISIONS = {
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
-_PROGRAM = '''"""Trains as planned; tokenizer, data and learning rate are arguments such as `optimizer.lr=3e-4`."""
+NEEDS = {  # of fine-tuning
+    "PRETRAINED": "the Megatron checkpoint to start from, which AutoBridge.import_ckpt writes of a Hugging Face model",
+    "DATA": "the folder that holds training.jsonl and validation.jsonl",
+}
+_PROGRAM = '''"""{what}"""
 
-import sys
+{system}import sys
 from pathlib import Path
 
 from megatron.bridge import AutoBridge
-from megatron.bridge.recipes.common import _pretrain_common
+{imports}
 from megatron.bridge.training.gpt_step import forward_step
-from megatron.bridge.training.pretrain import pretrain
+from megatron.bridge.training.{verb} import {verb}
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
 HERE = Path(__file__).parent
+MODEL = {model!r}
+PRECISION = {precision!r}
 
 
 def main():
-    config = _pretrain_common()
+    config = {recipe}()
     config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
     config.mixed_precision = PRECISION
-    config = process_config_with_overrides(config, str(HERE / "overrides.yaml"), sys.argv[1:])
-    pretrain(config=config, forward_step_func=forward_step)
+{loads}    config = process_config_with_overrides(config, str(HERE / "overrides.yaml"), sys.argv[1:])
+    {verb}(config=config, forward_step_func=forward_step)
 
 
 if __name__ == "__main__":
     main()
 '''
+_LOADS = """    config.tokenizer.tokenizer_model = MODEL
+    config.checkpoint.pretrained_checkpoint = os.environ["PRETRAINED"]
+    config.dataset = FinetuningDatasetConfig(
+        dataset_root=os.environ["DATA"],
+        seq_length={tokens},
+        dataset_kwargs={{"pad_to_max_length": True}},
+        packed_sequence_specs={packed},
+        do_test=False,
+    )
+"""
+_ADAPTERS = """    config.peft = LoRA(target_modules={modules!r}, dim={rank}, alpha={rank})
+"""
+ADAPTED = ["linear_qkv", "linear_proj"]
+"""Megatron-Core's names of the products that adapters stand beside in the costs: those of the attention."""
 
 
 def sections(job: LaunchJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
     require_optimizer(job, "Megatron-Bridge")
-    if job.options.task == "lora":
-        raise refuse(
-            "adapters (task `lora`) have no configuration here",
-            "roles",
-            "start from a PEFT recipe of Megatron-Bridge and merge the plan's degrees into it",
-        )
+    _require_bridge(job)
     decision, options, shape = job.decision, job.options, job.shape
     model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
     if job.shape.pp > 1:
         model["pipeline_model_parallel_layout"] = layout(job)
         model["virtual_pipeline_model_parallel_size"] = shape.vpp if shape.vpp > 1 else None
+    if _tuned(job) and shape.cp > 1:  # ranks whose tokens are all masked have no loss of their own
+        model["calculate_per_token_loss"] = True
     if job.model.mtp_layers:
         model["mtp_num_layers"] = job.heads_for_later_tokens or None
     if "activations" in decision.offload:
@@ -104,6 +124,8 @@ def _ddp(job: LaunchJob) -> Fields:
         "overlap_grad_reduce": "grad_reduce" in decision.overlap,
         "overlap_param_gather": "param_gather" in decision.overlap and decision.zero_stage > 0,
     }
+    if _tuned(job) and job.shape.cp > 1:
+        fields["average_in_collective"] = False
     if decision.zero_stage and job.zero_shards != job.data_ranks:
         fields["num_distributed_optimizer_instances"] = job.data_ranks // job.zero_shards
     if decision.zero_stage in SHARDED:
@@ -111,16 +133,68 @@ def _ddp(job: LaunchJob) -> Fields:
     return fields
 
 
+def _tuned(job: LaunchJob) -> bool:
+    """Whether training starts from given weights."""
+    return job.options.task != "pretrain"
+
+
+def _require_bridge(job: LaunchJob) -> None:
+    """Raises PlannerError for fine-tuning that the recipes cannot say."""
+    task, mixer = job.options.task, job.model.layers[0].mixer
+    raise_first(
+        (
+            _tuned(job) and job.decision.zero_stage > 1,
+            refuse(
+                f"task `{task}` with ZeRO {job.decision.zero_stage}",
+                "zero_stage",
+                "plan `search: {zero_stage: [0, 1]}`: Megatron's FSDP does not read the checkpoints that hold weights",
+            ),
+        ),
+        (
+            task == "lora" and not isinstance(mixer, GroupedQueryAttention),
+            refuse(
+                f"adapters beside the attention of `{job.model.name}`",
+                "roles",
+                "plan a model with grouped-query attention, or task `sft`",
+            ),
+        ),
+    )
+
+
 def _program(job: LaunchJob) -> str:
-    key = job.role.model or next(iter(job.cluster.problem.models))
-    name = published_name(job.cluster.problem.models[key])
-    constants = f"MODEL = {name!r}\nPRECISION = {PRECISIONS[job.decision.precision]!r}\n"
-    return _PROGRAM.replace("HERE = Path(__file__).parent\n", f"HERE = Path(__file__).parent\n{constants}")
+    key, task = job.role.model or next(iter(job.cluster.problem.models)), job.options.task
+    recipe = {"pretrain": "_pretrain_common", "sft": "_sft_common", "lora": "_peft_common"}[task]
+    imports = [f"from megatron.bridge.recipes.common import {recipe}"]
+    loads, what = "", "Trains as planned; tokenizer, data and learning rate are arguments such as `optimizer.lr=3e-4`."
+    if _tuned(job):
+        what = "Trains given weights as planned; the learning rate is an argument such as `optimizer.lr=5e-6`."
+        packed = "None"  # its recipes pack sequences into micro-batches of one alone
+        if job.decision.micro_batch == 1:
+            imports.insert(0, "from megatron.bridge.data.datasets.packed_sequence import PackedSequenceSpecs")
+            pieces = 2 * job.shape.cp if job.shape.cp > 1 else 1
+            tokens = job.options.sequence_tokens
+            packed = f"PackedSequenceSpecs(packed_sequence_size={tokens}, pad_seq_to_mult={pieces})"
+        loads = _LOADS.format(tokens=job.options.sequence_tokens, packed=packed)
+        imports.append("from megatron.bridge.training.config import FinetuningDatasetConfig")
+    if task == "lora":
+        loads += _ADAPTERS.format(modules=ADAPTED, rank=job.options.lora_rank)
+        imports.insert(-2, "from megatron.bridge.peft.lora import LoRA")
+    return _PROGRAM.format(
+        what=what,
+        system="import os\n" if loads else "",
+        imports="\n".join(imports),
+        verb="finetune" if loads else "pretrain",
+        model=published_name(job.cluster.problem.models[key]),
+        precision=PRECISIONS[job.decision.precision],
+        recipe=recipe,
+        loads=loads,
+    )
 
 
 def _files(job: LaunchJob) -> dict[str, str]:
+    needs = NEEDS if _tuned(job) else {}
     return {
-        "launch.sh": launch_script(job, (word("train.py"),), (), NOTES, settings=environment(job)),
+        "launch.sh": launch_script(job, (word("train.py"),), (), NOTES, needs, settings=environment(job)),
         "overrides.yaml": yaml_document(job.header, sections(job)),
         "train.py": commented(job.header) + _program(job),
     }

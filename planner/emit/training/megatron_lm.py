@@ -5,7 +5,7 @@ Flags are named after the fields of the configuration classes but for those belo
 
 from collections.abc import Iterator
 
-from planner.emit.shell import reference
+from planner.emit.shell import reference, word
 from planner.emit.training.batch_ramp import rampup, samples, steps
 from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, refuse, training_target
 from planner.emit.training.megatron_model import Value, model_fields
@@ -25,6 +25,7 @@ NOTES = (
     "as arguments of this script.",
 )
 NEEDS = {"MEGATRON_LM": "the folder that holds pretrain_gpt.py"}
+LOADS = {"PRETRAINED": "the Megatron checkpoint whose weights are trained on"}
 _NAMES = {"num_moe_experts": "num-experts", "gated_linear_unit": "swiglu", "fp8": "fp8-format", "fp4": "fp4-format"}
 
 
@@ -84,6 +85,8 @@ def _job_flags(job: LaunchJob) -> Iterator[Flag]:
         yield "--rampup-batch-size", tuple(map(str, ramp))
     if options.train_tokens is not None:
         yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
+    if options.task == "sft":
+        yield "--sft", ()
     yield "--bf16", ()
     yield "--optimizer", (OPTIMIZERS[options.optimizer],)
     if job.shape.pp > 1:
@@ -141,9 +144,11 @@ def _require_megatron_lm(job: LaunchJob) -> None:
 
 def script(job: LaunchJob) -> str:
     """The script of every node."""
-    return launch_script(
-        job, (reference("MEGATRON_LM", after="/pretrain_gpt.py"),), flags(job), NOTES, NEEDS, environment(job)
-    )
+    program, needs = [reference("MEGATRON_LM", after="/pretrain_gpt.py")], dict(NEEDS)
+    if job.options.task == "sft":
+        program += [word("--pretrained-checkpoint"), reference("PRETRAINED")]
+        needs |= LOADS
+    return launch_script(job, program, flags(job), NOTES, needs, environment(job))
 
 
 def _files(job: LaunchJob) -> dict[str, str]:

@@ -20,6 +20,8 @@ def mesh(job: LaunchJob) -> dict[str, object]:
         "mesh_shape": [degrees[name] for name in job.order],
         "expert_parallel": {"ep": shape.ep, "moe_tp": shape.moe_tp},
         "model": job.model.name,
+        "task": job.options.task,
+        **({"lora_rank": job.options.lora_rank} if job.options.task == "lora" else {}),
         "global_batch": job.options.global_batch,
         "micro_batch": decision.micro_batch,
         "num_micro_batches": decision.num_micro_batches,

@@ -157,6 +157,16 @@ def _require_torchtitan(job: LaunchJob) -> None:
         raise refuse(f"torchtitan has no configuration of `{model}` here", "roles", f"it has {able}")
     whole = [run for run in job.stages if run.recompute.granularity == "full"]
     parts_of_layers = any(run.recompute.num_layers != run.num_layers for run in whole)
+    raise_first(
+        (
+            job.options.task != "pretrain",
+            refuse(
+                f"torchtitan's configuration here starts from no weights, and task `{job.options.task}` does",
+                "roles",
+                "use `--target megatron-bridge`",
+            ),
+        )
+    )
     problems = (
         (decision.schedule not in SCHEDULES and shape.pp > 1, "schedule", f"no schedule `{decision.schedule}`"),
         (decision.zero_stage not in RESHARD, "zero_stage", "no ZeRO 1, which shards optimizer states alone"),
@@ -165,7 +175,6 @@ def _require_torchtitan(job: LaunchJob) -> None:
         (shape.moe_tp > 1, "roles", "no tensor parallelism of experts beside their expert parallelism"),
         (job.heads_for_later_tokens > 0, "stage_runs", "no MTP heads in this configuration"),
         (job.options.optimizer != "adamw", "roles", f"no optimizer `{job.options.optimizer}` here"),
-        (job.options.task == "lora", "roles", "no adapters in this configuration"),
         ("activations" in decision.offload, "offload", "no offloading of activations"),
         (job.zero_shards % shape.cp > 0, "zero_shards", f"no shards that cut the {shape.cp} context-parallel ranks"),
         (decision.zero_stage == 0 and shape.cp > 1, "zero_stage", "no context parallelism without sharded states"),

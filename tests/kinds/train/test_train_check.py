@@ -11,6 +11,8 @@ from planner.check import check_plan
 from planner.errors import Infeasible, Stopped
 from planner.hardware.library import find_node
 from planner.kinds.train.decision import TrainDecision
+from planner.models.library import find_model
+from planner.models.parameters import parameter_counts
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 
@@ -122,6 +124,20 @@ def test_a_solved_plan_passes_every_rule(plan: dict[str, Any]) -> None:
     assert predicted["tokens_per_s"] == pytest.approx(tokens_per_s)
     assert predicted["train_days"] == pytest.approx(1e9 / tokens_per_s / 86400)
     assert 0.1 < predicted["mfu"] < 0.8
+
+
+def test_utilisation_counts_what_is_done_of_what_the_precision_can() -> None:
+    """Frozen weights take 4 operations a token for 6, and 8-bit products have a peak of their own."""
+    search, arch = {**SEARCH, "tp": 1, "pp": 1, "dp": 8}, find_model("meta-llama/Llama-3.1-8B")
+    counts = parameter_counts(arch)
+    for task, precision, operations in (("lora", "fp8", 4), ("sft", "bf16", 6)):
+        plan = solve(problem(global_batch=16, task=task, precision=precision, search=search, nodes=1))
+        predicted = {prediction.metric: prediction.value for prediction in plan.predictions}
+        scores = 3 * arch.num_layers * 4 * 32 * 128 * 4096
+        flop = 16 * 4096 * (operations * counts.active_without_embedding + scores)
+        peak = find_node("hgx_h100").accelerator.peak(precision)
+        assert predicted["mfu"] == pytest.approx(flop / predicted["step_time_s"] / 8 / peak)
+        assert 0.2 < predicted["mfu"] < 0.8
 
 
 @pytest.mark.parametrize("name", EDITS)

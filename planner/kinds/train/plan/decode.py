@@ -33,6 +33,7 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import normalised
 
+PEAK_OF = {"mxfp8": "fp8"}  # both run at the rate of 8-bit products
 ASSUMPTIONS = (
     "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool",
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
@@ -165,7 +166,7 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
     job, options = choice.table.job, choice.table.job.options
     tokens = float(options.global_batch * options.sequence_tokens)
     tokens_per_s = tokens / best.step_s
-    flop = model_flop_per_token(job.arch, options.sequence_tokens) / choice.num_gpus
+    flop = model_flop_per_token(job.arch, options.sequence_tokens, frozen=options.task == "lora") / choice.num_gpus
     intervals_s = [step_interval_s(part.choice.config, best.step_s, job.rates) for part in best.parts]
     low_s, high_s = min(low for low, _ in intervals_s), max(high for _, high in intervals_s)
     yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
@@ -186,9 +187,13 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
 
 
 def _mean_peak(best: Evaluation) -> float:
-    """Of all GPUs in bf16, in FLOP/s."""
+    """Of all GPUs in the precision of the products, in FLOP/s."""
     owns = [own_choice(part) for part in best.parts]
-    peaks = [own.num_gpus * own.table.job.pool.node.accelerator.peak("bf16") for own in owns]
+    jobs = [own.table.job for own in owns]
+    peaks = [
+        own.num_gpus * job.pool.node.accelerator.peak(PEAK_OF.get(job.options.precision, job.options.precision))
+        for own, job in zip(owns, jobs, strict=True)
+    ]
     return sum(peaks) / sum(own.num_gpus for own in owns)
 
 
