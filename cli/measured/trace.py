@@ -15,7 +15,7 @@ from planner.progress import MAX_SEED
 if TYPE_CHECKING:
     from planner.simulate.requests.traces import Trace
 
-HELP = "Request traces: what they hold, as fields of a problem, in another form, and draws from them."
+HELP = "Request traces: what they hold, as fields of a problem, in another form, draws from them; built-in lengths."
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="Azure, BurstGPT or Mooncake trace, or plain CSV or JSONL.")]
 DropEmpty = Annotated[bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)]
@@ -116,6 +116,44 @@ def sample(
     return 0
 
 
+def shapes(as_json: Json = False, output: Output = None) -> int:
+    """List the built-in lengths of known services, for `input_tokens: {shape: NAME}` in a problem.
+
+    Examples:
+
+      planner trace shapes
+
+      planner trace shapes --json
+    """
+    import numpy as np
+
+    from planner.problem.shapes import SHARES, known_shapes
+    from planner.simulate.requests.trace_facts import lengths
+
+    sides = ("input_tokens", "output_tokens")
+    known = known_shapes().values()
+    facts = {(shape.name, side): lengths(np.array(shape.lengths(side))) for shape in known for side in sides}
+    told = ("mean", "cv", "p50", "p90", "p99", "max")
+    data = [
+        {
+            "name": shape.name,
+            "requests": shape.requests,
+            "source": shape.source,
+            **{side: {**facts[shape.name, side], "quantiles": list(getattr(shape, side))} for side in sides},
+        }
+        for shape in known
+    ]
+    rows = [(name, side, *(f"{of[fact]:.4g}" for fact in told)) for (name, side), of in facts.items()]
+    sources = "\n".join(f"{shape.name}: {shape.requests} requests of {shape.source}" for shape in known)
+    write_result(
+        {"schema": "planner.length_shapes/1", "shares": list(SHARES), "shapes": data},
+        lambda: f"{table(('shape', 'lengths', *told), rows)}\n\n{sources}",
+        output,
+        as_json=as_json,
+    )
+    return 0
+
+
 def _rate(text: str | None) -> float | None:
 
     return None if text is None else parse_quantity(text, PER_S)
@@ -158,4 +196,4 @@ def _rows(prefix: str, facts: dict[str, object]) -> list[tuple[str, str]]:
     return rows
 
 
-COMMANDS = {"describe": describe, "fit": fit, "convert": convert, "sample": sample}
+COMMANDS = {"describe": describe, "fit": fit, "convert": convert, "sample": sample, "shapes": shapes}

@@ -1,11 +1,21 @@
 """Load that a generator must send to match the plan's workload: rate or concurrency, lengths, number of requests."""
 
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 
 from planner.emit.serving.checkpoints import published_name
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
-from planner.problem.schema import Lengths, MomentLengths, Problem, TraceLengths, UniformLengths, WorkloadSpec
+from planner.problem.schema import (
+    Lengths,
+    MomentLengths,
+    Problem,
+    ShapeLengths,
+    TraceLengths,
+    UniformLengths,
+    WorkloadSpec,
+)
+from planner.problem.shapes import find_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +93,9 @@ def _counts(lengths: Lengths, name: str) -> TokenCounts:
         return TokenCounts(round((lengths.low + lengths.high) / 2), round(spread), lengths.low, lengths.high)
     if isinstance(lengths, MomentLengths):
         return TokenCounts(round(lengths.mean), round(lengths.mean * lengths.cv))
+    if isinstance(lengths, ShapeLengths):
+        tokens = find_shape(lengths.shape).lengths(name)
+        return TokenCounts(round(fmean(tokens)), round(pstdev(tokens)))
     assert isinstance(lengths, TraceLengths)
     raise PlannerError(
         f"the lengths come from the trace `{lengths.trace}`, which the plan does not carry",

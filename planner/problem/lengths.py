@@ -15,7 +15,8 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.errors import PlannerError
-from planner.problem.schema import Lengths, MomentLengths, TraceLengths, UniformLengths
+from planner.problem.schema import Lengths, MomentLengths, ShapeLengths, TraceLengths, UniformLengths, WorkloadSpec
+from planner.problem.shapes import find_shape
 
 Partial: TypeAlias = tuple[Floats, Floats, Floats]
 NODES = 1024  # of the integral over prompts
@@ -28,8 +29,8 @@ class LengthFacts:
 
     mean_tokens: float
     cv: float
-    digest: str | None = None  # of the trace it was read from
-    traced: tuple[int, ...] = field(default=(), repr=False)  # its lengths, row by row
+    digest: str | None = None  # of the trace or shape that it was read from
+    traced: tuple[int, ...] = field(default=(), repr=False)  # its lengths: of a trace row by row, of a shape ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,11 @@ def quantile_lengths(lengths: Lengths, facts: LengthFacts, count: int) -> Floats
         case Even(low, high):
             return np.full(1, float(low)) if low == high else low - 0.5 + (high - low + 1) * shares
         case Listed(ascending):
-            return np.array([part.mean() for part in np.array_split(ascending, min(count, len(ascending)))])
+            rows, parts = len(ascending), min(count, len(ascending))
+            sums = np.interp(
+                np.linspace(0.0, rows, parts + 1), np.arange(rows + 1), np.append(0.0, np.cumsum(ascending))
+            )
+            return np.asarray(np.diff(sums) * parts / rows)
         case LogNormal(mean, _) as drawn:
             z = np.array([NormalDist().inv_cdf(share) for share in shares])
             middles = np.exp(drawn.sigma * z)
@@ -177,11 +182,12 @@ def length_quantile(lengths: Lengths, facts: LengthFacts, quantile: float) -> fl
             raise TypeError("a distribution without quantiles")
 
 
-def end_of_samples(lengths: Lengths) -> int:
-    """Where the lengths of samples that train a model end: log-normal ones at mean x (1 + 4 cv), as trainers cap them.
+def end_of_samples(workload: WorkloadSpec, side: str) -> int:
+    """Where the `input_tokens` or `output_tokens` of samples that train a model end.
 
-    Raises PlannerError for lengths of a trace.
+    Log-normal ones end at mean x (1 + 4 cv), as trainers cap them. Raises PlannerError for lengths of a trace.
     """
+    lengths = workload.input_tokens if side == "input_tokens" else workload.output_tokens
     match lengths:
         case int():
             return lengths
@@ -189,12 +195,14 @@ def end_of_samples(lengths: Lengths) -> int:
             return lengths.high
         case MomentLengths():
             return max(1, round(lengths.mean * (1 + 4 * lengths.cv)))
+        case ShapeLengths():
+            return max(find_shape(lengths.shape).lengths(side))
         case _:
             raise PlannerError("lengths of a trace", where="inputs.workloads", hint="give the lengths by mean and cv")
 
 
-Shape: TypeAlias = int | tuple[int, int] | tuple[float, float, str] | str
-"""A distribution as a key: one length, an even range, moments, or the name of a trace."""
+Shape: TypeAlias = int | tuple[int, int] | tuple[float, float, str] | tuple[str] | str
+"""A distribution as a key: one length, an even range, moments, the name of a shape, or that of a trace."""
 
 
 def _shape(lengths: Lengths) -> Shape:
@@ -205,6 +213,8 @@ def _shape(lengths: Lengths) -> Shape:
             return (lengths.mean, lengths.cv, "moments") if lengths.cv > 0.0 else max(round(lengths.mean), 1)
         case TraceLengths():
             return lengths.trace
+        case ShapeLengths():
+            return (lengths.shape,)
         case _:
             return lengths
 
@@ -253,7 +263,7 @@ def _served_rows(inputs: LengthFacts, outputs: LengthFacts, limit: int, prompt_l
 
 def _distribution(shape: Shape, facts: LengthFacts) -> Distribution:
     match shape:
-        case str():
+        case str() | (str(),):
             return Listed(np.sort(np.array(facts.traced, dtype=float)))
         case int():
             return Even(shape, shape)

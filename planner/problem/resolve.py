@@ -20,10 +20,12 @@ from planner.problem.schema import (
     MomentLengths,
     PoolSpec,
     Problem,
+    ShapeLengths,
     TraceLengths,
     UniformLengths,
     WorkloadSpec,
 )
+from planner.problem.shapes import find_shape
 from planner.schema.base import Where
 
 
@@ -229,15 +231,21 @@ def _lengths(spec: Lengths, column: str, where: str, base: Path) -> LengthFacts:
             return LengthFacts(spec.mean, spec.cv)
         case TraceLengths():
             return _trace_lengths(base / spec.trace, spec.column or column, where)
+        case ShapeLengths():
+            return _facts(find_shape(spec.shape, where=where).lengths(column))
 
 
 def _trace_lengths(path: Path, column: str, where: str) -> LengthFacts:
     lengths = [_length(row, column, number, path, where) for number, row in enumerate(_trace_rows(path, where), 1)]
     if not lengths:
         raise PlannerError(f"trace `{path.name}` has no rows", where=where, hint="give a trace with requests")
+    return _facts(tuple(lengths))
+
+
+def _facts(lengths: tuple[int, ...]) -> LengthFacts:
     mean = sum(lengths) / len(lengths)
     variance = sum((length - mean) ** 2 for length in lengths) / len(lengths)
-    return LengthFacts(mean, variance**0.5 / mean, digest(lengths), tuple(lengths))
+    return LengthFacts(mean, variance**0.5 / mean, digest(list(lengths)), lengths)
 
 
 def _length(row: dict[str, str], column: str, number: int, path: Path, where: str) -> int:

@@ -131,7 +131,19 @@ class TraceLengths(Spec):
     column: Name | None = Field(default=None, description="defaults to input_tokens or output_tokens")
 
 
-Lengths = Annotated[Count, Field(description="every request alike")] | UniformLengths | MomentLengths | TraceLengths
+class ShapeLengths(Spec):
+    """Lengths of a known service, by the name of a built-in shape."""
+
+    shape: Name = Field(description="such as `sharegpt`; `planner trace shapes` lists them")
+
+
+Lengths = (
+    Annotated[Count, Field(description="every request alike")]
+    | UniformLengths
+    | MomentLengths
+    | TraceLengths
+    | ShapeLengths
+)
 
 
 class LoadSpec(Spec):

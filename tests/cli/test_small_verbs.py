@@ -16,6 +16,7 @@ from planner.cli.render.map import render_map
 from planner.kinds.registry import find_kind, kind_names
 from planner.load.problems import load_plan, load_problem
 from planner.load.starters import starter, starter_names
+from planner.problem.shapes import known_shapes
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome
@@ -287,3 +288,11 @@ def test_every_variable_of_a_flag_is_known() -> None:
 
     assert variables(built_command()) <= VARIABLES
     assert {"PLANNER_SEED", "PLANNER_TIME_LIMIT", "PLANNER_WORKERS"} <= variables(built_command())
+
+
+def test_the_shapes_are_listed_with_their_sources(run: "Run") -> None:
+    shown = run("trace", "shapes")
+    assert shown.code == 0
+    listed = json.loads(run("trace", "shapes", "--json").out)["shapes"]
+    assert [shape["name"] for shape in listed] == sorted(known_shapes())
+    assert all(shape["source"] in shown.out for shape in listed)

@@ -122,6 +122,7 @@ def _lengths(side: str) -> dict[str, Case]:
         f"workloads.*.{side}.high": (f"{field}={{low: 100, high: 900}}", f"{field}={{low: 100, high: 990}}"),
         f"workloads.*.{side}.mean": (f"{field}={{mean: 100, cv: 1}}", f"{field}={{mean: 120, cv: 1}}"),
         f"workloads.*.{side}.cv": (f"{field}={{mean: 100, cv: 1}}", f"{field}={{mean: 100, cv: 2}}"),
+        f"workloads.*.{side}.shape": (f"{field}={{shape: sharegpt}}", f"{field}={{shape: azure-code}}"),
     }
 
 
@@ -519,7 +520,7 @@ def _pattern(place: str) -> str:
 
 
 STATISTICS = {f"{name}_s": 1.0 for name in ("mean", "p50", "p90", "p95", "p99")}
-LENGTHS = (8, {"low": 1, "high": 2}, {"mean": 8, "cv": 1}, {"trace": "a.csv", "column": "other"})
+LENGTHS = (8, {"low": 1, "high": 2}, {"mean": 8, "cv": 1}, {"trace": "a.csv", "column": "other"}, {"shape": "s"})
 EVERYTHING: list[dict[str, Any]] = [
     {
         "schema": "planner.problem/1",
@@ -546,7 +547,7 @@ EVERYTHING: list[dict[str, Any]] = [
                 },
             }
             for index, (length, load) in enumerate(
-                zip(LENGTHS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, None, None), strict=True)
+                zip(LENGTHS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, *[None] * 3), strict=True)
             )
         ],
         "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5, "max_context_tokens": 4096,

@@ -157,8 +157,8 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
             refuse("hybrid plans share some GPUs", "arrangement", "plan without sharing"),
         ),
     )
-    prompt = end_of_samples(problem.workloads[0].input_tokens) if problem.workloads else 1024
-    response = end_of_samples(problem.workloads[0].output_tokens) if problem.workloads else 1024
+    prompt = end_of_samples(problem.workloads[0], "input_tokens") if problem.workloads else 1024
+    response = end_of_samples(problem.workloads[0], "output_tokens") if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)
     per_node = {pool.label: pool.gpus_per_node for pool in problem.cluster.pools}
     rollout, actor = rollouts[0], actors[0]

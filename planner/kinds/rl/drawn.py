@@ -57,9 +57,9 @@ def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, outpu
     prompts = -(-count // options.samples_per_prompt)
     workload = problem.workloads[0]
     prompt = drawn_lengths(workload, "input_tokens", prompts, rng)
-    prompt = np.repeat(np.minimum(prompt, end_of_samples(workload.input_tokens)), options.samples_per_prompt)[:count]
+    prompt = np.repeat(np.minimum(prompt, end_of_samples(workload, "input_tokens")), options.samples_per_prompt)[:count]
     output = drawn_lengths(workload, "output_tokens", count, rng)
-    output = np.minimum(output, end_of_samples(workload.output_tokens))
+    output = np.minimum(output, end_of_samples(workload, "output_tokens"))
     output = np.maximum(1, np.rint(output * output_scale)).astype(np.int64)
     if options.max_output_tokens is not None:
         output = np.minimum(output, options.max_output_tokens)

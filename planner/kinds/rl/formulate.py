@@ -204,7 +204,7 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
     most = max(generator.option.curve.kv_tokens for generator in generators)
     if lengths.longest > most:
         what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
-        cut = max(1, int(most) - end_of_samples(setting.workload.spec.input_tokens))
+        cut = max(1, int(most) - end_of_samples(setting.workload.spec, "input_tokens"))
         raise PlannerError(
             what,
             where=where(("workloads", 0, "output_tokens")),
@@ -217,7 +217,7 @@ def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Leng
         return
     tokens = _trained_tokens(setting, lengths)
     if tokens is not None:
-        output = max(1, tokens - end_of_samples(setting.workload.spec.input_tokens))
+        output = max(1, tokens - end_of_samples(setting.workload.spec, "input_tokens"))
         limit = f"training on samples of {lengths.longest} tokens"
         raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
     pool = max(setting.pools, key=lambda pool: pool.num_gpus)

@@ -170,9 +170,11 @@ def _envelope(
 def _cut(problem: Problem) -> Iterator[str]:
     """Where log-normal lengths of samples end."""
     workload = problem.workloads[0]
-    for side, lengths in (("prompts", workload.input_tokens), ("outputs", workload.output_tokens)):
+    for name, side in (("prompts", "input_tokens"), ("outputs", "output_tokens")):
+        lengths = getattr(workload, side)
         if isinstance(lengths, MomentLengths) and lengths.cv > 0.0:
-            yield f"log-normal lengths of {side} are cut at mean x (1 + 4 cv), {end_of_samples(lengths)} tokens"
+            end = end_of_samples(workload, side)
+            yield f"log-normal lengths of {name} are cut at mean x (1 + 4 cv), {end} tokens"
 
 
 def _predictions(solved: Solved) -> Iterator[tuple[str, float]]:

@@ -8,7 +8,8 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
-from planner.problem.schema import MomentLengths, Problem, TraceLengths, UniformLengths, WorkloadSpec
+from planner.problem.schema import MomentLengths, Problem, ShapeLengths, TraceLengths, UniformLengths, WorkloadSpec
+from planner.problem.shapes import find_shape
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests, together
 
@@ -94,6 +95,8 @@ def drawn_lengths(workload: WorkloadSpec, side: str, count: int, rng: np.random.
         variance = math.log1p(spec.cv**2)
         drawn = rng.lognormal(math.log(spec.mean) - variance / 2.0, math.sqrt(variance), count)
         return np.clip(np.rint(drawn), 1, MOST_TOKENS).astype(np.int64)
+    if isinstance(spec, ShapeLengths):
+        return rng.choice(np.array(find_shape(spec.shape).lengths(side), dtype=np.int64), count)
     assert isinstance(spec, TraceLengths)
     raise PlannerError(
         f"the {side} of `{workload.name}` come from the trace `{spec.trace}`, whose path the plan does not keep",
