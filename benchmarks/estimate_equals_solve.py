@@ -32,9 +32,8 @@ from planner.kinds.train.space.space import (
     CONTEXTS,
     ShardShape,
     Space,
-    offloads,
+    kept_states,
     schedules,
-    shardings,
     space_of,
 )
 from planner.kinds.train.space.tables import CostTable, sharing_of, ways_of
@@ -158,8 +157,8 @@ def _choice(draw: random.Random, job: TrainJob, shape: ShardShape, pp: int, dp: 
         return None
     name = draw.choice(sorted({schedule for schedule, _ in runs}))
     schedule, vpp = draw.choice([run for run in runs if run[0] == name])
-    table, offload = CostTable(job, shape), draw.choice(offloads(job))
-    zero_stage, shards = draw.choice(shardings(job, shape, dp))
+    table = CostTable(job, shape)
+    zero_stage, shards, offload = draw.choice(list(kept_states(job, shape, dp, pp)))
     plain = [(table.mode(RecomputeConfig()), 0), (table.mode(RecomputeConfig("full")), 0)]
     mode, whole = draw.choice(plain if draw.random() < 0.6 else ways_of(table, pp * vpp, vpp).modes)
     sharing = sharing_of(table, dp, zero_stage, offload, shards)

@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
+from planner.engines.training import TrainingEngineName
 from planner.errors import PlannerError
 from planner.problem.statistics import quantile_of
 from planner.progress import MAX_SEED
@@ -305,7 +306,9 @@ class WorkloadSpec(Spec):
 
 
 class EngineSpec(Spec):
-    name: Literal["vllm", "sglang", "trtllm"] = "vllm"
+    name: Literal["vllm", "sglang", "trtllm"] | TrainingEngineName = Field(
+        default="vllm", description="of training, megatron-lm or megatron-bridge when absent"
+    )
     version: Name | None = Field(default=None, description="the newest with costs when absent")
     memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.9, description="share of device memory the engine may use"

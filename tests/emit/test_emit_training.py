@@ -137,7 +137,7 @@ REFUSED = [
     ("megatron-bridge", _more(BRIDGE["tuned-context"], zero_stage=3), "task `sft` with ZeRO 3"),
     (
         "megatron-bridge",
-        _changed(MOE, options={"task": "lora", "precision": "fp8"}),
+        _changed(MOE, options={"task": "lora"}),
         "adapters beside the attention of `deepseek-ai/DeepSeek-V3`",
     ),
     ("megatron-lm", _more(UNEVEN, offload=("activations",)), "activations are offloaded with pp 4"),
@@ -167,6 +167,9 @@ REFUSED = [
     ("deepspeed", _changed(SHARDED, degrees={"tp": 2, "dp": 8}), "ZeRO 3 with tp 2"),
     ("torchtitan", _more(SHARDED, zero_stage=1), "no ZeRO 1"),
     ("torchtitan", MOE, "no ZeRO 1"),
+    ("torchtitan", _more(TITAN["moe"], dispatcher="deepep"), "no dispatcher `deepep`"),
+    ("megatron-lm", _more(UNEVEN, zero_stage=2, zero_shards=None), "ZeRO 2 with pp 4"),
+    ("megatron-bridge", _more(UNEVEN, zero_stage=3, zero_shards=None), "Megatron's FSDP has no pipeline"),
     (
         "torchtitan",
         _changed(SHARDED, model="Qwen/Qwen3-8B", stages=((1, 36, ("embedding", "loss")),)),

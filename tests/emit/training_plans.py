@@ -140,7 +140,7 @@ MEGATRON: dict[str, TrainCase] = {
         {"pp": 16, "dp": 32, "ep": 32},
         ((1, 4, ("embedding",)), (14, 4, ()), (1, 1, ("mtp", "loss"))),
         recompute={"granularity": "selective", "modules": ["layernorm", "mla_up_projection", "moe_activation"]},
-        more={"zero_stage": 1, "precision": "fp8"},
+        more={"zero_stage": 1, "precision": "fp8_block", "dispatcher": "deepep"},
     ),
     "moe-context-ulysses": TrainCase(
         QWEN_MOE,

@@ -36,7 +36,7 @@ def _pipelines(jobs: tuple[TrainJob, ...], shape: ShardShape, dp: int, ranks: tu
     tables, pp = [CostTable(job, shape) for job in jobs], sum(ranks)
     batches = jobs[0].options.global_batch // (dp * shape.micro_batch)
     for schedule, vpp in runs(jobs[0], pp, batches):
-        for (stage, shards), offload in product(shardings(jobs[0], shape, dp), offloads(jobs[0])):
+        for (stage, shards), offload in product(shardings(jobs[0], shape, dp, pp), offloads(jobs[0])):
             for mode, whole in recomputations(tables[0], pp * vpp):
                 parts = [
                     PlanChoice(

@@ -88,7 +88,7 @@ def _candidates(table: CostTable, pp: int, dp: int) -> Iterator[PlanChoice]:
     batches = job.options.global_batch // (dp * shape.micro_batch)
     start = table.mode(RecomputeConfig())
     for schedule, vpp in runs(job, pp, batches):
-        for (stage, shards), offload in product(shardings(job, shape, dp), offloads(job)):
+        for (stage, shards), offload in product(shardings(job, shape, dp, pp), offloads(job)):
             sharing = sharing_of(table, dp, stage, offload, shards)
             yield PlanChoice(table, sharing, pp, dp, schedule, vpp, stage, offload, start, shards=shards)
 
@@ -143,11 +143,12 @@ def runs(job: TrainJob, pp: int, batches: int) -> Iterator[tuple[Any, int]]:
                 yield schedule, vpp
 
 
-def shardings(job: TrainJob, shape: ShardShape, dp: int) -> Iterator[tuple[int, int]]:
+def shardings(job: TrainJob, shape: ShardShape, dp: int, pp: int) -> Iterator[tuple[int, int]]:
     """(ZeRO stage, ranks that share its states, 0 for all of them): fewer are whole copies, of experts too."""
     search, ranks = job.options.search, dp * shape.cp
     asked: Sequence[Any] = search.zero_shards or ("all", job.machine.domain_gpus // shape.tp)
-    for stage in search.zero_stage or (0, 1, 2, 3):
+    usual = (0, 1, 2, 3) if pp == 1 else (0, 1)  # what is sharded beyond the optimizer has no pipeline in Megatron-LM
+    for stage in search.zero_stage or usual:
         if "all" in asked or (stage and ranks in asked):
             yield stage, 0
         for part in sorted({part for part in asked if part != "all" and 1 <= part < ranks and stage}):

@@ -116,6 +116,7 @@ FRAMEWORKS: dict[str, Framework] = {
     "torchtitan": _FSDP,
     "torchtitan_eager": replace(_FSDP, name="torchtitan_eager", fused=False),
     "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0),
+    "deepspeed": Framework("deepspeed", attention="flash", gradient_bytes=2.0, logit_bytes=14.0),
 }
 """Training codes by name; `megatron` is Megatron-LM and Megatron Bridge since 25.09, `nemo` their forerunners."""
 

@@ -127,5 +127,7 @@ def _recomputed(job: LaunchJob) -> list[str]:
 
 
 TARGETS = (
-    training_target("deepspeed", "DeepSpeed's configuration, and the script that starts a program with it", _files),
+    training_target(
+        "deepspeed", "DeepSpeed's configuration, and the script that starts a program with it", _files, "deepspeed"
+    ),
 )

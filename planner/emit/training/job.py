@@ -1,7 +1,7 @@
 """A training plan as launchers see it: its model, ranks node by node, and the rank order."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
@@ -10,6 +10,8 @@ from planner.emit.registry import EmitTarget
 from planner.errors import PlannerError
 from planner.kinds.train.check import check
 from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
+from planner.kinds.train.figures import stated
+from planner.kinds.train.proof.reprice import repriced
 from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable
 from planner.plan.schema import Axis, Block, Decision, Envelope, Parallelism, Role
@@ -31,6 +33,7 @@ class LaunchJob:
     nodes: tuple[NodeId, ...]
     gpus_per_node: int
     order: tuple[str, ...]  # of the dimensions, outermost first
+    priced: str = ""  # what the step takes under another engine than the plan's, in words
 
     @property
     def role(self) -> Role:
@@ -64,7 +67,8 @@ class LaunchJob:
     @property
     def header(self) -> tuple[str, ...]:
         rows = "All inputs recompute what the longest do: the plan's rows by length have no setting here."
-        return (plan_title(self.envelope), *([rows] if self.decision.recompute_rows else []))
+        notes = ([rows] if self.decision.recompute_rows else []) + ([self.priced] if self.priced else [])
+        return (plan_title(self.envelope), *notes)
 
     def recomputes(self, granularity: str) -> bool:
         """Whether any stage recomputes so: `full` layers, or `selective` modules."""
@@ -81,9 +85,33 @@ class LaunchJob:
         return kinds.pop()
 
 
-def training_target(name: str, purpose: str, files: Callable[[LaunchJob], dict[str, str]]) -> EmitTarget:
-    """A target for training plans; `files` gives names and texts."""
-    return EmitTarget(name, purpose, ("train",), lambda envelope, decision: files(read_job(envelope, decision)))
+def training_target(
+    name: str, purpose: str, files: Callable[[LaunchJob], dict[str, str]], engine: str = ""
+) -> EmitTarget:
+    """A target for training plans; `files` gives names and texts, `engine` is what they launch, if it is one."""
+
+    def launched(envelope: Envelope, decision: Decision) -> dict[str, str]:
+        job = read_job(envelope, decision)
+        files(job)  # what it cannot launch is refused before it is priced
+        return files(replace(job, priced=_priced_under(engine, envelope, job.decision)))
+
+    return EmitTarget(name, purpose, ("train",), launched)
+
+
+def _priced_under(engine: str, envelope: Envelope, decision: TrainDecision) -> str:
+    """What a step takes under another engine than the plan's, beside what it was planned with; empty under its own."""
+    planned = decision.roles[0].engine
+    if not engine or planned is None or planned.name == engine:
+        return ""
+    inputs = {**envelope.inputs, "engine": {"name": engine}}
+    again = repriced(envelope.model_copy(update={"inputs": inputs}), decision)
+    if isinstance(again, str):
+        return f"Planned for {planned.name}, and not priced under {engine}: {again}."
+    step_s = stated(envelope)["step_time_s"]
+    more = again.step_s / step_s - 1.0
+    return (
+        f"Planned for {planned.name}, {step_s:.4g} s a step; under {engine} it takes {again.step_s:.4g} s, {more:+.1%}."
+    )
 
 
 def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:

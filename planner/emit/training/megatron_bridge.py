@@ -6,7 +6,6 @@ a folder of examples (megatron/bridge/recipes/common.py: `_sft_common`, `_peft_c
 """
 
 from planner.emit.documents import commented, yaml_document
-from planner.emit.refusals import raise_first
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import rampup, steps
@@ -27,6 +26,7 @@ NOTES = ("It runs train.py from the folder that it is started in.",)
 PRECISIONS = {
     "bf16": "bf16_mixed",
     "fp8": "bf16_with_fp8_current_scaling_mixed",
+    "fp8_block": "bf16_with_fp8_subchannel_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
     "nvfp4": "bf16_with_nvfp4_mixed",
 }
@@ -139,26 +139,13 @@ def _tuned(job: LaunchJob) -> bool:
 
 
 def _require_bridge(job: LaunchJob) -> None:
-    """Raises PlannerError for fine-tuning that the recipes cannot say."""
-    task, mixer = job.options.task, job.model.layers[0].mixer
-    raise_first(
-        (
-            _tuned(job) and job.decision.zero_stage > 1,
-            refuse(
-                f"task `{task}` with ZeRO {job.decision.zero_stage}",
-                "zero_stage",
-                "plan `search: {zero_stage: [0, 1]}`: Megatron's FSDP does not read the checkpoints that hold weights",
-            ),
-        ),
-        (
-            task == "lora" and not isinstance(mixer, GroupedQueryAttention),
-            refuse(
-                f"adapters beside the attention of `{job.model.name}`",
-                "roles",
-                "plan a model with grouped-query attention, or task `sft`",
-            ),
-        ),
-    )
+    """Raises PlannerError for adapters that the recipes cannot place."""
+    if job.options.task == "lora" and not isinstance(job.model.layers[0].mixer, GroupedQueryAttention):
+        raise refuse(
+            f"adapters beside the attention of `{job.model.name}`",
+            "roles",
+            "plan a model with grouped-query attention, or task `sft`",
+        )
 
 
 def _program(job: LaunchJob) -> str:
@@ -200,4 +187,8 @@ def _files(job: LaunchJob) -> dict[str, str]:
     }
 
 
-TARGETS = (training_target("megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", _files),)
+TARGETS = (
+    training_target(
+        "megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", _files, "megatron-bridge"
+    ),
+)

@@ -156,5 +156,7 @@ def _files(job: LaunchJob) -> dict[str, str]:
 
 
 TARGETS = (
-    training_target("megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", _files),
+    training_target(
+        "megatron-lm", "the script that runs Megatron-LM's `pretrain_gpt.py` on every node", _files, "megatron-lm"
+    ),
 )

@@ -77,7 +77,6 @@ def _feed_forward(model: Architecture) -> Fields:
         "num_moe_experts": experts.num_experts,
         "moe_ffn_hidden_size": experts.intermediate_size,
         "moe_router_topk": experts.top_k,
-        "moe_token_dispatcher_type": "alltoall",
         "moe_grouped_gemm": True,
     }
     if experts.shared_intermediate_size:

@@ -4,6 +4,7 @@ from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
 from planner.kinds.train.decision import StageRun
+from planner.models.architecture import MoeFfn
 
 SCHEDULES = ("1f1b", "interleaved")
 MODULES = {
@@ -17,6 +18,7 @@ MODULES = {
 PRECISIONS: dict[str, Fields] = {  # fields for the formats of matrix products; the rest is bf16
     "bf16": {},
     "fp8": {"fp8": "hybrid", "fp8_recipe": "tensorwise"},
+    "fp8_block": {"fp8": "e4m3", "fp8_recipe": "blockwise"},
     "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
@@ -50,7 +52,21 @@ def parallel_fields(job: LaunchJob) -> Fields:
             "sequence_parallel",
             "turn sequence parallelism on: Megatron-Core asks for it",
         )
-    return fields | recompute_fields(job)
+    return fields | _dispatcher(job) | recompute_fields(job)
+
+
+def _dispatcher(job: LaunchJob) -> Fields:
+    """What sends tokens to their experts: all-to-all, or the flexible dispatcher with a library that forwards."""
+    if not any(isinstance(layer.ffn, MoeFfn) for layer in job.model.layers):
+        return {}
+    library = job.decision.dispatcher
+    if library is None or library == "alltoall":
+        return {"moe_token_dispatcher_type": "alltoall"}
+    return {
+        "moe_token_dispatcher_type": "flex",
+        "moe_flex_dispatcher_backend": library,
+        "moe_router_dtype": "fp32",  # the libraries take probabilities in fp32 alone
+    }
 
 
 def layout(job: LaunchJob) -> str:
@@ -111,6 +127,18 @@ def require_schedule(job: LaunchJob) -> None:
             f"Megatron-Core has no schedule `{decision.schedule}`",
             "schedule",
             f"plan {able}: write `search: {{schedule: [{', '.join(SCHEDULES)}]}}` into the options",
+        )
+    if decision.zero_stage in SHARDED and job.options.task != "pretrain":
+        raise refuse(
+            f"task `{job.options.task}` with ZeRO {decision.zero_stage}",
+            "zero_stage",
+            "plan `search: {zero_stage: [0, 1]}`: Megatron's FSDP does not read the checkpoints that hold weights",
+        )
+    if decision.zero_stage in SHARDED and job.shape.pp > 1:
+        raise refuse(
+            f"ZeRO {decision.zero_stage} with pp {job.shape.pp}",
+            "zero_stage",
+            "Megatron's FSDP has no pipeline: plan `search: {zero_stage: [0, 1]}`, or use `--target torchtitan`",
         )
     if "activations" in decision.offload and job.shape.pp > 1:
         raise refuse(

@@ -61,4 +61,4 @@ def _files(job: LaunchJob) -> dict[str, str]:
     return {"launch.sh": script(job), "train.sbatch": batch(job)}
 
 
-TARGETS = (training_target("slurm", "a Slurm batch file that trains with Megatron-LM", _files),)
+TARGETS = (training_target("slurm", "a Slurm batch file that trains with Megatron-LM", _files, "megatron-lm"),)

@@ -172,6 +172,7 @@ def _require_torchtitan(job: LaunchJob) -> None:
         (decision.zero_stage not in RESHARD, "zero_stage", "no ZeRO 1, which shards optimizer states alone"),
         (decision.precision not in CONVERTERS, "precision", f"no {decision.precision} for all layers"),
         (shape.cp > 1 and decision.context_parallel == "ulysses", "context_parallel", "no context parallel `ulysses`"),
+        (decision.dispatcher not in (None, "alltoall"), "dispatcher", f"no dispatcher `{decision.dispatcher}` here"),
         (shape.moe_tp > 1, "roles", "no tensor parallelism of experts beside their expert parallelism"),
         (job.heads_for_later_tokens > 0, "stage_runs", "no MTP heads in this configuration"),
         (job.options.optimizer != "adamw", "roles", f"no optimizer `{job.options.optimizer}` here"),
@@ -198,4 +199,8 @@ def _files(job: LaunchJob) -> dict[str, str]:
     return {"launch.sh": launch_script(job, program, flags, notes), "plan.py": commented(job.header) + module(job)}
 
 
-TARGETS = (training_target("torchtitan", "a configuration module of torchtitan, and the script that runs it", _files),)
+TARGETS = (
+    training_target(
+        "torchtitan", "a configuration module of torchtitan, and the script that runs it", _files, "torchtitan"
+    ),
+)

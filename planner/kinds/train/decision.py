@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from planner.costs.training.config import USABLE_SHARE, ContextParallel
+from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
 from planner.schema.formats import format_field
 
-PrecisionName = Literal["bf16", "fp8", "mxfp8", "nvfp4"]
+PrecisionName = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 Precision = Annotated[PrecisionName, format_field(PrecisionName, "precision")]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
@@ -95,6 +96,9 @@ class TrainOptions(Spec):
     overlap: tuple[Overlap, ...] = Field(
         default=("grad_reduce", "param_gather", "p2p"),
         description="communication that the framework runs behind computation",
+    )
+    dispatcher: Dispatcher | None = Field(
+        default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"
     )
     batch_ramp: tuple[BatchStage, ...] = Field(
         default=(), description="batches before `global_batch`, rising, each for so many tokens"
@@ -258,6 +262,7 @@ class TrainDecision(Decision):
     precision: Precision = "bf16"
     offload: tuple[Offload, ...] = ()
     overlap: tuple[Overlap, ...] = ()
+    dispatcher: Dispatcher | None = Field(default=None, description="what sends tokens to their experts")
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[RankGroup, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")

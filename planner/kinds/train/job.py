@@ -6,15 +6,17 @@ from math import gcd
 
 from planner.arrays import Ints
 from planner.costs.rates.pricer import open_store, profile_paths
-from planner.costs.training.config import MEGATRON, Framework, Machine, machine_of
+from planner.costs.training.config import Framework, Machine, machine_of
 from planner.costs.training.rates import Rates, rates_on
+from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.train.decision import TrainOptions
+from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, is_named
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 
-NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class TrainJob:
     pool: Pool
     machine: Machine
     rates: Rates
+    engine: TrainingEngine
+    strict: bool  # the problem names the engine: nothing is planned that it does not launch
     framework: Framework
     devices: Ints  # at hand, in the order of ranks
     num_gpus: int
@@ -53,6 +57,11 @@ class TrainJob:
         """Of the layers that have experts, 0 where none has; of several numbers their greatest common divisor."""
 
         return gcd(*(layer.ffn.num_experts for layer in self.kinds if isinstance(layer.ffn, MoeFfn)))
+
+    @property
+    def dispatcher(self) -> Dispatcher | None:
+        """What sends tokens to their experts; None where the model has none."""
+        return dispatcher_of(self.engine, self.pool, self.options.dispatcher) if self.num_experts else None
 
     @property
     def capacity_bytes(self) -> float:
@@ -95,6 +104,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
             hint="write `optimizer: adamw`, whose plans need more memory than those of `sgd`",
         )
     (key,) = resolved.models
+    engine = engine_of(resolved, options)
     resolved.require_priceable(key, trained=True)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
     if not able:
@@ -102,10 +112,10 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if len(able) == 1 and "one" not in options.search.pools:
         place, hint = where(("options", "search", "pools")), "leave `search.pools` away"
         raise PlannerError("one pool cannot be joined with others", where=place, hint=hint)
-    return tuple(_job(resolved, options, key, pool) for pool in able)
+    return tuple(_job(resolved, options, key, pool, engine) for pool in able)
 
 
-def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> TrainJob:
+def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine: TrainingEngine) -> TrainJob:
     problem, devices = resolved.problem, pool.job_devices[: resolved.problem.limits.gpus]
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     sequence_parallel = options.search.sequence_parallel or (True,)
@@ -118,7 +128,13 @@ def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool) -> Tra
         pool=pool,
         machine=machine_of(node),
         rates=rates_on(pool, arch, problem.costs.calibration, store),
-        framework=replace(MEGATRON, sequence_parallel=sequence_parallel[0]),
+        engine=engine,
+        strict=is_named(problem),
+        framework=replace(
+            CODES[engine.name],
+            sequence_parallel=sequence_parallel[0],
+            forwarded_experts=dispatcher_of(engine, pool, options.dispatcher) in FORWARDING,
+        ),
         devices=devices,
         num_gpus=len(devices),
         per_gpu=problem.objective.maximize is not None,

@@ -2,11 +2,16 @@
 
 from collections.abc import Iterator
 
+from planner.engines.training import TRAINING_ENGINES
 from planner.problem.reads import NETWORK, NODES, WHOLE, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
 
 def _unread(problem: Problem) -> Iterator[Unread]:
+    if problem.engine.name not in TRAINING_ENGINES:
+        for name in ("name", "version"):
+            remedy = f"name one that trains: {', '.join(TRAINING_ENGINES)}"
+            yield Unread(f"engine.{name}", f"on training: `{problem.engine.name}` serves", remedy)
     if problem.options.get("task", "pretrain") != "lora":
         yield from idle_options(problem.options, "lora_rank", why="without `task: lora`")
     around = problem.options.get("reliability")
@@ -19,14 +24,22 @@ READS = Reads(
     fields=WHOLE
     | NODES
     | NETWORK
-    | {"cluster.links", "costs", "objective.maximize", "objective.minimize", "limits.gpus"},
+    | {
+        "cluster.links",
+        "costs",
+        "engine.name",
+        "engine.version",
+        "objective.maximize",
+        "objective.minimize",
+        "limits.gpus",
+    },
     limits=frozenset({"time_limit_s", "gap"}),
     instead={
         "models.*.weights": "remove it, and write `options.precision`, in which the model is trained",
         "models.*.kv_cache": "remove it: training keeps no KV cache",
         "workloads": "remove it, and write `options.global_batch` and `options.sequence_tokens`",
         "engine.memory_utilisation": "remove it, and write `options.memory_utilisation`",
-        "engine": "remove it: `planner emit --target` names the framework",
+        "engine": "remove it: training engines have no such setting",
         "objective": "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`",
         "current": "remove it, and compare the two plans with `planner diff`",
         "seed": "remove it: the search draws nothing, and the same problem has the same plan",

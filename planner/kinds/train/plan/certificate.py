@@ -10,7 +10,7 @@ from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
 from planner.kinds.train.search.search import LAYOUT_RULE, SearchResult
 from planner.kinds.train.search.tally import BOUND, MEMORY, group_records
-from planner.kinds.train.space.space import LAUNCHABLE, context_methods, offloads, zero_stages
+from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
 
 METHOD = "branch_and_bound"
@@ -100,11 +100,14 @@ def searched_axes(job: TrainJob, numeric: Mapping[str, Sequence[int]]) -> dict[s
     """The axes of a search on one pool, all layers under one strategy."""
     search = job.options.search
     axes: dict[str, list[JsonValue]] = {name: list(values) for name, values in numeric.items()}
-    axes["schedule"] = list(search.schedule or LAUNCHABLE)
-    axes["zero_stage"] = list(zero_stages(job))
+    axes["schedule"] = list(allowed_schedules(job))
+    axes["zero_stage"] = list(zero_stages(job, 1))
+    piped = zero_stages(job, 2)
+    if piped != zero_stages(job, 1):
+        axes["zero_stage_in_pipelines"] = list(piped)
     axes["zero_shards"] = list(search.zero_shards or ("all", "those of one NVLink domain"))
     axes["context_parallel"] = list(context_methods(job))
-    axes["offload"] = [sorted(some) for some in offloads(job)]  # type: ignore[misc]  # lists of names
+    axes["offload"] = [sorted(some) for some in offloads(job, 1, 1)]  # type: ignore[misc]  # lists of names
     axes["recompute"] = [f"{name}: the fastest that fits" for name in search.recompute or ("none", "selective", "full")]
     axes["layers"] = ["equally many in every stage" if search.layers == "even" else LAYOUT_RULE]
     return axes

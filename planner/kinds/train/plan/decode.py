@@ -6,6 +6,7 @@ from itertools import groupby
 from planner import __version__
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
+from planner.costs.training.layers.sizes import PEAK_OF
 from planner.documents.files import digest
 from planner.kinds.train.decision import (
     LayerRun,
@@ -33,7 +34,6 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import normalised
 
-PEAK_OF = {"mxfp8": "fp8"}  # both run at the rate of 8-bit products
 ASSUMPTIONS = (
     "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool",
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
@@ -97,6 +97,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         precision=options.precision,
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         overlap=options.overlap,
+        dispatcher=job.dispatcher if shape.ep * shape.etp > 1 else None,
         pipeline_ranks=ranks,
         groups=tuple(groups(best)),
         layer_runs=tuple(_layer_runs(best)),
@@ -191,7 +192,7 @@ def _mean_peak(best: Evaluation) -> float:
     owns = [own_choice(part) for part in best.parts]
     jobs = [own.table.job for own in owns]
     peaks = [
-        own.num_gpus * job.pool.node.accelerator.peak(PEAK_OF.get(job.options.precision, job.options.precision))
+        own.num_gpus * job.pool.node.accelerator.peak(PEAK_OF[job.options.precision])
         for own, job in zip(owns, jobs, strict=True)
     ]
     return sum(peaks) / sum(own.num_gpus for own in owns)

@@ -11,7 +11,6 @@ from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Role
 
 ROLE = "job"
-ENGINE = "megatron-lm"
 BETWEEN_POOLS = "pools"
 """The level of groups whose ranks lie in several pools."""
 _SPANNING: dict[PoolUse, tuple[str, ...]] = {"one": (), "stages": ("pp",), "replicas": ("dp", "expert_dp", "zero")}
@@ -43,7 +42,7 @@ def roles(best: Evaluation, memories: tuple[Memory, ...]) -> Iterator[Role]:
             name=role_name(best, part),
             function="train",
             model=own.table.job.key,
-            engine=Engine(name=ENGINE),
+            engine=Engine(name=own.table.job.engine.name),
             pool=own.table.job.pool.name,
             replicas=1,
             parallelism=Parallelism(

@@ -25,10 +25,10 @@ from planner.kinds.train.space.space import (
     ShardShape,
     Space,
     divisors,
+    kept_states,
     offloads,
     powers,
     schedules,
-    shardings,
     space_of,
     zero_stages,
 )
@@ -119,14 +119,14 @@ class StagesSearch(PoolsSearch):
             seconds_N[rows] = batches * speeds.slowest_s(taken.astype(np.float64))[which.ravel()]
             for pp, dp in {(int(pp), int(dp)) for pp, dp in zip(nodes.pp_N[rows], nodes.dp_N[rows], strict=True)}:
                 number = len(list(self._runs(pp, self.job.options.global_batch // (dp * shape.micro_batch))))
-                number *= len(shardings(self.job, shape, dp)) * len(offloads(self.job))
+                number *= len(list(kept_states(self.job, shape, dp, pp)))
                 children_N[rows[(nodes.pp_N[rows] == pp) & (nodes.dp_N[rows] == dp)]] = number
         return seconds_N, children_N
 
     def candidates(self, node: int) -> Iterator[JobCandidate]:
         shape, pp, dp, ranks = self.nodes.node(node)
         tables, batches = self.tables(shape), self.job.options.global_batch // (dp * shape.micro_batch)
-        for (stage, shards), offload in product(shardings(self.job, shape, dp), offloads(self.job)):
+        for stage, shards, offload in kept_states(self.job, shape, dp, pp):
             sharing = [sharing_of(table, dp, stage, offload, shards) for table in tables]
             runs = list(self._runs(pp, batches))
             if not self.holds_states(tables[0], sharing[0], pp, len(runs)):
@@ -165,7 +165,7 @@ class ReplicasSearch(PoolsSearch):
 
     def bounds(self, nodes: Nodes) -> tuple[Floats, Ints]:
         seconds_N, children_N = np.zeros(len(nodes.pp_N)), np.zeros(len(nodes.pp_N), np.int64)
-        each = len(self._stages()) * len(offloads(self.job))
+        each = [len(list(self._states(pp))) for pp in (1, 2)]
         for index, pp in {(int(i), int(pp)) for i, pp in zip(nodes.shape_N, nodes.pp_N, strict=True)}:
             rows = np.flatnonzero((nodes.shape_N == index) & (nodes.pp_N == pp))
             shape = nodes.shapes[index]
@@ -173,14 +173,17 @@ class ReplicasSearch(PoolsSearch):
             batches = self.job.options.global_batch // shape.micro_batch
             seconds_N[rows] = batches / (nodes.taken_NP[rows] / slowest_P).sum(axis=1)
             children_N[rows] = [
-                each * len(list(self._shareable(pp, batches, tuple(taken)))) for taken in nodes.taken_NP[rows].tolist()
+                each[pp > 1] * len(list(self._shareable(pp, batches, tuple(taken))))
+                for taken in nodes.taken_NP[rows].tolist()
             ]
         return seconds_N, children_N
 
-    def _stages(self) -> tuple[int, ...]:
-        """ZeRO stages whose exchange comes once a step, all ranks sharing the states."""
+    def _states(self, pp: int) -> Iterator[tuple[int, frozenset[str]]]:
+        """ZeRO stages whose exchange comes once a step, all ranks sharing the states, each with what is moved out."""
         asked = self.job.options.search.zero_shards or ("all",)
-        return tuple(stage for stage in zero_stages(self.job) if stage < 2 and "all" in asked)
+        for stage in zero_stages(self.job, pp):
+            if stage < 2 and "all" in asked:
+                yield from ((stage, offload) for offload in offloads(self.job, stage, pp))
 
     def _shareable(self, pp: int, batches: int, taken: tuple[int, ...]) -> Iterator[tuple[Schedule, int]]:
         for schedule, vpp in self._runs(pp, pp):
@@ -191,7 +194,7 @@ class ReplicasSearch(PoolsSearch):
         shape, pp, dp, taken = self.nodes.node(node)
         tables, batches = self.tables(shape), self.job.options.global_batch // shape.micro_batch
         runs = list(self._shareable(pp, batches, taken))
-        for stage, offload in product(self._stages(), offloads(self.job)):
+        for stage, offload in self._states(pp):
             sharing = joined_sharing(tables, pp, dp, stage, offload)
             if not self.holds_states(tables[0], sharing, pp, len(runs)):
                 continue

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.costs.training.config import RecomputeConfig
+from planner.engines.training import FORWARDING
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Strategy, evaluate
@@ -73,6 +74,8 @@ def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
     runs = decision.layer_runs
     sequence_parallel = any(run.sequence_parallel for run in runs) if runs else decision.sequence_parallel
     framework = replace(job.framework, sequence_parallel=sequence_parallel)
+    if decision.dispatcher is not None:
+        framework = replace(framework, forwarded_experts=decision.dispatcher in FORWARDING)
     return replace(job, options=options, framework=framework)
 
 

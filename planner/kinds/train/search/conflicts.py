@@ -12,7 +12,15 @@ from planner.kinds.train.decision import TrainOptions
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import SearchResult
-from planner.kinds.train.space.space import NUMERIC_AXES, Space, axis_values, divisors, offloads, schedules, space_of
+from planner.kinds.train.space.space import (
+    NUMERIC_AXES,
+    Space,
+    allowed_schedules,
+    axis_values,
+    divisors,
+    schedules,
+    space_of,
+)
 from planner.progress import Limits
 from planner.solvers.conflicts import minimal_conflict
 
@@ -70,7 +78,7 @@ def _limits(job: TrainJob) -> Iterator[LegalLimit]:
     if job.options.lengths:
         yield LegalLimit("lengths", ", ".join(str(length.tokens) for length in job.options.lengths))
     search = job.options.search
-    for name in (*NUMERIC_AXES, "schedule", "zero_shards"):
+    for name in (*NUMERIC_AXES, "schedule", "zero_stage", "zero_shards"):
         values = getattr(search, name)
         if values is not None:
             yield LegalLimit(name, ", ".join(map(str, values)))
@@ -127,7 +135,15 @@ def _nearest(job: TrainJob, limit: LegalLimit) -> str:
     if not has_candidates(freed):
         return ""
     if limit.name == "schedule":
-        return next((name for name in ("1f1b", "interleaved") if has_candidates(_fixed(job, "schedule", name))), "")
+        able = allowed_schedules(freed)
+        return next((name for name in able if has_candidates(_fixed(job, "schedule", name))), "")
+    if limit.name == "zero_stage":
+        stages = (
+            stage
+            for stage in job.engine.stages(1, job.options.task)
+            if has_candidates(_fixed(job, "zero_stage", stage))
+        )
+        return next((f"zero_stage {stage}" for stage in stages), "")
     if limit.name == "zero_shards":
         return "zero_shards all"
     current = min(getattr(job.options.search, limit.name))
@@ -189,7 +205,7 @@ def _memory_conflict(job: TrainJob, result: SearchResult) -> list[Conflict]:
         for name in (*NUMERIC_AXES, "schedule", "zero_stage", "zero_shards", "recompute")
         if (values := getattr(search, name)) is not None
     ]
-    if len(offloads(job)) == 1:
+    if not job.options.search.offload:
         works = _fits(replace(job, options=_searching(job, offload=("optimizer",))))
         conflict.append(Conflict(limit="no offload", nearest="offload: [optimizer]" if works else ""))
     return conflict

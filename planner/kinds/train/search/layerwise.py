@@ -30,8 +30,8 @@ from planner.kinds.train.figures import MARGIN
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.space.contexts import method_costs, undominated_rows
 from planner.kinds.train.space.space import (
-    LAUNCHABLE,
     ShardShape,
+    allowed_schedules,
     axis_values,
     context_methods,
     context_suits,
@@ -109,7 +109,7 @@ def _pipelines(job: TrainJob) -> Iterator[int]:
     axes, search = axis_values(job), job.options.search
     if 1 not in axes["vpp"] or "all" not in (search.zero_shards or ("all",)):
         return
-    piped = "1f1b" in (search.schedule or LAUNCHABLE)
+    piped = "1f1b" in allowed_schedules(job)
     for pp in axes["pp"]:
         if job.num_gpus % pp == 0 and pp <= job.arch.num_layers and (pp == 1 or piped):
             yield pp
@@ -154,7 +154,7 @@ class StrategyOptions:
     @cached_property
     def strategies(self) -> tuple[tuple[tuple[int, RecomputeMode], ...], ...]:
         """ZeRO stage and recomputation of each option [G][O]."""
-        stages = zero_stages(self.space.job)
+        stages = zero_stages(self.space.job, self.space.pp)
         tables = [self.space.table(tp) for tp in self.degrees]
         return tuple(tuple((zero, mode) for zero in stages for mode in table.modes) for table in tables)
 
@@ -188,7 +188,7 @@ class StrategyOptions:
         costs = ItemCosts(np.full(shape, np.inf), once, state, in_flight, np.zeros(shape[1:]), np.zeros(shape[1:]))
         for g, tp in enumerate(self.degrees):
             table = space.table(tp)
-            sharings = {zero: space.sharing(tp, zero) for zero in zero_stages(space.job)}
+            sharings = {zero: space.sharing(tp, zero) for zero in zero_stages(space.job, space.pp)}
             for o, (zero, mode) in enumerate(self.strategies[g]):
                 row = strategy_costs(space, tp, zero, sharings[zero], rows, mode)
                 costs.pass_NGO[:, g, o] = row.pass_X3.sum(axis=1)

@@ -12,13 +12,12 @@ from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.space import (
-    LAUNCHABLE,
     ShardShape,
     Space,
-    offloads,
+    allowed_schedules,
+    kept_states,
     schedules,
     shard_shape,
-    shardings,
     space_of,
 )
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
@@ -69,11 +68,11 @@ class OnePoolSearch(PlanSearch):
         slowest_N[kept_N] = slowest[kind_N.ravel()] if len(space) else slowest_N
         pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
         runs = [len(list(schedules(job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
-        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.dp])
+        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.dp, np.minimum(space.pp, 2)])
         ranks, ranks_N = np.unique(columns, axis=1, return_inverse=True)
         each = [
-            len(shardings(job, ShardShape(tp, cp, ep, etp, 1), dp)) * len(offloads(job))
-            for tp, cp, ep, etp, dp in ranks.T.tolist()
+            len(list(kept_states(job, ShardShape(tp, cp, ep, etp, 1), dp, pp)))
+            for tp, cp, ep, etp, dp, pp in ranks.T.tolist()
         ]
         bound_N = batches_N * slowest_N + job.rates.get("step_s")
         children_N = np.array(each, np.int64)[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
@@ -82,7 +81,7 @@ class OnePoolSearch(PlanSearch):
 
     def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int, pp: int) -> float:
         (table,) = self.tables(shard_shape(tp, cp, ep, etp, micro_batch, context))
-        paired = "dualpipe" in (self.job.options.search.schedule or LAUNCHABLE)
+        paired = "dualpipe" in allowed_schedules(self.job)
         return Floor(table, pp, further_heads=False, paired=paired).slowest_s
 
     def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
@@ -94,16 +93,15 @@ class OnePoolSearch(PlanSearch):
         floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}
         batches = self.job.options.global_batch // (dp * table.shape.micro_batch)
         runs = list(schedules(self.job, pp, batches, self.chunks))
-        for stage, shards in shardings(self.job, table.shape, dp):
-            for offload in offloads(self.job):
-                sharing = self._sharing(table, dp, stage, shards, offload)
-                if not self.holds_states(table, sharing, pp, len(runs)):
-                    continue
-                for schedule, vpp in runs:
-                    choice = PlanChoice(
-                        table, sharing, pp, dp, schedule, vpp, stage, offload, table.modes[0], shards=shards
-                    )
-                    yield OnePool((choice,), floors[schedule == "dualpipe"])
+        for stage, shards, offload in kept_states(self.job, table.shape, dp, pp):
+            sharing = self._sharing(table, dp, stage, shards, offload)
+            if not self.holds_states(table, sharing, pp, len(runs)):
+                continue
+            for schedule, vpp in runs:
+                choice = PlanChoice(
+                    table, sharing, pp, dp, schedule, vpp, stage, offload, table.modes[0], shards=shards
+                )
+                yield OnePool((choice,), floors[schedule == "dualpipe"])
 
     def _sharing(self, table: CostTable, dp: int, zero_stage: int, shards: int, offload: frozenset[str]) -> Sharing:
         key = (table.shape, dp, zero_stage, shards, offload)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,8 +20,6 @@ MOST_CONTEXT_PARALLEL = 64
 LEAST_PIECE_TOKENS = 4096
 """Of a sequence on one context-parallel rank, as in nearly all measured runs; shorter ones have to be asked for."""
 MOST_STAGES_OF_RANK = 16
-LAUNCHABLE: tuple[Schedule, ...] = ("1f1b", "interleaved")
-"""What is searched where the problem names no schedule: those that Megatron-LM runs."""
 SAME_STAGES: tuple[tuple[Schedule, ...], ...] = (
     ("1f1b", "zb_h1", "zb_h2"),
     ("interleaved",),
@@ -128,6 +126,10 @@ def axis_values(job: TrainJob) -> dict[str, tuple[int, ...]]:
         "dp": divisors(batch),
         "vpp": tuple(range(1, MOST_STAGES_OF_RANK + 1)),
     }
+    if job.strict:
+        engine = job.engine
+        most = {"pp": engine.most_pp, "ep": engine.most_ep, "moe_tp": None if engine.splits_experts else 1}
+        free |= {name: (1,) for name, value in most.items() if value == 1}
     given = {name: getattr(search, name) for name in free}
     return {name: tuple(sorted(set(given[name]))) if given[name] is not None else free[name] for name in free}
 
@@ -190,6 +192,8 @@ def _rules(
         suits |= context_suits(job, method, tp, cp)
     yield "sequence", suits
     yield "layers", pp <= job.arch.num_layers
+    piped = bool(zero_stages(job, 2))
+    yield "ZeRO", np.where(pp > 1, piped, bool(zero_stages(job, 1)))
     yield "shards", _shared_out(job, dp * cp, np.maximum(tp * cp * dp // (ep * etp), 1))
     if not job.num_experts:
         yield "experts", (ep == 1) & (etp == 1)
@@ -206,7 +210,16 @@ def _rules(
 
 def context_methods(job: TrainJob) -> tuple[ContextParallel, ...]:
     """Methods of context parallelism that may be used."""
-    return job.options.search.context_parallel or CONTEXTS
+    if job.options.search.context_parallel is not None or not job.strict:
+        return job.options.search.context_parallel or CONTEXTS
+    return tuple(method for method in CONTEXTS if method in job.engine.context_methods)
+
+
+def allowed_schedules(job: TrainJob) -> tuple[Schedule, ...]:
+    """Schedules that may be used: those of the problem, else the ones that the usual launchers or its engine run."""
+    if job.options.search.schedule is not None:
+        return job.options.search.schedule
+    return tuple(name for name in get_args(Schedule) if name in job.engine.schedules)
 
 
 def context_suits(job: TrainJob, method: ContextParallel, tp: Ints, cp: Ints) -> Bools:
@@ -234,7 +247,7 @@ def schedules(
     """
     from planner.solvers.schedules.pipeline import size_conflict
 
-    allowed = job.options.search.schedule or LAUNCHABLE
+    allowed = allowed_schedules(job)
     most = job.arch.num_layers + 2
     if pp == 1:
         if 1 in chunks:
@@ -259,13 +272,19 @@ def same_stages(job: TrainJob, schedule: Schedule, pp: int, vpp: int, num_micro_
     if pp == 1:
         return ("1f1b",)
     alike = next(some for some in SAME_STAGES if schedule in some)
-    allowed = job.options.search.schedule or LAUNCHABLE
+    allowed = allowed_schedules(job)
     return tuple(s for s in alike if s in allowed and size_conflict(s, pp, vpp, num_micro_batches) is None)
 
 
-def zero_stages(job: TrainJob) -> tuple[int, ...]:
-    """ZeRO stages that may be used."""
-    return job.options.search.zero_stage or (0, 1, 2, 3)
+def zero_stages(job: TrainJob, pp: int) -> tuple[int, ...]:
+    """ZeRO stages that may be used with so many pipeline ranks: those that the engine launches.
+
+    What the problem fixes stands where it names no engine: some code may do it.
+    """
+    asked, able = job.options.search.zero_stage, job.engine.stages(pp, job.options.task)
+    if asked is None:
+        return able
+    return tuple(stage for stage in asked if stage in able) if job.strict else asked
 
 
 def shard_counts(job: TrainJob, tp: int) -> tuple[int | Literal["all"], ...]:
@@ -276,17 +295,20 @@ def shard_counts(job: TrainJob, tp: int) -> tuple[int | Literal["all"], ...]:
     return ("all", inside) if inside > 1 else ("all",)
 
 
-def shardings(job: TrainJob, shape: ShardShape, dp: int) -> tuple[tuple[int, int], ...]:
+def shardings(job: TrainJob, shape: ShardShape, dp: int, pp: int) -> tuple[tuple[int, int], ...]:
     """(ZeRO stage, ranks that share out its states) over the data- and context-parallel ranks; 0 stands for all.
 
     Fewer than all is hybrid sharding (HSDP, Zhao et al., arXiv:2304.11277, section 3.2.2), which ZeRO 0 cannot have.
     """
-    ranks, asked, stages = dp * shape.cp, shard_counts(job, shape.tp), zero_stages(job)
+    ranks, asked, stages = dp * shape.cp, shard_counts(job, shape.tp), zero_stages(job, pp)
     experts = np.array(max(shape.tp * ranks // (shape.ep * shape.etp), 1))
     fewer = sorted({part for part in asked if part != "all" and part < ranks})
     parts = [part for part in fewer if _whole_copies(job, part, np.array(ranks), experts)]
     whole = [(stage, 0) for stage in stages if "all" in asked or (stage and ranks in asked)]
-    return (*whole, *((stage, part) for stage in stages if stage for part in parts))
+    every = (*whole, *((stage, part) for stage in stages if stage for part in parts))
+    if not job.strict:
+        return every
+    return tuple(row for row in every if job.engine.shards(*row, tp=shape.tp, cp=shape.cp))
 
 
 def _whole_copies(job: TrainJob, part: int, ranks: Ints, expert_ranks: Ints) -> Bools:
@@ -296,17 +318,25 @@ def _whole_copies(job: TrainJob, part: int, ranks: Ints, expert_ranks: Ints) -> 
     return np.asarray(whole & (expert_ranks % copies == 0) if job.num_experts else whole)
 
 
-def offloads(job: TrainJob) -> tuple[frozenset[str], ...]:
-    """Every choice of what is moved to host memory."""
+def offloads(job: TrainJob, stage: int, pp: int) -> tuple[frozenset[str], ...]:
+    """Every choice of what is moved to host memory at this ZeRO stage with so many pipeline ranks."""
     allowed = job.options.search.offload
-    return tuple(frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))
+    every = (frozenset(some) for size in range(len(allowed) + 1) for some in combinations(allowed, size))
+    return tuple(some for some in every if not job.strict or job.engine.moves(some, stage, pp))
+
+
+def kept_states(job: TrainJob, shape: ShardShape, dp: int, pp: int) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """`shardings`, each with every choice of `offloads`."""
+    for stage, shards in shardings(job, shape, dp, pp):
+        for offload in offloads(job, stage, pp):
+            yield stage, shards, offload
 
 
 def _shared_out(job: TrainJob, ranks: Ints, expert_ranks: Ints) -> Bools:
     """Where `shardings` finds any."""
     asked = job.options.search.zero_shards or ("all",)
     legal = np.full(np.broadcast_shapes(ranks.shape, expert_ranks.shape), "all" in asked)
-    if any(zero_stages(job)):
+    if any(zero_stages(job, 1)):
         for part in asked:
             if part != "all":
                 legal |= _whole_copies(job, part, ranks, expert_ranks)

@@ -254,7 +254,7 @@ def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     counts = np.array(job.count_of_kind)
     ranks = stages / stages_of_rank
     ways = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
-    if "full" in allowed:
+    if "full" in allowed and (job.engine.some_layers_again or not job.strict):
         none = table.mode(RecomputeConfig())
         each = float(table.pass_K3[:, 0].max()) * stages_of_rank
         ways += [(each * whole, none, whole) for whole in range(1, job.arch.num_layers // stages)]

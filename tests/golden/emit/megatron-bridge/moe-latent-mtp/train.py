@@ -12,7 +12,7 @@ from megatron.bridge.training.utils.omegaconf_utils import process_config_with_o
 
 HERE = Path(__file__).parent
 MODEL = 'deepseek-ai/DeepSeek-V3'
-PRECISION = 'bf16_with_fp8_current_scaling_mixed'
+PRECISION = 'bf16_with_fp8_subchannel_scaling_mixed'
 
 
 def main():

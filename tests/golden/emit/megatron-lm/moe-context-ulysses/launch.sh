@@ -30,7 +30,6 @@ exec torchrun \
     --num-experts 128 \
     --moe-ffn-hidden-size 768 \
     --moe-router-topk 8 \
-    --moe-token-dispatcher-type alltoall \
     --moe-grouped-gemm \
     --normalization RMSNorm \
     --tensor-model-parallel-size 2 \
@@ -40,6 +39,7 @@ exec torchrun \
     --sequence-parallel \
     --expert-tensor-parallel-size 1 \
     --cp-comm-type a2a \
+    --moe-token-dispatcher-type alltoall \
     --fp8-format e4m3 \
     --fp8-recipe mxfp8 \
     --seq-length 32768 \

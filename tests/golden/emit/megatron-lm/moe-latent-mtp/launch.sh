@@ -32,7 +32,6 @@ exec torchrun \
     --num-experts 256 \
     --moe-ffn-hidden-size 2048 \
     --moe-router-topk 8 \
-    --moe-token-dispatcher-type alltoall \
     --moe-grouped-gemm \
     --moe-shared-expert-intermediate-size 2048 \
     --moe-layer-freq '([0]*3+[1]*58)' \
@@ -43,10 +42,13 @@ exec torchrun \
     --context-parallel-size 1 \
     --expert-model-parallel-size 32 \
     --expert-tensor-parallel-size 1 \
+    --moe-token-dispatcher-type flex \
+    --moe-flex-dispatcher-backend deepep \
+    --moe-router-dtype fp32 \
     --recompute-granularity selective \
     --recompute-modules layernorm mla_up_proj moe_act \
-    --fp8-format hybrid \
-    --fp8-recipe tensorwise \
+    --fp8-format e4m3 \
+    --fp8-recipe blockwise \
     --seq-length 4096 \
     --max-position-embeddings 4096 \
     --position-embedding-type rope \

@@ -1,0 +1,153 @@
+"""What training engines launch: schedules, sharding, precisions, offloads, by engine, as their sources have it.
+
+- `megatron-lm` (megatron/training/arguments.py, core 0.16) and `megatron-bridge` (0.3.1, megatron/bridge/training/
+  config.py): 1F1B and interleaved schedules; ZeRO 1 is the distributed optimizer, ZeRO 2 and 3 are Megatron's FSDP,
+  which has no pipeline and reads no checkpoint of another layout, so that fine-tuning does without it; experts are sent
+  by `alltoall`, or by the `flex` dispatcher with DeepEP or, in racks of 72, HybridEP (moe_flex_dispatcher_backend).
+- `torchtitan` (0.3, torchtitan/config/configs.py, torchtitan/distributed/fsdp.py): FSDP2 beside the schedules of
+  torch.distributed.pipelining; ZeRO 2 keeps gathered weights until the step ends.
+- `deepspeed` (0.19, deepspeed/runtime/config.py): ZeRO 0 to 3; its pipelines and experts are classes of the program, so
+  that no configuration states them, and its tensor parallelism works with ZeRO 2 at most.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planner.errors import PlannerError, require_known
+
+TrainingEngineName = Literal["megatron-lm", "megatron-bridge", "torchtitan", "deepspeed"]
+Dispatcher = Literal["alltoall", "deepep", "hybridep"]
+
+FORWARDING: tuple[Dispatcher, ...] = ("deepep", "hybridep")
+"""Dispatchers that send a token to a domain once for all of its experts there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingEngine:
+    """What one engine launches; names are those of a training plan's decision."""
+
+    name: TrainingEngineName
+    release: str
+    schedules: tuple[str, ...]
+    zero_stages: tuple[int, ...]
+    piped_zero_stages: tuple[int, ...]  # in a pipeline
+    tuned_zero_stages: tuple[int, ...]  # of jobs that start from given weights, which not every way to shard can load
+    precisions: tuple[str, ...]
+    tasks: tuple[str, ...]
+    context_methods: tuple[str, ...]
+    optimizers: tuple[str, ...] = ("adamw", "sgd")
+    dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
+    offloads: tuple[str, ...] = ("optimizer", "activations")
+    most_pp: int | None = None
+    most_ep: int | None = None
+    splits_experts: bool = True  # by tensor parallelism, beside expert parallelism
+    most_tensor_zero: int = 3  # the highest ZeRO stage beside tensor parallelism
+    partial_shards: bool = True  # states shared out over a part of the ranks
+    whole_context_shards: bool = False  # a shard group holds whole context-parallel groups, and these need one
+    some_layers_again: bool = True  # recomputes some layers of a stage whole
+    later_heads: bool = True  # trains heads of multi-token prediction
+    graphs: bool = False  # captures layers as CUDA graphs
+
+    def stages(self, pp: int, task: str) -> tuple[int, ...]:
+        """ZeRO stages of a job with so many pipeline ranks."""
+        able = self.zero_stages if pp == 1 else self.piped_zero_stages
+        return able if task == "pretrain" else tuple(stage for stage in able if stage in self.tuned_zero_stages)
+
+    def shards(self, stage: int, parts: int, *, tp: int, cp: int) -> bool:
+        """Whether it shares out states at this ZeRO stage over `parts` ranks, 0 for all."""
+        if tp > 1 and stage > self.most_tensor_zero:
+            return False
+        if parts and not self.partial_shards:
+            return False
+        return not self.whole_context_shards or (parts % cp == 0 and (stage > 0 or cp == 1))
+
+    def moves(self, offload: frozenset[str], stage: int, pp: int) -> bool:
+        """Whether it moves this to host memory: Megatron-Core activations without a pipeline, a sharded optimizer."""
+        if not offload <= set(self.offloads):
+            return False
+        return ("activations" not in offload or pp == 1) and ("optimizer" not in offload or stage > 0)
+
+
+_MEGATRON_LM = TrainingEngine(
+    name="megatron-lm",
+    release="0.16",
+    schedules=("1f1b", "interleaved"),
+    zero_stages=(0, 1, 2, 3),
+    piped_zero_stages=(0, 1),
+    tuned_zero_stages=(0, 1),
+    precisions=("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"),
+    tasks=("pretrain", "sft"),
+    context_methods=("ring", "all_gather", "ulysses"),
+    dispatchers=("deepep", "hybridep", "alltoall"),
+    graphs=True,
+)
+_MEGATRON_BRIDGE = TrainingEngine(
+    name="megatron-bridge",
+    release="0.3",
+    schedules=_MEGATRON_LM.schedules,
+    zero_stages=_MEGATRON_LM.zero_stages,
+    piped_zero_stages=_MEGATRON_LM.piped_zero_stages,
+    tuned_zero_stages=_MEGATRON_LM.tuned_zero_stages,
+    precisions=_MEGATRON_LM.precisions,
+    tasks=("pretrain", "sft", "lora"),
+    context_methods=_MEGATRON_LM.context_methods,
+    dispatchers=_MEGATRON_LM.dispatchers,
+    graphs=True,
+)
+_TORCHTITAN = TrainingEngine(
+    name="torchtitan",
+    release="0.3",
+    schedules=("1f1b", "interleaved", "zb_v", "dualpipev"),
+    zero_stages=(0, 2, 3),
+    piped_zero_stages=(0, 2, 3),
+    tuned_zero_stages=(),
+    precisions=("bf16", "fp8", "mxfp8"),
+    tasks=("pretrain",),
+    context_methods=("ring", "all_gather"),
+    optimizers=("adamw",),
+    offloads=("optimizer",),
+    splits_experts=False,
+    whole_context_shards=True,
+    some_layers_again=False,
+    later_heads=False,
+)
+_DEEPSPEED = TrainingEngine(
+    name="deepspeed",
+    release="0.19",
+    schedules=("1f1b",),
+    zero_stages=(0, 1, 2, 3),
+    piped_zero_stages=(),
+    tuned_zero_stages=(0, 1, 2, 3),
+    precisions=("bf16",),
+    tasks=("pretrain", "sft"),
+    context_methods=("ulysses",),
+    optimizers=("adamw", "lamb", "sgd"),
+    offloads=("optimizer",),
+    most_pp=1,
+    most_ep=1,
+    splits_experts=False,
+    most_tensor_zero=2,
+    partial_shards=False,
+)
+TRAINING_ENGINES: dict[str, TrainingEngine] = {
+    engine.name: engine for engine in (_MEGATRON_LM, _MEGATRON_BRIDGE, _TORCHTITAN, _DEEPSPEED)
+}
+assert tuple(TRAINING_ENGINES) == get_args(TrainingEngineName)
+
+
+def training_engine(name: str, version: str | None = None, *, where: str = "engine") -> TrainingEngine:
+    """The engine of this name; raises PlannerError for another name, and for a release that nothing is known of."""
+    require_known("training engine", name, TRAINING_ENGINES, listing="those that launch training are", where=where)
+    engine = TRAINING_ENGINES[name]
+    if version is not None and version != engine.release and not version.startswith(f"{engine.release}."):
+        raise PlannerError(
+            f"nothing is known of `{name}` {version}",
+            where=f"{where}.version",
+            hint=f'write `version: "{engine.release}"`, or leave it out',
+        )
+    return engine
+
+
+def usual_engine(task: str) -> TrainingEngine:
+    """The engine of a job that names none: Megatron-LM, and for adapters Megatron-Bridge, which has them."""
+    return TRAINING_ENGINES["megatron-lm"] if task in _MEGATRON_LM.tasks else TRAINING_ENGINES["megatron-bridge"]

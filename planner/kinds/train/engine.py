@@ -1,0 +1,85 @@
+"""The engine of a training problem: the one that it names, or the usual one, and what it cannot be asked for."""
+
+from collections.abc import Iterator
+
+from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, machine_of
+from planner.engines.training import (
+    TRAINING_ENGINES,
+    Dispatcher,
+    TrainingEngine,
+    training_engine,
+    usual_engine,
+)
+from planner.errors import PlannerError, did_you_mean
+from planner.hardware.cluster import Pool
+from planner.kinds.train.decision import TrainOptions
+from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
+
+CODES: dict[str, Framework] = {
+    "megatron-lm": MEGATRON,
+    "megatron-bridge": MEGATRON,
+    "torchtitan": FRAMEWORKS["torchtitan"],
+    "deepspeed": FRAMEWORKS["deepspeed"],
+}
+"""Training codes as the costs know them, by engine."""
+FORWARDS = ("ampere", "hopper", "blackwell")
+GPUS_OF_DEEPEP = 8  # that NVLink joins
+
+
+def is_named(problem: Problem) -> bool:
+    """Whether the problem names its engine: then nothing is planned that this one does not launch."""
+    return problem.engine.name in TRAINING_ENGINES
+
+
+def engine_of(resolved: Resolved, options: TrainOptions) -> TrainingEngine:
+    """The engine; raises PlannerError for what the problem asks of a named one that it lacks."""
+    problem, where = resolved.problem, resolved.where
+    if not is_named(problem):
+        return usual_engine(options.task)
+    engine = training_engine(problem.engine.name, problem.engine.version, where=where(("engine",)))
+    for path, asked, able in _asked(engine, options):
+        lacking = [value for value in asked if value not in able]
+        if lacking:
+            known = [str(value) for value in able]
+            raise PlannerError(
+                f"{engine.name} {engine.release} has no {path[-1].replace('_', ' ')} `{lacking[0]}`",
+                where=where(("options", *path)),
+                hint=did_you_mean(str(lacking[0]), known, otherwise=f"it has {', '.join(known)}"),
+            )
+    return engine
+
+
+def _asked(
+    engine: TrainingEngine, options: TrainOptions
+) -> Iterator[tuple[tuple[str, ...], tuple[object, ...], tuple[object, ...]]]:
+    """(place, values asked for, values that the engine has) of what the options fix."""
+    search = options.search
+    yield ("precision",), (options.precision,), engine.precisions
+    yield ("task",), (options.task,), engine.tasks
+    yield ("optimizer",), (options.optimizer,), engine.optimizers
+    yield ("dispatcher",), (options.dispatcher,) if options.dispatcher else (), engine.dispatchers
+    yield ("search", "schedule"), search.schedule or (), engine.schedules
+    yield ("search", "zero_stage"), search.zero_stage or (), engine.zero_stages
+    yield ("search", "context_parallel"), search.context_parallel or (), engine.context_methods
+    yield ("search", "offload"), search.offload, engine.offloads
+    for name, most in (
+        ("pp", engine.most_pp),
+        ("ep", engine.most_ep),
+        ("moe_tp", None if engine.splits_experts else 1),
+    ):
+        if most is not None:
+            yield ("search", name), getattr(search, name) or (), tuple(range(1, most + 1))
+
+
+def dispatcher_of(engine: TrainingEngine, pool: Pool, asked: Dispatcher | None) -> Dispatcher:
+    """The dispatcher asked for, else the engine's first that runs on the GPUs of a pool.
+
+    DeepEP runs on Ampere, Hopper, B200 and B300, HybridEP in racks of 72 too (megatron/bridge/training/
+    flex_dispatcher_backend.py).
+    """
+    if asked is not None:
+        return asked
+    racks, able = pool.node.scale_up_size > GPUS_OF_DEEPEP, machine_of(pool.node).generation in FORWARDS
+    runs = {"alltoall": True, "deepep": able and not racks, "hybridep": able and racks}
+    return next(name for name in engine.dispatchers if runs[name])

@@ -1,0 +1,134 @@
+"""Training problems that name their engine: what is planned is what that engine launches, priced as it is emitted."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from train_problems import every_plan, job, problem
+
+from planner.api import solve
+from planner.emit.registry import emit
+from planner.engines.training import TRAINING_ENGINES
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.plan.schema import Envelope
+from planner.progress import Limits
+
+LLAMA, MOE = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"
+FIXED = {"cp": [1, 2], "tp": [1, 2], "micro_batch": 1, "vpp": [1, 2], "context_parallel": None}
+LONG: dict[str, Any] = {"sequence_tokens": 16384, "global_batch": 16}
+
+
+def _problem(engine: str | None, model: str = LLAMA, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    data = problem(model, **options)
+    return data if engine is None else {**data, "engine": {"name": engine}}
+
+
+def _planned(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
+    plan = solve(data)
+    return plan, TrainDecision.model_validate(plan.decision)
+
+
+def _launched(engine: str, plan: Evaluation) -> bool:
+    """The rules of the engines, once more: Megatron's FSDP has no pipeline, torchtitan no ZeRO 1, DeepSpeed no pp."""
+    choice, shape = plan.choice, plan.choice.table.shape
+    if engine == "deepspeed":
+        sharded = not choice.shards and (shape.tp == 1 or choice.zero_stage < 3)
+        return choice.pp == 1 and sharded and (shape.cp == 1 or shape.context == "ulysses")
+    if engine == "torchtitan":
+        part = choice.shards % shape.cp == 0 and not choice.full_layers and shape.context != "ulysses"
+        return choice.zero_stage != 1 and part and (choice.zero_stage > 0 or shape.cp == 1)
+    return choice.zero_stage < 2 or choice.pp == 1
+
+
+@pytest.mark.parametrize("engine", TRAINING_ENGINES)
+def test_the_plan_of_an_engine_is_the_best_of_all_that_it_launches(engine: str) -> None:
+    """Of the plans of a problem that names no engine and every stage, those that obey the engine's rules."""
+    search = {**FIXED, "pp": [1, 2], "dp": [2, 4], "zero_stage": [0, 1, 2, 3], "recompute": ["none", "full"]}
+    if engine == "deepspeed":
+        search |= {"pp": 1, "context_parallel": "ulysses"}
+    if engine == "torchtitan":
+        search |= {"zero_stage": [0, 2, 3], "context_parallel": ["ring", "all_gather"]}
+    named = job(_problem(engine, search=search, nodes=1, **LONG))
+    best = OnePoolSearch(named, Limits()).run().best
+    free = job(_problem(None, search=search, nodes=1, **LONG))
+    assert best is not None
+    again = [plan for plan in every_plan(replace(free, framework=named.framework)) if _launched(engine, plan)]
+    assert best.step_s == pytest.approx(min(plan.step_s for plan in again), rel=1e-9)
+
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("megatron-lm", MOE, {"search": {"cp": 1, "micro_batch": 1}}),
+    ("megatron-bridge", MOE, {"task": "sft", "search": {"cp": 1, "micro_batch": 1}}),
+    ("megatron-bridge", LLAMA, {"task": "lora", "precision": "fp8_block", "search": {"cp": 1}}),
+    ("torchtitan", MOE, {"search": {"cp": 1, "micro_batch": 1}}),
+    ("torchtitan", "meta-llama/Meta-Llama-3.1-8B", {"search": {"pp": [2, 4], "micro_batch": 1}}),
+    ("deepspeed", LLAMA, {"search": {"offload": ["optimizer"]}}),
+    ("megatron-lm", LLAMA, {"search": {"offload": ["optimizer", "activations"], "pp": [1, 2]}}),
+]
+
+
+@pytest.mark.parametrize(("engine", "model", "options"), CASES)
+def test_the_plan_of_an_engine_is_emitted_and_priced_the_same(engine: str, model: str, options: dict[str, Any]) -> None:
+    plan, decision = _planned(_problem(engine, model, **options))
+    named = decision.roles[0].engine
+    assert named is not None
+    assert named.name == engine
+    text = "".join(emit(plan, decision, engine).values())
+    assert "Planned for" not in text
+    forwards = decision.dispatcher in ("deepep", "hybridep")
+    assert forwards == (engine.startswith("megatron") and decision.roles[0].parallelism.ep > 1)
+    assert ("flex" in text) == forwards
+
+
+def test_another_target_says_what_the_step_takes_there() -> None:
+    data = _problem("torchtitan", "meta-llama/Meta-Llama-3.1-8B", nodes=1, search={"pp": 1, "zero_stage": 3, "cp": 1})
+    plan, decision = _planned(data)
+    step_s = {prediction.metric: prediction.value for prediction in plan.predictions}["step_time_s"]
+    line = next(row for row in emit(plan, decision, "megatron-lm")["launch.sh"].splitlines() if "Planned for" in row)
+    assert f"Planned for torchtitan, {step_s:.4g} s a step; under megatron-lm it takes" in line
+    assert "+0.0%" not in line
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("torchtitan", {"precision": "nvfp4"}, "has no precision `nvfp4`.*did you mean"),
+    ("torchtitan", {"precision": "fp8_block"}, "has no precision `fp8_block`.*did you mean `fp8`"),
+    ("torchtitan", {"task": "lora"}, "has no task `lora`.*it has pretrain"),
+    ("torchtitan", {"dispatcher": "deepep"}, "has no dispatcher `deepep`.*it has alltoall"),
+    ("megatron-lm", {"search": {"schedule": "zb_v"}}, "has no schedule `zb_v`.*it has 1f1b, interleaved"),
+    ("torchtitan", {"search": {"zero_stage": [1, 2]}}, "has no zero stage `1`.*it has 0, 2, 3"),
+    ("deepspeed", {"search": {"pp": 4}}, "has no pp `4`.*it has 1"),
+    ("deepspeed", {"search": {"context_parallel": "ring"}}, "has no context parallel `ring`.*it has ulysses"),
+    ("megatron-lm", {"optimizer": "lamb"}, "has no optimizer `lamb`"),
+    ("nccl", {}, "engine.name"),
+]
+
+
+@pytest.mark.parametrize(("engine", "options", "message"), REFUSED)
+def test_what_an_engine_lacks_is_one_error(engine: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlannerError, match=f"(?s){message}"):
+        solve(_problem(engine, **options))
+
+
+def test_an_unknown_release_is_refused() -> None:
+    data = problem()
+    with pytest.raises(PlannerError, match=r"nothing is known of `torchtitan` 9\.1"):
+        solve({**data, "engine": {"name": "torchtitan", "version": "9.1"}})
+
+
+def test_a_serving_engine_trains_nothing() -> None:
+    with pytest.raises(PlannerError, match=r"(?s)`sglang` serves.*megatron-lm"):
+        solve(_problem("sglang"))
+
+
+def test_a_pipeline_that_shards_gradients_is_planned_for_no_launcher_unasked() -> None:
+    """What the problem fixes stands; where it names Megatron-LM too, nothing is left."""
+    search = {"pp": 2, "tp": 1, "cp": 1, "dp": 8, "micro_batch": 1, "zero_stage": [2, 3]}
+    _, decision = _planned(_problem(None, search=search))
+    assert decision.zero_stage == 2
+    with pytest.raises(Infeasible) as refused:
+        solve(_problem("megatron-lm", search=search))
+    assert "zero_stage = 2, 3" in str(refused.value.conflict)
+    assert "zero_stage 0" in str(refused.value.conflict)
