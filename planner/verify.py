@@ -350,7 +350,9 @@ class Mix:
 def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """The plan is a point of the model of the mix, and the leaves of the tree bound its objective."""
     mix, unit, nodes = Mix(stated["mix"], stated["model"]), _number(stated["objective_unit"]), stated["tree"]["nodes"]
-    reached = point_value(mix.model, stated["values"]) * unit
+    in_use = mix.goal == "devices" and certificate["objective"]["metric"] in MAXIMISED  # a rate per device in use
+    ends: tuple[Json, Json] = point_value(mix.model, stated["values"]), tree_bound(mix.model, nodes)
+    reached, bound = (end and (unit / end if in_use else end * unit) for end in ends)
     right, types = _near(reached, certificate["objective"]["value"]), f"(C1) to (C9) of the {len(mix.shapes)} types"
     yield _judged("point", right, f"the instances keep {types} and give {float(reached):.12g}")
     counts = [(round(stated["values"][c]), mix.shapes[c]) for c in mix.C]
@@ -359,10 +361,8 @@ def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     instances = sum(role["replicas"] for role in roles if role["function"] != "ffn")
     right = [sum(n for n, _ in counts), sum(n * shape["devices"] for n, shape in counts)] == [instances, used]
     yield _judged("instances", right, f"they are the {instances} instances of the plan on {used} devices")
-    bound = tree_bound(mix.model, nodes)
-    yield _follows(certificate, [] if bound is None else [bound * unit, reached], f"the duals of {len(nodes)} nodes")
-    left = sum(rate > 0 for shape in mix.shapes for rate in shape["rate_per_s"])
-    counted = left + sum(number for why, number in certificate["pruned"].items() if not why.startswith("shape: "))
+    yield _follows(certificate, [] if bound is None else [bound, reached], f"the duals of {len(nodes)} nodes")
+    counted = len(mix.R) + sum(number for why, number in certificate["pruned"].items() if not why.startswith("shape: "))
     yield _judged("candidates", counted == certificate["candidates"], f"{counted} are pruned by a rule or in the proof")
 
 

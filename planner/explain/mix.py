@@ -107,6 +107,8 @@ def read_mix(envelope: Envelope, decision: Decision) -> Mix | None:
         raise _foreign(f"its proof has {len(point)} values for {len(model.names)} variables")
     factor = float(unit) / columns.objective_unit
     metric = envelope.certificate.objective.metric
+    if problem.objective is MixObjective.DEVICES:  # also of a rate per GPU in use, whose unit is its reciprocal
+        factor, metric = 1.0, "gpus"
     mix = Mix(problem, model, columns, point, factor, metric, {})
     return replace(mix, shape_of_role=_shapes(mix, decision))
 

@@ -343,6 +343,7 @@ Goal = Literal[
     "iteration_time",
     "imbalance",
 ]
+PER_GPU = ("goodput_per_gpu", "tokens_per_s_per_gpu")  # goals that count GPUs
 
 
 class ObjectiveSpec(Spec):
@@ -410,6 +411,16 @@ class Problem(Spec):
     current: Name | None = Field(default=None, description="path of the plan that runs now")
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
     options: dict[str, JsonValue] = Field(default_factory=dict, description="what only this kind of plan knows")
+
+    @property
+    def serves_rates(self) -> bool:
+        """Whether rates per GPU are those of the GPUs in use: where all that is to be served is stated.
+
+        Placements that simulation searches serve as much as they can.
+        """
+        stated = bool(self.workloads) and all(each.load is not None and each.load.rate_per_s for each in self.workloads)
+        searched = self.options.get("judged_by") == "simulation"
+        return stated and not searched and self.objective.maximize in PER_GPU
 
     @model_validator(mode="after")
     def references(self) -> "Problem":

@@ -76,9 +76,18 @@ def _value(
         assert target.rate_per_s is not None
         enough = most >= target.rate_per_s * (1 - 1e-9)
         return (devices if goal.minimize == "gpus" else price) if enough else None
-    served = min(most, most_closed, target.rate_per_s or most)
     tokens = target.osl if goal.maximize == "tokens_per_s_per_gpu" else 1.0
+    if target.rate_per_s is not None:  # what is asked for, by the GPUs in use
+        return target.rate_per_s * tokens / devices if most >= target.rate_per_s * (1 - 1e-9) else None
+    served = min(most, most_closed)
     return served * tokens / min(total, resolved.problem.limits.gpus or total) if served > 0 else None
+
+
+def _together(target: Target, count: int) -> int:
+    """How many of so many prefill instances count as waiting together: 1, 2, 3, 4, 6, 8, 12 and so on."""
+    if target.clients is not None:
+        return 1
+    return max(n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64) if n <= count)
 
 
 def _throughput(types: list[Type], counts: dict[int, int], target: Target) -> tuple[float, float]:
@@ -173,7 +182,7 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                         route,
                         busy,
                         Tally(),
-                        servers=_queues(shapes, points.shape, n),
+                        servers=_queues(shapes, points.shape, _together(target, n)),
                         routing=setting.routing,
                     )
                     for n in range(1, pool.num_gpus + 1)

@@ -23,8 +23,10 @@ def bench() -> Iterator[ModuleType]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["bench_propose"] = module  # its data classes look themselves up
+    sys.path.insert(0, str(ROOT / "benchmarks"))  # where its own modules stand
     spec.loader.exec_module(module)
     yield module
+    sys.path.remove(str(ROOT / "benchmarks"))
     del sys.modules["bench_propose"]
 
 

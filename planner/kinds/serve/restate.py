@@ -28,7 +28,7 @@ from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.plan.sides import ffn_roles
 from planner.problem.recorded import AtHand, NotAtHand, resolved_again
 from planner.solvers.dualtree import DualTree
-from planner.solvers.mix import MixSolution, build
+from planner.solvers.mix import MixObjective, MixSolution, build
 from planner.solvers.mix_solve import MixCertificate, reduce, used_shapes
 from planner.solvers.result import SolveResult, Status
 from planner.solvers.stochastic.routed_queues import Routing
@@ -146,9 +146,9 @@ def _claimed(stated: Envelope, setting: ServeSetting) -> Rates:
 
 def _worth(formulated: Formulated, solution: MixSolution) -> float:
     """The objective of the mix, before its factor."""
-    if formulated.metric == "gpus":
+    if formulated.problem.objective is MixObjective.DEVICES:
         return float(solution.devices)
-    if formulated.metric == "usd_per_hour":
+    if formulated.problem.objective is MixObjective.PRICE:
         return solution.price_per_hour
     shares = [demand.share for demand in formulated.problem.demands]
     return sum(solution.served_per_s) / sum(shares)

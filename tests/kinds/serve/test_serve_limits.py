@@ -153,8 +153,9 @@ def test_a_rate_of_almost_nothing_is_served_by_the_least_that_serves(rate_per_s:
 
 
 def test_a_rate_that_the_solver_takes_for_none_is_refused_where_the_most_is_sought() -> None:
+    free = {"name": "free", "input_tokens": 2000, "output_tokens": 300}  # without a load, as much as fits
     with pytest.raises(PlannerError, match="1e-12 requests/s cannot be told from none") as refused:
-        solve(small({"workloads.0.load": {"rate": "1e-12/s"}}))
+        solve(small({"workloads.0.load": {"rate": "1e-12/s"}, "workloads.1": free}))
     assert "write at least `rate: 0.0" in refused.value.hint
 
 

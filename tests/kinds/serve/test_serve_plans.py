@@ -11,12 +11,13 @@ import pytest
 from serve_problems import broken_rules, objective_of, small, value_of
 from static_level import solve
 
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.steady.formulate import free_devices
 from planner.plan import placement
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
+from planner.verify import STATED, VERIFIED, judge
 
 DECISION = ServeDecision.model_validate
 SHORT = {"name": "short", "input_tokens": 200, "output_tokens": 50, "slo": {"ttft": "200ms", "tpot": "20ms"}}
@@ -65,6 +66,29 @@ def test_the_least_gpus_for_clients_hold_all_of_them_within_the_limits() -> None
         rate, latency = value_of(plan, "requests_per_s", "chat"), value_of(plan, "latency_s", "chat")
         assert rate * latency == pytest.approx(clients, rel=0.02)
         assert not broken_rules(plan)
+
+
+@pytest.mark.parametrize("goal", ["goodput_per_gpu", "tokens_per_s_per_gpu"])
+@pytest.mark.parametrize("rate_per_s", [1e-9, 6.0, 40.0])
+def test_a_stated_rate_is_served_with_the_fewest_gpus_and_those_are_counted(goal: str, rate_per_s: float) -> None:
+    loaded = {"workloads.0.load": {"rate": f"{rate_per_s}/s"}}
+    plan = solve(small({**loaded, "objective": {"maximize": goal}}))
+    fewest = objective_of(solve(small({**loaded, "objective": {"minimize": "gpus"}})))
+    served = rate_per_s * (300.0 if goal == "tokens_per_s_per_gpu" else 1.0)
+    assert objective_of(plan) == pytest.approx(served / fewest, rel=1e-9)
+    assert value_of(plan, "goodput_per_gpu") == pytest.approx(rate_per_s / value_of(plan, "gpus"), rel=1e-9)
+    assert plan.certificate.status == "optimal"
+    assert plan.certificate.bound == pytest.approx(served / fewest, rel=1e-9)
+    assert broken_rules(plan) == []
+    lines = judge(json.loads(plan.model_dump_json(by_alias=True)))
+    assert [line for line in lines if line.verdict not in (VERIFIED, STATED)] == []
+
+
+def test_a_rate_that_no_plan_serves_is_named_with_the_nearest() -> None:
+    with pytest.raises(Infeasible) as refused:
+        solve(small({"workloads.0.load": {"rate": "4000/s"}}))
+    assert [row["limit"] for row in refused.value.conflict] == ["chat: rate 4000/s"]
+    assert refused.value.conflict[0]["nearest"].startswith("rate ")
 
 
 def test_two_workloads_on_one_model_are_served_in_proportion_to_their_shares() -> None:

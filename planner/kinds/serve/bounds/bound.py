@@ -202,10 +202,9 @@ def _unknown(setting: ServeSetting) -> str | None:
 
 def _shares(setting: ServeSetting) -> tuple[float, ...]:
     """By workload its part of all requests."""
-    weights = [
-        target.rate_per_s if setting.resolved.problem.objective.minimize and target.rate_per_s else target.share
-        for target in setting.targets
-    ]
+    problem = setting.resolved.problem
+    stated = problem.objective.minimize is not None or problem.serves_rates
+    weights = [(stated and target.rate_per_s) or target.share for target in setting.targets]
     return tuple(weight / sum(weights) for weight in weights)
 
 
@@ -228,19 +227,24 @@ def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads:
     _add_limits(model, variables, replace(formulated, problem=problem), [bound for bound, _ in placed], workloads)
     answer = solve(model, backend=DEFAULT_BACKEND, seed=setting.resolved.problem.seed)
     tree = build_certificate(model, answer.objective, node_limit=PROOF_NODES)
-    proven, unit = verify(tree, model), variables.objective_unit * formulated.factor
+    proven = verify(tree, model)
     if proven is None:
         return Bound(formulated.metric, None, "no plan keeps the limits", infeasible=True)
     proof: dict[str, JsonValue] = {
         "method": METHOD,
         "types": len(types),
-        "objective_unit": unit,
+        "objective_unit": formulated.in_metric(variables.objective_unit),
         "model": model.to_dict(),
         "tree": tree.to_dict(),
     }
     values = () if answer.solution is None else answer.solution.values_by_column
     used = (c for c, count in enumerate(variables.n) if values and values[count.column] > 0.5)
-    return Bound(formulated.metric, proven * unit, proof=proof, used=frozenset(number_of[c] for c in used))
+    return Bound(
+        formulated.metric,
+        formulated.in_metric(proven * variables.objective_unit),
+        proof=proof,
+        used=frozenset(number_of[c] for c in used),
+    )
 
 
 def _channels(setting: ServeSetting, engine: EngineType) -> list[Channel | None]:

@@ -2,12 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
 
 from pydantic import JsonValue
 
 from planner.kinds.serve.steady.candidates import counts_together
 from planner.kinds.serve.steady.demand import LATENCY_SHARES
+from planner.kinds.serve.steady.formulate import Formulated
 from planner.kinds.serve.steady.frontier import SPEEDS_TOKENS_PER_S
 from planner.kinds.serve.steady.points import CHUNK_TOKENS, decode_batches, prefill_chunks
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
@@ -29,19 +29,18 @@ def certificate(
 
     The best plans of another make are solved for, unless `next_best` says what they are.
     """
-    factor = outcome.formulated.factor
-    scaled = dataclasses.replace(proof, objective_unit=proof.objective_unit * factor)
-    value, bound = outcome.objective, scaled.bound()
+    formulated, problem, value = outcome.formulated, outcome.formulated.problem, outcome.objective
     assert value is not None
-    problem = outcome.formulated.problem
+    proven = proof.bound()
+    bound = None if proven is None else formulated.in_metric(proven)
     if bound is not None:
-        bound = max(bound, value) if problem.maximising else min(bound, value)
+        bound = max(bound, value) if formulated.sense == "maximize" else min(bound, value)
     gap = None if bound is None else abs(value - bound) / max(abs(value), 1e-9)
     closed = gap is not None and gap <= TOLERANCE
     reduced, kept, dropped = reduce(problem, keep=used_shapes(outcome.solution))
     stop_reason = outcome.result.stop_reason
     return Certificate(
-        claim=_claim(closed, outcome.formulated.metric),
+        claim=_claim(closed, formulated),
         status="optimal" if closed else "feasible",
         stop_reason="node_limit" if stop_reason == "finished" and not closed else stop_reason,
         objective=objective(outcome, value),
@@ -53,7 +52,7 @@ def certificate(
         pruned=_pruned(outcome, list(dropped)),
         proof={
             "method": METHOD,
-            **scaled.to_dict(),
+            **dataclasses.replace(proof, objective_unit=formulated.in_metric(proof.objective_unit)).to_dict(),
             **_subject(outcome, reduced, kept),
         },
         next_best=_alternatives(outcome) if next_best is None else list(next_best),
@@ -62,8 +61,7 @@ def certificate(
 
 def objective(outcome: Outcome, value: float) -> Objective:
     """What is optimised, with its value."""
-    sense: Literal["maximize", "minimize"] = "maximize" if outcome.formulated.problem.maximising else "minimize"
-    return Objective(metric=outcome.formulated.metric, sense=sense, value=value)
+    return Objective(metric=outcome.formulated.metric, sense=outcome.formulated.sense, value=value)
 
 
 def _pruned(outcome: Outcome, dropped: list[int]) -> dict[str, int]:
@@ -82,8 +80,10 @@ def _subject(outcome: Outcome, reduced: MixProblem, kept: list[int]) -> dict[str
     return {"mix": problem_to_dict(reduced), "values": list(point)}
 
 
-def _claim(closed: bool, metric: str) -> str:
-    space = "over the stated axes, under the stated costs and assumptions"
+def _claim(closed: bool, formulated: Formulated) -> str:
+    space, metric = "over the stated axes, under the stated costs and assumptions", formulated.metric
+    if formulated.per_used:
+        metric = f"{metric}, of the GPUs in use at the stated rates,"
     if closed:
         return (
             f"no mix of instances has a better {metric} {space}; limits on percentiles are judged by a queueing model"
@@ -147,7 +147,8 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
     rows: list[JsonValue] = []
 
     def add(name: str, result: SolveResult[MixSolution]) -> None:
-        rows.append(_alternative(name, result.objective, outcome.formulated.factor, value))
+        other = None if not result.objective else outcome.formulated.in_metric(result.objective)
+        rows.append(_alternative(name, other, value))
 
     for name, barred in (("colocated only", {MixRole.FIRST, MixRole.SECOND}), ("disaggregated only", {MixRole.WHOLE})):
         if roles & barred:
@@ -171,8 +172,7 @@ def _alternatives(outcome: Outcome) -> list[JsonValue]:
     return rows
 
 
-def _alternative(name: str, objective: float | None, factor: float, value: float) -> JsonValue:
-    if not objective:
+def _alternative(name: str, best: float | None, value: float) -> JsonValue:
+    if best is None:
         return {"plan": name, "objective": None, "loss": None}
-    best = objective * factor
     return {"plan": name, "objective": best, "loss": abs(best - value) / max(abs(value), 1e-9)}

@@ -414,8 +414,12 @@ def _predictions(setting: ServeSetting, outcome: Outcome) -> Iterator[Prediction
 def whole_predictions(
     setting: ServeSetting, solution: MixSolution, requests_per_s: float, tokens_per_s: float
 ) -> Iterator[Prediction]:
-    """Figures of the whole plan: requests and output tokens by GPU at hand, GPUs, and what both cost."""
-    gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
+    """Figures of the whole plan: requests and output tokens by GPU, GPUs, and what both cost.
+
+    GPUs are those at hand, or those in use where the plan serves stated rates.
+    """
+    problem = setting.resolved.problem
+    gpus = solution.devices if problem.serves_rates else gpus_at_hand(problem, setting.resolved.pools)
     yield Prediction(metric="goodput_per_gpu", value=requests_per_s / gpus)
     yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens_per_s / gpus)
     yield Prediction(metric="gpus", value=float(solution.devices))

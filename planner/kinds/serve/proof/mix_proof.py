@@ -120,18 +120,21 @@ def _objective(
         wanted.minimize or "", "tokens_per_s_per_gpu"
     )
     sense = "minimize" if wanted.minimize else "maximize"
-    right = objective.metric == metric and objective.sense == sense and mix.objective is _OBJECTIVES.get(metric)
-    gpus = gpus_at_hand(problem, pools)
+    in_use = problem.serves_rates
+    goal = MixObjective.DEVICES if in_use else _OBJECTIVES.get(metric)
+    right = objective.metric == metric and objective.sense == sense and mix.objective is goal
     outputs = [w.output_tokens if isinstance(w.output_tokens, int) else None for w in problem.workloads]
+    gpus = 1 if in_use else gpus_at_hand(problem, pools)
+    served = [(w.load.rate_per_s or 0.0) if in_use and w.load is not None else w.share for w in problem.workloads]
     factor: float | None = 1.0
     if metric == "goodput_per_gpu":
-        factor = sum(w.share for w in problem.workloads) / gpus
+        factor = sum(served) / gpus
     elif metric == "tokens_per_s_per_gpu":
-        known = [w.share * tokens for w, tokens in zip(problem.workloads, outputs, strict=True) if tokens is not None]
+        known = [part * tokens for part, tokens in zip(served, outputs, strict=True) if tokens is not None]
         factor = sum(known) / gpus if len(known) == len(outputs) else None
     unit = proof.get("objective_unit")
     if factor is not None:
-        wanted_unit = columns.objective_unit * factor
+        wanted_unit = factor / columns.objective_unit if in_use else columns.objective_unit * factor
         right = right and isinstance(unit, (int, float)) and math.isclose(unit, wanted_unit, rel_tol=1e-9)
     what = f"proves {mix.objective.value} in units of {unit} {objective.metric}"
     return Finding("certificate.objective", right, what, "certificate.objective", _HINT)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -13,7 +13,7 @@ from planner.kinds.serve.steady.demand import Target, handover
 from planner.kinds.serve.steady.failures import losses
 from planner.kinds.serve.steady.shapes import group_devices, placement_domain
 from planner.problem.resolve import Resolved
-from planner.problem.schema import Problem
+from planner.problem.schema import PER_GPU, Problem
 from planner.solvers import mix
 
 ROLES = {
@@ -26,12 +26,29 @@ ROLES = {
 
 @dataclass(frozen=True, slots=True)
 class Formulated:
-    """The mix problem, the candidates in the order of its shapes, and what its objective means."""
+    """The mix problem, the candidates in the order of its shapes, and what its objective means.
+
+    A rate per GPU in use is most where the devices that serve it are fewest: its mix minimises them.
+    """
 
     problem: mix.MixProblem
     candidates: tuple[Candidate, ...]
     metric: str
-    factor: float  # objective of the mix x factor = metric
+    factor: float  # objective of the mix x factor = metric; factor / objective of a rate per GPU in use
+
+    @property
+    def per_used(self) -> bool:
+        """Whether the metric is a rate per GPU in use."""
+        return self.problem.objective is mix.MixObjective.DEVICES and self.metric in PER_GPU
+
+    @property
+    def sense(self) -> Literal["maximize", "minimize"]:
+        """Whether more of the metric is better."""
+        return "maximize" if self.problem.maximising or self.per_used else "minimize"
+
+    def in_metric(self, value: float) -> float:
+        """The metric of a mix with that objective; the other way round too where it is a rate per GPU in use."""
+        return self.factor / value if self.per_used else self.factor * value
 
     @property
     def fullness(self) -> list[float]:
@@ -46,13 +63,16 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
     """The mix of `candidates` that is best in the problem's objective.
 
     Throughput objectives serve the targets in the proportion of their shares, as much as fits and is asked for, and
-    count requests (or output tokens) per second over all GPUs at hand; the others serve the required rates, or hold the
-    clients, at the least GPUs or cost. With an availability that is what a failure leaves (`steady.failures`).
+    count requests (or output tokens) per second over all GPUs at hand. Where every rate is stated they serve it with
+    the fewest GPUs, and count those (`Problem.serves_rates`). The others serve the required rates, or hold the clients,
+    at the least GPUs or cost. With an availability that is what a failure leaves (`steady.failures`).
     """
     problem = resolved.problem
     per = None if problem.availability is None else problem.availability.per
     objective, metric = _objective(resolved)
     factor = _factor(metric, gpus_at_hand(problem, resolved.pools), targets)
+    if problem.serves_rates:
+        objective, factor = mix.MixObjective.DEVICES, _per_second(metric, targets)
     capped = objective is mix.MixObjective.SCALE
     demands = tuple(
         mix.MixDemand(
@@ -90,7 +110,7 @@ def _objective(resolved: Resolved) -> tuple[mix.MixObjective, str]:
     wanted = resolved.problem.objective
     if wanted.pareto is not None:
         return mix.MixObjective.SCALE, "tokens_per_s_per_gpu"
-    if wanted.maximize in ("goodput_per_gpu", "tokens_per_s_per_gpu"):
+    if wanted.maximize in PER_GPU:
         return mix.MixObjective.SCALE, wanted.maximize
     if wanted.minimize == "gpus":
         return mix.MixObjective.DEVICES, "gpus"
@@ -114,6 +134,12 @@ def _require_prices(resolved: Resolved) -> None:
                 where=resolved.where(("cluster", "pools", index)),
                 hint='add its price per GPU, such as `price: "2.50USD/h"`',
             )
+
+
+def _per_second(metric: str, targets: Sequence[Target]) -> float:
+    """Requests or output tokens per second, all targets at their rates."""
+    tokens = metric == "tokens_per_s_per_gpu"
+    return sum((target.rate_per_s or 0.0) * (target.osl if tokens else 1.0) for target in targets)
 
 
 def _factor(metric: str, gpus: int, targets: Sequence[Target]) -> float:

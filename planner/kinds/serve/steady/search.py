@@ -106,7 +106,7 @@ class Outcome:
     def objective(self) -> float | None:
         """In the metric of the problem."""
         value = self.result.objective
-        return None if value is None else value * self.formulated.factor
+        return None if value is None else self.formulated.in_metric(value)
 
     @property
     def solution(self) -> MixSolution:

@@ -24,6 +24,7 @@ from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.search import Outcome
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.verified.kept import Kept
+from planner.solvers.mix import MixObjective
 
 InstanceType: TypeAlias = tuple[str, InstanceShape, Channel | None, int]
 """Function, shape, hand-over and drafts."""
@@ -63,7 +64,7 @@ class Cheaper:
     _shares: dict[tuple[int, InstanceType, int], tuple[float, int, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        by_devices = self.best.outcome.formulated.metric == "gpus"
+        by_devices = self.best.outcome.formulated.problem.objective is MixObjective.DEVICES
         for outcome in self.levels:
             rows: dict[InstanceType, list[int]] = {}
             pairs = zip(outcome.formulated.candidates, outcome.formulated.problem.shapes, strict=True)

@@ -23,6 +23,7 @@ from planner.kinds.serve.verified.cheaper import ROUNDING, Cheaper
 from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.neighbours import Axes, Direction
 from planner.kinds.serve.verified.trials import Trials
+from planner.solvers.mix import MixObjective
 
 MOST_TRIES = 24
 MOST_EVENTS = 6_000_000  # of all tries together
@@ -176,10 +177,13 @@ class Climb:
 
     def _may_be_cheaper(self, best: Kept) -> bool:
         """Whether no bound says that the best plan is the cheapest."""
-        least, factor = self.bounds.whole.value, best.outcome.formulated.factor
-        if least is not None and best.outcome.formulated.metric == "gpus":
+        bound, formulated = self.bounds.whole.value, best.outcome.formulated
+        if bound is None:
+            return True
+        least = formulated.factor / bound if formulated.per_used else bound / formulated.factor
+        if formulated.problem.objective is MixObjective.DEVICES:
             least = math.ceil(least * (1.0 - ROUNDING))
-        return least is None or least < best.value * factor * (1.0 - ROUNDING)
+        return least < best.value * (1.0 - ROUNDING)
 
     def _levels(self, best: Kept) -> tuple[Outcome, ...]:
         """Types as steady state lists them under limits as stated, and under ever wider ones."""

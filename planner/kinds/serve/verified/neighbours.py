@@ -16,6 +16,7 @@ from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.formulate import formulate, gpus_at_hand
 from planner.kinds.serve.steady.points import Points
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
+from planner.solvers.mix import MixObjective
 from planner.solvers.stochastic.routed_queues import Routing
 
 STRIDES = (1.25, 1.6, 2.5)  # of batches tried one after the other, as multiples and parts of that of the plan
@@ -163,6 +164,6 @@ class Axes:
         solution = replace(outcome.solution, counts=tuple(counts), devices=devices, price_per_hour=price)
         value = outcome.result.objective
         if not formulated.problem.maximising:
-            value = float(devices) if formulated.metric == "gpus" else price
+            value = float(devices) if formulated.problem.objective is MixObjective.DEVICES else price
         result = replace(outcome.result, solution=solution, objective=value, bound=None)
         return replace(outcome, formulated=formulated, searched=formulated.problem, result=result)
