@@ -171,13 +171,19 @@ def quantile_lengths(lengths: Lengths, facts: LengthFacts, count: int) -> Floats
 
 def length_quantile(lengths: Lengths, facts: LengthFacts, quantile: float) -> float:
     """The length that this share of all is no longer than."""
+    return float(length_quantiles(lengths, facts, np.array([quantile]))[0])
+
+
+def length_quantiles(lengths: Lengths, facts: LengthFacts, quantiles: Floats) -> Floats:
+    """The lengths that these shares of all are no longer than [Q]."""
     match _distribution(_shape(lengths), facts):
         case Even(low, high):
-            return float(low + min(math.floor(quantile * (high - low + 1)), high - low))
+            return low + np.minimum(np.floor(quantiles * (high - low + 1)), float(high - low))
         case Listed(ascending):
-            return float(ascending[max(math.ceil(quantile * len(ascending)) - 1, 0)])
+            return ascending[np.maximum(np.ceil(quantiles * len(ascending)).astype(np.intp) - 1, 0)]
         case LogNormal(mean, _) as drawn:
-            return mean * math.exp(drawn.sigma * NormalDist().inv_cdf(quantile) - drawn.sigma**2 / 2.0)
+            z = np.array([NormalDist().inv_cdf(share) for share in quantiles.tolist()])
+            return np.asarray(mean * np.exp(drawn.sigma * z - drawn.sigma**2 / 2.0))
         case _:
             raise TypeError("a distribution without quantiles")
 

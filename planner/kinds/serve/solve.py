@@ -40,7 +40,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     limits.tell("pricing candidates")
     outcome = search(setting, setting.targets, limits)
     why = ASKED if level == "queueing" else unverifiable(setting)
-    impossible = impossible_limits(setting) if outcome.has_mix else []
+    impossible = impossible_limits(setting) if outcome.has_mix or outcome.proven else []
     if impossible:
         raise Infeasible(impossible, proved=True)
     if level in (None, "verification") and why is None and (outcome.has_mix or outcome.proven):

@@ -11,7 +11,7 @@ import pytest
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.spread import ErrorSpread, features_of
 from planner.errors import PlannerError
-from planner.kinds.serve.steady.demand import Channel, Margins, Target, TimeLimit, TransferPath, channels_of
+from planner.kinds.serve.steady.demand import ATTAINMENT, Channel, Margins, Target, TimeLimit, TransferPath, channels_of
 from planner.kinds.serve.steady.evaluate import StepTimes, judge_colocated, judge_decode, judge_prefill, varied
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import Points, Tally
@@ -270,6 +270,20 @@ def test_limits_on_whole_requests_are_split_between_the_stages() -> None:
     assert [limit.limit_s for limit in first.ttft_limits] == [math.inf, pytest.approx(2.0), pytest.approx(4.0)]
     assert target.for_second_stage(0.2).tpot_limit_s == pytest.approx(0.05)  # its own is stricter than 8 s / 100
     assert target.for_second_stage(0.6).tpot_limit_s == pytest.approx(0.04)
+
+
+def test_limits_of_stages_give_an_attainment_in_their_product() -> None:
+    share = TimeLimit(ATTAINMENT, 0.9, 1.0)
+    for ttft, tpot in ((0.5, 0.5), (0.95, 0.5), (0.95, 0.95), (0.99, 0.5)):
+        target = replace(
+            TARGET,
+            ttft_limits=(share, TimeLimit("p", ttft, 1.0)),
+            tpot_limits=(replace(share, limit_s=0.05), TimeLimit("p", tpot, 0.05)),
+        )
+        first = max(limit.quantile or 0.0 for limit in target.for_first_stage(1.0).ttft_limits)
+        second = max(limit.quantile or 0.0 for limit in target.for_second_stage(1.0).tpot_limits)
+        assert first * second >= 0.9 - 1e-12
+        assert second <= max(tpot, 0.99) + 1e-12
 
 
 def test_channels_are_every_pool_with_every_split_and_every_cache_of_a_drafter() -> None:

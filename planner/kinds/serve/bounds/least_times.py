@@ -33,8 +33,8 @@ def impossible_limits(setting: ServeSetting) -> list[Conflict]:
 
 def _impossible(setting: ServeSetting, index: int, target: Target) -> Iterator[Conflict]:
     workload = setting.resolved.workloads[index]
-    if ATTENTION + "-ffn" in setting.options.modes:
-        return  # decodes on engines that are no single one
+    if ATTENTION + "-ffn" in setting.options.modes or not target.outputs.vary:
+        return  # decodes on engines that are no single one; answers of one length are as long as the mean one
     answers = (workload.spec.output_tokens, workload.output)
     for limit in target.latency_limits:
         if limit.quantile is not None and math.isfinite(limit.limit_s):
@@ -44,7 +44,7 @@ def _impossible(setting: ServeSetting, index: int, target: Target) -> Iterator[C
 
 
 def _row(target: Target, time: str, limit: TimeLimit, least_s: float, margin: float, what: str) -> Iterator[Conflict]:
-    if limit.limit_s < SURE * least_s:
+    if limit.limit_s < SURE * least_s < math.inf:
         stated, least = (format_si(value * margin, "s") for value in (limit.limit_s, least_s))
         why = f"no arrivals keep it: {what}, which {limit.statistic} is about, takes {least} on an idle engine"
         yield Conflict(limit=f"{target.name}: {limit.statistic} {time} <= {stated} ({why})", nearest=f"{time} {least}")

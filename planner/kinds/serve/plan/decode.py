@@ -147,7 +147,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
     if any(target.latency_limits for target in targets):
-        yield "a limit on whole requests is judged for outputs of mean length, and prefill has a stated share of it"
+        yield "limits on whole requests are judged at the mean time per output token, and prefill has a share of them"
     for workload, target in zip(setting.resolved.workloads, targets, strict=True):
         if workload.spec.slo.confidence is not None:
             yield (

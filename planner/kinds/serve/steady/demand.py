@@ -16,6 +16,7 @@ from planner.costs.serving.speculation import Drafter
 from planner.engines.handover import Way
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.serve.steady.attained import Outputs
 from planner.kinds.serve.steady.steps.pipelines import Bubbles
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
@@ -30,6 +31,7 @@ from planner.solvers.stochastic.routed_queues import Routing, routed_wait_quanti
 DEFAULT_STATISTIC = "p95"
 ATTAINMENT = "attainment"
 ANSWERS = 64  # lengths of answers that stand for all, equally likely
+PACE_MISSES = 0.1  # of the requests that an attainment lets miss their limits, those that may by the pace of decoding
 MOST_ATTAINMENT = 0.9999  # no queue keeps every wait; this many of a workload stand for all
 UTILISATION: Floats = np.arange(16_384) / 16_384.0  # at which a wait is known
 LEAST_SERVICE_S = 1e-12
@@ -181,22 +183,63 @@ class Target:
     share: float
     margins: "Margins"
     prefix_hits: float = 0.0  # share of a prompt that is found in a prefix cache
+    lengths: Outputs | None = None  # of answers, where a limit depends on more than their mean
 
     @property
     def prefilled_tokens(self) -> float:
         """Tokens of a prompt that prefill computes, its last one at least; all of them attend to the whole prompt."""
         return max(self.isl * (1.0 - self.prefix_hits), 1.0)
 
+    @property
+    def outputs(self) -> Outputs:
+        """Lengths of answers; all are mean ones where no limit depends on more."""
+        return self.lengths or Outputs((self.osl,), (1.0,))
+
     def for_first_stage(self, share: float) -> "Target":
         """The limits of prefill when it may use `share` of every limit on the whole request."""
-        own = tuple(replace(limit, limit_s=limit.limit_s * share) for limit in self.latency_limits)
-        return replace(self, ttft_limits=(*self.ttft_limits, *own))
+        limits = [replace(limit, limit_s=limit.limit_s * share) for limit in self.latency_limits]
+        if self.outputs.vary:
+            limits += [replace(MEAN, limit_s=limit.limit_s) for limit in limits if limit.quantile is not None]
+        _, first = self._shares_of_stages()
+        return replace(self, ttft_limits=_attaining((*self.ttft_limits, *limits), first))
 
     def for_second_stage(self, share: float) -> "Target":
         """The limits of decode when prefill may use `share` of every limit on the whole request."""
-        gaps = max(self.osl - 1.0, 1e-9)
-        rest = [limit.limit_s * (1.0 - share) / gaps for limit in self.latency_limits]
-        return self.no_slower_than(min(rest, default=math.inf))
+        every, first = self._shares_of_stages()
+        rest = []
+        for limit in _attaining(self.latency_limits, first):
+            tokens = self.osl if limit.quantile is None else max(self.outputs.quantile(limit.quantile), self.osl)
+            rest.append(limit.limit_s * (1.0 - share) / max(tokens - 1.0, 1e-9))
+        own = replace(self, tpot_limits=_attaining(self.tpot_limits, every))
+        return own.no_slower_than(min(rest, default=math.inf))
+
+    def _shares_of_stages(self) -> tuple[float, float]:
+        """The shares of requests that must keep limits on the time per output token, and others, for an attainment.
+
+        Their product is the attainment. The first takes what the limit on first tokens leaves anyway, else
+        `PACE_MISSES` of the requests that may miss.
+        """
+        wanted = self.attained_share
+        if wanted <= 0.0:
+            return 0.0, 0.0
+        if all(limit.statistic != ATTAINMENT for limit in self.tpot_limits):
+            every = 1.0
+        else:
+            bound_s = strictest_s(self.ttft_limits)
+            anyway = max((limit.quantile or 0.0 for limit in self.ttft_limits if limit.limit_s <= bound_s), default=0.0)
+            free = wanted / anyway if anyway > wanted and not self.latency_limits else 1.0
+            if not any(limit.statistic == ATTAINMENT for limit in (*self.ttft_limits, *self.latency_limits)):
+                free = wanted
+            every = min(1.0 - PACE_MISSES * (1.0 - wanted), max(free, wanted))
+        first = wanted / every
+        both = self.outputs.vary and any(limit.statistic == ATTAINMENT for limit in self.latency_limits)
+        return every, math.sqrt(first) if both else first
+
+    @property
+    def attained_share(self) -> float:
+        """The share of requests that must keep every limit on a quantile at once; 0 for none."""
+        every = (*self.ttft_limits, *self.tpot_limits, *self.latency_limits)
+        return max((limit.quantile or 0.0 for limit in every if limit.statistic == ATTAINMENT), default=0.0)
 
     def no_slower_than(self, tpot_s: float) -> "Target":
         """With a limit on the mean time per output token too; an infinite one is none."""
@@ -326,6 +369,9 @@ def make_target(
     isl, osl = served.input.mean_tokens, served.output.mean_tokens
     arrival_cv2 = 1.0 if load is None or load.rate_per_s is None else load.arrival_cv**2
     decoding_osl = osl * (1.0 + served.output.cv**2)
+    quantiles = [(_limits(limit, None, 1.0) or (MEAN,))[0].quantile for limit in (slo.ttft, slo.tpot, slo.latency)]
+    together = sum(quantile is not None for quantile in quantiles) > 1
+    room = max(context_tokens - served.input.mean_tokens, 2.0)
     moved = kv_bytes(arch, np.array([isl])) + state_bytes_per_sequence(arch, np.array([1.0]))
     return Target(
         name=workload.spec.name,
@@ -335,10 +381,10 @@ def make_target(
         context=min(isl + decoding_osl / 2.0, float(context_tokens)),
         resident_tokens=min(isl + decoding_osl, float(context_tokens)),
         context_tokens=context_tokens,
-        ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft) or (_UNLIMITED,),
-        tpot_limits=_limits(slo.tpot, None, margins.tpot),
+        ttft_limits=_limits(slo.ttft, slo.attainment, margins.ttft, together) or (_UNLIMITED,),
+        tpot_limits=_limits(slo.tpot, slo.attainment, margins.tpot, together),
         itl_limits=_limits(slo.itl, None, margins.tpot),
-        latency_limits=_limits(slo.latency, slo.attainment, margins.tpot),
+        latency_limits=_limits(slo.latency, slo.attainment, margins.tpot, together),
         margins=margins,
         attainment=slo.attainment,
         answers=_answers(workload, served, arrival_cv2, context_tokens),
@@ -351,6 +397,7 @@ def make_target(
         clients=None if load is None else load.concurrency,
         share=workload.spec.share,
         prefix_hits=workload.spec.prefix_hits or 0.0,
+        lengths=Outputs.of(workload.spec.output_tokens, workload.output, room) if slo.latency is not None else None,
     )
 
 
@@ -382,8 +429,23 @@ def relaxed(targets: Sequence[Target], factor: float) -> tuple[Target, ...]:
     )
 
 
-def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tuple[TimeLimit, ...]:
-    """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too."""
+def strictest_s(limits: Sequence[TimeLimit]) -> float:
+    """What requests are held to where a share must keep all limits: the least of those on quantiles; inf for none."""
+    return min((limit.limit_s for limit in limits if limit.quantile is not None), default=math.inf)
+
+
+def _attaining(limits: tuple[TimeLimit, ...], share: float) -> tuple[TimeLimit, ...]:
+    """Those of an attainment held to another share."""
+    return tuple(replace(limit, quantile=share) if limit.statistic == ATTAINMENT else limit for limit in limits)
+
+
+def _limits(
+    limit: Limit | None, attainment: float | None, margin: float, together: bool = False
+) -> tuple[TimeLimit, ...]:
+    """Limits by statistic, strictest quantile first; an attainment holds every quantile's limit to that share too.
+
+    It does so below that share, and where requests must keep limits on several times `together`.
+    """
     if limit is None:
         return ()
     limits = [TimeLimit(name, quantile_of(name), value / margin) for name, value in limit.statistics().items()]
@@ -392,6 +454,6 @@ def _limits(limit: Limit | None, attainment: float | None, margin: float) -> tup
         limits += [
             TimeLimit(ATTAINMENT, share, item.limit_s)
             for item in limits
-            if item.quantile is not None and item.quantile < share
+            if item.quantile is not None and (together or item.quantile < share)
         ]
     return tuple(sorted(limits, key=lambda item: -(item.quantile or 0.0)))

@@ -9,7 +9,7 @@ import numpy as np
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.rates.step import StepTime
-from planner.kinds.serve.steady.demand import MEAN, Queue, Target, TimeLimit, TransferPath
+from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Queue, Target, TimeLimit, TransferPath, strictest_s
 from planner.kinds.serve.steady.points import Points, PoolCosts, Tally
 from planner.kinds.serve.steady.steps.first_tokens import Engines, Variability, first_tokens
 from planner.kinds.serve.steady.steps.formulas import prefill_alone
@@ -103,7 +103,7 @@ def judge_decode(
     target: Target, points: Points, fits: Bools, timed: StepTimes, occupied: float, tally: Tally
 ) -> LimitedRates:
     """Decode roles: the time per output token at the full batch, of which requests fill a share on average."""
-    fast = fits & _fast(target, timed)
+    fast = fits & _fast(target.tpot_limits, target, timed)
     good = fast & _steady(target, timed)
     tally.drop("slo.tpot", int(np.sum(fits & ~fast)))
     tally.drop("slo.itl", int(np.sum(fast & ~good)))
@@ -111,10 +111,10 @@ def judge_decode(
     return LimitedRates(rate, np.zeros(len(points)), (target.osl - 1.0) * timed.tpot_s, good)
 
 
-def _fast(target: Target, timed: StepTimes) -> Bools:
-    """Whether the full batch keeps every limit on the time per output token [N]: means, and shares of requests."""
+def _fast(limits: Sequence[TimeLimit], target: Target, timed: StepTimes) -> Bools:
+    """Whether the full batch keeps `limits` on the time per output token [N]: means, and shares of requests."""
     fast = np.ones(len(timed.tpot_s), dtype=np.bool_)
-    for limit in target.tpot_limits:
+    for limit in limits:
         bound_s = limit.limit_s * (1.0 + TOLERANCE)
         if limit.quantile is None:
             fast &= timed.tpot_s <= bound_s
@@ -124,6 +124,15 @@ def _fast(target: Target, timed: StepTimes) -> Bools:
         within = timed.decoding.take(rows).at_full_batch(target.answers).share_within(bound_s)
         fast[rows] = within >= limit.quantile - TOLERANCE
     return fast
+
+
+def _paced(target: Target, timed: StepTimes, rows: Indices) -> Floats:
+    """The share of requests at the full batch, of some points, that keep limits on their time per output token."""
+    bound_s = strictest_s(target.tpot_limits)
+    if target.attained_share <= 0.0 or not np.isfinite(bound_s):
+        return np.ones(len(rows))
+    assert timed.decoding is not None, "roles that decode have steps"
+    return timed.decoding.take(rows).at_full_batch(target.answers).share_within(bound_s * (1.0 + TOLERANCE))
 
 
 def _steady(target: Target, timed: StepTimes) -> Bools:
@@ -185,13 +194,16 @@ def judge_colocated(
     assert timed.engines is not None, "roles that do both have engines"
     full = timed.engines.capacity_per_s(target.service_cv2)
     behind = fits & (occupied * full * timed.queue_s > most_busy)
-    slow = fits & ~behind & ~_fast(target, timed)
+    apart = [limit for limit in target.tpot_limits if limit.statistic != ATTAINMENT]
+    slow = fits & ~behind & ~_fast(apart, target, timed)
     uneven = fits & ~behind & ~slow & ~_steady(target, timed)
     slow |= uneven
     filled = np.full(len(points), occupied)
     rows = np.flatnonzero(fits & ~behind & ~slow)
     if np.any(np.isfinite([limit.limit_s for limit in (*target.ttft_limits, *target.latency_limits)])):
-        filled[rows] = _filled(target, timed.engines.take(rows), timed.tpot_s[rows], occupied)
+        filled[rows] = _filled(
+            target, timed.engines.take(rows), timed.tpot_s[rows], _paced(target, timed, rows), occupied
+        )
     late = np.zeros(len(points), dtype=np.bool_)
     late[rows] = filled[rows] <= 0.0
     times = first_tokens(timed.engines, filled, varied(target), waits_for_places=target.clients is None)
@@ -210,20 +222,33 @@ def varied(target: Target) -> Variability:
     return Variability(target.arrival_cv2, target.service_cv2, target.answers.cv2)
 
 
-def _filled(target: Target, engines: Engines, tpot_s: Floats, occupied: float) -> Floats:
+def _filled(target: Target, engines: Engines, tpot_s: Floats, paced: Floats, occupied: float) -> Floats:
     """The largest share of the capacity [N], at most `occupied`, that keeps limits on first tokens and whole requests.
 
-    By halving, to a part in `FILLED`; 0 where none keeps them. Closed loops are as full as their clients make them.
+    Limits on several times that a share of requests must keep are judged together; `paced` of the requests keep those
+    on the time per output token. By halving, to a part in `FILLED`; 0 where none keeps them. Closed loops are as full
+    as their clients make them.
     """
     decoding_s, places = (target.osl - 1.0) * tpot_s, target.clients is None
+    longest = [strictest_s(limits) for limits in (target.ttft_limits, target.latency_limits)]
 
     def kept(rows: Indices, filled: Floats) -> Bools:
         times = first_tokens(engines.take(rows), filled, varied(target), waits_for_places=places)
         keeps = np.ones(len(rows), dtype=np.bool_)
-        for limits, rest_s in ((target.ttft_limits, 0.0), (target.latency_limits, decoding_s[rows])):
-            for limit in limits:
-                if np.isfinite(limit.limit_s):
-                    keeps &= times.quantile_s(limit.quantile) + rest_s <= limit.limit_s * (1.0 + TOLERANCE)
+        for limit in target.ttft_limits:
+            if np.isfinite(limit.limit_s) and limit.statistic != ATTAINMENT:
+                keeps &= times.quantile_s(limit.quantile) <= limit.limit_s * (1.0 + TOLERANCE)
+        for limit in target.latency_limits:
+            bound_s = limit.limit_s * (1.0 + TOLERANCE)
+            if limit.quantile is None:
+                keeps &= times.mean_s + decoding_s[rows] <= bound_s
+            elif limit.statistic != ATTAINMENT:
+                within = target.outputs.share_within(times.share_within, tpot_s[rows], bound_s)
+                keeps &= within >= limit.quantile - TOLERANCE
+        if target.attained_share > 0.0:
+            bounds_s = [bound_s * (1.0 + TOLERANCE) for bound_s in longest]
+            kept_by = target.outputs.share_keeping(times.share_within, tpot_s[rows], *bounds_s)
+            keeps &= paced[rows] * kept_by >= target.attained_share - TOLERANCE
         return keeps
 
     every = np.arange(len(tpot_s))

@@ -188,7 +188,7 @@ def _attainment_limit(index: int, target: Target) -> _Limit:
 
     def move(setting: ServeSetting, value: float) -> ServeSetting:
         wanted = max(1.0 - value, 0.0)
-        for field in ("ttft_limits", "latency_limits"):
+        for field in ("ttft_limits", "tpot_limits", "latency_limits"):
             moved = tuple(
                 dataclasses.replace(item, quantile=wanted) if item.statistic == ATTAINMENT else item
                 for item in getattr(setting.targets[index], field)

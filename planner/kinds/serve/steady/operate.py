@@ -43,6 +43,10 @@ class Operation:
         """The time per output token that this share of requests does not exceed; 0 of prefill roles."""
         return min((float(averages.quantile_s(quantile)[0]) for averages in self.averages), default=0.0)
 
+    def tpot_share_within(self, limit_s: float) -> float:
+        """The share of requests whose time per output token is no longer; 1 of prefill roles."""
+        return max((float(averages.share_within(limit_s)[0]) for averages in self.averages), default=1.0)
+
     def itl_s(self, quantile: float | None) -> float:
         """The gap between tokens that this share of gaps does not exceed, or the mean one; 0 of prefill roles."""
         if self.gaps is None:

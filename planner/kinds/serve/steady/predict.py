@@ -4,16 +4,23 @@ A request takes a path: one colocated role, or a prefill role and a decode role 
 slowest path.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Target, TimeLimit
+import numpy as np
+
+from planner.arrays import Floats
+from planner.kinds.serve.steady.attained import least_time_s
+from planner.kinds.serve.steady.demand import ATTAINMENT, MEAN, Target, TimeLimit, strictest_s
 from planner.kinds.serve.steady.operate import Operation
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.plan.schema import Prediction
 
 BISECTIONS = 40
+SHARES: Floats = 1.0 - np.concatenate([np.linspace(0.995, 0.1, 32)[:-1], np.geomspace(0.1, 1e-5, 32)])
+"""At which the time to first token is known where answers differ, ascending."""
 
 CostsOfPool = Mapping[tuple[str, int], PoolCosts]
 
@@ -43,8 +50,36 @@ class PathTimes:
         return self.first.service_s + self.first.wait_s(limit, target)
 
     def latency_s(self, limit: TimeLimit, target: Target) -> float:
-        """Time of the whole request at the statistic of `limit`, for outputs of mean length."""
-        return self.ttft_s(limit, target) + (target.osl - 1.0) * self.tpot_s
+        """Time of the whole request at the statistic of `limit`."""
+        mean_s = self.ttft_s(limit, target) + (target.osl - 1.0) * self.tpot_s
+        if limit.quantile is None or not target.outputs.vary or math.isinf(mean_s):
+            return mean_s
+        first, tpot_s = self.firsts(target), np.array([self.tpot_s])
+        return least_time_s(
+            lambda time_s: float(target.outputs.share_within(first, tpot_s, time_s)[0]), limit.quantile, mean_s
+        )
+
+    def firsts(self, target: Target) -> Callable[[Floats], Floats]:
+        """The share of first tokens that come within times [1, K]."""
+        if self.first.first is not None:
+            return self.first.first.share_within
+        waits = [self.ttft_s(_at(share), target) for share in SHARES]
+
+        def within(limit_s: Floats) -> Floats:
+            if limit_s.size == 1:
+                return np.full((1, 1), _share(lambda share: self.ttft_s(_at(share), target) <= limit_s[0, 0]))
+            return np.interp(limit_s, waits, SHARES, left=0.0, right=1.0)
+
+        return within
+
+    def attainment(self, target: Target) -> float:
+        """The share of requests that keep every limit on a quantile at once."""
+        paced, bound_s = 1.0, strictest_s(target.tpot_limits)
+        if math.isfinite(bound_s):
+            paced = min((run.tpot_share_within(bound_s) for run in self.decoding), default=1.0)
+        bounds_s = [strictest_s(limits) for limits in (target.ttft_limits, target.latency_limits)]
+        kept = target.outputs.share_keeping(self.firsts(target), np.array([self.tpot_s]), *bounds_s)
+        return paced * float(kept[0])
 
 
 def paths_of(
@@ -115,31 +150,19 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
             add("ttft_s", limit.statistic, max(path.ttft_s(limit, target) for path in paths))
     add("tpot_s", "mean", max(path.tpot_s for path in paths))
     for limit in target.tpot_limits:
-        if limit.quantile is not None:
+        if limit.quantile is not None and limit.statistic != ATTAINMENT:
             add("tpot_s", limit.statistic, max(path.tpot_quantile_s(limit.quantile) for path in paths))
     for limit in target.itl_limits:
         add("itl_s", limit.statistic, max(path.itl_s(limit.quantile) for path in paths))
     for limit in (MEAN, *(item for item in target.latency_limits if item.statistic not in (ATTAINMENT, "mean"))):
         add("latency_s", limit.statistic, max(path.latency_s(limit, target) for path in paths))
     if target.attainment is not None:
-        add(ATTAINMENT, "mean", min(_attainment(path, target) for path in paths))
+        add(ATTAINMENT, "mean", min(path.attainment(target) for path in paths))
     return predictions
 
 
-def _attainment(path: PathTimes, target: Target) -> float:
-    """The share of requests on a path whose wait keeps every limit on a quantile, by bisection over the share."""
-
-    def keeps(share: float) -> bool:
-        first = (
-            path.ttft_s(_at(limit, share), target) <= limit.limit_s for limit in target.ttft_limits if limit.quantile
-        )
-        whole = (
-            path.latency_s(_at(limit, share), target) <= limit.limit_s
-            for limit in target.latency_limits
-            if limit.quantile
-        )
-        return all(first) and all(whole)
-
+def _share(keeps: Callable[[float], bool]) -> float:
+    """The largest share that keeps something, by bisection; `keeps` is true up to it."""
     low, high = 0.0, 1.0 - 1e-9
     if keeps(high):
         return 1.0
@@ -149,5 +172,5 @@ def _attainment(path: PathTimes, target: Target) -> float:
     return low
 
 
-def _at(limit: TimeLimit, share: float) -> TimeLimit:
-    return TimeLimit(ATTAINMENT, share, limit.limit_s)
+def _at(share: float) -> TimeLimit:
+    return TimeLimit(ATTAINMENT, share, math.inf)

@@ -109,6 +109,13 @@ class FirstTokens:
         rest_s = np.maximum(self.mean_s - self.least_s, 1e-12)
         return self.least_s + rest_s * unit_quantiles(quantile, self.variance_s2 / rest_s**2)
 
+    def share_within(self, limit_s: Floats) -> Floats:
+        """The share of requests [N, K] whose first token comes within these times [N, K]."""
+        rest_s = np.maximum(self.mean_s - self.least_s, 1e-12)
+        left_s = limit_s - self.least_s[:, None]
+        beyond = chance_above(left_s / rest_s[:, None], (self.variance_s2 / rest_s**2)[:, None])
+        return np.where(left_s > 0.0, 1.0 - beyond, 0.0)
+
 
 def first_tokens(
     engines: Engines, filled: Floats, varied: Variability, *, waits_for_places: bool = True
