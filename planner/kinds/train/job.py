@@ -36,6 +36,7 @@ class TrainJob:
     devices: Ints  # at hand, in the order of ranks
     num_gpus: int
     per_gpu: bool  # the goal counts time by GPU used
+    mean_of_lengths: bool = False  # the goal is the mean step over the lengths of inputs, not that of the longest
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:
@@ -57,6 +58,14 @@ class TrainJob:
         """Of the layers that have experts, 0 where none has; of several numbers their greatest common divisor."""
 
         return gcd(*(layer.ffn.num_experts for layer in self.kinds if isinstance(layer.ffn, MoeFfn)))
+
+    @property
+    def mean_tokens(self) -> float:
+        """Of a sequence of the batch that the goal is about."""
+        lengths, longest = self.options.lengths, float(self.options.sequence_tokens)
+        if not self.mean_of_lengths:
+            return longest
+        return sum(length.tokens * length.share for length in lengths) / sum(length.share for length in lengths)
 
     @property
     def dispatcher(self) -> Dispatcher | None:
@@ -112,6 +121,9 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if len(able) == 1 and "one" not in options.search.pools:
         place, hint = where(("options", "search", "pools")), "leave `search.pools` away"
         raise PlannerError("one pool cannot be joined with others", where=place, hint=hint)
+    if len(able) == 1:
+        only = _job(resolved, options, key, able[0], engine)
+        return (replace(only, mean_of_lengths=bool(options.lengths)),)
     return tuple(_job(resolved, options, key, pool, engine) for pool in able)
 
 

@@ -9,6 +9,7 @@ from train_problems import job, problem
 from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.errors import PlannerError
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, even_layers
+from planner.kinds.train.space.mean_table import sized
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, sharing_of
 from planner.kinds.train.whole_run.recompute_table import (
@@ -17,7 +18,6 @@ from planner.kinds.train.whole_run.recompute_table import (
     SizeRow,
     options,
     recompute_table,
-    sized,
 )
 
 SIZES = (2048, 8192, 16384, 24576, 32768)

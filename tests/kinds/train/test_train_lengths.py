@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from train_problems import problem
+from train_problems import every_plan, job, problem
 
 from planner.api import solve
 from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.plan.schema import Envelope
 
 LENGTHS = [{"tokens": 32768, "share": 1}, {"tokens": 4096, "share": 8}, {"tokens": 16384, "share": 2}]
@@ -53,6 +54,40 @@ def test_days_are_those_of_all_lengths_and_the_gain_over_one_set_is_stated(plan:
     assert stated["train_days"] == pytest.approx(1e12 / stated["mean_tokens_per_s"] / 86400)
     assert stated["mean_step_time_s"] < stated["step_time_s"]
     assert stated["recompute_rows_gain"] > 0.03
+
+
+def test_the_mean_step_is_the_least_of_all_plans() -> None:
+    """Every plan of a small problem by hand: without a pipeline all ways to recompute at the longest are laid out
+    alike, and what each length recomputes hangs on what the plan holds alone."""
+    lengths = [{"tokens": 16384, "share": 1}, {"tokens": 2048, "share": 6}]
+    search = {
+        "cp": 1,
+        "tp": [1, 2],
+        "pp": 1,
+        "dp": [4, 8],
+        "micro_batch": [1, 2],
+        "zero_shards": "all",
+        "zero_stage": [1, 3],
+    }
+    data = problem("Qwen/Qwen3-8B", nodes=1, global_batch=16, sequence_tokens=16384, lengths=lengths, search=search)
+    plans = {(p.choice.table.shape, p.choice.dp, p.choice.zero_stage): p for p in every_plan(job(data))}
+    means = [by_length(plan).objective for plan in plans.values()]
+    solved = solve(data)
+    assert solved.certificate.objective.metric == "mean_step_time_s"
+    assert solved.certificate.objective.value == pytest.approx(min(means), rel=1e-9)
+    assert solved.certificate.gap == pytest.approx(0.0, abs=1e-9)
+    longest = solve({**data, "options": {**data["options"], "lengths": []}}).decision
+    again = solve({**data, "options": {**data["options"], "search": _fixed(longest)}}).certificate.objective.value
+    assert again is not None
+    assert again > 1.01 * min(means)
+
+
+def _fixed(decision: dict[str, Any]) -> dict[str, Any]:
+    """A search that leaves this decision alone."""
+    made = TrainDecision.model_validate(decision)
+    shape = made.roles[0].parallelism
+    degrees = {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "cp": shape.cp}
+    return {**degrees, "micro_batch": made.micro_batch, "zero_stage": made.zero_stage}
 
 
 def _row(data: dict[str, Any], **fields: Any) -> None:  # noqa: ANN401

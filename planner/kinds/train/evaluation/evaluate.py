@@ -112,6 +112,7 @@ class Evaluation:
     memory: RankBytes
     strategies: tuple[Strategy, ...] = ()  # of each layer, where they have their own; `choice` is then the first one's
     across: tuple[PoolShare, ...] = ()  # the pools, where there are several
+    mean_s: float | None = None  # the mean step over the lengths of inputs, where the goal is that
 
     @property
     def step_s(self) -> float:
@@ -126,7 +127,8 @@ class Evaluation:
     @property
     def objective(self) -> float:
         """What a search minimises: seconds, or seconds times GPUs where the goal counts time by GPU."""
-        return self.step_s * self.choice.num_gpus if self.choice.table.job.per_gpu else self.step_s
+        seconds = self.step_s if self.mean_s is None else self.mean_s
+        return seconds * self.choice.num_gpus if self.choice.table.job.per_gpu else seconds
 
     @property
     def parts(self) -> tuple[PoolShare, ...]:

@@ -63,6 +63,7 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
 def objective(job: TrainJob, value: float) -> Objective:
     """What is optimised, in its own metric."""
     metric = "tokens_per_s_per_gpu" if job.per_gpu else "step_time_s"
+    metric = f"mean_{metric}" if job.mean_of_lengths else metric
     return Objective(metric=metric, sense="maximize" if job.per_gpu else "minimize", value=value)
 
 
@@ -83,7 +84,7 @@ def in_metric(job: TrainJob, value: float) -> float:
     """The goal's own figure of what the search minimises, and the other way round."""
     if not job.per_gpu:
         return value
-    return job.options.global_batch * job.options.sequence_tokens / value
+    return job.options.global_batch * job.mean_tokens / value
 
 
 def axes_of(job: TrainJob, result: SearchResult) -> dict[str, list[JsonValue]]:

@@ -227,7 +227,10 @@ def _evidence(best: Evaluation) -> Evidence:
     return Evidence(
         basis=next(iter(basis_of.values())),  # type: ignore[arg-type]  # names of Shares
         sources=(f"training rates of {rates.date}: {rates.source}", *sorted(sources)),
-        notes=("model FLOP utilisation is of the peak in bf16, attention counted over whole sequences", *notes),
+        notes=(
+            "model FLOP utilisation is of the peak of the products' precision, attention counted over whole sequences",
+            *notes,
+        ),
         steps=steps,
     )
 

@@ -14,6 +14,7 @@ from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
+from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.plan.schema import Envelope
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve
@@ -54,7 +55,8 @@ def priced_again(all_jobs: Sequence[TrainJob], decision: TrainDecision) -> Evalu
     if len(priced) < len(choices):
         return next(choice for choice in choices if isinstance(choice, str))
     if decision.pools == "one":
-        return evaluate(priced[0], counts)
+        made = evaluate(priced[0], counts)
+        return by_length(made) if job.mean_of_lengths else made
     return _across(decision, tuple(priced), counts)
 
 

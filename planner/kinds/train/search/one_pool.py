@@ -11,6 +11,7 @@ from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.space.contexts import undominated
+from planner.kinds.train.space.mean_table import MeanTable
 from planner.kinds.train.space.space import (
     ShardShape,
     Space,
@@ -39,7 +40,7 @@ class OnePool(JobCandidate):
 
     def floor_s(self, mode: RecomputeMode | None, full_layers: int) -> float:
         floor = self.floor
-        if mode is not None or full_layers:
+        if (mode is not None or full_layers) and not self.whole.table.job.mean_of_lengths:  # short ones keep more
             floor = Floor(floor.table, floor.pp, mode, full_layers, paired=floor.paired)
         return floor_s(self.whole, floor)
 
@@ -61,7 +62,7 @@ class OnePoolSearch(PlanSearch):
         batches_N = job.options.global_batch // (space.dp * space.micro_batch)
         gpus_N = space.tp * space.cp * space.pp * space.dp
         columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context, space.pp])
-        kept_N = undominated(space, self.tables)
+        kept_N = undominated(space, self._tables_by_length)
         kinds, kind_N = np.unique(columns[:, kept_N], axis=1, return_inverse=True)
         slowest = np.array([self._slowest(*(int(value) for value in kind)) for kind in kinds.T])
         slowest_N = np.full(len(space), np.inf)
@@ -78,6 +79,11 @@ class OnePoolSearch(PlanSearch):
         children_N = np.array(each, np.int64)[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
         self.set_children(bound_N * gpus_N if job.per_gpu else bound_N, children_N, kept_N)
         return space
+
+    def _tables_by_length(self, shape: ShardShape) -> tuple[CostTable, ...]:
+        """The costs of a shape, for each length where there are several: what is dominated is so at all of them."""
+        (table,) = self.tables(shape)
+        return tuple(own for _, own in table.by_length) if isinstance(table, MeanTable) else (table,)
 
     def _slowest(self, tp: int, cp: int, ep: int, etp: int, micro_batch: int, context: int, pp: int) -> float:
         (table,) = self.tables(shard_shape(tp, cp, ep, etp, micro_batch, context))

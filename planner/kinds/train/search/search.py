@@ -30,8 +30,10 @@ from planner.kinds.train.search.tally import (
     RECOMPUTATION,
     CandidateTally,
 )
+from planner.kinds.train.space.mean_table import table_of
 from planner.kinds.train.space.space import ShardShape, Space, axis_values
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, Ways, ways_of
+from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.progress import Limits
 from planner.solvers.best_first import BestFirst, search_all
 
@@ -156,7 +158,7 @@ class PlanSearch(BestFirst[Leaf]):
     def tables(self, shape: ShardShape) -> tuple[CostTable, ...]:
         """The costs of a shape on each pool, made once."""
         if shape not in self.tables_of_shape:
-            self.tables_of_shape[shape] = tuple(CostTable(job, shape) for job in self.jobs)
+            self.tables_of_shape[shape] = tuple(table_of(job, shape) for job in self.jobs)
         return self.tables_of_shape[shape]
 
     def open(self, node: int) -> None:
@@ -178,8 +180,9 @@ class PlanSearch(BestFirst[Leaf]):
         candidate, whole = leaf.candidate, leaf.candidate.whole
         evaluation = candidate.priced() if leaf.place >= 0 else None
         if evaluation is not None and fits(evaluation):
-            self._put(EVALUATED, whole, evaluation.objective)
-            self._keep(evaluation)
+            final = evaluation if not self.job.mean_of_lengths else by_length(evaluation)
+            self._put(EVALUATED, whole, final.objective)
+            self._keep(final)
             return
         if evaluation is not None:
             self._remember(float(evaluation.memory.total_R.max()))

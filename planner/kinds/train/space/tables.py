@@ -103,21 +103,21 @@ class CostTable:
         """Seconds of the exchange between experts contained in the passes of a layer of each kind."""
         return np.array([cost.exchange_s.get("ep", 0.0) for cost in self.layers])
 
-    def _end(self, end: Part, layer: Layer | None = None) -> LayerCost:
+    def end(self, end: Part, layer: Layer | None = None) -> LayerCost:
         """An end of the model."""
         job, shard = self.job, self.config.shard if layer else self.dense_shard
         return end_cost(end, job.machine, shard, job.arch.vocab_size, job.rates, layer)
 
     def _end_s(self, end: Part, layer: Layer | None = None) -> tuple[float, float, float]:
         """The passes of an end of the model."""
-        cost = self._end(end, layer)
+        cost = self.end(end, layer)
         return (cost.forward_s, cost.backward_input_s, cost.backward_weight_s)
 
     @cached_property
     def table_shares(self) -> tuple[float, float]:
         """Of the passes of the whole model, what rests on tables that we measured, and on those of others."""
-        heads = [self._end("mtp", layer) for layer in self.job.arch.mtp_layers]
-        ends = [(1, cost) for cost in (self._end("embedding"), self._end("loss"), *heads)]
+        heads = [self.end("mtp", layer) for layer in self.job.arch.mtp_layers]
+        ends = [(1, cost) for cost in (self.end("embedding"), self.end("loss"), *heads)]
         parts = [*zip(self.job.count_of_kind, self.layers, strict=True), *ends]
         total_s = sum(count * cost.total_s for count, cost in parts)
         sums = [sum(count * getattr(cost, name) for count, cost in parts) for name in ("measured_s", "imported_s")]

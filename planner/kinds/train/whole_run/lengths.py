@@ -18,7 +18,8 @@ def with_lengths(envelope: Envelope, best: Evaluation) -> Envelope:
         return envelope
     table = recompute_table(best, [length.tokens for length in options.lengths])
     rows = [row.model_dump(mode="json", exclude_defaults=True) for row in _decided(table)]
-    predicted = {prediction.metric: prediction for prediction in _predicted(table, options)}
+    gpus = best.choice.num_gpus
+    predicted = {prediction.metric: prediction for prediction in _predicted(table, options, gpus)}
     for prediction in envelope.predictions:
         if prediction.metric == "train_days":
             predicted["train_days"] = scaled(prediction, predicted["train_days"].value)
@@ -50,7 +51,7 @@ def _set(names: Names, layers: int) -> RecomputeSet:
     return RecomputeSet(layers=layers, recompute="selective" if names else "none", modules=names)  # type: ignore[arg-type]  # names of Module
 
 
-def _predicted(table: RecomputeTable, options: TrainOptions) -> Iterator[Prediction]:
+def _predicted(table: RecomputeTable, options: TrainOptions, gpus: int) -> Iterator[Prediction]:
     """Figures over all lengths in their shares."""
     share_of = {length.tokens: length.share for length in options.lengths}
     shares = [share_of[tokens] for tokens in table.sizes]
@@ -58,6 +59,7 @@ def _predicted(table: RecomputeTable, options: TrainOptions) -> Iterator[Predict
     tokens = options.global_batch * sum(length.tokens * length.share for length in options.lengths) / sum(shares)
     yield Prediction(metric="mean_step_time_s", value=step_s)
     yield Prediction(metric="mean_tokens_per_s", value=tokens / step_s)
+    yield Prediction(metric="mean_tokens_per_s_per_gpu", value=tokens / step_s / gpus)
     yield Prediction(metric="recompute_rows_gain", value=table.gain(shares))
     if options.train_tokens is not None:
         yield Prediction(metric="train_days", value=options.train_tokens / tokens * step_s / DAY_S)

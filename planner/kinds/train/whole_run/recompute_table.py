@@ -23,12 +23,14 @@ from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
     PlanChoice,
     StageCosts,
+    evaluate,
     evaluate_stages,
     handover,
     stage_costs,
     work_of,
     working_by,
 )
+from planner.kinds.train.space.mean_table import MeanTable, sized
 from planner.kinds.train.space.tables import CostTable
 from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes
 
@@ -106,12 +108,15 @@ def recompute_table(plan: Evaluation, sizes: Sequence[int]) -> RecomputeTable:
     return RecomputeTable(plan, tables, tuple(rows))
 
 
-def sized(table: CostTable, tokens: int) -> CostTable:
-    """The costs of the same shape with sequences of this length."""
-    if tokens == table.job.options.sequence_tokens:
-        return table
-    options = table.job.options.model_copy(update={"sequence_tokens": tokens})
-    return CostTable(replace(table.job, options=options), table.shape)
+def by_length(plan: Evaluation) -> Evaluation:
+    """The plan of an evaluation by mean costs: priced for the longest, with the mean step under rows by length."""
+    choice = plan.choice
+    longest = choice.table.longest if isinstance(choice.table, MeanTable) else choice.table
+    mode = longest.mode(choice.mode.recompute)
+    made = evaluate(replace(choice, table=longest, mode=mode), plan.counts_S)
+    lengths = longest.job.options.lengths
+    table, share_of = recompute_table(made, [length.tokens for length in lengths]), {n.tokens: n.share for n in lengths}
+    return replace(made, mean_s=table.step_s([share_of[tokens] for tokens in table.sizes]))
 
 
 def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
