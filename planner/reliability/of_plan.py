@@ -30,6 +30,7 @@ class Surroundings:
     mean_gap_s: float | None = None  # between faults of the job; else by the rates of published runs
     step_s: float | None = None  # else what the plan predicts
     slow_share: float = 0.0  # of nodes, at a time
+    save_slowdown: float = 0.0  # of steps while a checkpoint is on its way to the store
     slow_speed: float = 0.9  # hosts 10 % slower than others were found and taken out (NSDI 2024, section 6.3)
 
 
@@ -60,7 +61,8 @@ def job_of_plan(envelope: Envelope, decision: Decision, around: Surroundings) ->
     fleet = JobMachines(devices, min(facts.node.num_gpus, devices), around.nodes_per_rack)
     write, node = around.remote_write_bytes_per_s, facts.node
     read = around.remote_read_bytes_per_s or write
-    storage = Storage(write, read, node.pcie_bandwidth_bytes_per_s, node.nic_bandwidth_bytes_per_s)
+    pcie, nic = node.pcie_bandwidth_bytes_per_s, node.nic_bandwidth_bytes_per_s
+    storage = Storage(write, read, pcie, nic, around.save_slowdown)
     faults: Sequence[FaultClass] = DEFAULT
     if around.mean_gap_s is not None:
         faults = scaled(DEFAULT, around.mean_gap_s, fleet)

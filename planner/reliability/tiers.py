@@ -48,16 +48,22 @@ class Storage:
     remote_read_bytes_per_s: float
     host_bytes_per_s: float  # of one GPU to the memory of its host, and back
     network_bytes_per_s: float  # of one GPU to another node
+    save_slowdown: float = 0.0  # by how much steps are slower while a checkpoint is on its way to remote storage
     start_s: float = 30.0  # processes and communicators: under 30 s on more than 10,000 GPUs (NSDI 2024, section 3.5)
 
 
 def saving(tier: Tier, state: State, storage: Storage, step_s: float) -> Saving:
-    """What a tier costs while nothing fails."""
+    """What a tier costs while nothing fails.
+
+    What goes to remote storage behind training takes the network from it, at most as long as it would alone, and slows
+    what else is said to slow; both count as pauses of the snapshot.
+    """
     remote_s = state.total_bytes / storage.remote_write_bytes_per_s
     if tier == "synchronous":
         return Saving(step_s, pause_s=remote_s)
     pause_s = state.bytes_per_gpu / storage.host_bytes_per_s
-    return Saving(step_s, pause_s, remote_s)
+    contention_s = state.bytes_per_gpu / state.copies / storage.network_bytes_per_s
+    return Saving(step_s, pause_s + contention_s + storage.save_slowdown * remote_s, remote_s)
 
 
 def hazards(

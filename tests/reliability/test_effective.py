@@ -79,3 +79,13 @@ def test_a_slow_store_lengthens_intervals() -> None:
 def test_an_unknown_tier_is_refused_with_the_nearest() -> None:
     with pytest.raises(PlannerError, match="did you mean `asynchronous`"):
         require_tier("async")
+
+
+@pytest.mark.parametrize("slowdown", [0.0, 0.02, 0.2])
+def test_contention_of_saves_sets_an_interval_of_youngs(slowdown: float) -> None:
+    """Snapshots come every sqrt(2 C M): the copy to the host, that over the network, and slower steps for 11 s."""
+    storage = replace(LLAMA.storage, remote_write_bytes_per_s=5e11, save_slowdown=slowdown)
+    run = at_scale(replace(LLAMA, storage=storage), "asynchronous")
+    paused_s = 3e9 / 25e9 + 1.5e9 / 25e9 + slowdown * 405e9 * 14 / 5e11
+    assert run.mean_gap_s is not None
+    assert run.interval_s == pytest.approx((2.0 * paused_s * run.mean_gap_s) ** 0.5, rel=0.1)

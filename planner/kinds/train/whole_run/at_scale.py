@@ -49,7 +49,8 @@ def surroundings_of(wishes: Reliability) -> Surroundings:
         wishes.mtbf_s,
         None,
         wishes.slow_nodes,
-        wishes.slow_speed,
+        slow_speed=wishes.slow_speed,
+        save_slowdown=wishes.save_slowdown,
     )
 
 
