@@ -25,6 +25,7 @@ from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
 from planner.solvers.stochastic.gap_averages import Answers, GapAverages, SteadySteps
+from planner.solvers.stochastic.token_gaps import StepPrompts, TokenGaps
 
 QUANTILES = (0.5, 0.9, 0.99)
 PROMPT = 1000  # mean tokens
@@ -112,8 +113,10 @@ def lengths(mean: int, cv: float, count: int, rng: np.random.Generator) -> Ints:
     return np.maximum(np.rint(drawn), 2).astype(np.int64)
 
 
-def simulated(cell: Cell, count: int) -> tuple[Floats, Answers]:
-    """Times per output token of a stream, its beginning and end left out, and the answers as the formula has them."""
+def simulated(cell: Cell, count: int) -> tuple[Floats, Floats, Answers]:
+    """Times per output token of a stream, its beginning and end left out, percentiles of gaps, and the answers as the
+    formula has them.
+    """
     rng = np.random.default_rng(7)
     prompts, answers = (
         lengths(mean, cv, count, rng) for mean, cv in ((PROMPT, cell.prompt_cv), (cell.answer, cell.answer_cv))
@@ -131,7 +134,9 @@ def simulated(cell: Cell, count: int) -> tuple[Floats, Answers]:
     known = np.sort(answers).astype(float)
     nodes = tuple(float(part.mean()) for part in np.array_split(known, NODES))
     facts = Answers(nodes, float(answers.var() / answers.mean() ** 2), cell.prompt_cv**2, cell.gap_cv**2)
-    return run.tpot_s[count // 10 : -count // 20], facts
+    gaps = run.gaps.within(0.1, 0.95)
+    gaps_s = np.array([gaps.statistic_s(quantile) for quantile in QUANTILES])
+    return run.tpot_s[count // 10 : -count // 20], gaps_s, facts
 
 
 def formulas(cell: Cell, answers: Answers) -> tuple[GapAverages, GapAverages]:
@@ -147,6 +152,19 @@ def formulas(cell: Cell, answers: Answers) -> tuple[GapAverages, GapAverages]:
     return now.below_full_batch(answers, added_s * one), full.at_full_batch(answers)
 
 
+def gaps_of(cell: Cell, answers: Answers, *, capped: bool) -> TokenGaps:
+    """Gaps at the load, in steps whose room for prompts is known or not."""
+    one, joining = np.ones(1), 1.0 if cell.role == "decode" else 0.0
+    freely = 1.0 - cell.rate_per_s * cell.prompt_s
+    held = cell.rate_per_s * cell.answer / freely
+    sequences = min(held * cell.pace_s(0.0) / (1.0 - held * cell.by_sequences / cell.places), cell.places)
+    pace_s, steps = cell.pace_s(sequences) * one, answers.mean_tokens * one
+    parts = one / cell.prompts if cell.role == "colocated" else 0.0 * one
+    prompts = StepPrompts.of_batch(sequences * one, steps, parts, one, answers.prompt_cv2)
+    most_s = cell.prompts * cell.prompt_s * one if capped and cell.role == "colocated" else None
+    return TokenGaps.of_steps(pace_s, pace_s / freely, prompts, 1.0 / np.maximum(steps - 1.0, 1.0), joining, most_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Percentiles of a cell: simulated, of the formula at its load, and of that of the full batch; the mean."""
@@ -157,16 +175,24 @@ class Row:
     said_s: Floats
     full_s: Floats
     late: Floats  # share of requests beyond the percentile of the full batch
+    gaps_s: Floats  # percentiles of gaps, simulated
+    said_gaps_s: Floats
+    uncapped_s: Floats  # said where steps have room for any number of prompts
 
 
 def row_of(cell: Cell, count: int) -> Row:
     """A cell simulated, and its formulas."""
-    times_s, answers = simulated(cell, count)
+    times_s, gaps_s, answers = simulated(cell, count)
     now, full = formulas(cell, answers)
     full_s = np.array([float(full.quantile_s(q)[0]) for q in QUANTILES])
     said_s = np.minimum([float(now.quantile_s(q)[0]) for q in QUANTILES], full_s)
     late = np.array([np.mean(times_s > bound * (1.0 + 1e-9)) for bound in full_s])
-    return Row(cell, float(times_s.mean()), np.quantile(times_s, QUANTILES), said_s, full_s, late)
+    said_gaps_s, uncapped_s = (
+        np.array([float(gaps_of(cell, answers, capped=capped).quantile_s(q)[0]) for q in QUANTILES])
+        for capped in (True, False)
+    )
+    figures = (np.quantile(times_s, QUANTILES), said_s, full_s, late, gaps_s, said_gaps_s, uncapped_s)
+    return Row(cell, float(times_s.mean()), *figures)
 
 
 def report(rows: Sequence[Row]) -> None:
@@ -197,6 +223,18 @@ def report(rows: Sequence[Row]) -> None:
             print(f"{f'{role}, load {used}, {len(chosen)}':30s}" + "".join(shown))
 
 
+def report_gaps(rows: Sequence[Row]) -> None:
+    """Errors of percentiles of gaps of held-out cells, beside those without room in steps, and of the mean gap."""
+    print(f"\n{'gaps of held-out cells':30s}" + "".join(f"{f'p{100 * q:g}':>22s}" for q in QUANTILES))
+    for role in ("decode", "colocated"):
+        fitted = [row for row in rows if row.cell.role == role and not row.cell.held_out]
+        chosen = [row for row in rows if row.cell.role == role and row.cell.held_out]
+        factor = np.median([row.gaps_s / row.mean_s for row in fitted], axis=0)
+        print(_line(f"{role}, {len(chosen)}", [row.said_gaps_s / row.gaps_s - 1.0 for row in chosen]))
+        print(_line("  steps of any length", [row.uncapped_s / row.gaps_s - 1.0 for row in chosen]))
+        print(_line("  the mean times a constant", [factor * row.mean_s / row.gaps_s - 1.0 for row in chosen]))
+
+
 def _line(name: str, errors: Sequence[Floats]) -> str:
     absolute = np.abs(np.array(errors))
     shown = (f"{f'{m:.1%} ({w:.0%})':>22s}" for m, w in zip(absolute.mean(0), absolute.max(0), strict=True))
@@ -204,12 +242,14 @@ def _line(name: str, errors: Sequence[Floats]) -> str:
 
 
 def main() -> int:
-    """Prints both tables; 1 where the formula is not better than the mean times a constant at p90 or p99."""
+    """Prints the tables; 1 where the formula is not better than the mean times a constant at p90 or p99."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the cells, shorter streams")
     given = parser.parse_args()
     chosen = [cell for cell in cells() if cell.quick or not given.quick]
-    report([row_of(cell, QUICK_COUNT if given.quick else COUNT) for cell in chosen])
+    rows = [row_of(cell, QUICK_COUNT if given.quick else COUNT) for cell in chosen]
+    report(rows)
+    report_gaps(rows)
     return 0
 
 

@@ -58,3 +58,28 @@ def test_ranks_that_step_together_meet_the_prompts_of_any() -> None:
     each = StepPrompts.of_batch(8.0 * N, 200.0 * N, 2.0 * N, 4.0 * N, 1.0)
     assert each.mean[0] == pytest.approx(8.0 / 200.0 * 2.0 * 4.0)
     assert each.cv2[0] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "cv2", "cap"), [(0.02, 1.0, 1.0), (0.1, 1.0, 1.0), (0.3, 0.25, 1.5), (0.6, 1.0, 1.2)]
+)
+def test_prompts_that_a_step_has_no_room_for_are_in_later_ones(prompts: float, cv2: float, cap: float) -> None:
+    """Against a queue of work, of which each step takes as much as it has room for."""
+    rng = np.random.default_rng(1)
+    come = rng.gamma(np.maximum(rng.poisson(prompts, 150_000), 1e-9) / cv2, cv2)
+    left, taken = 0.0, np.empty(len(come))
+    for step, work in enumerate(come.tolist()):
+        taken[step] = min(left + work, cap)
+        left += work - taken[step]
+    sample = PACE_S + PROMPT_S * taken
+    step_s = (PACE_S + prompts * PROMPT_S) * N
+    known = TokenGaps.of_steps(PACE_S * N, step_s, StepPrompts(prompts * N, cv2 * N), 0.0 * N, 0.0, cap * PROMPT_S * N)
+    free = gaps(prompts, cv2)
+    assert known.mean_s[0] == pytest.approx(sample.mean(), rel=0.01)
+    assert known.share_within(PACE_S + cap * PROMPT_S)[0] == 1.0
+    for quantile in (0.95, 0.99, 0.999):
+        exact_s = float(np.quantile(sample, quantile))
+        assert known.quantile_s(quantile)[0] == pytest.approx(exact_s, rel=0.12)
+        assert abs(known.quantile_s(quantile)[0] - exact_s) <= abs(free.quantile_s(quantile)[0] - exact_s) + 1e-4
+    mean = TokenGaps.of_steps(PACE_S * N, step_s, StepPrompts(prompts * N, cv2 * N), 0.0 * N, 0.0, 0.0 * N)
+    assert mean.quantile_s(0.99)[0] == pytest.approx(step_s[0])

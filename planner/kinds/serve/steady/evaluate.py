@@ -141,19 +141,23 @@ def _steady(target: Target, timed: StepTimes) -> Bools:
     if not target.itl_limits:
         return steady
     assert timed.decoding is not None, "roles that decode have steps"
-    gaps = gaps_of(target, timed.decoding, timed.prefill_steps)
+    gaps = gaps_of(target, timed.decoding, timed.prefill_steps, timed.engines)
     for limit in target.itl_limits:
         bound_s = limit.limit_s * (1.0 + TOLERANCE)
         steady &= (gaps.mean_s if limit.quantile is None else gaps.quantile_s(limit.quantile)) <= bound_s
     return steady
 
 
-def gaps_of(target: Target, steps: SteadySteps, prefill_steps: Floats) -> TokenGaps:
-    """Gaps between the tokens of a workload in steady steps [N]."""
+def gaps_of(target: Target, steps: SteadySteps, prefill_steps: Floats, engines: Engines | None = None) -> TokenGaps:
+    """Gaps between the tokens of a workload in steady steps [N]; with prompts in them those of `engines`."""
     made = np.maximum(target.osl / steps.yielded, 1.0)
     later = np.maximum((target.answers.mean_tokens - 1.0) / steps.yielded, 1.0)
     prompts = StepPrompts.of_batch(steps.sequences, made, prefill_steps, steps.batches, target.service_cv2)
-    return TokenGaps.of_steps(steps.pace_s, steps.step_s, prompts, 1.0 / later, steps.joining)
+    most_s = None
+    if engines is not None:
+        room = engines.room + np.maximum(engines.places - steps.sequences, 0.0) * engines.sequence_room
+        most_s = room * engines.prompt_s * steps.batches
+    return TokenGaps.of_steps(steps.pace_s, steps.step_s, prompts, 1.0 / later, steps.joining, most_s)
 
 
 def judge_prefill(

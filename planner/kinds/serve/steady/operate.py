@@ -128,7 +128,7 @@ def _decoding(
     added_s = np.maximum(np.interp(places[:1], batches, added), 0.0)
     now = held_steps.take(np.array([0])).below_full_batch(target.answers, added_s)
     full = held_steps.take(np.array([1])).at_full_batch(target.answers)
-    gaps = gaps_of(target, held_steps.take(np.array([0])), np.array([capacity.prefill_steps]))
+    gaps = gaps_of(target, held_steps.take(np.array([0])), np.array([capacity.prefill_steps]), capacity.engines)
     return float(held_steps.step_s[0]) / yielded, (now, full), gaps
 
 
