@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -27,8 +28,13 @@ settings.load_profile("planner")
 
 
 def pytest_configure() -> None:
-    """No test reads the catalog or the kernel tables of who runs it; plans are verified where a test asks for it."""
+    """No test reads the catalog or the kernel tables of who runs it; plans are verified where a test asks for it.
+
+    The many interpreters that tests start compile the sources once and not each for itself.
+    """
     os.environ.pop("PLANNER_CATALOG", None)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     os.environ["PLANNER_PROFILES"] = "none"
     os.environ["PLANNER_LEVEL"] = "static"
     os.environ["XDG_CONFIG_HOME"] = str(PLANS / "no-config")

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from rank_environment import HAS_TORCH
 from rank_forks import FORKS
 
 from planner.cli.main import main
+from planner.execute import execution
+from planner.execute.execution import ExecutionOptions
 from planner.execute.ranks import launch
 
 pytestmark = [
@@ -19,6 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not HAS_TORCH, reason="profiling and execution need torch"),
 ]
 
+STEP_BUDGET_S = 0.3  # of repeats of one step
 ROUNDS = 3  # of steps run, calibrated to and run again: one may meet other work on the machine, and then proves nothing
 
 # One core at the rates that its vector units and a memory channel are sold with, which no kernel reaches.
@@ -59,6 +63,7 @@ PROBLEM = {
     "cluster": {"pools": [{"gpu": "this_machine", "gpus": 1}]},
     "workloads": [{"input_tokens": 96, "output_tokens": 32, "load": {"concurrency": 4}}],
     "objective": {"maximize": "tokens_per_s_per_gpu"},
+    "options": {"chunk_tokens": [512]},  # a processor takes seconds for one of 16,384
 }
 
 
@@ -76,6 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(launch, "_start", FORKS.start)
+    monkeypatch.setattr(execution, "ExecutionOptions", partial(ExecutionOptions, step_budget_s=STEP_BUDGET_S))
     return tmp_path
 
 
