@@ -4,6 +4,7 @@ An interrupt that came while a library is being imported waits until that import
 there, or turn them into errors of their own.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -16,12 +17,14 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 EXIT_INTERRUPTED = 130
+OBJECTS_BETWEEN_COLLECTIONS = 100_000  # of the youngest; a short solve makes few cycles, and libraries many objects
 _IMPORTING = "<frozen importlib._bootstrap"  # how files of the import system start
 
 
 def main() -> int:
     """Run one command and return its exit code."""
     interrupts = Interrupts()
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, 50, 50)
     try:
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell told us to ignore it
             signal.signal(signal.SIGINT, interrupts.on_signal)
