@@ -306,7 +306,7 @@ class WorkloadSpec(Spec):
 
 
 class EngineSpec(Spec):
-    name: Literal["vllm", "sglang", "trtllm"] | TrainingEngineName = Field(
+    name: Literal["vllm", "sglang", "trtllm", TrainingEngineName] = Field(
         default="vllm", description="of training, megatron-lm or megatron-bridge when absent"
     )
     version: Name | None = Field(default=None, description="the newest with costs when absent")

@@ -102,7 +102,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deepspeed", {"search": {"pp": 4}}, "has no pp `4`.*it has 1"),
     ("deepspeed", {"search": {"context_parallel": "ring"}}, "has no context parallel `ring`.*it has ulysses"),
     ("megatron-lm", {"optimizer": "lamb"}, "has no optimizer `lamb`"),
-    ("nccl", {}, "engine.name"),
+    ("megatron", {}, "engine.name: must be one of .*`megatron-lm`.*`torchtitan`"),
 ]
 
 
