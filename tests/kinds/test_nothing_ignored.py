@@ -237,6 +237,8 @@ READ: dict[str, dict[str, Case]] = {
         ),
         "costs.profiles": ("", "costs.profiles=[profiles]"),
         "costs.calibration": ("", "costs.calibration=none"),
+        "engine.name": ("engine.name=megatron-lm", "engine.name=torchtitan"),
+        "engine.version": ("engine.name=megatron-lm", "engine={name: megatron-lm, version: \"0.1\"}"),
         "objective.maximize": ("", "objective={maximize: tokens_per_s_per_gpu}"),
         "objective.minimize": ("", "objective={maximize: tokens_per_s_per_gpu}"),
         "limits.gpus": ("", "limits.gpus=4"),
@@ -481,7 +483,8 @@ def test_every_field_that_is_not_read_is_refused_with_what_to_do(kind: str) -> N
     reads, where = find_kind(kind).reads, Where({}, "problem")
     refused = {}
     for problem in EVERYTHING:
-        for error in unread_fields(reads, Problem.model_validate({**problem, "kind": kind}), where):
+        engine = problem["engine"] | ({"name": "megatron-lm"} if kind == "train" else {})
+        for error in unread_fields(reads, Problem.model_validate(problem | {"kind": kind, "engine": engine}), where):
             refused[error.where.removeprefix("problem: ")] = error.hint
     assert all(refused.values())
     patterns = {_pattern(place) for place in refused}
@@ -595,6 +598,7 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("experts", "options.policy=realtime ; seed=3", None, "with `policy: realtime`"),
         ("experts", "options.groups=4", None, "`options.groups` has no effect with `policy: static`"),
         ("train", "options.lora_rank=4", None, "without `task: lora`"),
+        ("train", "engine.name=sglang", None, "`sglang` serves"),
         ("train", "options.reliability={remote_write: 1GB/s, slow_speed: 0.5}", None, "without `slow_nodes`"),
         ("train", "options.optimizer=sgd", None, "`sgd` have no cost"),
         ("rl", "options.late_change=1s", None, "without `late_thresholds`"),

@@ -105,6 +105,7 @@ TRAIN: dict[str, Case] = {
     "search.moe_tp": apart(
         "options.search={tp: 2, pp: 1, moe_tp: 1}", "options.search={tp: 2, pp: 1, moe_tp: 2}", EXPERTS
     ),
+    "dispatcher": apart("options.dispatcher=alltoall", "options.dispatcher=deepep", EXPERTS),
     "search.schedule": apart("", "options.search.schedule=zb_h1", "options.search.pp=2"),
     "search.zero_stage": ("", "options.search.zero_stage=3"),
     "search.zero_shards": apart(
@@ -125,6 +126,7 @@ TRAIN: dict[str, Case] = {
     "reliability.nodes_per_rack": apart("", "options.reliability.nodes_per_rack=8", COPIES),
     "reliability.tier": apart("options.reliability.tier=synchronous", "options.reliability.tier=on_failure", SAVED),
     "reliability.spare_nodes": apart("options.reliability.spare_nodes=0", "options.reliability.spare_nodes=2", SAVED),
+    "reliability.save_slowdown": apart("", "options.reliability.save_slowdown=0.5", SAVED),
     "reliability.slow_nodes": apart("", "options.reliability.slow_nodes=5%", SAVED),
     "reliability.slow_speed": apart(
         "", "options.reliability.slow_speed=0.5", SAVED + " ; options.reliability.slow_nodes=5%"
