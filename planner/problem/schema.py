@@ -420,7 +420,7 @@ class Problem(Spec):
         """
         stated = bool(self.workloads) and all(each.load is not None and each.load.rate_per_s for each in self.workloads)
         searched = self.options.get("judged_by") == "simulation"
-        return stated and not searched and self.objective.maximize in PER_GPU
+        return stated and not searched and (self.objective.maximize in PER_GPU or self.objective.pareto is not None)
 
     @model_validator(mode="after")
     def references(self) -> "Problem":

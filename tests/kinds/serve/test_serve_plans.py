@@ -84,6 +84,23 @@ def test_a_stated_rate_is_served_with_the_fewest_gpus_and_those_are_counted(goal
     assert [line for line in lines if line.verdict not in (VERIFIED, STATED)] == []
 
 
+def test_each_speed_of_a_trade_off_has_the_fewest_gpus_that_serve_a_stated_rate() -> None:
+    """Also where some speeds are beyond every instance."""
+    pareto = {"objective": {"pareto": ["tokens_per_s_per_gpu", "tokens_per_s_per_user"]}}
+    plan = solve(small({**pareto, "workloads.0.load": {"rate": "6/s"}}))
+    served, points = 6.0 * 300.0, DECISION(plan.decision).frontier
+    speeds = [point.tokens_per_s_per_user for point in points]
+    gpus = [served / point.tokens_per_s_per_gpu for point in points]
+    assert speeds == sorted(speeds)
+    assert len(points) > 1
+    assert gpus == pytest.approx([round(number) for number in gpus])
+    assert gpus[0] == pytest.approx(value_of(plan, "gpus"))
+    for speed, number in zip(speeds, gpus, strict=True):
+        slo = {"ttft": "1s", "tpot": {"mean": f"{(1 + 1e-9) / speed}s"}}
+        fast = small({"objective": {"minimize": "gpus"}, "workloads.0.load": {"rate": "6/s"}, "workloads.0.slo": slo})
+        assert objective_of(solve(fast)) <= round(number)
+
+
 def test_a_rate_that_no_plan_serves_is_named_with_the_nearest() -> None:
     with pytest.raises(Infeasible) as refused:
         solve(small({"workloads.0.load": {"rate": "4000/s"}}))

@@ -44,7 +44,7 @@ def _point(outcome: Outcome) -> FrontierPoint:
     return FrontierPoint(
         tokens_per_s_per_gpu=value,
         tokens_per_s_per_user=1.0 / tpot,
-        bound_tokens_per_s_per_gpu=max(value, bound * outcome.formulated.factor),
+        bound_tokens_per_s_per_gpu=max(value, outcome.formulated.in_metric(bound)),
         roles=tuple(
             f"{count} x {candidate.function} {candidate.label}"
             + (f", batch {candidate.max_batch}" if candidate.max_batch else "")

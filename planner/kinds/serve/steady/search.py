@@ -243,8 +243,10 @@ def _require_told_apart(targets: Sequence[Target], problem: MixProblem, result: 
     """Refuses a rate so far below what an instance serves that the solver took it for none."""
     served = result.solution.served_per_s if result.solution is not None else (1.0,) * len(targets)
     for target, rate in zip(targets, served, strict=True):
-        if rate <= 0.0 and target.rate_per_s is not None and target.share > 0.0:
-            fastest = max(shape.rate_per_s[target.index] for shape in problem.shapes)
+        if rate > 0.0 or target.rate_per_s is None or target.share <= 0.0:
+            continue
+        fastest = max(shape.rate_per_s[target.index] for shape in problem.shapes)
+        if target.rate_per_s < LEAST_RATE * fastest:
             raise PlannerError(
                 f"workload `{target.name}`: {target.rate_per_s:g} requests/s cannot be told from none, where one"
                 f" instance serves up to {fastest:.3g}",
