@@ -1,5 +1,6 @@
 """Judges a plan at a load on the streams that proposals share, with all instances up and with each failure down."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ FLIGHTS = 12.0  # times what is in the system at a time: a stream of the search
 FIRST_STREAMS = 2  # of those of the search
 CLEARLY = 0.4  # share of a limit by which it is broken on these, for the others to be left out
 MOST_DOUBLINGS = 4  # of the requests of a trial; few lengths, since each has draws and step times of its own
-LARGEST_EVENTS = 8_000_000  # of one trial: some 10 CPU-s
+LARGEST_EVENTS = 16_000_000  # of one trial: some 20 CPU-s
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +73,14 @@ class Trials:
         while True:
             before = self.shared.events
             judgement = self._raced(variants, decision, scale, count)
-            events = self.shared.events - before
-            longest = 2 * count > self.fewest_requests * 2**MOST_DOUBLINGS
-            if judgement.verdict is Verdict.BROKEN or longest or count >= self._flights(judgement):
+            longer = min(self._flights(judgement), self.fewest_requests * 2**MOST_DOUBLINGS)
+            if judgement.verdict is Verdict.BROKEN or longer <= count:
                 return judgement
+            following = count * 2 ** math.ceil(math.log2(longer / count))
+            events = (self.shared.events - before) * following // count
             if events > LARGEST_EVENTS:
-                raise Unverified(f"{count} requests take {events / 1e6:.0f} million steps and arrivals to simulate")
-            count *= 2
+                raise Unverified(f"{following} requests take {events / 1e6:.0f} million steps and arrivals to simulate")
+            count = following
 
     def _raced(self, variants: Variants, decision: ServeDecision, scale: float, count: int) -> Judgement:
         """The judgement of all streams, or of the first of them where these break a limit by far."""
