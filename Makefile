@@ -36,6 +36,7 @@ bench-solve: $(VENV)/installed
 
 bench-estimate: $(VENV)/installed
 	$(BIN)/python benchmarks/estimate.py
+	$(BIN)/python benchmarks/tails.py
 
 bench-overlap: $(VENV)/installed
 	$(BIN)/python benchmarks/overlap.py

@@ -25,9 +25,11 @@ from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
+from planner.simulate.run.result import SimulationResult
 
 LEAST_REQUESTS, MOST_REQUESTS = 8, 6000  # of one run, as in the replay
 REPLAY_DRAWS = 1 << 16
+OPEN_REQUESTS = 20_000
 UNLIMITED = 2**40  # tokens of cache: sequences are limited by number
 
 
@@ -91,28 +93,61 @@ def simulated(loop: ClosedLoops) -> MeanTimes:
 
 def means_of(loop: dict[str, float]) -> tuple[float, float]:
     """Mean TTFT and TPOT of one loop."""
-    apart, most = loop["disaggregated"] > 0.0, max(int(loop["most_decoding"]), 1)
-    clients = math.ceil(loop["clients"] / (1.0 if apart else loop["decode_ranks"]))
-    count = int(max(loop["requests_per_client"] * clients, LEAST_REQUESTS))
-    count = max(MOST_REQUESTS, 2 * clients) if count > MOST_REQUESTS else count
-    requests = _requests(loop, clients, count, most)
-    result = simulate(_fleet(loop, apart, most), requests)
+    result, apart = simulated_run(loop), loop["disaggregated"] > 0.0
     tpot_s = float(np.nanmean(result.tpot_s)) if loop["osl"] >= 2.0 else 0.0
-    step_s = loop["base_s"] + loop["slope_s"] * min(loop["clients"] / loop["decode_ranks"], most)
+    batch = min(loop["clients"] / loop["decode_ranks"], max(int(loop["most_decoding"]), 1))
+    step_s = loop["base_s"] + loop["slope_s"] * batch
     looks = 0.0 if apart else (loop["poll_steps"] - 1.0) / 2.0 + loop["hold_steps"] + loop["output_steps"]
     return float(np.mean(result.ttft_s)) + loop["frontend_s"] + loop["arrival_s"] + looks * step_s, tpot_s
 
 
-def _fleet(loop: dict[str, float], apart: bool, most: int) -> Fleet:
-    budget = max(int(loop["step_tokens"]), 1)
-    both = _grid(loop, most, base_s=loop["base_s"], sequence_s=loop["slope_s"])
+def simulated_run(loop: dict[str, float], seed: int = 0, *, delayed: bool = False) -> SimulationResult:
+    """One loop in the simulator, lengths drawn as the replay draws them, or of another seed.
+
+    Where they are `delayed`, requests take their time on the way to the engine, which is no part of their own times.
+    """
+    apart, most = loop["disaggregated"] > 0.0, max(int(loop["most_decoding"]), 1)
+    clients = math.ceil(loop["clients"] / (1.0 if apart else loop["decode_ranks"]))
+    count = int(max(loop["requests_per_client"] * clients, LEAST_REQUESTS))
+    count = max(MOST_REQUESTS, 2 * clients) if count > MOST_REQUESTS else count
+    count = OPEN_REQUESTS if loop["rate_per_s"] else count
+    return simulate(
+        _fleet(loop, apart, most, seed),
+        _requests({**loop, "arrival_s": loop["arrival_s"] * delayed}, clients, count, most, seed),
+    )
+
+
+def _fleet(loop: dict[str, float], apart: bool, most: int, seed: int) -> Fleet:
+    budget, skew = max(int(loop["step_tokens"]), 1), _factors(loop["jitter"], seed)
+    both = _decoding_grid(loop, most)
     if not apart:
-        policy = "prefill-first" if loop["prefill_first"] else "mixed"
-        return Fleet((Instance(both, UNLIMITED, policy=policy, token_budget=budget, most_sequences=most),))
+        policy, cache = "prefill-first" if loop["prefill_first"] else "mixed", int(min(loop["cache_tokens"], UNLIMITED))
+        rank = Instance(both, cache, policy=policy, token_budget=budget, most_sequences=most)
+        return Fleet((rank,), skew=skew)
     alone = _grid(loop, most)
     first = Instance(alone, UNLIMITED, role="prefill", token_budget=budget, most_sequences=most)
     last = Instance(both, UNLIMITED, role="decode", most_sequences=most, link_latency_s=loop["moved_s"])
-    return Fleet((first,) * max(int(loop["prefill_ranks"]), 1) + (last,) * int(loop["decode_ranks"]))
+    return Fleet((first,) * max(int(loop["prefill_ranks"]), 1) + (last,) * int(loop["decode_ranks"]), skew=skew)
+
+
+def _factors(jitter: float, seed: int) -> tuple[float, ...]:
+    """By which steps are longer or shorter, one after another: lognormal of mean 1."""
+    deviation = math.sqrt(math.log1p(jitter**2))
+    draws = np.random.default_rng((seed, 1)).normal(-(deviation**2) / 2.0, deviation, REPLAY_DRAWS)
+    return tuple(np.exp(draws).tolist()) if jitter else ()
+
+
+def _decoding_grid(loop: dict[str, float], most: int) -> StepGrid:
+    """Steps that decode; those of batches beyond the largest graph are no shorter than their launches."""
+    grid = _grid(loop, most, base_s=loop["base_s"], sequence_s=loop["slope_s"])
+    if loop["graph_batch"] >= most:
+        return grid
+    batches, beyond = np.arange(most + 1.0), int(loop["graph_batch"]) + 1
+    decode_s = grid.decode_s.copy()
+    decode_s[beyond:] = np.maximum(decode_s[beyond:], loop["eager_s"])
+    more_s = (decode_s - grid.decode_s)[:, :1, None, None]
+    plain_s = grid.mixed_s[:1] + batches[:, None, None, None] / most * (grid.mixed_s[1:] - grid.mixed_s[:1])
+    return replace(grid, decode_s=decode_s, batches=batches, mixed_s=plain_s + more_s)
 
 
 def _grid(loop: dict[str, float], most: int, **decoding: float) -> StepGrid:
@@ -123,12 +158,18 @@ def _grid(loop: dict[str, float], most: int, **decoding: float) -> StepGrid:
     return replace(grid, joint_s=np.zeros(2), rank_tokens=np.array([0.0, 1.0]), least_s=np.full(2, loop["least_s"]))
 
 
-def _requests(loop: dict[str, float], clients: int, count: int, most: int) -> Requests:
+def _requests(loop: dict[str, float], clients: int, count: int, most: int, seed: int) -> Requests:
     """Requests of lengths drawn as the replay draws them."""
-    draws = np.random.default_rng(0)
+    draws = np.random.default_rng(seed)
     prompts, answers = (draws.random(REPLAY_DRAWS)[np.arange(count) % REPLAY_DRAWS] for _ in range(2))
-    isl, osl = loop["isl"] * (1.0 - loop["spread"] * prompts), np.floor(loop["osl"] * (1.0 - loop["spread"] * answers))
-    requests = Requests.closed_loop(np.maximum(np.rint(isl), 1.0), np.maximum(osl, 1.0), clients=clients)
+    isl = loop["isl"] * (1.0 - loop["spread"] * prompts)
+    osl = np.floor(loop["osl"] * (1.0 - loop["osl_spread"] * answers))
+    isl, osl = np.maximum(np.rint(isl), 1.0), np.maximum(osl, 1.0)
+    if loop["rate_per_s"]:
+        ranks = 1.0 if loop["disaggregated"] else loop["decode_ranks"]
+        return Requests.open_stream(np.cumsum(draws.exponential(ranks / loop["rate_per_s"], count)), isl, osl)
+    think_s = draws.exponential(loop["arrival_s"], count) if loop["arrival_s"] else 0.0
+    requests = Requests.closed_loop(isl, osl, clients=clients, think_s=think_s)
     batch = min(loop["clients"] / loop["decode_ranks"], most)
     answer_s = loop["osl"] * (loop["base_s"] + loop["slope_s"] * batch) + batch * loop["token_s"] * loop["isl"]
     first = np.arange(count) < requests.num_open

@@ -22,6 +22,9 @@ def estimate(
             rich_help_panel=INPUT,
         ),
     ] = None,
+    percentiles: Annotated[
+        bool, typer.Option("--percentiles", help="p50, p90, p95 and p99 of TTFT, ITL, TPOT and latency too.")
+    ] = False,
     profiles: Profiles = None,
     output: Output = None,
     as_json: Json = False,
@@ -36,6 +39,8 @@ def estimate(
       planner estimate requests.jsonl -o predictions.jsonl
 
       planner estimate --measured measured.csv --output predictions.jsonl
+
+      planner estimate requests.jsonl --percentiles
     """
 
     from planner.estimate import estimate_jsonl, estimate_measured
@@ -48,9 +53,9 @@ def estimate(
     paths = profile_paths(profiles)
     say_tables(paths)
     if measured is not None:
-        lines = list(estimate_measured(measured, profiles=paths))
+        lines = list(estimate_measured(measured, profiles=paths, percentiles=percentiles))
     else:
-        lines = list(estimate_jsonl(read_text(str(requests)).splitlines(), profiles=paths))
+        lines = list(estimate_jsonl(read_text(str(requests)).splitlines(), profiles=paths, percentiles=percentiles))
     text = "".join(f"{line}\n" for line in lines)
     if as_json:
         text = f'{{"schema": "planner.estimates/1", "rows": [{",".join(lines)}]}}\n'

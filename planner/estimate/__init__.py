@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 
+from planner.errors import PlannerError
 
-def estimate_jsonl(lines: Iterable[str], *, profiles: tuple[str, ...] = ()) -> Iterator[str]:
+
+def estimate_jsonl(lines: Iterable[str], *, profiles: tuple[str, ...] = (), percentiles: bool = False) -> Iterator[str]:
     """One JSON line of prediction or error for every line of request, in order."""
     from planner.estimate.answers import answer_lines
     from planner.estimate.requests import cases_of_lines
 
-    yield from answer_lines(cases_of_lines(lines), profiles)
+    yield from answer_lines(cases_of_lines(lines), profiles, percentiles=percentiles)
 
 
-def estimate_measured(path: str, *, profiles: tuple[str, ...] = ()) -> Iterator[str]:
+def estimate_measured(path: str, *, profiles: tuple[str, ...] = (), percentiles: bool = False) -> Iterator[str]:
     """One JSON line of prediction or error for every row of a table of measured deployments or training runs, in order.
 
     The columns tell which of the two it is. Raises PlannerError when the file is none; what is wrong with a row stands
@@ -22,6 +24,10 @@ def estimate_measured(path: str, *, profiles: tuple[str, ...] = ()) -> Iterator[
     from planner.estimate.training import is_training_table, training_lines
 
     if is_training_table(path):
+        if percentiles:
+            raise PlannerError(
+                "percentiles are of requests, and these are training runs", where=path, hint="leave `--percentiles` out"
+            )
         yield from training_lines(path, profiles)
         return
-    yield from answer_lines(cases_of_table(path), profiles)
+    yield from answer_lines(cases_of_table(path), profiles, percentiles=percentiles)

@@ -1,5 +1,6 @@
 """One serving deployment to estimate, as plain numbers: model, GPUs, parallelism, lengths, load."""
 
+import math
 from dataclasses import dataclass
 
 from planner.costs.rates.calibration import section_of
@@ -54,6 +55,7 @@ class Case:
     prefill: Part | None
     decode: Part
     gpus: int
+    osl_cv: float | None = None  # None: that of prompts
     calibration: str = "default"
     requests_per_client: float = REQUESTS_PER_CLIENT  # that each sends, its first at the start
     in_process: bool = False  # requests are handed to the engine in its own process, past its front end
@@ -68,6 +70,9 @@ class Case:
         0.0  # that it had where weights do not fit: deployments that ran, of unstated share
     )
     reserved_output: float = 0.5  # share of its output that a sequence has room for in the cache when it is admitted
+    jitter: float = 0.0  # coefficient of variation of the time of a step
+    graph_batch: float = math.inf  # sequences of a rank in the largest decoding step that CUDA graphs hold
+    preempts: bool = False  # the cache is filled to its end, and sequences give their place up where it is full
     free_memory_share: float = 1.0  # of what weights and workspace leave of the memory that may be used: the cache's
 
     @property

@@ -16,6 +16,15 @@ prompt tokens wait. Clients start together, or spread over the time of one answe
 What an engine adds before the first token: every request passes the one front end in turn (`frontend_s`), takes an
 exponential delay on its way (`arrival_s`), is seen when the scheduler next looks (every `poll_steps` decode steps), and
 its first token leaves `output_steps` decode steps after its prefill.
+
+Tails, where they are asked for: quantiles of requests (those of later rounds standing for the ones not simulated), and
+of gaps between tokens, each step counting one gap for every sequence that it decodes and a step of prompts alone
+lengthening the gap it falls into. What makes them long: the opening burst, lengths that differ, steps longer or shorter
+by independent factors of mean 1 (`jitter`), batches beyond the largest CUDA graph (`graph_batch`, `eager_s`), and a
+cache that runs full (`cache_tokens`): a prompt is admitted where it and the tokens that its step decodes fit; where the
+next tokens do not, the sequence that joined last gives its place up, waits in front of all others, and is prefilled
+again with what it had written, as in vLLM. Requests of an open load (`rate_per_s`) come at exponential gaps, and those
+of its middle count. Where prefill runs apart nothing is preempted.
 """
 
 from dataclasses import dataclass, fields
@@ -36,7 +45,8 @@ class ClosedLoops:
     requests_per_client: Floats
     isl: Floats  # the largest, where lengths are spread
     osl: Floats
-    spread: Floats  # lengths are uniform in [(1 - spread) L, L]
+    spread: Floats  # prompts are uniform in [(1 - spread) L, L],
+    osl_spread: Floats  # and answers with this one
     disaggregated: Floats  # 1 where prefill runs apart
     decode_instances: Floats
     decode_ranks: Floats  # of all instances
@@ -56,6 +66,11 @@ class ClosedLoops:
     prefill_first: Floats  # 1 where prompts do not share steps with decoding
     staggered: Floats  # 1 where clients start one after the other
     least_s: Floats  # of a step with prompts: that long the host launches its kernels
+    rate_per_s: Floats  # of requests that come by chance, where no client waits; 0 of a closed loop
+    cache_tokens: Floats  # of a rank, at which sequences are preempted; infinite where `most_decoding` says it all
+    graph_batch: Floats  # sequences of the largest decoding step that CUDA graphs hold
+    eager_s: Floats  # of a larger one, at least: that long the host launches its kernels
+    jitter: Floats  # coefficient of variation of the time of a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +86,22 @@ class LoopTimes(MeanTimes):
     """The same, and requests per second from the first sent to the last answered, of what one run simulates [N]."""
 
     rate_per_s: Floats
+    quantiles: Floats  # [4, levels, N] of TTFT, gaps between tokens (ITL), TPOT and latency, in seconds
 
 
-def simulate_loops(loop: ClosedLoops) -> LoopTimes:
-    """Simulates every run; equal loops give equal figures."""
+def simulate_loops(loop: ClosedLoops, levels: tuple[float, ...] = ()) -> LoopTimes:
+    """Simulates every run, with the quantiles of these levels, which ascend; equal loops give equal figures."""
     from planner.estimate.compiled.closed_loop import simulate_all
 
     columns = np.stack([np.asarray(getattr(loop, column.name), dtype=np.float64) for column in fields(loop)])
-    means = np.zeros((3, len(loop.clients)))
-    simulate_all(columns, *_draws(), means)
-    return LoopTimes(*means)
+    means, quantiles = np.zeros((3, len(loop.clients))), np.zeros((4, len(levels), len(loop.clients)))
+    simulate_all(columns, *_draws(), np.array(levels, dtype=np.float64), means, quantiles)
+    return LoopTimes(means[0], means[1], means[2], quantiles)
 
 
 @cache
-def _draws() -> tuple[Floats, Floats, Floats]:
-    """What prompts, outputs and delays of all runs are drawn from: uniform, uniform and exponential."""
+def _draws() -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """What all runs draw from: lengths uniform, delays and gaps between requests exponential, luck normal."""
     random = np.random.default_rng(0)
-    return random.random(_DRAWS), random.random(_DRAWS), random.exponential(1.0, _DRAWS)
+    prompts, answers, delays = random.random(_DRAWS), random.random(_DRAWS), random.exponential(1.0, _DRAWS)
+    return prompts, answers, delays, random.exponential(1.0, _DRAWS), random.normal(size=_DRAWS)

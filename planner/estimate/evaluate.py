@@ -9,6 +9,7 @@ of the benchmark simulated request by request (`estimate.closed_loop`), and its 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from planner.estimate.case import Case, Part, Refused
 from planner.estimate.closed_loop import simulate_loops
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
 from planner.estimate.mean_field import Settled
+from planner.estimate.tails import Percentiles, tails_of
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.demand import link_bytes_per_s
 from planner.kinds.serve.steady.shapes import InstanceShape, halving_rule
@@ -49,10 +51,13 @@ class Estimate:
     memory_bytes: float
     ttft_s_interval: Interval | None = None  # 80 %; None where the calibration holds no spread
     tpot_s_interval: Interval | None = None
+    percentiles: Percentiles | None = None  # where they were asked for
 
 
-def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate | Refused]:
-    """An estimate, or the reason why there is none, for every case, in order."""
+def evaluate(
+    cases: Sequence[Case], store: ProfileStore | None, *, percentiles: bool = False
+) -> list[Estimate | Refused]:
+    """An estimate, with percentiles where they are asked for, or why there is none, for every case, in order."""
     results: dict[int, Estimate | Refused] = {}
     groups: list[list[int]] = []
     for members in groups_of(cases, tables=store is not None):
@@ -64,7 +69,7 @@ def evaluate(cases: Sequence[Case], store: ProfileStore | None) -> list[Estimate
             results[index] = Refused(cases[index].id, f"{arch.name}: unsupported {'; '.join(reasons)}")
     for kind in _by_calibration(cases, groups):
         batches = [batch_of([cases[i] for i in members], store) for members in kind]
-        for members, estimates in zip(kind, _estimates(batches), strict=True):
+        for members, estimates in zip(kind, _estimates(batches, percentiles=percentiles), strict=True):
             results.update(zip(members, estimates, strict=True))
     return [results[index] for index in range(len(cases))]
 
@@ -77,7 +82,7 @@ def _by_calibration(cases: Sequence[Case], groups: list[list[int]]) -> list[list
     return list(kinds.values())
 
 
-def _estimates(batches: list["Batch"]) -> list[list[Estimate | Refused]]:
+def _estimates(batches: list["Batch"], *, percentiles: bool) -> list[list[Estimate | Refused]]:
     """The estimates of batches that share a calibration: steps are priced batch by batch, loops run all at once."""
     all_sizes = sizes_of(batches)
     memories = [batch.memory(sizes) for batch, sizes in zip(batches, all_sizes, strict=True)]
@@ -89,13 +94,15 @@ def _estimates(batches: list["Batch"]) -> list[list[Estimate | Refused]]:
     added = Added.of([batch.costs.engine for batch in batches for _ in batch.cases])
     pace = pace_of(frame, seconds, added)
     times = run(frame, pace, added)
+    tails = tails_of(frame, pace, added) if percentiles else [None] * len(frame.isl)
     known = load_calibration(batches[0].cases[0].calibration)
     spreads = [known.spreads_of((batch.group,)) for batch in batches]
     features = features_of(times.ttft_s, idle_ttft_s(frame, pace, added))
     estimates = []
     for batch, memory, members, spread in zip(batches, memories, places, spreads, strict=True):
         own = taken(times, list(members))
-        estimates.append(batch.estimates(memory, own, _intervals(spread, own, features[members.start : members.stop])))
+        intervals = _intervals(spread, own, features[members.start : members.stop])
+        estimates.append(batch.estimates(memory, own, [*intervals, tails[members.start : members.stop]]))
     return estimates
 
 
@@ -195,6 +202,10 @@ class Memory:
         """Sequences that the cache holds."""
         return np.floor(np.maximum(self.room_bytes, 0.0) / self.sequence_bytes)
 
+    def cache_tokens(self, admitted_tokens: Floats) -> Floats:
+        """That the cache holds, of sequences that are admitted for so many."""
+        return np.floor(np.maximum(self.room_bytes, 0.0) * admitted_tokens / self.sequence_bytes)
+
     def used_bytes(self, decoding: Floats) -> Floats:
         """With so many sequences that decode, as far as the cache holds them."""
         return self.fixed_bytes + np.minimum(decoding, np.maximum(self.admitted, 1.0)) * self.sequence_bytes
@@ -236,10 +247,8 @@ class Batch:
         seconds = replace(self.costs, engine=engine).step(shards, work).seconds
         return frame, np.split(seconds, len(steps))
 
-    def estimates(
-        self, memory: "Memory", times: Settled, intervals: list[list[Interval | None]]
-    ) -> list[Estimate | Refused]:
-        """An estimate or a refusal for every case, of the times of its loop and their intervals."""
+    def estimates(self, memory: "Memory", times: Settled, beside: Sequence[Sequence[Any]]) -> list[Estimate | Refused]:
+        """An estimate or a refusal for every case, of the times of its loop, with what stands beside them."""
         used_bytes = memory.used_bytes(times.decoding)
         return [
             self._refused(i, case, times, memory.room_bytes)
@@ -248,7 +257,7 @@ class Batch:
                 float(times.tpot_s[i]),
                 float(times.rate_per_s[i] * case.osl / case.gpus),
                 float(used_bytes[i]),
-                *(values[i] for values in intervals),
+                *(values[i] for values in beside),
             )
             for i, case in enumerate(self.cases)
         ]
@@ -260,6 +269,7 @@ class Batch:
         clients, isl = self._numbers("clients"), self._numbers("isl")
         ranks, most = self._numbers_of_parts(False, "ranks"), np.clip(memory.admitted, 1.0, self._most_batch())
         each = np.minimum(np.where(clients > 0, clients / ranks, most), most)
+        preempts = self._numbers("preempts") > 0
         return Frame(
             clients=clients,
             rate_per_s=self._numbers("rate_per_s"),
@@ -267,6 +277,7 @@ class Batch:
             isl=isl,
             osl=self._numbers("osl"),
             isl_cv=self._numbers("isl_cv"),
+            osl_cv=np.array([case.isl_cv if case.osl_cv is None else case.osl_cv for case in self.cases]),
             disaggregated=np.array([case.prefill is not None for case in self.cases], dtype=np.float64),
             decode_instances=self._numbers_of_parts(False, "replicas"),
             decode_ranks=ranks,
@@ -286,6 +297,10 @@ class Batch:
             latent_layers=sizes.latent_layers,
             prefix_hits=self._numbers("prefix_hits"),
             captured_tokens=self._captured_tokens(),
+            most_sequences=np.where(preempts, self._most_batch(), most),
+            cache_tokens=np.where(preempts, memory.cache_tokens(self.admitted_tokens), np.inf),
+            graph_batch=self._numbers("graph_batch"),
+            jitter=self._numbers("jitter"),
             yielded=self.costs.tokens_per_step(self._numbers("draft_tokens")),
         )
 
@@ -317,6 +332,8 @@ class Batch:
     def _refused(self, i: int, case: Case, settled: Settled, room: Floats) -> Refused | None:
         """Why there is no estimate of a case; None where there is one."""
         reason = _uncut(case)
+        if reason is None and case.preempts and case.prefill is not None:
+            reason = "preemption is replayed where prompts and answers share instances, and prefill runs apart here"
         if reason is None and room[i] < 0:
             reason = f"out of memory: weights and workspace exceed a device by {-room[i] / 1e9:.2f} GB"
         if reason is None and not np.isfinite(settled.ttft_s[i]):

@@ -23,6 +23,7 @@ class Frame:
     isl: Floats
     osl: Floats
     isl_cv: Floats
+    osl_cv: Floats
     disaggregated: Floats  # 1 where prefill runs apart
     decode_instances: Floats
     decode_ranks: Floats  # attention ranks of all instances
@@ -42,6 +43,10 @@ class Frame:
     latent_layers: Floats  # of a step
     prefix_hits: Floats  # share of prompt tokens that need no computing
     captured_tokens: Floats  # of the largest step that CUDA graphs hold
+    most_sequences: Floats  # that a decoding rank simulates: more than it admits at rest where it preempts
+    cache_tokens: Floats  # of a decoding rank, where it preempts; infinite elsewhere
+    graph_batch: Floats  # sequences of the largest decoding step that CUDA graphs hold
+    jitter: Floats  # coefficient of variation of the time of a step
     yielded: Floats  # tokens of a sequence in a step; 1 without drafts
 
     @property
@@ -137,19 +142,19 @@ def pace_of(frame: Frame, seconds: Sequence[Floats], added: Added) -> Pace:
 
 def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
     """The benchmark that each closed-loop deployment is."""
-    spread = spread_of(frame.isl_cv)
-    largest = 1.0 / (1.0 - spread / 2.0)
+    spread, osl_spread = spread_of(frame.isl_cv), spread_of(frame.osl_cv)
     return ClosedLoops(
         clients=frame.clients,
         requests_per_client=frame.requests_per_client,
-        isl=frame.isl * largest,
-        osl=frame.steps_of(frame.osl * largest),
+        isl=frame.isl * largest_of(spread),
+        osl=frame.steps_of(frame.osl * largest_of(osl_spread)),
         spread=spread,
+        osl_spread=osl_spread,
         disaggregated=frame.disaggregated,
         decode_instances=frame.decode_instances,
         decode_ranks=frame.decode_ranks,
         prefill_ranks=frame.prefill_ranks,
-        most_decoding=frame.most_decoding,
+        most_decoding=frame.most_sequences,
         base_s=pace.base_s,
         slope_s=pace.slope_s,
         start_s=pace.start_s,
@@ -164,6 +169,11 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
         prefill_first=added.prefill_first,
         staggered=frame.staggered,
         least_s=launching_s(frame, added),
+        rate_per_s=np.where(frame.clients > 0, 0.0, frame.rate_per_s),
+        cache_tokens=frame.cache_tokens,
+        graph_batch=frame.graph_batch,
+        eager_s=_launched_s(frame, added),
+        jitter=frame.jitter,
     )
 
 
@@ -174,7 +184,13 @@ def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
     before all decode together, so that each waits for half of them before its first token and for half behind it.
     """
     rest = settle(_dynamics(frame, pace, added))
-    together = (added.prefill_first > 0) & (frame.isl_cv == 0) & (frame.staggered == 0) & (frame.clients > 0)
+    together = (
+        (added.prefill_first > 0)
+        & (frame.isl_cv == 0)
+        & (frame.osl_cv == 0)
+        & (frame.staggered == 0)
+        & (frame.clients > 0)
+    )
     together &= (frame.disaggregated == 0) & (frame.clients <= frame.most_decoding * frame.decode_ranks)
     decoding, steps = frame.clients / frame.decode_ranks, frame.output_steps
     prompts_s = decoding * (frame.isl * pace.token_s + pace.start_s)
@@ -226,6 +242,11 @@ def spread_of(cv: Floats) -> Floats:
     return np.asarray(np.minimum(scaled / (1.0 + scaled / 2.0), 1.0))
 
 
+def largest_of(spread: Floats) -> Floats:
+    """The largest of such uniform lengths over their mean."""
+    return 1.0 / (1.0 - spread / 2.0)
+
+
 def taken(columns: Any, index: object) -> Any:  # noqa: ANN401 - any of the dataclasses of columns
     """The chosen rows of a dataclass of columns."""
     return type(columns)(*(getattr(columns, field.name)[index] for field in fields(columns)))
@@ -234,8 +255,12 @@ def taken(columns: Any, index: object) -> Any:  # noqa: ANN401 - any of the data
 def launching_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
     """The least that a step with prompts takes."""
     tokens = frame.isl + np.where(frame.disaggregated > 0, 0.0, frame.full_batch)
-    launched_s = added.launch_s * frame.launches + added.latent_launch_s * frame.latent_layers
-    return launched_s * launched_share(tokens, frame.captured_tokens)
+    return _launched_s(frame, added) * launched_share(tokens, frame.captured_tokens)
+
+
+def _launched_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
+    """What the host needs to launch the kernels of a step one by one."""
+    return added.launch_s * frame.launches + added.latent_launch_s * frame.latent_layers
 
 
 def _frontend_s(frame: Frame, added: Added) -> Floats:

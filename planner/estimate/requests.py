@@ -8,6 +8,7 @@ A decision may hold `settings`, what else the engine and the load generator were
 """
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.settings import engine_setting
 from planner.errors import PlannerError, in_one_line
 from planner.estimate.case import Case, Part, Refused
-from planner.estimate.settings import priced_version
+from planner.estimate.settings import MOST_JITTER, priced_version
 from planner.kinds.serve.options import ServeOptions
 from planner.plan.records import Count
 from planner.plan.schema import Parallelism
@@ -55,6 +56,16 @@ class SettingsSpec(Spec):
         default=0.0, description="decode steps for which prompts wait to be batched"
     )
     staggered: bool = Field(default=False, description="clients start one after the other")
+    in_process: bool = Field(
+        default=False, description="requests are handed to the engine in its own process, past its front end"
+    )
+    jitter: Annotated[float, Field(ge=0, le=MOST_JITTER)] = Field(
+        default=0.0, description="coefficient of variation of the time of a step"
+    )
+    graph_batch: Count | None = Field(
+        default=None, description="sequences of an attention rank in the largest decoding step of a CUDA graph"
+    )
+    preempts: bool = Field(default=False, description="sequences give their place up where the cache is full")
 
 
 class GivenDecision(PartSpec):
@@ -149,6 +160,7 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         isl=workload.input.mean_tokens,
         osl=workload.output.mean_tokens,
         isl_cv=workload.input.cv,
+        osl_cv=workload.output.cv,
         clients=load.concurrency or 0,
         rate_per_s=load.rate_per_s or 0.0,
         prefill=prefill if apart else None,
@@ -159,6 +171,10 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         hold_steps=given.settings.hold_steps,
         poll_steps=given.settings.poll_steps,
         captured_tokens=given.settings.captured_tokens,
+        in_process=given.settings.in_process,
+        jitter=given.settings.jitter,
+        graph_batch=given.settings.graph_batch or math.inf,
+        preempts=given.settings.preempts,
         prefix_hits=workload.spec.prefix_hits or 0.0,
         draft_tokens=given.draft_tokens,
         drafter=drafter,

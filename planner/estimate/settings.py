@@ -18,10 +18,15 @@ between this share of the nominal ones and them; 1), or `isl_cv`; `staggered` (1
 other); and `in_process` (1 where the load generator hands requests to the engine in its own process, as trtllm-bench
 does: they pass no front end).
 
+Of tails: `jitter` (coefficient of variation of the time of a step; 0), `graph_batch` (sequences of an attention rank in
+the largest decoding step that CUDA graphs hold; all) and `preempts` (1: sequences are admitted while their prompts fit
+and give their place up where the cache is full; else as many are admitted as fit with `reserved_output`).
+
 Defaults stand with their sources in planner/engines/settings.yaml. Checkpoints in fp8 with one scale a tensor and in
 nvfp4 are those of NVIDIA's Model Optimizer, which name an fp8 cache (`kv_cache_quant_algo` in hf_quant_config.json).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -42,7 +47,9 @@ COLUMNS = (
         "prefix_hits",
     ),
     *("length_low", "isl_cv", "staggered", "in_process", "requests", "reserved_output"),
+    *("jitter", "graph_batch", "preempts"),
 )
+MOST_JITTER = 1.0
 OLDEST = "0"  # a release before all that are told apart
 _LARGEST = 1e9  # no count and no length comes near
 
@@ -71,6 +78,9 @@ class Settings:
     length_cv: float
     staggered: bool
     in_process: bool  # no front end
+    jitter: float
+    graph_batch: float
+    preempts: bool
 
 
 def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
@@ -78,7 +88,13 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
     engine, version = row["backend"], row.get("backend_version") or None
     scale, spread = _lengths(row)
     utilisation, most, free_share = _memory(row, engine, version, gpu)
-    captured = row.get("captured_tokens")
+    captured, preempts = row.get("captured_tokens"), bool(_flag(row, "preempts"))
+    reserved = _number(row, "reserved_output", most=1.0)
+    if preempts and (reserved or engine_setting(engine, "reserved_output", version) == 1.0):
+        raise PlannerError(
+            "preempts is 1 and sequences are admitted with room for what they will write",
+            hint="leave reserved_output empty, of an engine that takes pages as sequences grow, or write preempts 0",
+        )
     return Settings(
         kv_cache=_format(row, "kv_cache") or _checkpoint_cache(row),
         expert_inputs=_format(row, "expert_inputs"),
@@ -86,7 +102,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         memory_utilisation=utilisation,
         most_memory_utilisation=most,
         free_memory_share=free_share,
-        reserved_output=_number(row, "reserved_output", most=1.0) or engine_setting(engine, "reserved_output", version),
+        reserved_output=reserved or engine_setting(engine, "reserved_output", version),
         requests=_number(row, "requests"),
         max_batch=int(_number(row, "max_batch") or engine_setting(engine, "max_batch", version, gpu)),
         chunk_tokens=int(_number(row, "chunk_tokens") or engine_setting(engine, "chunk_tokens", version, gpu)),
@@ -100,6 +116,9 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         length_cv=spread,
         staggered=bool(_flag(row, "staggered")),
         in_process=bool(_flag(row, "in_process")),
+        jitter=_number(row, "jitter", most=MOST_JITTER),
+        graph_batch=_number(row, "graph_batch") or math.inf,
+        preempts=preempts,
     )
 
 

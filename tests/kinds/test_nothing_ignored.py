@@ -238,7 +238,7 @@ READ: dict[str, dict[str, Case]] = {
         "costs.profiles": ("", "costs.profiles=[profiles]"),
         "costs.calibration": ("", "costs.calibration=none"),
         "engine.name": ("engine.name=megatron-lm", "engine.name=torchtitan"),
-        "engine.version": ("engine.name=megatron-lm", "engine={name: megatron-lm, version: \"0.1\"}"),
+        "engine.version": ("engine.name=megatron-lm", 'engine={name: megatron-lm, version: "0.1"}'),
         "objective.maximize": ("", "objective={maximize: tokens_per_s_per_gpu}"),
         "objective.minimize": ("", "objective={maximize: tokens_per_s_per_gpu}"),
         "limits.gpus": ("", "limits.gpus=4"),
