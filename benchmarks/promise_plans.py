@@ -242,7 +242,8 @@ class Space:
         if not rows:
             return
         top = dataclasses.replace(rows[0], batch=max(r.batch for r in rows), chunk=max(r.chunk for r in rows))
-        as_role = dataclasses.replace(top, function="colocated", chunk=max(top.chunk, 1))
+        most = max(top.chunk, 2 * top.batch) if top.function == "decode" else max(top.chunk, 1)
+        as_role = dataclasses.replace(top, function="colocated", chunk=most)
         like = self.fleet([as_role], ROUTERS[0], streams)
         token_bytes = self.room_bytes(rows[0]) / like.instances[0].kv_tokens
         for config in rows:
@@ -251,7 +252,7 @@ class Space:
                 like.instances[0], most_sequences=config.batch, token_budget=max(config.chunk, 1), kv_tokens=tokens
             )
             if config.function == "decode":
-                engine = dataclasses.replace(engine, token_budget=max(top.chunk, config.batch * 2))
+                engine = dataclasses.replace(engine, token_budget=max(top.chunk, 2 * config.batch))
             fleet = dataclasses.replace(like, instances=(engine,) * len(like.instances))
             yield self.missed(fleet, streams, slo), config
 

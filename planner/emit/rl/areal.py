@@ -4,7 +4,7 @@ from typing import Any
 
 from planner.emit.documents import yaml_document
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, refuse, rl_target
+from planner.emit.rl.job import RlJob, off_the_gpus, refuse, rl_target
 from planner.errors import PlannerError
 from planner.plan.schema import Parallelism
 
@@ -83,6 +83,7 @@ def configuration(job: RlJob) -> dict[str, Any]:
 
 def _files(job: RlJob) -> dict[str, str]:
     raise_first(
+        *off_the_gpus(job, "AReaL"),
         (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
         (
             job.role("reward") is not None,

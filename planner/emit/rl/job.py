@@ -1,6 +1,6 @@
 """An RL plan as launchers see it: rollout and training nodes, batch sizes and sequence lengths."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.emit.documents import plan_title
@@ -9,6 +9,7 @@ from planner.emit.registry import EmitTarget
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.names import BETWEEN_TURNS
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
 from planner.problem.lengths import end_of_samples
 from planner.problem.recorded import recorded_options, recorded_problem
@@ -49,6 +50,10 @@ class RlJob:
     @property
     def shape(self) -> Parallelism:
         return self.actor.parallelism
+
+    def in_host_memory(self, role: Role) -> bool:
+        """Whether the weights of a role leave the devices between its turns, where training has GPUs of its own."""
+        return not self.colocated and role.limits.get(BETWEEN_TURNS) == "host"
 
     @property
     def samples(self) -> int:
@@ -123,6 +128,19 @@ def rl_target(
 def refuse(what: str, where: str, hint: str) -> PlannerError:
     """An error at a place of the decision."""
     return PlannerError(what, where=f"decision.{where}", hint=hint)
+
+
+def off_the_gpus(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of roles that leave the devices between their turns, for a framework that keeps them there."""
+    for role in job.decision.roles:
+        yield (
+            job.in_host_memory(role),
+            refuse(
+                f"{framework} keeps `{role.name}` on the GPUs where training has its own",
+                f"roles.{role.name}.limits.{BETWEEN_TURNS}",
+                "plan with `arrangements: [colocated]`, or use the target `verl`",
+            ),
+        )
 
 
 def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = False) -> RlJob:

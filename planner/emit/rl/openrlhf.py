@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, command_script, flag, refuse, rl_target
+from planner.emit.rl.job import RlJob, command_script, flag, off_the_gpus, refuse, rl_target
 from planner.emit.shell import Flag
 from planner.errors import PlannerError
 
@@ -80,6 +80,7 @@ def _files(job: RlJob) -> dict[str, str]:
                 hint="plan with `training_pp: [1]`, or use the target `verl`",
             ),
         ),
+        *off_the_gpus(job, "OpenRLHF"),
         (
             job.rollout.parallelism.pp > 1 or job.engine != "vllm",
             PlannerError(

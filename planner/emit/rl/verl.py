@@ -102,10 +102,11 @@ def _rollout(job: RlJob) -> Overrides:
 
 
 def _others(job: RlJob) -> Overrides:
-    critic, reward = job.role("critic"), job.role("reward")
-    if job.role("reference") is not None:
+    critic, reward, reference = job.role("critic"), job.role("reward"), job.role("reference")
+    if reference is not None:
         yield "actor_rollout_ref.actor.use_kl_loss", True
-        yield from _megatron("actor_rollout_ref.ref.megatron", job.shape, offload=job.colocated)
+        moved = job.colocated or job.in_host_memory(reference)
+        yield from _megatron("actor_rollout_ref.ref.megatron", reference.parallelism, offload=moved)
     if critic is not None:
         yield "critic.model.path", job.model(critic)
         yield "critic.ppo_mini_batch_size", _prompts_per_minibatch(job)

@@ -10,7 +10,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
-from planner.kinds.rl.names import LATE, priority_of
+from planner.kinds.rl.names import BETWEEN_TURNS, LATE, priority_of
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
 from planner.kinds.rl.training_curves import Helper, Trainer
@@ -202,16 +202,17 @@ def _trained_memory(solved: Solved, trainer: Trainer, dp: int) -> Memory | None:
 
 def _helper(solved: Solved, helper: Helper) -> Role:
     replicas = solved.training.gpus // helper.gpus
-    dp = replicas if helper.part == "critic" else 1
-    shape = Parallelism(tp=helper.tp, pp=helper.pp, dp=dp, cp=helper.cp, ep=helper.ep)
+    together = helper.part == "critic" or helper.with_actor
+    shape = Parallelism(tp=helper.tp, pp=helper.pp, dp=replicas if together else 1, cp=helper.cp, ep=helper.ep)
     return Role(
         name=helper.part,
         function=helper.part,
         model=solved.setting.keys[helper.part],
         engine=Engine(name=TRAINER),
         pool=solved.training.option.pool,
-        replicas=1 if helper.part == "critic" else replicas,
+        replicas=1 if together else replicas,
         parallelism=shape,
+        limits={BETWEEN_TURNS: "host"} if helper.offloaded else {},
     )
 
 
@@ -240,7 +241,10 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
 
 
 def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:
-    """Replicas one after the other; of a critic that trains at the same time, over blocks of the actor's stages."""
+    """Replicas one after the other; of a critic that trains at the same time, over blocks of the actor's stages. Models
+    that are cut as the actor stand on its ranks."""
+    if helper.with_actor:
+        return _actor_axes(solved)
     count, inner = solved.training.gpus // helper.gpus, helper.tp * helper.cp
     within = (("cp", helper.cp, helper.tp), ("tp", helper.tp, 1))
     if solved.fused_training is None or helper.part != "critic":

@@ -1,6 +1,6 @@
 """Formulates an RL problem as the cost curves that `planner.rl` searches: pools, replicas, trainers, lengths, modes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from planner.rl.problem import RlProblem
 
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
 SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
+MORE_NODES = (2, 4, 8, 16, 32)  # times those at hand: what is tried to say how many would do
 START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and slime report 1 to 2 s beyond transfer)
 
 
@@ -158,9 +159,10 @@ def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float)
     for pool in setting.pools:
         here = [trainer for trainer in trainers if trainer.option.pool == pool.name and trainer.option.score_gpu_s > 0]
         if here:
-            loaded = sum(helper.weights_bytes for helper in here[0].helpers if helper.forward_gpu_s > 0)
+            best = min(here, key=lambda trainer: trainer.option.score_gpu_s)
+            loaded = sum(helper.weights_bytes for helper in best.helpers if helper.forward_gpu_s > 0)
             scoring[pool.name] = Scoring(
-                gpu_s=min(trainer.option.score_gpu_s for trainer in here),
+                gpu_s=best.option.score_gpu_s,
                 load_s=loaded / pool.node.pcie_bandwidth_bytes_per_s,
                 move_s=MOVE_S,
                 move_token_s=kv_token_bytes / pool.node.nic_bandwidth_bytes_per_s,
@@ -221,12 +223,18 @@ def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Leng
         limit = f"training on samples of {lengths.longest} tokens"
         raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
     pool = max(setting.pools, key=lambda pool: pool.num_gpus)
-    parameters = _actor_bytes(setting) / 2.0
-    needed = int(18.0 * parameters / (0.8 * pool.node.accelerator.memory_bytes)) + 1
-    near = f"about {-(-needed // pool.node.num_gpus) * pool.node.num_gpus} GPUs"
-    raise Infeasible(
-        [{"limit": f"memory of {pool.name} = {pool.num_gpus} x {_gib(pool)}", "nearest": near}], proved=True
-    )
+    degrees = "any tp, pp, cp and ep of the space, with ZeRO 1 and all computed again"
+    limit = f"memory of {pool.name} = {pool.num_gpus} x {_gib(pool)}, by {degrees}"
+    raise Infeasible([{"limit": limit, "nearest": _enough_gpus(setting, pool, lengths)}], proved=True)
+
+
+def _enough_gpus(setting: RlSetting, pool: Pool, lengths: Lengths) -> str:
+    """The fewest nodes, in powers of two times those at hand, on which some trainer fits beside the other models."""
+    for factor in MORE_NODES:
+        larger = replace(pool, num_nodes=pool.num_nodes * factor)
+        if any(trainer.option.min_dp < NEVER_FITS for trainer in modelled_trainers(setting, larger, lengths)):
+            return f"{larger.num_gpus} GPUs"
+    return "no number of these GPUs: a GPU with more memory, or a smaller model"
 
 
 def _trained_tokens(setting: RlSetting, lengths: Lengths) -> int | None:

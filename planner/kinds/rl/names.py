@@ -8,6 +8,10 @@ from planner.rl.rollouts.rollout import RolloutPolicy
 
 LATE = "rollout-late"
 """The role of replicas that end a rollout."""
+BETWEEN_TURNS = "between_turns"
+"""The limit of a role that says where its weights lie while others are in turn: `host`, or on its devices."""
+OFFLOADED = "-offloaded"
+"""The end of the label of a training whose scoring models lie in host memory between their turns."""
 
 
 def mode_name(mode: RlMode) -> str:

@@ -14,7 +14,7 @@ from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
-from planner.kinds.rl.names import LATE
+from planner.kinds.rl.names import BETWEEN_TURNS, LATE, OFFLOADED
 from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
 from planner.kinds.rl.stated import stated_problem
 from planner.plan.findings import Finding
@@ -255,7 +255,9 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     late = next((role for role in decision.roles if role.name == LATE), None) if decision.late_rollout else None
     groups = [_group(role, searched) for role in decision.roles if role.function == "rollout" and role is not late]
     ending = _group(late, searched) if late is not None else None
-    training = next((_training(role, searched) for role in decision.roles if role.function == "actor"), None)
+    moved = any(role.limits.get(BETWEEN_TURNS) == "host" for role in decision.roles)
+    actors = (role for role in decision.roles if role.function == "actor")
+    training = next((_training(role, searched, OFFLOADED if moved else "") for role in actors), None)
     sync = {"synchronous": "sync", "stream": "stream_sync", "asynchronous": "k_step_async"}[decision.synchrony]
     placements = {"disaggregated": ("disaggregated", "hybrid")}.get(
         decision.arrangement, (decision.arrangement, "hybrid")
@@ -302,13 +304,14 @@ def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:
     return GenerationGroup(known[wanted], role.replicas) if wanted in known else None
 
 
-def _training(role: Role, searched: RlProblem) -> TrainingChoice | None:
+def _training(role: Role, searched: RlProblem, suffix: str) -> TrainingChoice | None:
+    """The option of the actor's role; `suffix` ends its label where other models lie in host memory."""
     shape = role.parallelism
     gpus = shape.devices
 
     def matches(option: TrainingOption) -> bool:
         known = option.pool == role.pool and option.tp == shape.tp and option.pp == shape.pp
-        return known and option.label in ("", f"cp{shape.cp}ep{shape.ep}-{role.limits.get('recompute')}")
+        return known and option.label in ("", f"cp{shape.cp}ep{shape.ep}-{role.limits.get('recompute')}{suffix}")
 
     option = next((option for option in searched.training if matches(option)), None)
     return TrainingChoice(option, gpus // option.gpus) if option is not None else None

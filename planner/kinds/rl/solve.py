@@ -40,6 +40,8 @@ ASSUMPTIONS = (
     "lengths are drawn once by the problem's seed and known to the search; iterations to come draw others",
     "a replica decodes at its curve, fitted to the decode step of the cost model",
     "models that train or score share the training GPUs and take turns; their minibatches are the actor's",
+    "models that only score are cut as the actor is, or over GPUs of a node; not in the space are those that are served"
+    " or have GPUs of their own, and training with ZeRO 2 or 3 or with its optimizer on the host",
     "training state leaves the GPUs while colocated generation is in turn, over PCIe and back",
     "samples of a prompt share no prefix cache",
 )

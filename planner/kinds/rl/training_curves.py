@@ -2,7 +2,9 @@
 
 A replica is tp x cp x pp GPUs, or as many as its experts are spread over. A micro-batch is the longest sample, or as
 many shorter ones packed to its length; attention is priced at the length that the mean token lives in. Training of the
-critic, and forward passes of reference and reward, run on the actor's GPUs in turn.
+critic, and forward passes of reference and reward, run on the actor's GPUs in turn. Models that only score are cut as
+the actor is, which is how verl, NeMo-RL and AReaL launch them; where they leave no room for it, they lie in host memory
+between their turns, and a minibatch loads them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +23,7 @@ from planner.costs.training.stages import stage_contents
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.generation_curves import splits
+from planner.kinds.rl.names import OFFLOADED
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
 from planner.rl.curves import NEVER_FITS, Critic, TrainingOption
@@ -58,6 +61,8 @@ class Helper:
     kept_bytes: float  # of a device, while others are in turn
     cp: int = 1
     ep: int = 1
+    with_actor: bool = False  # cut as the actor is, on the same ranks
+    offloaded: bool = False  # to the host between its turns
 
     @property
     def gpus(self) -> int:
@@ -96,21 +101,22 @@ class Trainer:
 def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
     """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it."""
     rates = rates_on(pool, setting.actor, setting.resolved.problem.costs.calibration, setting.store)
-    scorers = tuple(
-        _scorer(part, arch, pool, lengths, rates)
-        for part in ("reference", "reward")
-        if (arch := setting.model(part)) is not None
-    )
+    scoring = [(part, arch) for part in ("reference", "reward") if (arch := setting.model(part)) is not None]
+
+    def scorers(actor: TrainingConfig, inner: int) -> tuple[Helper, ...]:
+        return tuple(_scorer(part, arch, actor, inner, pool, rates) for part, arch in scoring)
+
     critic = setting.model("critic")
     if critic is None:
-        yield from _trainers(setting.actor, setting, pool, lengths, rates, lambda gpus, pp: scorers)
+        yield from _trainers(setting.actor, setting, pool, lengths, rates, scorers)
         return
-    learners = _Learners(list(_trainers(critic, setting, pool, lengths, rates, lambda gpus, pp: ())), setting, pool)
+    learners = _Learners(list(_trainers(critic, setting, pool, lengths, rates, lambda actor, inner: ())), setting, pool)
     if learners.fastest is None:
         return
 
-    def beside(gpus: int, pp: int) -> tuple[Helper, ...]:
-        return (_critic(learners.beside(gpus, pp), gpus), *scorers)
+    def beside(actor: TrainingConfig, inner: int) -> tuple[Helper, ...]:
+        gpus = actor.num_gpus * inner
+        return (_critic(learners.beside(gpus, actor.pp), gpus), *scorers(actor, inner))
 
     for trainer in _trainers(setting.actor, setting, pool, lengths, rates, beside):
         yield _with_critic(trainer, learners.beside(trainer.option.gpus, trainer.option.pp), pool)
@@ -152,15 +158,27 @@ def _critic(learner: Trainer, gpus: int) -> Helper:
     return Helper("critic", option.tp, option.pp, train, forward, weights, kept, config.cp, config.ep)
 
 
-def _scorer(part: str, arch: Architecture, pool: Pool, lengths: Lengths, rates: Rates) -> Helper:
-    """A model that only runs forward, cut over as few GPUs of a node as keep little on each."""
+def _scorer(part: str, arch: Architecture, actor: TrainingConfig, inner: int, pool: Pool, rates: Rates) -> Helper:
+    """A model that only runs forward, cut as the actor is, else over as few GPUs of a node as keep little on each."""
+    experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
+    ep = actor.ep if experts % actor.ep == 0 else 1
+    tokens = actor.micro_batch * actor.sequence_tokens
+    if actor.pp <= arch.num_layers and splits(arch, actor.tp, 1, ep) and (ep > 1 or experts == 1 or actor.ep == 1):
+        config = replace(actor, arch=arch, ep=ep, recompute=RecomputeConfig(granularity="none"))
+        whole = _with_dp(config, max(1, pool.num_gpus // (config.num_gpus * inner)) * inner)
+        seconds = float(stage_passes(whole, rates)[:, 0].max()) + message_seconds(whole, rates)
+        states = (state_bytes(whole, rank_parameters(whole, rank)) for rank in (0, config.pp - 1))
+        weights = max(state.weights_bytes for state in states)
+        return Helper(
+            part, actor.tp, actor.pp, 0.0, config.num_gpus * seconds / tokens, weights, weights, actor.cp, ep, True
+        )
     tp, weights, room = 1, _weight_bytes(arch), pool.node.accelerator.memory_bytes * HELPER_SHARE
     while weights / tp > room and 2 * tp <= pool.node.num_gpus and splits(arch, 2 * tp, 2 * tp, 1):
         tp *= 2
-    packed = max(1, lengths.longest // lengths.typical)
-    config = TrainingConfig(arch, machine_of(pool.node), lengths.typical, packed, packed, tp=tp, etp=tp)
-    seconds = float(stage_passes(config, rates)[0, 0])
-    return Helper(part, tp, 1, 0.0, tp * seconds / (packed * lengths.typical), weights / tp, weights / tp)
+    sequences = actor.micro_batch
+    replica = TrainingConfig(arch, actor.machine, actor.sequence_tokens, sequences, sequences, tp=tp, etp=tp)
+    forward_gpu_s = tp * float(stage_passes(replica, rates)[0, 0]) / tokens
+    return Helper(part, tp, 1, 0.0, forward_gpu_s, weights / tp, weights / tp)
 
 
 def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
@@ -210,28 +228,64 @@ def _trainers(
     pool: Pool,
     lengths: Lengths,
     rates: Rates,
-    beside: Callable[[int, int], tuple[Helper, ...]],
+    beside: Callable[[TrainingConfig, int], tuple[Helper, ...]],
 ) -> Iterator[Trainer]:
-    """Trainers of one model, with the helpers that lie beside a replica of so many GPUs and stages."""
+    """Trainers of one model, with the helpers that lie beside a replica: those that only score where they stay on the
+    devices, and in host memory where that leaves room for fewer replicas, or for what is not computed again."""
     for base, inner in _configs(arch, setting, pool, lengths):
-        gpus = base.num_gpus * inner
-        helpers = beside(gpus, base.pp)
-        room = pool.node.accelerator.memory_bytes * USABLE_SHARE - sum(helper.kept_bytes for helper in helpers)
-        most = pool.num_gpus // gpus
-        granularities: tuple[Recomputed, ...] = ("none", "full")
-        for recomputed in granularities:
-            config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
-            least = _least_dp(config, inner, most, room, rates)
-            if least < NEVER_FITS:
-                option = _option(config, inner, least, most, pool, recomputed, rates)
-                option = _with_helpers(option, helpers, pool)
-                yield Trainer(option, config, inner, helpers, rates=rates)
-                break
+        kept = beside(base, inner)
+        stay = _fitting(base, inner, kept, pool, rates)
+        if stay is not None:
+            yield stay
+        moved = tuple(_to_host(helper) for helper in kept)
+        if moved != kept and (stay is None or _crowded(stay)):
+            other = _fitting(base, inner, moved, pool, rates)
+            if other is not None and (stay is None or _roomier(other, stay)):
+                yield other
+
+
+def _fitting(base: TrainingConfig, inner: int, helpers: tuple[Helper, ...], pool: Pool, rates: Rates) -> Trainer | None:
+    """The trainer that computes least again and fits in memory beside its helpers; None where none does."""
+    whole = pool.node.accelerator.memory_bytes * USABLE_SHARE
+    room = whole - sum(helper.kept_bytes for helper in helpers)
+    in_turn = whole - max((helper.weights_bytes for helper in helpers if helper.offloaded), default=0.0)
+    most = pool.num_gpus // (base.num_gpus * inner)
+    granularities: tuple[Recomputed, ...] = ("none", "full")
+    for recomputed in granularities:
+        config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
+        least = _least_dp(config, inner, most, room, in_turn, rates)
+        if least < NEVER_FITS:
+            option = _with_helpers(_option(config, inner, least, most, pool, recomputed, rates), helpers, pool)
+            return Trainer(option, config, inner, helpers, rates=rates)
+    return None
+
+
+def _to_host(helper: Helper) -> Helper:
+    """The helper with its weights in host memory between its turns; the critic's state stays."""
+    return helper if helper.part == "critic" else replace(helper, kept_bytes=0.0, offloaded=True)
+
+
+def _crowded(trainer: Trainer) -> bool:
+    """Whether more room could change anything."""
+    assert trainer.config is not None
+    return trainer.option.min_dp > 1 or trainer.config.recompute.granularity != "none"
+
+
+def _roomier(trainer: Trainer, other: Trainer) -> bool:
+    """Whether it runs on fewer replicas than the other, or computes less again."""
+    assert trainer.config is not None
+    assert other.config is not None
+    less = trainer.config.recompute.granularity != other.config.recompute.granularity
+    return less or trainer.option.min_dp < other.option.min_dp
 
 
 def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Pool) -> TrainingOption:
-    """The option when helpers take their turns on the same GPUs, and leave them too while generators are in turn."""
+    """The option when helpers take their turns on the same GPUs, and leave them too while generators are in turn.
+
+    Those in host memory are loaded for every minibatch, over PCIe.
+    """
     host = pool.node.pcie_bandwidth_bytes_per_s
+    loaded = sum(helper.weights_bytes for helper in helpers if helper.offloaded)
     train = sum(helper.train_gpu_s for helper in helpers) / option.gpus
     forward = sum(helper.forward_gpu_s for helper in helpers) / option.gpus
     return replace(
@@ -239,7 +293,9 @@ def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Poo
         train_tokens_per_s=1.0 / (1.0 / option.train_tokens_per_s + train),
         forward_tokens_per_s=1.0 / (1.0 / option.forward_tokens_per_s + forward),
         score_gpu_s=forward * option.gpus,
+        optimizer_s=option.optimizer_s + loaded / host,
         offload_s=option.offload_s + 2.0 * sum(helper.kept_bytes for helper in helpers) / host,
+        label=f"{option.label}{OFFLOADED}" if loaded else option.label,
     )
 
 
@@ -271,22 +327,24 @@ def _with_dp(config: TrainingConfig, ranks: int) -> TrainingConfig:
     return replace(config, dp=ranks, global_batch=config.micro_batch * ranks * max(config.pp, 1))
 
 
-def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, rates: Rates) -> int:
-    """The fewest replicas whose fullest device stays within `room`; what they share only falls with their number."""
-    if most < 1 or _fullest_bytes(_with_dp(config, most * inner), rates) > room:
+def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, in_turn: float, rates: Rates) -> int:
+    """The fewest replicas whose fullest device stays within `room` in training, and whose state alone stays within
+    `in_turn`; what they share only falls with their number."""
+
+    def fits(dp: int) -> bool:
+        held = training_memory(_with_dp(config, dp * inner), rates)
+        return float(held.total_R.max()) <= room and float(held.state_R.max()) <= in_turn
+
+    if most < 1 or not fits(most):
         return NEVER_FITS
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
-        if _fullest_bytes(_with_dp(config, middle * inner), rates) <= room:
+        if fits(middle):
             high = middle
         else:
             low = middle + 1
     return low
-
-
-def _fullest_bytes(config: TrainingConfig, rates: Rates) -> float:
-    return float(training_memory(config, rates).total_R.max())
 
 
 def _option(

@@ -1,0 +1,127 @@
+"""Models that only score: cut as the actor is, in host memory between their turns where they leave no room for it."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.costs.training.config import USABLE_SHARE
+from planner.documents.read import parse_document
+from planner.emit.registry import emit
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.drawn import draw_periods
+from planner.kinds.rl.names import BETWEEN_TURNS, OFFLOADED
+from planner.kinds.rl.setting import read_setting
+from planner.kinds.rl.training_curves import Lengths, Trainer, modelled_trainers
+from planner.load.problems import resolve_document
+from planner.plan.schema import Envelope
+from planner.rl.curves import NEVER_FITS
+
+
+def problem(model: str, nodes: int, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    """GRPO with a reference on nodes of eight GPUs."""
+    return {
+        "schema": "planner.problem/1",
+        "kind": "rl",
+        "models": {"policy": {"name": model}},
+        "cluster": {"pools": [{"gpu": "h100_sxm", "nodes": nodes}]},
+        "workloads": [{"input_tokens": 200, "output_tokens": {"mean": 550, "cv": 0.5}}],
+        "objective": {"minimize": "iteration_time"},
+        "options": {
+            "algorithm": "grpo", "prompts": 32, "samples_per_prompt": 16, "max_output_tokens": 1536,
+            "reference": "policy", "iterations": 1, **options,
+        },
+    }  # fmt: skip
+
+
+def solved(document: dict[str, Any]) -> Envelope:
+    return solve(resolve_document(parse_document(json.dumps(document), "problem.json"), Path()))
+
+
+@cache
+def large() -> Envelope:
+    """671B parameters with a reference on 32 nodes, as public recipes train them (16 stages, experts over 16 ranks)."""
+    apart = {"arrangements": ["disaggregated"], "training_pp": [16], "generation_tp": [8]}
+    return solved(problem("deepseek-ai/DeepSeek-V3", 64, max_staleness=1, **apart))
+
+
+def trainers(document: dict[str, Any]) -> list[Trainer]:
+    setting = read_setting(resolve_document(parse_document(json.dumps(document), "problem.json"), Path()))
+    periods = draw_periods(setting.resolved.problem, setting.options)
+    lengths = Lengths.of([batch for period in periods for batch in period])
+    return [each for each in modelled_trainers(setting, setting.pools[0], lengths) if each.option.min_dp < NEVER_FITS]
+
+
+def test_a_reference_of_671b_is_cut_as_the_actor_on_the_actors_ranks() -> None:
+    decision = RlDecision.model_validate(large().decision)
+    actor, reference = (next(role for role in decision.roles if role.name == name) for name in ("actor", "reference"))
+    assert reference.parallelism == actor.parallelism
+    ranks = {block.role: block.model_dump(exclude={"role"}) for block in decision.placement}
+    assert ranks["reference"] == ranks["actor"]
+    assert [f for f in check_plan(large(), decision) if not f.ok] == []
+
+
+def test_what_lies_in_host_memory_is_launched_so_or_refused() -> None:
+    apart = {"arrangements": ["disaggregated"], "generation_tp": [1], "training_tp": [2], "training_pp": [1]}
+    plan = solved(problem("Qwen/Qwen3-14B", 2, max_staleness=1, **apart))
+    decision = RlDecision.model_validate(plan.decision)
+    assert next(role for role in decision.roles if role.name == "reference").limits == {BETWEEN_TURNS: "host"}
+    assert [f for f in check_plan(plan, decision) if not f.ok] == []
+    text = "".join(emit(plan, decision, "verl").values())
+    assert "actor_rollout_ref.ref.megatron.param_offload=True" in text
+    assert "actor_rollout_ref.actor.megatron.param_offload=False" in text
+    with pytest.raises(PlannerError, match="AReaL keeps `reference` on the GPUs") as refused:
+        emit(plan, decision, "areal")
+    assert "verl" in refused.value.hint
+
+
+@pytest.mark.parametrize(("model", "nodes"), [("Qwen/Qwen3-8B", 1), ("Qwen/Qwen3-32B", 4)])
+def test_every_trainer_has_room_in_training_and_while_its_reference_is_in_turn(model: str, nodes: int) -> None:
+    """By the definition: what stays on a device, and what its turn adds."""
+    offloaded = 0
+    for trainer in trainers(problem(model, nodes)):
+        assert trainer.config is not None
+        (reference,) = trainer.helpers
+        usable = trainer.config.machine.memory_bytes * USABLE_SHARE
+        memory = trainer.memory(trainer.option.min_dp)
+        assert reference.weights_bytes == pytest.approx(float(memory.weights_R.max()), rel=0.2)
+        assert float(memory.total_R.max()) + reference.kept_bytes <= usable
+        assert float(memory.state_R.max()) + reference.weights_bytes <= usable
+        if trainer.option.min_dp > 1:
+            smaller = trainer.memory(trainer.option.min_dp - 1)
+            in_turn = float(smaller.state_R.max()) + reference.weights_bytes
+            assert max(float(smaller.total_R.max()) + reference.kept_bytes, in_turn) > usable
+        offloaded += trainer.option.label.endswith(OFFLOADED)
+    assert offloaded > 0
+
+
+def test_a_reference_in_host_memory_is_an_option_only_where_it_gives_room() -> None:
+    known: dict[str, dict[str, Trainer]] = {}
+    for trainer in trainers(problem("Qwen/Qwen3-32B", 4)):
+        option = trainer.option
+        parts = option.label.removesuffix(OFFLOADED).rsplit("-", 1)[0]
+        where = "host" if option.label.endswith(OFFLOADED) else "kept"
+        known.setdefault(f"tp{option.tp} pp{option.pp} {parts}", {})[where] = trainer
+    both = [pair for pair in known.values() if len(pair) > 1]
+    assert both
+    for pair in both:
+        kept, offloaded = pair["kept"], pair["host"]
+        assert kept.config is not None
+        assert offloaded.config is not None
+        less_again = (kept.config.recompute.granularity, offloaded.config.recompute.granularity) == ("full", "none")
+        assert offloaded.option.min_dp < kept.option.min_dp or less_again
+        assert offloaded.option.optimizer_s > kept.option.optimizer_s
+
+
+def test_the_nearest_number_of_gpus_is_one_that_works() -> None:
+    with pytest.raises(Infeasible) as refused:
+        solved(problem("Qwen/Qwen3-235B-A22B", 2))
+    (conflict,) = refused.value.conflict
+    assert conflict["nearest"] == "64 GPUs"
+    assert trainers(problem("Qwen/Qwen3-235B-A22B", 8))
+    assert not trainers(problem("Qwen/Qwen3-235B-A22B", 4))
