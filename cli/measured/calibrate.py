@@ -66,7 +66,7 @@ def calibrate(
 
     Reports of vllm bench serve, aiperf, genai-perf, guidellm, inference-perf and llm-d, and tables of measured
     deployments, are told apart by content; the calibration is compared with their TTFT and TPOT, and with `-o` refitted
-    on them where there are a dozen rows.
+    on them where there are a dozen rows. Of fewer the file carries where their groups lie.
 
     With `--propose N` it names the N benchmark runs that would most reduce the expected loss of a serving decision,
     as commands; with `--results` it takes what they measured, and says which deployment is best now. `-o` names a
@@ -105,7 +105,7 @@ def calibrate(
         records = _serving(serving, fact or [], plan)
         compared = _compared(records, base, tables)
         if not checks:
-            return _answered(compared, records, start, day, output, as_json=as_json)
+            return _answered(compared, records, base, tables, day, output, as_json=as_json)
         _say_all(compared.lines)
     elif fact or plan:
         raise PlannerError(
@@ -178,7 +178,8 @@ def _compared(records: "ServingRecords", base: str, profiles: tuple[str, ...]) -
 def _answered(
     compared: "Agreement",
     records: "ServingRecords",
-    start: "Calibration",
+    base: str,
+    tables: tuple[str, ...],
     day: str | None,
     output: str | None,
     *,
@@ -194,15 +195,44 @@ def _answered(
         return 0
     from datetime import date
 
+    from planner.calibrate.deployments import FEWEST
     from planner.calibrate.history import text_of
     from planner.calibrate.refit import refit
+    from planner.costs.rates.calibration import load_calibration
 
-    fitted = refit(records.rows, start)
+    if len(records.rows) < FEWEST:
+        return _believed(records, base, tables, day, output, as_json=as_json)
+    fitted = refit(records.rows, load_calibration(base))
     _say_all(fitted.lines)
     if fitted.worse:
         say(f"predictions would not get better: {output} was not written")
         return 1
-    document = fitted.document(start, records.rows, day or records.date or date.today().isoformat())
+    document = fitted.document(load_calibration(base), records.rows, day or records.date or date.today().isoformat())
+    write_result(document, lambda: text_of(document), output, as_json=as_json)
+    return 0
+
+
+def _believed(
+    records: "ServingRecords",
+    base: str,
+    profiles: tuple[str, ...],
+    day: str | None,
+    output: str | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Fewer rows than a fit needs: the base with what they tell of their groups."""
+    from datetime import date
+
+    from planner.calibrate.history import text_of
+    from planner.calibrate.own_runs import believe, document_of
+    from planner.costs.rates.pricer import open_store, serving_tables
+
+    told = believe(records.rows, base, open_store(serving_tables(profiles)))
+    _say_all([f"note: left out {line}" for line in told.left_out])
+    _say_all(told.lines)
+    sources = list(dict.fromkeys(row.source for row in records.rows))
+    document = document_of(told, base, date=day or records.date or date.today().isoformat(), sources=sources)
     write_result(document, lambda: text_of(document), output, as_json=as_json)
     return 0
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.arrays import Floats
-from planner.costs.rates.spread import FEATURES, ErrorSpread
+from planner.costs.rates.spread import FEATURES, ErrorSpread, GroupBias
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
 from planner.errors import PlannerError, did_you_mean
@@ -203,6 +203,7 @@ class TrainingSection:
 
 
 SHIPPED = "shipped"
+COSTS = ("roofline", "engines", "tables", "intervals", "runs")  # the sections that serving is priced by
 _IDEAL_SHARES, _IDEAL_TIMES = (
     ("flop.", "move.", "link.", "fabric."),
     ("start.", "host_launch_s.", "host_jitter", "step_s"),
@@ -221,13 +222,23 @@ class Calibration:
     tables: TableTrust = field(default_factory=TableTrust)
     spreads: dict[str, ErrorSpread] = field(default_factory=dict)  # of "ttft" and "tpot"
     training: TrainingSection | None = None
+    runs: Mapping[str, GroupBias] = field(default_factory=dict)  # what a user's own tell of groups
     groups: frozenset[str] = frozenset()  # of runs that the fit has seen (`group_of_runs`); empty: nothing is known
 
     def spreads_of(self, groups: Iterable[str]) -> dict[str, ErrorSpread]:
         """How far predictions of runs of these groups err: further where one of them was not seen."""
-        if not self.groups or self.groups.issuperset(groups):
+        strange = set(groups) - self.groups if self.groups else set[str]()
+        if not strange:
             return self.spreads
+        if strange.issubset(self.runs) and "tpot" in self.spreads:
+            left = max(self.runs[group].deviation for group in strange)
+            beside = {name: spread.elsewhere() for name, spread in self.spreads.items()}
+            return beside | {"tpot": self.spreads["tpot"].known(left)}
         return {name: spread.elsewhere() for name, spread in self.spreads.items()}
+
+    def slowdown(self, group: str) -> float:
+        """Of the steps of a group, beyond its parameters, as own runs tell; 1 without any."""
+        return math.exp(self.runs[group].mean) if group in self.runs else 1.0
 
     def engine(self, name: str, version: str | None = None) -> EngineOverheads:
         """The overheads of an engine in the named version, else its newest; `default` stands for those without any."""
@@ -259,10 +270,11 @@ def _parse(document: Document, name: str) -> Calibration:
     }
     tables = _section(TableTrust, data.get("tables", {}), document, ("tables",))
     spreads, groups = _spreads(data.get("intervals", {}), document)
-    identity = {key: value for key, value in data.items() if key in ("roofline", "engines", "tables", "intervals")}
+    identity = {key: value for key, value in data.items() if key in COSTS}
     training = _training(data["training"], document, name) if "training" in data else None
     source = str(data.get("source", ""))
-    return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training, groups)
+    runs = _runs(data.get("runs", {}), document)
+    return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training, runs, groups)
 
 
 def _shipped_training() -> TrainingSection:
@@ -342,6 +354,24 @@ def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread]
         low, high = (tuple(map(float, bounds[side])) for side in ("low", "high"))
         spreads[str(name)] = ErrorSpread(low, high, (float(between[0]), float(between[1])))
     return spreads, frozenset(groups)
+
+
+def _runs(values: object, document: Document) -> dict[str, GroupBias]:
+    """Section `runs`: by group, mean and deviation of the logarithm of measured over predicted step times."""
+    known: dict[str, GroupBias] = {}
+    for group, given in _mapping(values, document, ("runs",)).items():
+        path = ("runs", str(group))
+        stated = _mapping(given, document, path)
+        numbers: list[Any] = [stated.get(name) for name in ("mean", "deviation", "runs")]
+        right = all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in numbers)
+        if not right or set(stated) != {"mean", "deviation", "runs"} or min(numbers[1:]) < 0:
+            raise PlannerError(
+                f"`{group}` is no belief about a group of runs",
+                where=document.where(path),
+                hint="give `mean`, and `deviation` and `runs` of at least 0, as `planner calibrate` writes them",
+            )
+        known[str(group)] = GroupBias(float(stated["mean"]), float(stated["deviation"]), int(stated["runs"]))
+    return known
 
 
 def _mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import KernelTime
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
+from planner.costs.rates.spread import group_of_runs
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.embedded import embedded_profiles
@@ -36,6 +37,10 @@ class Pricer(Protocol):
     @property
     def multiprocessors(self) -> int:
         """Of the accelerator; 0 where unknown."""
+
+    @property
+    def slowdown(self) -> float:
+        """Of whole steps, beyond what their operators take; 1 but where own runs tell of another."""
 
     def price(self, op: Operator) -> KernelTime:
         """Seconds [N] of one run of `op`."""
@@ -92,7 +97,8 @@ def make_pricer(
     """
     accelerator, known = pool.node.accelerator, calibration.efficiencies
     started = known if bare else known.with_starts(calibration.engine(engine, version))
-    roofline = Roofline(accelerator, pool.topology(), started)
+    slowdown = 1.0 if bare else calibration.slowdown(group_of_runs(arch, accelerator.name, engine))
+    roofline = Roofline(accelerator, pool.topology(), started, slowdown)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = TableChooser(store, accelerator.name, engine, version)

@@ -111,6 +111,11 @@ class Profiled:
         return self.roofline.multiprocessors
 
     @property
+    def slowdown(self) -> float:
+        """Of whole steps."""
+        return self.roofline.slowdown
+
+    @property
     def notes(self) -> set[str]:
         """Every fallback so far, in words."""
         return self.chooser.notes

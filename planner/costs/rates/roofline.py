@@ -39,6 +39,7 @@ class Roofline:
     accelerator: Accelerator
     topology: Topology
     efficiencies: Efficiencies
+    slowdown: float = 1.0  # of whole steps (`Calibration.slowdown`)
 
     @property
     def name(self) -> str:

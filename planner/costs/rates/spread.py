@@ -6,6 +6,9 @@ first token over that of an idle deployment. Where requests queue, small errors 
 Runs of a group (model, formats, GPU and engine) err together. Of groups that a fit has seen little of that is left;
 those of others may lie `between` groups too, beside what they differ by among themselves: w, the bound above, becomes
 sqrt(w^2 + between^2).
+
+A few runs of one's own group are evidence on where it lies (`GroupBias`): its steps are as much longer or shorter, and
+what is left to know of it takes the place of what lies between groups.
 """
 
 from dataclasses import dataclass, replace
@@ -18,6 +21,34 @@ from planner.models.architecture import Architecture
 FEATURES = ("constant", "queue", "queue_squared")
 MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide errors are
 WIDEST = 4.0  # logarithm of a bound over its estimate
+LEAST_WITHIN = 0.01  # deviation of a run: benchmarks repeat to a percent
+NORMAL_80 = 1.2815515655446004  # deviations of a normal either side of the middle 80 %
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBias:
+    """What is believed of the logarithm of measured over predicted step times of a group: normal."""
+
+    mean: float
+    deviation: float
+    runs: int  # that it rests on
+
+    @classmethod
+    def unseen(cls, between: tuple[float, float]) -> "GroupBias":
+        """Before any run, of a group that no fit has seen: estimates stand, as wide as both sides `between` groups."""
+        return cls(0.0, float(np.hypot(*between)) / 2**0.5 / NORMAL_80, 0)
+
+    def after(self, errors: Floats, deviations: Floats) -> "GroupBias":
+        """After runs that the costs alone err by so much [N], with deviations within the group (normal-normal).
+
+        Gelman et al., Bayesian Data Analysis, 3rd ed., section 2.5: precisions add, means are weighted by them.
+        """
+        if self.deviation == 0.0:
+            return replace(self, runs=self.runs + len(errors))
+        weights = 1.0 / np.square(deviations)
+        precision = 1.0 / self.deviation**2 + float(weights.sum())
+        mean = (self.mean / self.deviation**2 + float(np.sum(weights * errors))) / precision
+        return GroupBias(mean, precision**-0.5, self.runs + len(errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +63,19 @@ class ErrorSpread:
     def elsewhere(self) -> "ErrorSpread":
         """That of a group which the fit has not seen."""
         return replace(self, unseen=True)
+
+    def known(self, deviation: float) -> "ErrorSpread":
+        """That of a group whose own runs leave this deviation of the logarithm to know."""
+        left = NORMAL_80 * deviation
+        return replace(self, between=(left, left), unseen=True)
+
+    def within(self, low: Floats, high: Floats) -> Floats:
+        """Deviations of runs of one group [N], from the logarithms of both bounds over the estimate."""
+        sides = (
+            np.sqrt(np.maximum(np.square(side) - own**2, 0.0))
+            for side, own in zip((low, high), self._apart, strict=True)
+        )
+        return np.asarray(np.maximum(sum(sides) / 2.0 / NORMAL_80, LEAST_WITHIN))
 
     @property
     def steady(self) -> float:

@@ -1,0 +1,223 @@
+"""What a few own runs of a group are worth: times, widths and decisions on the rows that were not run.
+
+    python benchmarks/own_runs.py ../shared/data/serving            # 1 to 3 runs, 5 draws of random ones
+    python benchmarks/own_runs.py ../shared/data/serving --quick    # one draw
+
+Rows and costs are those of `serving_intervals.py`: measured.csv and the open groups of measured_more.csv, with the
+costs before any fit, to which every group is unseen; what lies between groups is that of the other model families. A
+run of a row tells its measured TPOT, and `planner.costs.rates.spread.GroupBias` what that tells of the others.
+
+Times: mean error of TPOT, groups of ten rows or more weighing the same; intervals of 80 %: how many hold, and their
+mean width (of logarithms) against that before. Decisions: rows of a group with equal mode and lengths, five or more,
+to take the one of most output tokens/s/GPU under a limit on TPOT at the quartiles of what was measured. Captured is
+the output of the choice over that of the best, among rows that were not run, 0 where the limit breaks. `proposed`:
+the runs that raise the expected output of the choice most; `random`: drawn from all, the same beliefs; `scaled`:
+random, and the mean error of the runs in place of the belief. The best trivial answer is no run at all.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from serving_fit import fit_between
+from serving_intervals import Errors, Rows
+
+from planner.arrays import Floats, Indices
+from planner.calibrate.deployments import PRIOR_FILE
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
+from planner.solvers.stochastic.sequential_choice import Belief, BeliefState, expected_rewards, next_measurements
+
+RUNS = (0, 1, 3)
+SEEDS = 5
+LEAST_ROWS = 5
+QUANTILES = (0.25, 0.5, 0.75)
+TOLERANCE = 1.0001
+EXACT = 1e-12  # variance of what a run tells of its own row
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is believed of rows [N] before any run: by family left out, and within groups."""
+
+    between: list[tuple[float, float]]  # of each row
+    within: Floats
+    low: Floats
+    high: Floats
+    error: Floats
+
+    @classmethod
+    def of(cls, rows: Rows, errors: Errors) -> "Known":
+        """With what the other families say lies between groups."""
+        weight, family = rows.counted("tpot")[1], np.array(rows.family)
+        parts = {
+            name: fit_between(errors.error, errors.low, errors.high, np.where(family == name, 0.0, weight))
+            for name in np.unique(family)
+        }
+        within = ErrorSpread().within(-errors.low, errors.high)
+        return cls([parts[name] for name in rows.family], within, errors.low, errors.high, errors.error)
+
+    def after(self, members: Indices, runs: Indices) -> GroupBias:
+        """Of the group of these rows after some of them."""
+        return GroupBias.unseen(self.between[members[0]]).after(self.error[runs], self.within[runs])
+
+
+def times(rows: Rows, known: Known, seeds: int) -> Iterator[tuple[int, str, Floats]]:
+    """Runs, what makes the estimate, and error of TPOT, share that intervals hold, width: means of groups [3]."""
+    counted = rows.counted("tpot")[1] > 0
+    groups = [np.flatnonzero((rows.group == group) & counted) for group in np.unique(rows.group[counted])]
+    for count in RUNS:
+        for name in ("belief", "scaled") if count else ("estimate",):
+            table = [
+                _row(known, members, np.random.default_rng((seed, number)).permutation(members)[:count], name)
+                for number, members in enumerate(groups)
+                for seed in range(seeds if count else 1)
+            ]
+            yield count, name, np.mean(table, axis=0)
+
+
+def _row(known: Known, members: Indices, runs: Indices, name: str) -> tuple[float, float, float]:
+    """Of one group after these runs, on its other rows."""
+    rest = np.setdiff1d(members, runs)
+    error, low, high = known.error[rest], -known.low[rest], known.high[rest]
+    if len(runs) == 0:
+        shift, (below, above) = 0.0, known.between[members[0]]
+    else:
+        bias = known.after(members, runs)
+        shift = bias.mean if name == "belief" else float(known.error[runs].mean())
+        below = above = NORMAL_80 * bias.deviation
+    down, up = np.hypot(low, below), np.hypot(high, above)
+    held = (error - shift >= -down) & (error - shift <= up)
+    wrong = np.abs(np.expm1(shift - error))
+    return float(wrong.mean()), float(held.mean()), float((down + up).mean())
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Rows to choose from [M], and the limit on TPOT."""
+
+    members: Indices
+    limit_s: float
+    known: Known
+    tpot_s: Floats  # measured
+    ttft_s: Floats
+    before: BeliefState
+    output: Floats
+
+    def choice(self, seen: list[int], *, scaled: bool) -> int:
+        """The row to take of those not run."""
+        state = self.before
+        if scaled and seen:
+            shift = float(self.known.error[self.members[seen]].mean())
+            state = replace(state, x=replace(state.x, mean_M=state.x.mean_M + shift))
+        else:
+            for run in seen:
+                state = self.after(state, run)
+        rewards = expected_rewards(state)
+        rewards[seen] = -1.0
+        return int(np.argmax(rewards))
+
+    def after(self, state: BeliefState, run: int) -> BeliefState:
+        """With what a run of a row tells."""
+        return state.after(run, float(np.log(self.tpot_s[run])), float(np.log(self.ttft_s[run])))
+
+    def captured(self, chosen: int, seen: list[int]) -> float:
+        """Output of the chosen row over that of the best that keeps the limit, of those not run; NaN without any."""
+        kept = (self.tpot_s <= self.limit_s * TOLERANCE) & ~np.isin(np.arange(len(self.members)), seen)
+        if not kept.any():
+            return float("nan")
+        return float(self.output[chosen] / self.output[kept].max()) if kept[chosen] else 0.0
+
+
+def decisions(rows: Rows, known: Known, errors: dict[str, Errors]) -> Iterator[Decision]:
+    """Every group of rows of equal mode and lengths, with limits at the quartiles of what was measured."""
+    members_of: dict[tuple[object, ...], list[int]] = {}
+    for number, case in enumerate(rows.cases):
+        key = (rows.group[number], case.prefill is None, case.isl, case.osl)
+        members_of.setdefault(key, []).append(number)
+    tpot, ttft = rows.times["tpot"], rows.times["ttft"]
+    for members in (np.array(each) for each in members_of.values() if len(each) >= LEAST_ROWS):
+        cases = [rows.cases[number] for number in members]
+        clients, osl, gpus = (
+            np.array([getattr(c, n) for c in cases], dtype=np.float64) for n in ("clients", "osl", "gpus")
+        )
+        own = GroupBias.unseen(known.between[members[0]])
+        x = Belief(
+            np.log(tpot[members]) - known.error[members],
+            own.deviation**2 + np.diag(known.within[members] ** 2),
+            EXACT,
+        )
+        first = errors["ttft"]
+        apart = ErrorSpread().within(-first.low[members], first.high[members])
+        y = Belief(np.log(ttft[members]) - first.error[members], np.diag(apart**2), EXACT)
+        output = clients * osl / gpus / (ttft[members] + (osl - 1.0) * tpot[members])
+        for share in QUANTILES:
+            limit = float(np.quantile(tpot[members], share))
+            state = BeliefState(
+                x, y, clients * osl / gpus, np.maximum(osl - 1.0, 1e-9), np.log(limit * TOLERANCE), None
+            )
+            yield Decision(members, limit, known, tpot[members], ttft[members], state, output)
+
+
+def proposed(decision: Decision, seed: int) -> list[int]:
+    """The runs that raise the expected output of the choice most, one after another; fewer where none raises it."""
+    state, seen = decision.before, list[int]()
+    for _ in range(max(RUNS)):
+        following = next_measurements(state, 1, seed=0)
+        if not following:
+            break
+        seen.append(following[0])
+        state = decision.after(state, following[0])
+    return seen
+
+
+def at_random(decision: Decision, seed: int) -> list[int]:
+    """Rows drawn from all."""
+    order: list[int] = np.random.default_rng((seed, len(decision.members))).permutation(len(decision.members)).tolist()
+    return order[: max(RUNS)]
+
+
+def captured(
+    chosen: list[Decision], policy: Callable[[Decision, int], list[int]], seeds: int, *, scaled: bool
+) -> Floats:
+    """Means over decisions after as many runs as RUNS has [R], and the share of choices that break the limit [R]."""
+    table = []
+    for decision in chosen:
+        for seed in range(seeds):
+            runs = policy(decision, seed)
+            table.append([decision.captured(decision.choice(runs[:k], scaled=scaled), runs[:k]) for k in RUNS])
+    values = np.array(table)
+    return np.stack([np.nanmean(values, axis=0), np.nanmean(np.where(np.isnan(values), np.nan, values == 0.0), axis=0)])
+
+
+def main() -> int:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    given = parser.parse_args()
+    seeds = 1 if given.quick else SEEDS
+    rows = Rows.read(given.folder)
+    errors = rows.errors(PRIOR_FILE, load_calibration().spreads)
+    known = Known.of(rows, errors["tpot"])
+    base = 0.0
+    print("runs  estimate   TPOT error   80 % intervals hold   width")
+    for count, name, (wrong, held, width) in times(rows, known, seeds):
+        base = base or width
+        print(f"{count:4d}  {name:9} {wrong:9.1%}   {held:12.0%}   {width / base:16.2f}")
+    every = list(decisions(rows, known, errors))
+    print(f"{len(every)} decisions; captured (choices that break the limit) after {', '.join(map(str, RUNS))} runs")
+    for name, policy, scaled in (
+        ("proposed runs", proposed, False), ("random runs", at_random, False), ("random, scaled", at_random, True),
+    ):  # fmt: skip
+        means, broken = captured(every, policy, 1 if policy is proposed else seeds, scaled=scaled)
+        cells = "  ".join(f"{mean:5.3f} ({share:4.0%})" for mean, share in zip(means, broken, strict=True))
+        print(f"  {name:15} {cells}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

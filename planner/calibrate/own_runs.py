@@ -1,0 +1,112 @@
+"""A few runs of one's own: where their groups lie against the costs, as a belief that the calibration carries.
+
+Runs of a group (model, formats of its layers, GPU and engine) err together. Of a group that the costs were not fitted
+to, the section `intervals` says what lies between groups and how far runs lie apart within one; normal-normal shrinkage
+of both makes a mean, by which all its steps are longer, and a deviation, which takes the place of what lies between. A
+dozen rows are for a fit of the costs themselves (`planner.calibrate.refit`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from planner.calibrate.serving import ServingRow
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.spread import GroupBias
+from planner.documents.read import load_document, parse_document
+from planner.errors import PlannerError
+from planner.estimate.evaluate import Estimate, evaluate
+from planner.hardware.profiles.store import ProfileStore
+
+_DIGITS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRuns:
+    """What runs tell of their groups: beliefs before and after, and what none was told by."""
+
+    before: Mapping[str, GroupBias]
+    after: Mapping[str, GroupBias]
+    left_out: tuple[str, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """Each group, for people: how much longer its steps are, with the 80 % interval of that."""
+        return [
+            f"{group}: after {bias.runs} {'run' if bias.runs == 1 else 'runs'} its steps are "
+            f"{_change(bias.mean)} ± {np.expm1(bias.deviation):.0%} ({_change(self.before[group].mean)} "
+            f"± {np.expm1(self.before[group].deviation):.0%} was believed before)"
+            for group, bias in self.after.items()
+        ]
+
+
+def _change(mean: float) -> str:
+    return f"{abs(np.expm1(mean)):.0%} {'longer' if mean >= 0 else 'shorter'}"
+
+
+def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | None) -> OwnRuns:
+    """What rows tell of their groups, beyond what the calibration (a name or a file) holds.
+
+    Raises PlannerError where none tells anything: of groups that were fitted to, or without a time per output token.
+    """
+    known = load_calibration(calibration)
+    if "tpot" not in known.spreads:
+        raise PlannerError(
+            f"the calibration {known.name} does not tell how far estimates err", hint="start from `default`"
+        )
+    groups: dict[str, list[tuple[float, float]]] = {}
+    left_out: list[str] = []
+    estimates = evaluate([replace(row.case, calibration=calibration) for row in rows], store)
+    for row, estimate in zip(rows, estimates, strict=True):
+        group = row.case.group
+        if not isinstance(estimate, Estimate):
+            left_out.append(f"{row.case.id}: {estimate.reason}")
+        elif row.tpot_s is None or row.case.osl < 2:
+            left_out.append(f"{row.case.id}: no time per output token is told")
+        elif not known.groups or group in known.groups:
+            left_out.append(f"{row.case.id}: the costs were fitted to runs of its group ({group})")
+        else:
+            assert estimate.tpot_s_interval is not None
+            low, high = (np.log(np.array([end / estimate.tpot_s])) for end in estimate.tpot_s_interval)
+            spread = known.spreads_of((group,))["tpot"]
+            error = float(np.log(row.tpot_s / estimate.tpot_s * known.slowdown(group)))
+            groups.setdefault(group, []).append((error, float(spread.within(low, high)[0])))
+    if not groups:
+        raise PlannerError(
+            f"no run tells more than the costs hold: {left_out[0]}" if left_out else "no run is given",
+            where=rows[0].source if rows else "",
+            hint="leave `-o` out to see how far the calibration is from them, or measure a dozen for a fit",
+        )
+    between = known.spreads["tpot"].between
+    before = {group: known.runs.get(group) or GroupBias.unseen(between) for group in groups}
+    after = {
+        group: before[group].after(*(np.array(side) for side in zip(*runs, strict=True)))
+        for group, runs in groups.items()
+    }
+    return OwnRuns(before, after, tuple(left_out))
+
+
+def document_of(told: OwnRuns, base: str, *, date: str, sources: Sequence[str]) -> dict[str, Any]:
+    """The calibration file: that of `base`, with the beliefs of its runs and of these."""
+    if base == "default":
+        text = resources.files("planner.costs.rates").joinpath("calibration.yaml").read_text(encoding="utf-8")
+        data = parse_document(text, "planner/costs/rates/calibration.yaml").data
+    else:
+        data = load_document(base).data
+    assert isinstance(data, dict)
+    known = load_calibration(base)
+    runs = {**known.runs, **told.after}
+    return {
+        **data,
+        "source": f"{known.name}, with {sum(bias.runs for bias in runs.values())} runs of {', '.join(sources)}",
+        "date": date,
+        "previous": {"calibration": known.name, "digest": known.digest},
+        "runs": {group: _rounded(bias) for group, bias in sorted(runs.items())},
+    }
+
+
+def _rounded(bias: GroupBias) -> dict[str, float | int]:
+    return {name: round(value, _DIGITS) if name != "runs" else value for name, value in asdict(bias).items()}

@@ -1,0 +1,147 @@
+"""A few own runs: normal-normal shrinkage against an integral, what the calibration then carries, and refusals."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.calibrate.own_runs import believe, document_of
+from planner.calibrate.serving import ServingRow, read_serving
+from planner.cli.main import main
+from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
+from planner.errors import PlannerError
+from planner.estimate import estimate_jsonl
+
+HEADER = "id,model,weights,system,backend,mode,isl,osl,concurrency,gpus,tp,pp,dp,moe_tp,moe_ep,ttft_ms,tpot_ms\n"
+MODEL = "Qwen/Qwen2.5-7B-Instruct"  # of a group that the shipped costs were not fitted to
+
+
+def rows_of(folder: Path, *tpot_ms: float, model: str = MODEL, weights: str = "bf16") -> tuple[ServingRow, ...]:
+    path = folder / "runs.csv"
+    lines = [
+        f"r{clients},{model},{weights},h100_sxm,vllm,agg,1000,200,{clients},1,1,1,1,1,1,50,{time}\n"
+        for clients, time in zip((8, 32, 64, 16), tpot_ms, strict=False)
+    ]
+    path.write_text(HEADER + "".join(lines), encoding="utf-8")
+    return read_serving([str(path)], {}).rows
+
+
+def estimated(calibration: str = "default", clients: int = 8) -> dict[str, Any]:
+    request = {
+        "models": {"m": {"name": MODEL}},
+        "cluster": {"pools": [{"gpu": "h100", "nodes": 1}]},
+        "workloads": [{"input_tokens": 1000, "output_tokens": 200, "load": {"concurrency": clients}}],
+        "costs": {"calibration": calibration},
+        "decision": {},
+    }
+    (line,) = estimate_jsonl([json.dumps(request)])
+    prediction: dict[str, Any] = json.loads(line)["prediction"]
+    return prediction
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    errors=st.lists(st.tuples(st.floats(-0.6, 0.6), st.floats(0.05, 0.5)), min_size=1, max_size=3),
+    prior=st.tuples(st.floats(-0.3, 0.3), st.floats(0.05, 0.4)),
+)
+def test_beliefs_are_those_of_bayes_rule(errors: list[tuple[float, float]], prior: tuple[float, float]) -> None:
+    bias = GroupBias(*prior, 0).after(*(np.array(side) for side in zip(*errors, strict=True)))
+    grid = np.linspace(-4.0, 4.0, 80_001)
+    log_density = -0.5 * ((grid - prior[0]) / prior[1]) ** 2
+    for error, deviation in errors:
+        log_density = log_density - 0.5 * ((error - grid) / deviation) ** 2
+    density = np.exp(log_density - log_density.max())
+    density /= density.sum()
+    mean = float(np.sum(density * grid))
+    assert bias.mean == pytest.approx(mean, abs=1e-6)
+    assert bias.deviation == pytest.approx(math.sqrt(float(np.sum(density * (grid - mean) ** 2))), rel=1e-5)
+    assert bias.runs == len(errors)
+    by_turns = GroupBias(*prior, 0)
+    for error, deviation in errors:
+        by_turns = by_turns.after(np.array([error]), np.array([deviation]))
+    assert (by_turns.mean, by_turns.deviation) == pytest.approx((bias.mean, bias.deviation), abs=1e-12)
+
+
+@settings(max_examples=10, deadline=None)
+@given(between=st.floats(0.02, 0.5), within=st.floats(0.02, 0.5))
+def test_a_run_never_hurts_in_expectation(between: float, within: float) -> None:
+    """Over groups and runs drawn as is believed: the error left is smaller after it, and as wide as stated."""
+    random = np.random.default_rng(0)
+    prior = GroupBias.unseen((between, between))
+    truth = prior.deviation * random.standard_normal(4000)
+    runs = truth + within * random.standard_normal(4000)
+    after = [prior.after(np.array([run]), np.array([within])) for run in runs]
+    left = np.sqrt(np.mean((truth - np.array([bias.mean for bias in after])) ** 2))
+    assert left < math.sqrt(float(np.mean(truth**2)))
+    assert left == pytest.approx(after[0].deviation, rel=0.06)
+
+
+def test_bounds_take_what_is_left_in_place_of_what_lies_between_groups() -> None:
+    spread = ErrorSpread(low=(-0.3, 0.0, 0.0), high=(0.3, 0.0, 0.0), between=(0.0, 0.4))
+    row = np.array([[1.0, 0.0, 0.0]])
+    low, high = (float(np.log(bound[0])) for bound in spread.known(0.1).bounds(np.ones(1), row))
+    assert (low, high) == pytest.approx((-math.hypot(0.3, 0.1 * NORMAL_80), math.hypot(0.3, 0.1 * NORMAL_80)))
+    for seen in (spread, spread.elsewhere(), spread.known(0.1)):
+        sides = (np.log(bound) for bound in seen.bounds(np.ones(1), row))
+        assert seen.within(*sides)[0] == pytest.approx(0.3 / NORMAL_80)
+
+
+def test_the_file_makes_estimates_slower_and_narrower_and_takes_further_runs(tmp_path: Path) -> None:
+    plain = estimated()
+    slow_ms = 1.3 * plain["tpot_s"] * 1e3
+    told = believe(rows_of(tmp_path, slow_ms), "default", None)
+    ((group, bias),) = told.after.items()
+    assert 0.0 < bias.mean < math.log(1.3)
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump(document_of(told, "default", date="2026-01-31", sources=["runs.csv"])))
+    known = load_calibration(str(path))
+    assert known.runs[group].mean == pytest.approx(bias.mean, abs=1e-6)
+    assert known.digest != load_calibration().digest
+    after = estimated(str(path))
+    assert after["tpot_s"] == pytest.approx(math.exp(bias.mean) * plain["tpot_s"], rel=0.01)
+    assert after["ttft_s"] > plain["ttft_s"]
+    widths = [math.log(p["tpot_s_interval"][1] / p["tpot_s_interval"][0]) for p in (after, plain)]
+    assert widths[0] < widths[1]
+    again = believe(rows_of(tmp_path, slow_ms), str(path), None).after[group]
+    assert again.runs == 2
+    assert bias.mean < again.mean < math.log(1.3)
+    assert again.deviation < bias.deviation
+
+
+def test_the_command_writes_what_few_rows_tell_and_nothing_where_they_tell_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows_of(tmp_path, 12.0, 14.0)
+    output = tmp_path / "own.yaml"
+    assert main(["calibrate", str(tmp_path / "runs.csv"), "-o", str(output)]) == 0
+    assert "after 2 runs its steps are" in capsys.readouterr().err
+    assert [bias.runs for bias in load_calibration(str(output)).runs.values()] == [2]
+    rows_of(tmp_path, 20.0, model="no/such-model")
+    assert main(["calibrate", str(tmp_path / "runs.csv"), "-o", str(tmp_path / "none.yaml")]) == 2
+    assert not (tmp_path / "none.yaml").exists()
+
+
+def test_runs_of_groups_that_were_fitted_to_tell_nothing_more(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, 20.0, model="meta-llama/Llama-3.3-70B-Instruct", weights="fp8")
+    if rows[0].case.group not in load_calibration().groups:
+        pytest.skip("the shipped costs were fitted to other groups")
+    with pytest.raises(PlannerError, match="fitted to runs of its group"):
+        believe(rows, "default", None)
+    with pytest.raises(PlannerError, match="does not tell how far estimates err"):
+        believe(rows_of(tmp_path, 20.0), "none", None)
+
+
+@pytest.mark.parametrize("runs", [{"g": {"mean": 0.1}}, {"g": {"mean": 0.1, "deviation": -1, "runs": 1}}, {"g": 3}])
+def test_beliefs_that_cannot_be_are_refused_at_their_line(runs: object, tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(yaml.safe_dump({"schema": "planner.calibration/1", "runs": runs}))
+    with pytest.raises(PlannerError) as refused:
+        load_calibration(str(path))
+    assert str(path) in str(refused.value)
