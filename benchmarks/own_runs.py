@@ -9,10 +9,11 @@ run of a row tells its measured TPOT, and `planner.costs.rates.spread.GroupBias`
 
 Times: mean error of TPOT, groups of ten rows or more weighing the same; intervals of 80 %: how many hold, and their
 mean width (of logarithms) against that before. Decisions: rows of a group with equal mode and lengths, five or more,
-to take the one of most output tokens/s/GPU under a limit on TPOT at the quartiles of what was measured. Captured is
-the output of the choice over that of the best, among rows that were not run, 0 where the limit breaks. `proposed`:
-the runs that raise the expected output of the choice most; `random`: drawn from all, the same beliefs; `scaled`:
-random, and the mean error of the runs in place of the belief. The best trivial answer is no run at all.
+to take the one of most predicted output tokens/s/GPU whose predicted TPOT keeps a limit at the quartiles of what was
+measured; runs within a group differ as in steady state. Captured is the output of the choice over that of the best,
+among rows that were not run, 0 where the limit breaks. `proposed`: the runs that raise the expected output of the
+choice most; `random`: drawn from all, the same beliefs; `scaled`: random, and the mean error of the runs in place of
+the belief. The trivial answer is no run at all.
 """
 
 import argparse
@@ -29,13 +30,14 @@ from planner.arrays import Floats, Indices
 from planner.calibrate.deployments import PRIOR_FILE
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
-from planner.solvers.stochastic.sequential_choice import Belief, BeliefState, expected_rewards, next_measurements
+from planner.solvers.stochastic.sequential_choice import Belief, BeliefState, next_measurements
 
 RUNS = (0, 1, 3)
 SEEDS = 5
 LEAST_ROWS = 5
 QUANTILES = (0.25, 0.5, 0.75)
 TOLERANCE = 1.0001
+FIRST = 0.1  # deviation of the time to first token, which hardly enters outputs
 EXACT = 1e-12  # variance of what a run tells of its own row
 
 
@@ -108,7 +110,7 @@ class Decision:
     output: Floats
 
     def choice(self, seen: list[int], *, scaled: bool) -> int:
-        """The row to take of those not run."""
+        """The row to take of those not run, as a solve picks: most predicted output, else the least predicted TPOT."""
         state = self.before
         if scaled and seen:
             shift = float(self.known.error[self.members[seen]].mean())
@@ -116,9 +118,11 @@ class Decision:
         else:
             for run in seen:
                 state = self.after(state, run)
-        rewards = expected_rewards(state)
-        rewards[seen] = -1.0
-        return int(np.argmax(rewards))
+        tpot_s = np.exp(state.x.mean_M)
+        output = state.a_M / (np.exp(self.before.y.mean_M) + state.b_M * tpot_s)
+        value = np.where(tpot_s <= self.limit_s * TOLERANCE, output, -tpot_s)
+        value[seen] = -np.inf
+        return int(np.argmax(value))
 
     def after(self, state: BeliefState, run: int) -> BeliefState:
         """With what a run of a row tells."""
@@ -132,27 +136,23 @@ class Decision:
         return float(self.output[chosen] / self.output[kept].max()) if kept[chosen] else 0.0
 
 
-def decisions(rows: Rows, known: Known, errors: dict[str, Errors]) -> Iterator[Decision]:
+def decisions(rows: Rows, known: Known, errors: dict[str, Errors], steady: ErrorSpread) -> Iterator[Decision]:
     """Every group of rows of equal mode and lengths, with limits at the quartiles of what was measured."""
     members_of: dict[tuple[object, ...], list[int]] = {}
     for number, case in enumerate(rows.cases):
         key = (rows.group[number], case.prefill is None, case.isl, case.osl)
         members_of.setdefault(key, []).append(number)
     tpot, ttft = rows.times["tpot"], rows.times["ttft"]
+    within = (steady.high[0] - steady.low[0]) / 2.0 / NORMAL_80
     for members in (np.array(each) for each in members_of.values() if len(each) >= LEAST_ROWS):
         cases = [rows.cases[number] for number in members]
         clients, osl, gpus = (
             np.array([getattr(c, n) for c in cases], dtype=np.float64) for n in ("clients", "osl", "gpus")
         )
         own = GroupBias.unseen(known.between[members[0]])
-        x = Belief(
-            np.log(tpot[members]) - known.error[members],
-            own.deviation**2 + np.diag(known.within[members] ** 2),
-            EXACT,
-        )
-        first = errors["ttft"]
-        apart = ErrorSpread().within(-first.low[members], first.high[members])
-        y = Belief(np.log(ttft[members]) - first.error[members], np.diag(apart**2), EXACT)
+        alone = np.eye(len(members))
+        x = Belief(np.log(tpot[members]) - known.error[members], own.deviation**2 + within**2 * alone, EXACT)
+        y = Belief(np.log(ttft[members]) - errors["ttft"].error[members], FIRST**2 * alone, EXACT)
         output = clients * osl / gpus / (ttft[members] + (osl - 1.0) * tpot[members])
         for share in QUANTILES:
             limit = float(np.quantile(tpot[members], share))
@@ -160,6 +160,25 @@ def decisions(rows: Rows, known: Known, errors: dict[str, Errors]) -> Iterator[D
                 x, y, clients * osl / gpus, np.maximum(osl - 1.0, 1e-9), np.log(limit * TOLERANCE), None
             )
             yield Decision(members, limit, known, tpot[members], ttft[members], state, output)
+
+
+def picks(every: list[Decision], steady: ErrorSpread) -> Iterator[tuple[str, list[float]]]:
+    """What three ways to pick without a run capture: by the estimate, its upper end, and output times chance."""
+    rules: dict[str, list[float]] = {"the estimate": [], "its upper end": [], "output times chance": []}
+    for decision in every:
+        tpot_s, own = (
+            np.exp(decision.before.x.mean_M),
+            replace(steady, between=decision.known.between[decision.members[0]], unseen=True),
+        )
+        output = decision.before.a_M / (np.exp(decision.before.y.mean_M) + decision.before.b_M * tpot_s)
+        room = decision.limit_s * TOLERANCE / tpot_s
+        for name, value in (
+            ("the estimate", np.where(room >= 1.0, output, -tpot_s)),
+            ("its upper end", np.where(room >= np.exp(own.steady), output, -tpot_s)),
+            ("output times chance", output * np.array([own.chance(float(part)) for part in room])),
+        ):
+            rules[name].append(decision.captured(int(np.argmax(value)), []))
+    yield from rules.items()
 
 
 def proposed(decision: Decision, seed: int) -> list[int]:
@@ -208,7 +227,13 @@ def main() -> int:
     for count, name, (wrong, held, width) in times(rows, known, seeds):
         base = base or width
         print(f"{count:4d}  {name:9} {wrong:9.1%}   {held:12.0%}   {width / base:16.2f}")
-    every = list(decisions(rows, known, errors))
+    steady = load_calibration().spreads["tpot"]
+    every = list(decisions(rows, known, errors, steady))
+    unfitted = np.array([not rows.fitted[decision.members].all() for decision in every])
+    print(f"{len(every)} decisions; captured (choices that break the limit) without a run, and of tables not fitted to")
+    for name, values in picks(every, steady):
+        own = np.array(values)
+        print(f"  by {name:20} {own.mean():5.3f} ({(own == 0.0).mean():4.0%})   {own[unfitted].mean():5.3f}")
     print(f"{len(every)} decisions; captured (choices that break the limit) after {', '.join(map(str, RUNS))} runs")
     for name, policy, scaled in (
         ("proposed runs", proposed, False), ("random runs", at_random, False), ("random, scaled", at_random, True),

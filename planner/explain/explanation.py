@@ -6,6 +6,7 @@ from pathlib import Path
 
 from planner.errors import PlannerError
 from planner.explain.batches import batch_facts
+from planner.explain.chances import chance_facts
 from planner.explain.context import context_facts
 from planner.explain.facts import Fact
 from planner.explain.fields import Field, find_field
@@ -63,6 +64,7 @@ def explain_plan(
 def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iterator[Fact]:
     yield from objective_facts(envelope)
     yield from limit_facts(envelope)
+    yield from chance_facts(envelope, decision)
     yield from memory_facts(decision)
     yield from context_facts(envelope, decision)
     try:

@@ -13,12 +13,18 @@ _SHOWN_PARTS = 5  # of a step: the largest, the rest together
 
 def limit_facts(envelope: Envelope) -> Iterator[Fact]:
     """How much of each limit on time is used up, by workload."""
+    for workload, prediction, limit_s in limited_predictions(envelope):
+        yield _used_limit(workload, prediction, limit_s)
+
+
+def limited_predictions(envelope: Envelope) -> Iterator[tuple[str, Prediction, float]]:
+    """Workload, prediction and limit in seconds of every predicted time that has one."""
     problem = recorded_problem(envelope.inputs)
     for workload in problem.workloads if problem is not None else ():
         for prediction in envelope.predictions:
-            limit = _limit_s(workload, prediction)
-            if prediction.of == workload.name and limit is not None:
-                yield _used_limit(workload.name, prediction, limit)
+            limit_s = _limit_s(workload, prediction)
+            if prediction.of == workload.name and limit_s is not None:
+                yield workload.name, prediction, limit_s
 
 
 def _limit_s(workload: WorkloadSpec, prediction: Prediction) -> float | None:

@@ -11,7 +11,9 @@ A few runs of one's own group are evidence on where it lies (`GroupBias`): its s
 what is left to know of it takes the place of what lies between groups.
 """
 
+import math
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 
@@ -88,6 +90,14 @@ class ErrorSpread:
         high = np.clip(np.sum(features_NF * np.array(self.high), axis=1), 0.0, WIDEST)
         below, above = self._apart
         return estimate * np.exp(-np.hypot(low, below)), estimate * np.exp(np.hypot(high, above))
+
+    def chance(self, room: float) -> float:
+        """That the truth is below `room` times the estimate in steady state; its logarithm is normal on either side."""
+        low, high = (min(self.low[0], 0.0), max(self.high[0], 0.0))
+        side = float(np.hypot(high, self._apart[1]) if room >= 1.0 else np.hypot(low, self._apart[0]))
+        if side == 0.0:
+            return float(room >= 1.0)
+        return NormalDist().cdf(math.log(room) / side * NORMAL_80)
 
     @property
     def _apart(self) -> tuple[float, float]:
