@@ -10,16 +10,28 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from static_level import solve
 
-from planner.calibrate.own_runs import believe, document_of
+from planner.calibrate.own_runs import OwnRuns, believe, document_of
 from planner.calibrate.serving import ServingRow, read_serving
 from planner.cli.main import main
+from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
+from planner.costs.rates.pricer import make_pricer
+from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, group_of_runs
+from planner.costs.rates.step import step_time
 from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl
+from planner.load.problems import load_problem
 
 HEADER = "id,model,weights,system,backend,mode,isl,osl,concurrency,gpus,tp,pp,dp,moe_tp,moe_ep,ttft_ms,tpot_ms\n"
+PROBLEM = """
+kind: serve
+models: {m: {name: Qwen/Qwen2.5-7B-Instruct}}
+cluster: {pools: [{gpu: h100, gpus: 2}]}
+workloads: [{name: chat, input_tokens: 1000, output_tokens: 200, slo: {ttft: 1s, tpot: 15ms}}]
+objective: {maximize: goodput_per_gpu}
+"""
 MODEL = "Qwen/Qwen2.5-7B-Instruct"  # of a group that the shipped costs were not fitted to
 
 
@@ -126,6 +138,41 @@ def test_the_command_writes_what_few_rows_tell_and_nothing_where_they_tell_nothi
     rows_of(tmp_path, 20.0, model="no/such-model")
     assert main(["calibrate", str(tmp_path / "runs.csv"), "-o", str(tmp_path / "none.yaml")]) == 2
     assert not (tmp_path / "none.yaml").exists()
+
+
+def test_steps_of_a_solve_are_as_much_longer_and_the_plan_says_so(tmp_path: Path) -> None:
+    shipped = load_calibration()
+    path, problem = tmp_path / "own.yaml", tmp_path / "problem.yaml"
+    problem.write_text(PROBLEM, encoding="utf-8")
+    before = load_problem(problem)
+    arch, pool = before.models["m"], before.pools[0]
+    group = group_of_runs(arch, pool.node.accelerator.name, "vllm")
+    told = OwnRuns({}, {group: GroupBias(0.25, 0.1, 2)}, ())
+    path.write_text(yaml.safe_dump(document_of(told, "default", date="2026-01-31", sources=["a"])), encoding="utf-8")
+    own = load_calibration(str(path))
+    work, shards = Work.decode(np.array([8.0, 64.0]), np.array([500.0, 2000.0])), Shards.of(np.ones(2))
+    times = [
+        step_time(
+            arch,
+            make_pricer(pool, arch, engine="vllm", version=None, calibration=known, store=None),
+            shards,
+            work,
+            known.engine("vllm"),
+        )
+        for known in (shipped, own)
+    ]
+    for part in ("device_s", "host_s", "seconds"):
+        assert getattr(times[1], part) == pytest.approx(math.exp(0.25) * getattr(times[0], part), rel=1e-12)
+    slower = solve(load_problem(problem, overrides=[f"costs.calibration={path}"]))
+    goodput = [plan.certificate.objective.value for plan in (slower, solve(before))]
+    assert goodput[0] is not None
+    assert goodput[1] is not None
+    assert goodput[0] < goodput[1]
+    assert any("28.4% longer than the costs say, as 2 own runs of it tell" in line for line in slower.assumptions)
+    text = path.read_text(encoding="utf-8").replace(group, "another group")
+    path.with_name("other.yaml").write_text(text, encoding="utf-8")
+    other = solve(load_problem(problem, overrides=[f"costs.calibration={path.with_name('other.yaml')}"]))
+    assert any("are of another group, and move nothing here" in line for line in other.assumptions)
 
 
 def test_runs_of_groups_that_were_fitted_to_tell_nothing_more(tmp_path: Path) -> None:

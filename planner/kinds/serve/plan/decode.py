@@ -16,6 +16,7 @@ from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, S
 from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
+from planner.kinds.serve.plan.own_runs import run_assumptions
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
 from planner.kinds.serve.steady.attention_ffn import advice
@@ -143,6 +144,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         )
     yield from context_assumptions(setting, outcome)
     yield from setting.resolved.price_notes
+    yield from run_assumptions(setting)
     yield from _engine_notes(setting, used)
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
