@@ -2,6 +2,7 @@
 
     python benchmarks/tails.py            20 loads
     python benchmarks/tails.py --quick    6 of them
+    python benchmarks/tails.py --loads 80
 
 A load is a deployment of a catalog model with lengths, clients that start at once or one after the other, luck of the
 host, CUDA graphs of few sequences, and a cache at which sequences are preempted or not: drawn with a fixed seed, none
@@ -103,7 +104,9 @@ def main() -> int:
     """Print every load and the errors."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--quick", action="store_true")
-    count = QUICK if parser.parse_args().quick else LOADS
+    parser.add_argument("--loads", type=int, default=LOADS, help="how many to draw; more go on behind the first")
+    given = parser.parse_args()
+    count = QUICK if given.quick else given.loads
     requests = list(loads(count))
     sound = list[Case]()
     for case in cases_of_lines(json.dumps(request) for request in requests):
