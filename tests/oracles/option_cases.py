@@ -106,6 +106,14 @@ TRAIN: dict[str, Case] = {
         "options.search={tp: 2, pp: 1, moe_tp: 1}", "options.search={tp: 2, pp: 1, moe_tp: 2}", EXPERTS
     ),
     "dispatcher": apart("options.dispatcher=alltoall", "options.dispatcher=deepep", EXPERTS),
+    "window_tokens": ("", "options.window_tokens=256"),
+    "code.era": ("options.code.era=megatron", "options.code.era=torchtitan_eager"),
+    "code.attention": ("", "options.code.attention=unfused"),
+    "code.fused": ("", "options.code.fused=false"),
+    "code.host": ("", "options.code.host=legacy"),
+    "code.parallel_block": ("", "options.code.parallel_block=true"),
+    "code.loaders_per_node": ("", "options.code.loaders_per_node=8"),
+    "code.blocking_hand_overs": apart("", "options.code.blocking_hand_overs=true", "options.search.pp=2"),
     "search.schedule": apart("", "options.search.schedule=zb_h1", "options.search.pp=2"),
     "search.zero_stage": ("", "options.search.zero_stage=3"),
     "search.zero_shards": apart(

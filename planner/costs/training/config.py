@@ -89,6 +89,8 @@ class Framework:
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
     parallel_block: bool = False  # attention and feed-forward part read one norm's output, and their sum is added once
+    loaders_per_node: int = 0  # processes that read the same samples one after another as a step begins; 0: read ahead
+    blocking_hand_overs: bool = False  # the host waits for the device after each message between pipeline stages
 
 
 MEGATRON = Framework()

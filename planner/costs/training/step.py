@@ -14,6 +14,7 @@ from planner.arrays import Floats
 from planner.costs.rates.overlap import slowed_by_exchange
 from planner.costs.training.activations import stage_bytes
 from planner.costs.training.config import Shard, TrainingConfig, stages_of_rank
+from planner.costs.training.host_idle import idle_s
 from planner.costs.training.layer_costs import LayerCost, end_cost, layer_cost
 from planner.costs.training.parameters import Parameters, stage_parameters
 from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
@@ -59,7 +60,7 @@ def step_time(config: TrainingConfig, rates: Rates | None = None) -> OptimizerSt
     reduce_s, gather_s, optimizer_s = np.array([exchange_S3[stages].sum(axis=0) for stages in held]).max(axis=0)
     slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
     shown_s = float(shown(switches, gather_s, reduce_s, slowest_13)[0])
-    total_s = pipeline_s + shown_s + float(optimizer_s) + known.get("step_s")
+    total_s = pipeline_s + shown_s + float(optimizer_s) + known.get("step_s") + idle_s(config, known)
     return OptimizerStepTime(
         total_s, pipeline_s, pipeline_s - float(busy_R.max()), shown_s, float(optimizer_s), pass_R3
     )

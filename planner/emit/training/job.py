@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from planner.costs.training.eras import windowed
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
 from planner.emit.refusals import raise_first
@@ -154,6 +155,12 @@ def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
     if options is None:
         raise PlannerError("the options are no training job", where="inputs.options", hint="solve the problem again")
     role = decision.roles[0]
+    if options.code is not None:
+        raise PlannerError(
+            "no launcher here starts the training code that it is priced for",
+            where="inputs.options.code",
+            hint="leave `code` out of the problem and solve it again",
+        )
     model = recorded_model(cluster.problem, role.model)
     if model is None:
         raise PlannerError(
@@ -164,6 +171,7 @@ def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
     blocks = [block for member in decision.roles for block in decision.placement if block.role == member.name]
     require_countable(blocks)
     nodes, gpus_per_node = _nodes(role, blocks, cluster)
+    model = windowed(model, options.window_tokens)
     return LaunchJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
 
 

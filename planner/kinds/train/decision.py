@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from planner.costs.training.config import USABLE_SHARE, ContextParallel
 from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
+from planner.kinds.train.code import CodeSpec
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
@@ -100,6 +101,13 @@ class TrainOptions(Spec):
     dispatcher: Dispatcher | None = Field(
         default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"
     )
+    window_tokens: Count | None = Field(
+        default=None,
+        description="that a token attends to in every layer of softmax attention; the model's when absent",
+    )
+    code: CodeSpec | None = Field(
+        default=None, description="another training code than the engine's, such as an older one; priced, not emitted"
+    )
     batch_ramp: tuple[BatchStage, ...] = Field(
         default=(), description="batches before `global_batch`, rising, each for so many tokens"
     )
@@ -110,6 +118,11 @@ class TrainOptions(Spec):
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
     )
+
+    @property
+    def wanted_dispatcher(self) -> Dispatcher | None:
+        """That which is named, or which the era's code has; None: the engine's own."""
+        return self.dispatcher or (self.code.dispatcher() if self.code else None)
 
     @property
     def common_batch(self) -> int:

@@ -38,6 +38,12 @@ def engine_of(resolved: Resolved, options: TrainOptions) -> TrainingEngine:
     if not is_named(problem):
         return usual_engine(options.task)
     engine = training_engine(problem.engine.name, problem.engine.version, where=where(("engine",)))
+    if options.code is not None:
+        raise PlannerError(
+            f"{engine.name} {engine.release} has a code of its own",
+            where=where(("options", "code")),
+            hint="leave `code` out, or `engine`: then it is priced, and not emitted",
+        )
     for path, asked, able in _asked(engine, options):
         lacking = [value for value in asked if value not in able]
         if lacking:

@@ -7,6 +7,7 @@ from math import gcd
 from planner.arrays import Ints
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import Framework, Machine, machine_of
+from planner.costs.training.eras import windowed
 from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
@@ -70,7 +71,7 @@ class TrainJob:
     @property
     def dispatcher(self) -> Dispatcher | None:
         """What sends tokens to their experts; None where the model has none."""
-        return dispatcher_of(self.engine, self.pool, self.options.dispatcher) if self.num_experts else None
+        return dispatcher_of(self.engine, self.pool, self.options.wanted_dispatcher) if self.num_experts else None
 
     @property
     def capacity_bytes(self) -> float:
@@ -130,8 +131,16 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
 def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine: TrainingEngine) -> TrainJob:
     problem, devices = resolved.problem, pool.job_devices[: resolved.problem.limits.gpus]
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
-    sequence_parallel = options.search.sequence_parallel or (True,)
-    arch, store = resolved.models[key], open_store(profile_paths(problem.costs.profiles))
+    code = CODES[engine.name] if options.code is None else options.code.framework(CODES[engine.name])
+    sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
+    store = open_store(profile_paths(problem.costs.profiles))
+    arch = windowed(resolved.models[key], options.window_tokens)
+    if options.window_tokens is not None and arch == resolved.models[key]:
+        raise PlannerError(
+            f"a window of {options.window_tokens} tokens changes nothing in `{arch.name}`",
+            where=resolved.where(("options", "window_tokens")),
+            hint="leave it out: no layer has softmax attention of another width",
+        )
     return TrainJob(
         resolved=resolved,
         options=options,
@@ -143,9 +152,9 @@ def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine
         engine=engine,
         strict=is_named(problem),
         framework=replace(
-            CODES[engine.name],
+            code,
             sequence_parallel=sequence_parallel[0],
-            forwarded_experts=dispatcher_of(engine, pool, options.dispatcher) in FORWARDING,
+            forwarded_experts=dispatcher_of(engine, pool, options.wanted_dispatcher) in FORWARDING,
         ),
         devices=devices,
         num_gpus=len(devices),

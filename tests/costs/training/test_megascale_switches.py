@@ -1,21 +1,18 @@
 """Switches of the training costs that MegaScale's ablation turns: what each one changes, and by how much it may."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, TrainingConfig, machine_of
+from planner.costs.training.eras import ERAS, windowed
+from planner.costs.training.host_idle import READ_S, idle_s
 from planner.costs.training.layer_costs import layer_cost
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.hardware.library import find_node
 from planner.models.library import find_model
-
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
-from host_idle import READ_S, HostHabits, idle_s
 
 RATES = default_rates()
 CONFIG = TrainingConfig(
@@ -72,12 +69,32 @@ def test_a_larger_batch_spends_less_of_its_time_in_bubbles() -> None:
     assert large.bubble_s == pytest.approx(small.bubble_s)
 
 
+def with_habits(config: TrainingConfig, **habits: Any) -> TrainingConfig:  # noqa: ANN401
+    return replace(config, framework=replace(config.framework, **habits))
+
+
 def test_hosts_wait_for_every_hand_over_and_read_every_sample() -> None:
-    assert idle_s(CONFIG, HostHabits(), RATES) == 0.0
-    waits = idle_s(CONFIG, HostHabits(blocking_hand_overs=True), RATES)
-    assert waits == pytest.approx(2 * 64 * 6 * RATES.get("start.sync"))
-    assert idle_s(replace(CONFIG, pp=1, vpp=1), HostHabits(blocking_hand_overs=True), RATES) == 0.0
-    assert idle_s(CONFIG, HostHabits(loaders_per_node=8), RATES) == pytest.approx(64 * 8 * READ_S)
+    assert idle_s(CONFIG, RATES) == 0.0
+    waiting = with_habits(CONFIG, blocking_hand_overs=True)
+    assert idle_s(waiting, RATES) == pytest.approx(2 * 64 * 6 * RATES.get("start.sync"))
+    assert idle_s(replace(waiting, pp=1, vpp=1), RATES) == 0.0
+    reading = with_habits(CONFIG, loaders_per_node=8)
+    assert idle_s(reading, RATES) == pytest.approx(64 * 8 * READ_S)
+    assert step_time(reading).step_s == pytest.approx(step_time(CONFIG).step_s + 64 * 8 * READ_S)
+
+
+def test_a_window_shortens_the_attention_and_nothing_else() -> None:
+    narrow = windowed(CONFIG.arch, 512)
+    whole, windows = (layer_cost(CONFIG.machine, arch.layers[0], CONFIG.shard, RATES) for arch in (CONFIG.arch, narrow))
+    assert windows.forward_s < whole.forward_s
+    assert windows.backward_weight_s == whole.backward_weight_s
+    assert windowed(CONFIG.arch, None) is CONFIG.arch
+
+
+def test_megascale_is_faster_than_what_it_started_from() -> None:
+    config = replace(CONFIG, zero_stage=1)  # a pipeline scatters gradients once a step
+    before, after = (step_time(replace(config, framework=ERAS[name])).step_s for name in ("megatron_2022", "megascale"))
+    assert before > 1.1 * after
 
 
 def test_older_codes_are_slower() -> None:

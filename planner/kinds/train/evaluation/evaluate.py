@@ -11,6 +11,7 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.costs.training import zero_overlap
 from planner.costs.training.config import RecomputeConfig, Schedule, TrainingConfig
+from planner.costs.training.host_idle import idle_s
 from planner.costs.training.memory import RankBytes, WorkBytes, in_flight_bytes
 from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
 from planner.costs.training.step import joined_seconds
@@ -71,6 +72,11 @@ class PlanChoice:
         )
 
     @property
+    def idle_s(self) -> float:
+        """Seconds of a step that the training code's GPUs wait for their hosts."""
+        return idle_s(self.config, self.table.job.rates)
+
+    @property
     def pipe(self) -> Pipe:
         return pipe_of(self.schedule, self.pp, self.vpp, self.num_micro_batches)
 
@@ -117,7 +123,13 @@ class Evaluation:
     @property
     def step_s(self) -> float:
         """The whole step."""
-        return self.pipeline_s + self.exchange_s + self.optimizer_s + self.choice.table.job.rates.get("step_s")
+        return self.pipeline_s + self.exchange_s + self.optimizer_s + self.host_s
+
+    @property
+    def host_s(self) -> float:
+        """What a step takes whatever it computes, and in which the slowest pool's GPUs wait for their hosts."""
+        rates = self.choice.table.job.rates
+        return rates.get("step_s") + max(part.choice.idle_s for part in self.parts)
 
     @property
     def config(self) -> TrainingConfig:

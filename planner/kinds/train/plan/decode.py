@@ -246,7 +246,7 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
         "pipeline_wait": max(best.pipeline_s - float(slowest.sum()), 0.0),
         "data_parallel": best.exchange_s,
         "optimizer": best.optimizer_s,
-        "host": part.choice.table.job.rates.get("step_s"),
+        "host": best.host_s,
     }
 
 

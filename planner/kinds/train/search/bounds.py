@@ -83,7 +83,7 @@ def floor_s(choice: PlanChoice, floor: Floor) -> float:
     ahead = batches - 1 - (pp - 1) * floor.forward_share
     if choice.schedule == "1f1b" and pp > 1 and ahead >= 0 and not often:
         pipeline_s = max(pipeline_s, work_s + ahead * slowest_s)
-    return float(pipeline_s + once_s(choice, reduce_s, gather_s, optimizer_s))
+    return float(pipeline_s + once_s(choice, reduce_s, gather_s, optimizer_s) + choice.idle_s)
 
 
 def once_s(choice: PlanChoice, reduce_s: float, gather_s: float, optimizer_s: float) -> float:
