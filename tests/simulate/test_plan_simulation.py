@@ -201,6 +201,21 @@ def test_summaries_agree_with_the_run() -> None:
     assert not saturated(result)
 
 
+@pytest.mark.parametrize(("decoding", "waits"), [(1, True), (4, False)])
+def test_waits_for_a_place_where_a_request_is_decoded_are_saturation_too(decoding: int, waits: bool) -> None:
+    """Prefill keeps up with twice what one decode instance takes; with four of them nobody waits."""
+    grid = StepGrid.affine(5e-3, token_s=1e-5, most_sequences=16)
+    prefill = Instance(grid, 100_000, role="prefill", token_budget=2048, most_sequences=16)
+    decode = Instance(grid, 6_000, role="decode", most_sequences=16, link_tokens_per_s=1e7)
+    count, each_s = 6000, 50 * 5e-3 / 16
+    rate_per_s = 2.0 / each_s
+    requests = Requests.open_stream(
+        arrivals("poisson", rate_per_s, count, seed=4), np.full(count, 60), np.full(count, 51)
+    )
+    result = simulate(Fleet((prefill, *[decode] * decoding)), requests)
+    assert saturated(result) is waits
+
+
 def test_intervals_hold_the_mean_of_longer_runs() -> None:
     grid = StepGrid.affine(1.0, most_sequences=1)
     covered = 0

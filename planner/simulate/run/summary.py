@@ -18,6 +18,7 @@ GAP_BATCHES = 8  # of gaps between tokens, which are known by parts of the run
 STUDENT_95_GAPS = 2.365  # with 7 degrees of freedom
 STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
 GROWTH = 0.01  # seconds that waits grow per second of arrivals: beyond it the load is more than the fleet can take
+UNDELAYED = 0.1  # of the requests: their prefill waits for nothing
 SHORT_WAIT = 2.0  # times the mean service, below which growth is no sign of saturation
 
 
@@ -67,16 +68,23 @@ def attained(result: SimulationResult, slos: Sequence[SloSpec]) -> Bools:
 
 
 def saturated(result: SimulationResult) -> bool:
-    """Whether waits grow with time as they do when more arrives than can be served."""
-    known = ~np.isnan(result.started_s)
-    arrival, wait = result.arrival_s[known], (result.started_s - result.arrival_s)[known]
-    service = (result.finished_s - result.started_s)[known & result.complete]
-    if result.requests.clients or len(arrival) < 100 or not arrival[-1] > arrival[0] or not len(service):
+    """Whether waits grow with time as they do when more arrives than can be served.
+
+    A request waits until it is begun, and where it is decoded elsewhere for a place there before its first token.
+    """
+    known, complete = ~np.isnan(result.started_s), result.complete
+    arrival, wait = result.arrival_s[known], np.fmax(result.started_s - result.arrival_s, result.ttft_s)[known]
+    decoded_s, prefilled_s = (
+        (result.e2e_s - result.ttft_s)[complete],
+        (result.first_token_s - result.started_s)[complete],
+    )
+    if result.requests.clients or len(arrival) < 100 or not arrival[-1] > arrival[0] or not complete.any():
         return False
     centred = arrival - arrival.mean()
     growth = float((centred * wait).sum() / (centred * centred).sum())
     late = float(wait[-len(wait) // 10 :].mean())
-    return growth > GROWTH and late > SHORT_WAIT * float(service.mean())
+    service = float(decoded_s.mean()) + float(np.quantile(prefilled_s, UNDELAYED))
+    return growth > GROWTH and late > SHORT_WAIT * service
 
 
 def summarise(

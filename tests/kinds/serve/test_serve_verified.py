@@ -15,7 +15,7 @@ from planner.kinds.serve import solve as serve_solve
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified import budget
 from planner.kinds.serve.verified import confirm as confirming
-from planner.kinds.serve.verified.capacity import load_kept
+from planner.kinds.serve.verified.capacity import keeps, load_kept, missed_by
 from planner.kinds.serve.verified.confirm import kept_surely
 from planner.load.problems import load_problem
 from planner.plan.findings import passed
@@ -70,6 +70,15 @@ def rows_of(plan: Envelope) -> list[dict[str, Any]]:
 def judgement(*limits: JudgedLimit) -> Judgement:
     """What stationary streams say of limits."""
     return Judgement((), limits, (0,), 1.0, saturated=False, parts=())
+
+
+@pytest.mark.parametrize(("share", "kept"), [(1.0, True), (0.2, True), (0.001, False)])
+def test_next_to_nothing_that_is_judged_keeps_no_limit(share: float, kept: bool) -> None:
+    """Streams no longer than their answers leave a first request or two, which no later one delayed."""
+    limit = JudgedLimit(0, "ttft", "p99", 1.0, Estimate(0.5, (0.4, 0.6), 1000))
+    judged = Judgement((), (limit,), (0,), share, saturated=False, parts=())
+    assert keeps(judged) is kept
+    assert (missed_by(judged) < 0.0) is kept
 
 
 def test_a_goodput_plan_is_held_on_fresh_streams_and_formulas_come_near_it(tmp_path: Path) -> None:
@@ -250,7 +259,7 @@ def test_a_load_near_a_sudden_queue_is_claimed_and_not_one_far_below(
 ) -> None:
     loads: list[float] = []
 
-    def judged(trials: object, variants: object, decision: object, scale: float, seed: int) -> Judgement:
+    def judged(trials: object, variants: object, decision: object, scale: float, seed: int, fewest: int) -> Judgement:
         loads.append(scale)
         value = 0.5 if scale <= most else 4.0
         return judgement(JudgedLimit(0, "ttft", "p99", 1.0, Estimate(value, (value - 0.01, value + 0.01), 1000)))

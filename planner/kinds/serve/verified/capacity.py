@@ -9,6 +9,7 @@ from planner.simulate.judge.limits import Judgement
 UP = (1.06, 1.15, 1.3, 1.6)  # loads tried above one that is kept
 DOWN = (0.93, 0.85, 0.7, 0.5, 0.3, 0.1)  # and below one that is not
 FAR = 2.0  # times its limit: a value beyond it leaves out the first steps down
+LEAST_SHARE = 0.1  # of the requests of streams, of which a judgement is one
 CLOSE_ENOUGH = 1.025  # of a load kept, the least that is not
 
 
@@ -23,13 +24,21 @@ class LoadKept:
 
 
 def keeps(judgement: Judgement) -> bool:
-    """Whether the value of every limit is on its right side, and waits do not grow."""
-    return not judgement.saturated and all(limit.margin >= 0.0 for limit in judgement.limits)
+    """Whether the value of every limit is on its right side, and waits do not grow.
+
+    Where answers take as long as streams last, next to nothing is judged, and nothing is kept.
+    """
+    if judgement.saturated or judgement.judged_share < LEAST_SHARE:
+        return False
+    return all(limit.margin >= 0.0 for limit in judgement.limits)
 
 
 def missed_by(judgement: Judgement) -> float:
-    """How far the worst value is beyond its limit, as a share of it: below 0 within it, inf where waits grow."""
-    if judgement.saturated:
+    """How far the worst value is beyond its limit, as a share of it: below 0 within it.
+
+    Infinite where waits grow, or next to nothing is judged.
+    """
+    if judgement.saturated or judgement.judged_share < LEAST_SHARE:
         return math.inf
     return max((-limit.margin for limit in judgement.limits), default=-math.inf)
 

@@ -1,9 +1,10 @@
 """Verifies a plan on streams that nothing was chosen on: one load, and others only at stricter confidence.
 
 The load of a goodput plan is chosen on the streams of the search, longer ones, where the intervals of all limits are
-about to reach them: by the secant of how far they stay from their limits over loads, and by bisection where one load
-has much room and the next has none. It is verified on fresh streams.
-Where a limit is not kept there, a smaller load is tried on other fresh streams. Each further try is a chance more to
+about to reach them: by the secant of how far they stay from their limits over loads, until it asks for a step no longer
+than one that a try may take, and by bisection where one load has much room and the next has none. It is verified on
+fresh streams. Where a limit is not kept there, a smaller load is tried on other fresh streams, no shorter ones. Each
+further try is a chance more to
 claim by luck what is not so: the k-th of them (k = 1, 2, ...) must keep every limit with its whole interval, at
 confidence 1 - 0.05 / 2^k, so that all of them together err with less than the 5 % of one (Bonferroni, with errors spent
 as a geometric series). A limit that streams leave too close to call, or are too short to tell, is not kept.
@@ -17,23 +18,25 @@ from statistics import NormalDist
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.verified.capacity import keeps
 from planner.kinds.serve.verified.trials import SEARCH_SEED, Trials, Variants
-from planner.simulate.judge.judging import PILOT_SEED, judge
+from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
 from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement
 from planner.simulate.run.result import SimulationResult
 
 VERIFIED_SEED = 300_000
 SEEDS_OF_A_TRY = 10_000
 SURE_REQUESTS = 200_000  # of all streams together, as far as events go: wide intervals cost load
+LONG_REQUESTS = MOST_REQUESTS  # where those do not tell
+ENOUGH = 1.1  # times the fewest requests: streams beyond are as long as pilots ask for, or as work may be
 ERROR = 0.05  # of an interval
 CHOOSING_ERROR = 0.02  # of intervals by which a load is chosen: wider ones cost load, narrower ones tries
-CHOICES = 2  # loads simulated to choose one, at least
-MOST_CHOICES = 5  # where those with room and those without lie apart
+MOST_CHOICES = 5  # loads simulated to choose one
+NEAR = 0.02  # logarithm of a load over the next: so short a step is not simulated before it is tried
 CLOSE = 0.04  # logarithm of two loads that are near enough to choose one between them
 MOST_TRIES = 6
-STEEPNESS = 4.0  # of how far times stay from limits over the logarithm of a load, where nothing is known
+STEEPNESS = 2.5  # of how far times stay from limits over the logarithm of a load, where nothing is known
 STEEP = (1.5, 15.0)  # least and most of it
 UP, DOWN = 0.02, 0.2  # most that one step changes the logarithm of a load
-FURTHER = 0.008  # least that a try steps down, and as much more each time
+FURTHER = 0.004  # that a try stays below the load at which intervals reach limits, and as much more each time
 UNTOLD = 0.05  # by which it does where nothing tells how far
 
 
@@ -49,70 +52,105 @@ class Confirmed:
     lost: tuple[dict[str, int], ...]  # instances by role that are down, of each
 
 
-def confirm(trials: Trials, variants: Variants, scale: float, *, scalable: bool) -> Confirmed | None:
-    """The load at which fresh streams keep every limit; None where none of those tried is, or the only one is not."""
-    step, steepness, low = _chosen(trials, variants, scale) if scalable else (0.0, STEEPNESS, -math.inf)
+def confirm(
+    trials: Trials, variants: Variants, scale: float, *, scalable: bool, most: float = math.inf
+) -> Confirmed | None:
+    """The load, `most` at most, at which fresh streams keep every limit; None where none of those tried is, or the only
+    one is not."""
+    chosen = _Chosen(0.0, STEEPNESS, SURE_REQUESTS)
+    if scalable:
+        chosen = _chosen(trials, variants, scale, math.log(most / scale))
+    step, fewest = chosen.step, chosen.fewest
     for number in range(MOST_TRIES if scalable else 1):
         seed, error = VERIFIED_SEED + SEEDS_OF_A_TRY * number, ERROR / 2.0**number
         judgements: list[Judgement] = []
         room = math.inf
         for decision in variants.worst_first():
-            judgements.append(_judged(trials, variants, decision, scale * math.exp(step), seed))
+            judgements.append(_judged(trials, variants, decision, scale * math.exp(step), seed, fewest))
             room = min(room, room_left(judgements[-1], error))
             if not kept_surely(judgements[-1], error):
                 break
         else:
             whole = (judgements[-1], *judgements[:-1])
             return Confirmed(scale * math.exp(step), seed, number + 1, 1.0 - error, whole, variants.lost)
-        down = -room / steepness if -math.inf < room < 0.0 else UNTOLD
-        least = low if number == 0 and low < step else -math.inf  # streams of the search may have been lucky too
-        step = max(step - min(down, DOWN), least) - FURTHER * (number + 1)
+        fewest = max(fewest, *map(_requests, judgements))
+        down = -room / chosen.steepness if -math.inf < room < 0.0 else UNTOLD
+        least = chosen.low if number == 0 and chosen.low < step else -math.inf  # it may have been luck there too
+        step = max(step - min(down, DOWN) - FURTHER * (number + 1), least)
     return None
 
 
-def _judged(trials: Trials, variants: Variants, decision: ServeDecision, scale: float, seed: int) -> Judgement:
-    """A variant on streams of a seed that are as long as pilots of other seeds ask for."""
+def _judged(
+    trials: Trials, variants: Variants, decision: ServeDecision, scale: float, seed: int, fewest: int = SURE_REQUESTS
+) -> Judgement:
+    """A variant on streams of a seed, as long as pilots of other seeds ask for, of `fewest` requests or more."""
 
     def simulated(count: int, *, pilot: bool) -> Sequence[SimulationResult]:
         own = seed + PILOT_SEED * pilot
         return trials.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, own, STREAMS)
 
-    return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, SURE_REQUESTS))
+    return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, fewest))
 
 
-def _chosen(trials: Trials, variants: Variants, scale: float) -> tuple[float, float, float]:
-    """Logarithms of the load at which intervals reach limits on longer streams of the search, the steepness there, and
-    of the largest load with room that was simulated.
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A load to be tried, and what its choice tells the tries."""
 
-    The load is a multiple of that whose values are within limits on short ones.
+    step: float  # logarithm of the load, as a multiple of that whose values are within limits on short streams
+    steepness: float
+    fewest: int  # requests of the streams of a try
+    low: float = -math.inf  # the largest step with room on the streams of the search
+
+
+def _chosen(trials: Trials, variants: Variants, scale: float, most: float) -> _Chosen:
+    """The load at which intervals stay within limits on longer streams of the search; `most` is its largest logarithm.
+
+    Streams too short to tell whether values are kept that lie within their limits are lengthened once.
     """
-    step, steepness, before = 0.0, STEEPNESS, (0.0, -math.inf)
-    low, high = (-math.inf, 0.0), math.inf  # the largest step with room, and that room; the least without
-    for number in range(MOST_CHOICES):
+    step, steepness, before, fewest = 0.0, STEEPNESS, (0.0, -math.inf), SURE_REQUESTS
+    low, high = -math.inf, math.inf  # the largest step with room, the least without
+    for _ in range(MOST_CHOICES):
         decisions = variants.worst_first()
-        judged = (_judged(trials, variants, each, scale * math.exp(step), SEARCH_SEED) for each in decisions)
+        judged = [_judged(trials, variants, each, scale * math.exp(step), SEARCH_SEED, fewest) for each in decisions]
         room = min(room_left(judgement, CHOOSING_ERROR) for judgement in judged)
-        low, high = ((step, room), high) if room >= 0.0 else (low, step)
+        short = fewest < LONG_REQUESTS and all(_requests(judgement) <= ENOUGH * fewest for judgement in judged)
+        if room == -math.inf and short and all(map(keeps, judged)):
+            fewest = LONG_REQUESTS
+            continue
+        low, high = (step, high) if room >= 0.0 else (low, step)
         following = step - UNTOLD
         if room > -math.inf:
             if before[1] > -math.inf and step != before[0]:
                 steepness = min(max((before[1] - room) / (step - before[0]), STEEP[0]), STEEP[1])
             before = step, room
-            following = step + min(max(room / steepness, -DOWN), UP)
-        apart = high - low[0]
-        if number + 1 >= CHOICES and not CLOSE < apart < math.inf:
+            following = step + min(max(room / steepness, -DOWN), UP) - FURTHER
+        if -math.inf < low < high < math.inf:
+            middle = 0.5 * (low + high)
+            following = middle if high - low > CLOSE else min(max(following, low), middle)
+        following = min(following, most)
+        near, step = room > -math.inf and abs(following - step) <= NEAR, following
+        if near:
             break
-        step = 0.5 * (low[0] + high) if CLOSE < apart < math.inf else following
-    if low[0] > -math.inf:
-        following = low[0] + min(low[1] / steepness, UP, 0.5 * (high - low[0]))
-    return following, steepness, low[0]
+    return _Chosen(step, steepness, fewest, low)
+
+
+def _requests(judgement: Judgement) -> int:
+    """Of all streams together."""
+    return sum(len(run.requests) for run in judgement.runs)
 
 
 def room_left(judgement: Judgement, error: float) -> float:
-    """Share of its limit from the end of an interval that errs so often, the least; -inf where it does not tell."""
-    if judgement.saturated or not judgement.told:
+    """Share of its limit from the end of an interval that errs so often, the least; -inf where it does not tell.
+
+    Of a judgement that leaves limits open, it is that of the limits which it tells to be broken.
+    """
+    rooms = [_room(limit, error) / limit.limit for limit in judgement.limits]
+    if judgement.saturated:
         return -math.inf
-    return min((_room(limit, error) / limit.limit for limit in judgement.limits), default=math.inf)
+    if judgement.told:
+        return min(rooms, default=math.inf)
+    pairs = zip(judgement.limits, rooms, strict=True)
+    return min((room for limit, room in pairs if limit.long_enough and room < 0.0), default=-math.inf)
 
 
 def kept_surely(judgement: Judgement, error: float) -> bool:

@@ -266,7 +266,8 @@ class Search:
         self.budget.limits.tell("verifying on fresh streams")
         self.budget.allow(1.0)
         scale = best.load.scale if self.scalable else 1.0
-        confirmed = confirm(self.trials, best.variants, scale, scalable=self.scalable)
+        most = self._most_scale(best.outcome) if self.scalable else scale
+        confirmed = confirm(self.trials, best.variants, scale, scalable=self.scalable, most=most)
         if confirmed is None:
             return None
         return Verified(at_rates(best.outcome, self._rates(best, confirmed)), confirmed)
