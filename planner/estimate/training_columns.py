@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import get_args
 
 from planner.costs.training.config import (
     FRAMEWORKS,
@@ -15,10 +16,14 @@ from planner.costs.training.config import (
     Task,
     machine_of,
 )
-from planner.errors import PlannerError
+from planner.costs.training.eras import ERAS, MEGASCALE
+from planner.engines.training import FORWARDING, Dispatcher
+from planner.errors import PlannerError, require_known
 from planner.hardware.cluster import NodeType
+from planner.kinds.train.code import CodeSpec
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
 from planner.models.formats import format_named
+from planner.schema.keys import validated
 
 MOST_LAYERS = 10_000
 GPT_VOCABULARY = 50257  # of tables that print GPT models without one
@@ -41,6 +46,7 @@ _PRECISIONS: tuple[tuple[str, Precision], ...] = (
     ("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-blockwise", "fp8_block"), ("fp8-", "fp8"),
     ("bf16", "bf16"), ("fp16", "bf16"),
 )  # fmt: skip
+_COMMITS = {"285068c8": "megatron_2022"}  # of Megatron-LM, where a source names it (MegaScale, NSDI 2024, section 6.1)
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 SCHEDULES: dict[str, Schedule] = {
     "": "1f1b", "1f1b": "1f1b", "interleaved": "interleaved", "zb-1p": "zb_h1", "zb-2p": "zb_h2", "zb-h1": "zb_h1",
@@ -165,8 +171,31 @@ def network_bytes_per_s(text: str, gpus_per_node: int) -> float:
 
 
 def framework_of_row(row: Mapping[str, str]) -> Framework:
-    """The training code that the row names."""
+    """The training code that the row names, with what columns of settings say of it."""
+    stated = {name: value for name in CodeSpec.model_fields if (value := row.get(name))}
+    made = _named(row)
+    if stated:
+        made = validated(CodeSpec, stated, lambda place: ".".join(map(str, place))).framework(made)
+    if dispatcher := row.get("dispatcher"):
+        require_known("dispatcher", dispatcher, get_args(Dispatcher), where="dispatcher")
+        made = replace(made, forwarded_experts=dispatcher in FORWARDING)
+    return made
+
+
+def window_tokens(row: Mapping[str, str], framework: Framework) -> int | None:
+    """The width of the attention's window; MegaScale's, which is not published, is taken as a quarter of a sequence."""
+    if row.get("window_tokens"):
+        return _positive(row, "window_tokens")
+    return int(float(row["seq"])) // 4 if framework.parallel_block and framework.name == MEGASCALE.name else None
+
+
+def _named(row: Mapping[str, str]) -> Framework:
     name, note = row.get("framework") or "", row.get("note") or ""
+    if "MegaScale" in name:
+        return MEGASCALE
+    for commit, era in _COMMITS.items():
+        if commit in name:
+            return ERAS[era]
     if "Composer" in name:
         return FRAMEWORKS["composer"]
     if "DeepSpeed" in name:
@@ -253,10 +282,10 @@ def task_of(row: Mapping[str, str]) -> Task:
 def overlap_of(row: Mapping[str, str], framework: Framework) -> frozenset[str]:
     """Switches that the code of the time had on."""
     note = row.get("note") or ""
-    if framework.name in ("megatron_2021", "megatron_deepspeed") or "overlap features off" in note:
+    if framework.name in ("megatron_2021", "megatron_2022", "megatron_deepspeed") or "overlap features off" in note:
         return frozenset()
     switches = {"grad_reduce", "param_gather", "p2p"}
-    if framework.name.startswith(("megatron", "nemo")) or "AsyncTP" in note:
+    if framework.name.startswith(("mega", "nemo")) or "AsyncTP" in note:
         switches.add("tp_comm")
     if (row.get("schedule") or "").startswith("dualpipe"):
         switches.add("ep_comm")

@@ -3,6 +3,8 @@
 Columns (one row a run): id, model, arch (dense, moe, moe-mla, hybrid-...); hidden, layers, heads, kv_heads, head_dim,
 ffn, gated, vocab; experts, topk, moe_ffn, shared_experts, dense_layers; seq, gpu, num_gpus, gpus_per_node,
 interconnect; tp, pp, vpp, cp, ep, etp, dp; zero, schedule, recompute, mbs, gbs, precision, task, framework, note.
+Columns that may say more of the training code: era, attention, fused, host, parallel_block, loaders_per_node,
+blocking_hand_overs, as in `options.code` of a problem; window_tokens; dispatcher.
 Tables of peak memory have fewer columns, and are read too.
 Latent attention, hybrid and sparse layers do not stand in such columns: these models come from the catalog by name,
 with the row's layers.
@@ -17,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from planner.costs.training.config import RecomputeConfig, TrainingConfig, stage_layers
+from planner.costs.training.eras import windowed
 from planner.costs.training.memory import memory
 from planner.costs.training.rates import Rates
 from planner.costs.training.step import step_time
@@ -30,6 +33,7 @@ from planner.estimate.training_columns import (
     recompute_of,
     schedule_of_row,
     task_of,
+    window_tokens,
     zero_ranks,
     zero_stage,
 )
@@ -93,6 +97,7 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
     if "w/o MTP" in (row.get("note") or ""):
         arch = replace(arch, mtp_layers=())
     framework = framework_of_row(row)
+    arch = windowed(arch, window_tokens(row, framework))
     schedule = schedule_of_row(row)
     stated = (row.get("recompute") or "").strip() or ("note" if "recompute of" in (row.get("note") or "") else "")
     config = TrainingConfig(

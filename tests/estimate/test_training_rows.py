@@ -194,3 +194,34 @@ def test_published_runs_are_predicted_and_fit() -> None:
                 peaks.append(memory(config).total_R.max() / config.machine.memory_bytes)
     assert sum(errors) / len(errors) < 0.06
     assert sum(peak > 1.03 for peak in peaks) <= 1
+
+
+def test_columns_tell_the_training_code_of_a_row() -> None:
+    plain, older = config_of_row(row()).config, config_of_row(row(era="megatron_2022", loaders_per_node="4")).config
+    assert (older.framework.name, older.framework.loaders_per_node) == ("megatron_2022", 4)
+    assert step_time(older).step_s > step_time(plain).step_s
+    windows = config_of_row(row(window_tokens="1024")).config
+    assert {getattr(layer.mixer, "window_tokens", 0) for layer in windows.arch.layers} == {1024}
+    assert step_time(windows).step_s < step_time(plain).step_s
+    assert not config_of_row(row(dispatcher="alltoall")).config.framework.forwarded_experts
+
+
+def test_megascale_and_what_it_started_from_are_told_apart() -> None:
+    before, after = (
+        config_of_row(row(framework=name)).config for name in ("Megatron-LM (commit 285068c8)", "MegaScale")
+    )
+    assert (before.framework.name, after.framework.name) == ("megatron_2022", "megascale")
+    assert (before.overlap, "tp_comm" in after.overlap) == (frozenset(), True)
+    assert {getattr(layer.mixer, "window_tokens", 0) for layer in after.arch.layers} == {8192 // 4}
+    assert step_time(before).step_s > 1.1 * step_time(after).step_s
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [({"era": "megatron_2032"}, "megatron_20"), ({"dispatcher": "deepp"}, "deepep"), ({"attention": "flsh"}, "flash")],
+)
+def test_unknown_settings_of_a_row_are_refused_with_the_nearest(changes: dict[str, str], hint: str) -> None:
+    with pytest.raises(PlannerError) as raised:
+        config_of_row(row(**changes))
+    assert next(iter(changes.values())) in raised.value.what
+    assert hint in (raised.value.hint or "")
