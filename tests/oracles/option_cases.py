@@ -106,6 +106,7 @@ TRAIN: dict[str, Case] = {
         "options.search={tp: 2, pp: 1, moe_tp: 1}", "options.search={tp: 2, pp: 1, moe_tp: 2}", EXPERTS
     ),
     "dispatcher": apart("options.dispatcher=alltoall", "options.dispatcher=deepep", EXPERTS),
+    "cuda_graphs": ("", "options.cuda_graphs=true"),
     "window_tokens": ("", "options.window_tokens=256"),
     "code.era": ("options.code.era=megatron", "options.code.era=torchtitan_eager"),
     "code.attention": ("", "options.code.attention=unfused"),

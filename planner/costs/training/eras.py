@@ -35,6 +35,11 @@ ERAS: dict[str, Framework] = {**FRAMEWORKS, "megatron_2022": _2022, "megascale":
 """Training codes by name; see `planner.costs.training.config.FRAMEWORKS` for those that were calibrated."""
 
 
+def captured(code: Framework) -> Framework:
+    """The code with layers captured as CUDA graphs, as releases since 26.06 do on racks of 72."""
+    return replace(code, name=f"{code.name}_graphs", host="graphs")
+
+
 def windowed(arch: Architecture, window_tokens: int | None) -> Architecture:
     """The model with every softmax attention over the last `window_tokens` tokens only; as it is for None."""
     if window_tokens is None:

@@ -92,6 +92,8 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
         model["mtp_num_layers"] = job.heads_for_later_tokens or None
     if "activations" in decision.offload:
         model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.model.num_layers - 1}
+    if decision.cuda_graphs:
+        model["use_te_rng_tracker"] = True
     train: Fields = {"micro_batch_size": decision.micro_batch, "global_batch_size": options.global_batch}
     ramp = rampup(job)
     if ramp is not None:
@@ -106,6 +108,7 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
         "model": model,
         "train": train,
         **({"checkpoint": checkpoint} if checkpoint else {}),
+        **({"rng": {"te_rng_tracker": True}} if decision.cuda_graphs else {}),
         "dataset": {"seq_length": options.sequence_tokens},
         "ddp": _ddp(job),
         "optimizer": {

@@ -87,6 +87,8 @@ def _job_flags(job: LaunchJob) -> Iterator[Flag]:
         yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
     if options.task == "sft":
         yield "--sft", ()
+    if decision.cuda_graphs:
+        yield "--te-rng-tracker", ()
     yield "--bf16", ()
     yield "--optimizer", (OPTIMIZERS[options.optimizer],)
     if job.shape.pp > 1:

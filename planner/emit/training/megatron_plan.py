@@ -4,7 +4,7 @@ from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
 from planner.kinds.train.decision import StageRun
-from planner.models.architecture import MoeFfn
+from planner.models.architecture import DenseFfn, MoeFfn
 
 SCHEDULES = ("1f1b", "interleaved")
 MODULES = {
@@ -52,7 +52,18 @@ def parallel_fields(job: LaunchJob) -> Fields:
             "sequence_parallel",
             "turn sequence parallelism on: Megatron-Core asks for it",
         )
-    return fields | _dispatcher(job) | recompute_fields(job)
+    return fields | _dispatcher(job) | recompute_fields(job) | _graphs(job)
+
+
+def _graphs(job: LaunchJob) -> Fields:
+    """Layers captured by Transformer Engine, all of a dense one and of a sparse one what has one shape."""
+    if not job.decision.cuda_graphs:
+        return {}
+    parts = [layer.ffn for layer in job.model.layers]
+    modules = ["attn"]
+    modules += ["mlp"] * any(isinstance(part, DenseFfn) for part in parts)
+    modules += ["moe_router", "moe_preprocess"] * any(isinstance(part, MoeFfn) for part in parts)
+    return {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": modules}
 
 
 def _dispatcher(job: LaunchJob) -> Fields:
@@ -150,8 +161,12 @@ def require_schedule(job: LaunchJob) -> None:
 
 
 def environment(job: LaunchJob) -> dict[str, str]:
-    """How many queues a device has: one keeps collectives before the kernels beside them, FSDP needs several."""
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if job.decision.zero_stage > 1 else "1"}
+    """How many queues a device has: one keeps collectives before the kernels beside them, FSDP needs several.
+
+    Megatron-Core asks that NCCL registers no buffers of graphs beside segments that expand.
+    """
+    queues = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if job.decision.zero_stage > 1 else "1"}
+    return queues | ({"NCCL_GRAPH_REGISTER": "0"} if job.decision.cuda_graphs else {})
 
 
 def _require_overlaps(job: LaunchJob) -> None:

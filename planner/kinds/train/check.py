@@ -79,6 +79,10 @@ def _recompute(decision: TrainDecision) -> Iterator[Finding]:
         what = f"`{recompute.granularity}` with {len(recompute.modules)} modules and {recompute.num_layers} layers"
         hint = "name modules for `selective`, a number of the stage's layers for `full`, nothing for `none`"
         yield Finding("train.recompute", right, what, f"stage_runs.{index}.recompute", hint)
+    if decision.cuda_graphs:
+        whole = any(run.recompute.granularity == "full" for run in decision.stage_runs)
+        what = f"layers are captured as CUDA graphs, and {'some' if whole else 'none'} are computed again whole"
+        yield Finding("train.graphs", not whole, what, "cuda_graphs", "recompute modules, or leave the graphs out")
 
 
 def _sharding(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:

@@ -101,6 +101,10 @@ class TrainOptions(Spec):
     dispatcher: Dispatcher | None = Field(
         default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"
     )
+    cuda_graphs: bool | None = Field(
+        default=None,
+        description="capture layers as CUDA graphs; when absent where a named engine does, on racks of 72",
+    )
     window_tokens: Count | None = Field(
         default=None,
         description="that a token attends to in every layer of softmax attention; the model's when absent",
@@ -276,6 +280,7 @@ class TrainDecision(Decision):
     offload: tuple[Offload, ...] = ()
     overlap: tuple[Overlap, ...] = ()
     dispatcher: Dispatcher | None = Field(default=None, description="what sends tokens to their experts")
+    cuda_graphs: Literal[True] | None = Field(default=None, description="layers are captured as CUDA graphs")
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[RankGroup, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")

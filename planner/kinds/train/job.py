@@ -3,17 +3,18 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
+from typing import get_args
 
 from planner.arrays import Ints
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import Framework, Machine, machine_of
-from planner.costs.training.eras import windowed
+from planner.costs.training.eras import captured, windowed
 from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.train.decision import TrainOptions
-from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, is_named
+from planner.kinds.train.decision import RecomputeName, TrainOptions
+from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, graphs_of, is_named
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 
@@ -37,6 +38,7 @@ class TrainJob:
     devices: Ints  # at hand, in the order of ranks
     num_gpus: int
     per_gpu: bool  # the goal counts time by GPU used
+    cuda_graphs: bool = False  # layers are captured as CUDA graphs by the engine
     mean_of_lengths: bool = False  # the goal is the mean step over the lengths of inputs, not that of the longest
 
     @cached_property
@@ -67,6 +69,12 @@ class TrainJob:
         if not self.mean_of_lengths:
             return longest
         return sum(length.tokens * length.share for length in lengths) / sum(length.share for length in lengths)
+
+    @property
+    def recomputations(self) -> tuple[RecomputeName, ...]:
+        """What passes may compute again; whole layers not where they are captured as graphs."""
+        allowed = self.options.search.recompute or get_args(RecomputeName)
+        return tuple(name for name in allowed if not (self.cuda_graphs and name == "full"))
 
     @property
     def dispatcher(self) -> Dispatcher | None:
@@ -122,16 +130,20 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if len(able) == 1 and "one" not in options.search.pools:
         place, hint = where(("options", "search", "pools")), "leave `search.pools` away"
         raise PlannerError("one pool cannot be joined with others", where=place, hint=hint)
+    graphs = graphs_of(engine, options, able, named=is_named(problem), where=where(("options", "cuda_graphs")))
     if len(able) == 1:
-        only = _job(resolved, options, key, able[0], engine)
+        only = _job(resolved, options, key, able[0], engine, graphs)
         return (replace(only, mean_of_lengths=bool(options.lengths)),)
-    return tuple(_job(resolved, options, key, pool, engine) for pool in able)
+    return tuple(_job(resolved, options, key, pool, engine, graphs) for pool in able)
 
 
-def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine: TrainingEngine) -> TrainJob:
+def _job(
+    resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine: TrainingEngine, graphs: bool
+) -> TrainJob:
     problem, devices = resolved.problem, pool.job_devices[: resolved.problem.limits.gpus]
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     code = CODES[engine.name] if options.code is None else options.code.framework(CODES[engine.name])
+    code = captured(code) if graphs else code
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
     arch = windowed(resolved.models[key], options.window_tokens)
@@ -158,6 +170,7 @@ def _job(resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine
         ),
         devices=devices,
         num_gpus=len(devices),
+        cuda_graphs=graphs,
         per_gpu=problem.objective.maximize is not None,
     )
 

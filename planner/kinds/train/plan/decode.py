@@ -98,6 +98,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
         overlap=options.overlap,
         dispatcher=job.dispatcher if shape.ep * shape.etp > 1 else None,
+        cuda_graphs=True if job.cuda_graphs else None,
         pipeline_ranks=ranks,
         groups=tuple(groups(best)),
         layer_runs=tuple(_layer_runs(best)),

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.costs.training.config import RecomputeConfig
+from planner.costs.training.eras import captured
 from planner.engines.training import FORWARDING
 from planner.errors import PlannerError
 from planner.kinds.train.decision import StageRun, TrainDecision
+from planner.kinds.train.engine import CODES
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Strategy, evaluate
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.job import TrainJob, jobs_of
@@ -78,7 +80,12 @@ def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
     framework = replace(job.framework, sequence_parallel=sequence_parallel)
     if decision.dispatcher is not None:
         framework = replace(framework, forwarded_experts=decision.dispatcher in FORWARDING)
-    return replace(job, options=options, framework=framework)
+    graphs = bool(decision.cuda_graphs) and job.engine.graphs
+    if graphs != job.cuda_graphs:
+        plain = CODES[job.engine.name]
+        code = captured(plain) if graphs else plain
+        framework = replace(framework, name=code.name, host=code.host)
+    return replace(job, options=options, framework=framework, cuda_graphs=graphs)
 
 
 def _mixed(job: TrainJob, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:

@@ -206,7 +206,7 @@ class CostTable:
     @cached_property
     def modes(self) -> tuple[RecomputeMode, ...]:
         """Ways to recompute that no other beats in both time and bytes, without those of some layers; fastest first."""
-        allowed = self.job.options.search.recompute or ("none", "selective", "full")
+        allowed = self.job.recomputations
         counts = np.array(self.job.count_of_kind)
         modes = [mode for mode in self._all_modes() if mode.recompute.granularity in allowed]
         modes.sort(key=lambda mode: (float(counts @ mode.extra_s), float(counts @ mode.in_flight_bytes)))
@@ -230,6 +230,7 @@ class CostTable:
     def _all_modes(self) -> list[RecomputeMode]:
         names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.activations)]
         names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
+        names = [name for name in names if not (self.job.cuda_graphs and name == "moe")]  # its router is captured
         sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]
         some = [self.mode(RecomputeConfig("selective", chosen)) for chosen in sets]
         return [self.mode(RecomputeConfig()), *some, self.mode(RecomputeConfig("full"))]
@@ -250,7 +251,7 @@ class Ways:
 def ways_of(table: CostTable, stages: int, stages_of_rank: int) -> Ways:
     """Modes for all layers, and `full` for some of the layers of each stage."""
     job = table.job
-    allowed = job.options.search.recompute or ("none", "selective", "full")
+    allowed = job.recomputations
     counts = np.array(job.count_of_kind)
     ranks = stages / stages_of_rank
     ways = [(float(counts @ mode.extra_s) / ranks, mode, 0) for mode in table.modes]
