@@ -12,7 +12,7 @@ from typing import Protocol
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.judge.lengths import KNOWN, WARM, Length, length, tells
-from planner.simulate.judge.limits import FAR, JudgedLimit, Judgement, judge_runs, of_workload
+from planner.simulate.judge.limits import FAR, LEAST_JUDGED, JudgedLimit, Judgement, judge_runs, of_workload
 from planner.simulate.run.result import SimulationResult
 
 PILOT_SEED = 20_000_000  # from the seeds of streams that count to those of pilots
@@ -70,11 +70,15 @@ class Pilot:
     @property
     def longer(self) -> int:
         """Requests of the next pilot where this one does not tell: twice as many, or what it asks for."""
-        unjudged = [self.requests - self.judged(workload) * len(self.judgement.runs)
-                    for workload in range(len(self.judgement.parts))]  # fmt: skip
         remembered = max((each.remembered for _, each in self.near if math.isfinite(each.remembered)), default=0.0)
-        asked = KNOWN * remembered * len(self.judgement.runs) + max(unjudged)
-        return math.ceil(max(2.0 * self.requests, asked, 3.0 * max(unjudged)))
+        asked = KNOWN * remembered * len(self.judgement.runs) + self.unjudged
+        return math.ceil(max(2.0 * self.requests, asked, 3.0 * self.unjudged))
+
+    @property
+    def unjudged(self) -> float:
+        """Requests of all streams that are warm-up, or arrive too late to be undisturbed: most of any workload."""
+        parts = range(len(self.judgement.parts))
+        return max(self.requests - self.judged(workload) * len(self.judgement.runs) for workload in parts)
 
     def factor(self, of: Callable[[Length], float]) -> float:
         """How many times as long streams must be, for limits that are not far away."""
@@ -111,7 +115,8 @@ def judge(
     pilot = _pilot(simulated, slos, min(max(PILOT, least), most_requests), most_requests)
     if pilot.judgement.saturated:
         return pilot.judgement
-    wanted = max(fewest_requests, least, pilot.requests * pilot.factor(lambda length: max(length.valid, length.clear)))
+    asked = pilot.requests * pilot.factor(lambda length: max(length.valid, length.clear))
+    wanted = max(fewest_requests, least, asked, pilot.unjudged / (1.0 - LEAST_JUDGED))
     most = min(most_requests, pilot.requests * MOST_EVENTS / max(pilot.events, 1))
     count = math.ceil(max(min(wanted, most), min(least, most_requests)))
     longer = count / pilot.requests
