@@ -80,6 +80,7 @@ bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training_search.py
 	$(BIN)/python benchmarks/training_nodes.py
 	$(BIN)/python benchmarks/training_megascale.py
+	$(BIN)/python benchmarks/training_recipes.py
 	$(BIN)/python benchmarks/training_at_scale.py
 
 bench-sweep: $(VENV)/installed
