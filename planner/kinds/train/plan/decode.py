@@ -7,6 +7,7 @@ from planner import __version__
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
+from planner.costs.training.measured_ranges import range_note
 from planner.documents.files import digest
 from planner.kinds.train.decision import (
     LayerRun,
@@ -225,6 +226,7 @@ def _evidence(best: Evaluation) -> Evidence:
     tables = {job.rates.products for job in _jobs(best)} - {None}
     sources = tuple(products.pricer.name for products in tables if products is not None)
     notes = sorted({note for products in tables if products is not None for note in products.notes})
+    notes += sorted({note for part in best.parts if (note := range_note(part.choice.config)) is not None})
     return Evidence(
         basis=next(iter(basis_of.values())),  # type: ignore[arg-type]  # names of Shares
         sources=(f"training rates of {rates.date}: {rates.source}", *sorted(sources)),
