@@ -27,7 +27,7 @@ class OverriddenWhere(Where):
     """Locates overridden paths in the command line, all others in the file; SI names under the short one written."""
 
     def __init__(self, document: Document, overridden: Overridden, short_names: Mapping[str, Collection[str]]) -> None:
-        super().__init__(document.lines, document.source)
+        super().__init__(lambda: document.lines, document.source)
         self._data, self._origins, self._short_names = overridden.data, overridden.origins, short_names
 
     def __call__(self, path: Path) -> str:

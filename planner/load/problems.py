@@ -112,15 +112,16 @@ def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":
 
     Raises PlannerError, with file, line and hint, for what is no plan, no longer whole, or not valid.
     """
-    from planner.kinds.registry import find_kind
+    from planner.kinds.registry import find_kind, kind_names
     from planner.plan.reader import load_plan_document
     from planner.plan.schema import Envelope
 
     require_catalog()
     document = load_plan_document(path)
-    place = Where(document.lines, document.source)
+    place = Where(lambda: document.lines, document.source)
     envelope = validated(Envelope, document.data, place)
-    kind = find_kind(envelope.kind, where=place(("kind",)))
+    known = envelope.kind in kind_names()
+    kind = find_kind(envelope.kind, where="kind" if known else place(("kind",)))
     return envelope, validated(kind.decision, envelope.decision, lambda path: place(("decision", *path)))
 
 

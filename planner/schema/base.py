@@ -6,6 +6,7 @@ A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with it
 
 import re
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
@@ -129,11 +130,18 @@ def _is_internal(part: str | int, specs: set[str]) -> bool:
 
 
 class Where:
-    """Turns a path into a document into `file:line: dotted.path`; a callable, so that plans and tests pass theirs."""
+    """Turns a path into a document into `file:line: dotted.path`; a callable, so that plans and tests pass theirs.
 
-    def __init__(self, locate: "dict[Path, int]", source: str) -> None:
-        self._lines = locate
+    Lines by path, or what finds them: of a large document that takes a second, and only errors ask.
+    """
+
+    def __init__(self, locate: "dict[Path, int] | Callable[[], dict[Path, int]]", source: str) -> None:
+        self._locate = locate
         self._source = source
+
+    @cached_property
+    def _lines(self) -> "dict[Path, int]":
+        return self._locate() if callable(self._locate) else self._locate
 
     def __call__(self, path: Path) -> str:
         dotted = ".".join(str(part) for part in path)

@@ -96,7 +96,7 @@ class SweepFile:
 
     def __init__(self, spec: SweepSpec, document: Document, path: str) -> None:
         self.spec = spec
-        self.where = Where(document.lines, document.source)
+        self.where = Where(lambda: document.lines, document.source)
         self.folder = Path() if path == "-" else Path(path).parent
         self.name = spec.name or (Path(path).stem if path != "-" else "stdin")
         self.scenarios = tuple(scenario.name for scenario in spec.scenarios) or (DEFAULT_SCENARIO,)
@@ -105,7 +105,7 @@ class SweepFile:
 def load_sweep(path: str) -> SweepFile:
     """The sweep in a YAML or JSON file; `-` is standard input. Raises PlannerError with file, line and hint."""
     document = load_document(path)
-    where = Where(document.lines, document.source)
+    where = Where(lambda: document.lines, document.source)
     if not isinstance(document.data, dict):
         raise PlannerError(
             "a sweep is a mapping of keys to values",

@@ -152,7 +152,7 @@ class OperationSpec(Spec):
 def load_operation(path: str) -> OperationSpec:
     """The operation in a YAML or JSON file; raises PlannerError with file, line and fix."""
     document = load_document(path)
-    where = Where(document.lines, document.source)
+    where = Where(lambda: document.lines, document.source)
     if not isinstance(document.data, dict):
         raise PlannerError(
             "an operation is a mapping of keys to values", where=where(()), hint=f"start it with `schema: {SCHEMA}`"
