@@ -86,7 +86,7 @@ def all_plans(setting: ServeSetting, outcome: Outcome) -> Iterator[tuple[list[Ca
                         yield list(mix), counts
 
 
-def test_no_plan_of_the_unpruned_space_costs_less() -> None:
+def test_no_plan_of_the_unpruned_space_costs_less_and_none_is_judged_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     setting = setting_of(30.0)
     search_of, outcome = searched(setting)
     everything = [judged(search_of, outcome, types, counts) for types, counts in all_plans(setting, outcome)]
@@ -94,7 +94,16 @@ def test_no_plan_of_the_unpruned_space_costs_less() -> None:
     shapes = [each.outcome.formulated.candidates[0].shape.tp for each in passing]
     wide = next(each for each, tp in zip(passing, shapes, strict=True) if (tp, each.value) == (2, 4.0))
     assert len(wide.outcome.solution.counts) == 1
+    tried: list[object] = []
+    judge = Search.tried_beside
+
+    def counted(self: Search, known: Kept, proposed: Outcome) -> Kept | None:
+        tried.append([(item.candidate.shape, item.candidate.max_batch, item.count) for item in proposed.roles])
+        return judge(self, known, proposed)
+
+    monkeypatch.setattr(Search, "tried_beside", counted)
     best = Climb(search_of, (outcome,), ProblemBounds(setting)).best(wide)
+    assert len({str(each) for each in tried}) == len(tried) > 1
     assert best.value == min(each.value for each in passing) < wide.value
 
 
@@ -110,6 +119,7 @@ def test_no_mix_that_a_bound_excludes_is_listed_and_the_cheapest_one_bounds_it(m
     assert least is not None
     assert min(mix.cost for mix in mixes) >= least * (1.0 - 1e-9)
     assert [mix.level for mix in mixes] == sorted(mix.level for mix in mixes)
+    assert all(len(cheaper.outcome(mix).roles) == len(mix.counts) for mix in mixes)  # no type of it is idle
 
 
 @pytest.mark.parametrize(("rate", "modes"), [(4.0, "colocated"), (60.0, "disaggregated")])

@@ -6,7 +6,7 @@ Parameters  r_fc(n) [1/s] what n instances of a type do under limits f, at the b
             best there;  v_c what an instance costs;  r [1/s] the load;  b_c [1/s] the most that an instance does while
             the limits are kept, as is proven (`kinds.serve.bounds`)
 Mixes       n_c > 0 for c in S, with  sum_c n_c v_c < cost of the plan,  sum_c n_c b_c >= r  and, for some f,
-            sum_c r_fc(n_c) >= r,  of each stage
+            sum_c r_fc(n_c) >= r,  of each stage, and r_fc(n_c) > 0 for c in S
 Order       the strictest f that promises the load, then the cheapest
 
 A mix of which another one with as many instances of each type was refuted stands refuted too.
@@ -126,7 +126,7 @@ class Cheaper:
 
     def _promised(self, level: int, types: Sequence[InstanceType], counts: Sequence[int]) -> bool:
         done = [self._share(level, each, count)[0] for each, count in zip(types, counts, strict=True)]
-        return _each_stage(types, done) >= 1.0 - ROUNDING
+        return min(done) > 0.0 and _each_stage(types, done) >= 1.0 - ROUNDING
 
     @property
     def _load_per_s(self) -> float:

@@ -3,13 +3,14 @@
 Placements of other shapes are tried first, those that steady state ranks highest of each, then the plan is varied on
 one axis after the other (`verified.neighbours`) as long as any gives more. A plan that is tried is simulated at a load
 at which it would be better than the best, and only where it keeps its limits there, is its own load looked for.
-Where the load is given, mixes that cost less are tried (`verified.cheaper`), and those that miss their limits by little
-are varied as long as they come closer; so is the cheapest plan, until it has room for fresh streams.
+Where the load is given, mixes that cost less are tried (`verified.cheaper`), then those that miss their limits by
+little are varied as long as they come closer, the nearest first; so is the cheapest plan, until it has room for fresh
+streams. No plan is judged twice.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from planner.kinds.serve.bounds.bound import ProblemBounds
@@ -26,6 +27,7 @@ from planner.kinds.serve.verified.trials import Trials
 from planner.solvers.mix import MixObjective
 
 MOST_TRIES = 24
+MOST_AS_LISTED = 16  # of them, of mixes before any is varied
 MOST_EVENTS = 6_000_000  # of all tries together
 MOST_PLACEMENTS = 6  # of other shapes
 HOPEFUL = 0.6  # of the rate that is kept: the least that steady state must allow placements of other shapes
@@ -67,11 +69,16 @@ class Climb:
     bounds: ProblemBounds
     refused: tuple[Kept, ...] = ()  # what fresh streams refuted
     not_simulated: int | None = None  # mixes that cost less than the best plan, as far as they were listed
-    tries: int = 0
     most_events: int = 0
+    judged: dict[object, Kept | None] = field(default_factory=dict)  # by instances, each once
 
     def __post_init__(self) -> None:
         self.most_events = self.search.trials.shared.events + MOST_EVENTS
+
+    @property
+    def tries(self) -> int:
+        """Plans that were judged."""
+        return len(self.judged)
 
     @property
     def axes(self) -> Axes:
@@ -94,11 +101,17 @@ class Climb:
         return self.tries >= MOST_TRIES or shared.events >= self.most_events or self.search.out_of_time
 
     def _judged(self, outcome: Outcome, best: Kept) -> Kept | None:
-        """The plan at the load that it keeps, or refuted; None where it is not simulated."""
-        if any(_instances(outcome) == _instances(each.outcome) for each in self.refused):
+        """The plan at the load that it keeps, or refuted; None where it is not simulated.
+
+        Nor is it again where the load is free: it was no better than a plan that is no better than the best.
+        """
+        instances = _instances(outcome)
+        if any(instances == _instances(each.outcome) for each in self.refused):
             return None
-        self.tries += 1
-        return self.search.tried_beside(best, outcome)
+        if instances in self.judged:
+            return None if self.search.scalable else self.judged[instances]
+        self.judged[instances] = self.search.tried_beside(best, outcome)
+        return self.judged[instances]
 
     def _try(self, outcome: Outcome, best: Kept) -> Kept | None:
         """The plan at the load that it keeps, where it is better."""
@@ -145,14 +158,20 @@ class Climb:
             self.not_simulated = 0
             return self._roomier(best)
         cheaper = Cheaper(self._levels(best), best, self.bounds)
+        near: list[Kept] = []
         for mix in cheaper.promising():
-            if self._spent():
+            if self._spent() or self.tries >= MOST_AS_LISTED:
                 break
-            kept = self._kept(cheaper.outcome(mix), best)
-            if kept is None:
-                cheaper.refuted.append(mix)
-            else:
-                best = cheaper.best = kept
+            judged = self._judged(cheaper.outcome(mix), best)
+            if judged is not None and not judged.load.refuted:
+                best = cheaper.best = judged
+                continue
+            cheaper.refuted.append(mix)
+            near += [judged] if judged is not None and judged.load.missed <= NEAR else []
+        for judged in sorted(near, key=lambda each: each.load.missed):
+            if judged.value < best.value * (1.0 - ROUNDING):
+                varied = self._approached(judged, best, 0.0)
+                best = best if varied.load.refuted else varied
         best = cheaper.best = self._with_less(best)
         self.not_simulated = cheaper.left() if self._may_be_cheaper(best) else 0
         return self._roomier(best)
@@ -259,7 +278,10 @@ def _of_one_kind(setting: ServeSetting) -> bool:
 def _instances(outcome: Outcome) -> object:
     """What tells plans apart: types with their limits, and how many."""
     items = ((item.candidate, item.count) for item in outcome.roles)
-    return frozenset((c.function, c.shape, c.max_batch, c.chunk_tokens, c.routing, count) for c, count in items)
+    return frozenset(
+        (c.function, c.model, c.pool, c.channel, c.shape, c.max_batch, c.chunk_tokens, c.draft_tokens, c.routing, count)
+        for c, count in items
+    )
 
 
 def _shapes(candidates: Sequence[Candidate], counts: Sequence[tuple[int, int]]) -> object:
