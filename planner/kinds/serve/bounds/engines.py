@@ -2,10 +2,14 @@
 
 An engine may hold the largest batch of any of the points of its shape that fit in memory, take the largest chunk, and
 has the cache that the smallest activations leave. Step times are those of one table of that batch and chunk.
+
+Engines that share experts step together, and J(x) is what they do together for x tokens of the mean one. A step of one
+of them with y tokens is charged h(y) of it, for any concave h <= J with h(0) >= 0 (`bounds.prices`): those that follow
+J as far as it is concave up to one of some numbers of tokens, and go on in the straight line that J nowhere undercuts.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,6 +28,7 @@ from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.goodput.step_prices import least_grid
 from planner.simulate.plans.engines import POLICY_OF_ENGINE
 
+EVERY = 7  # corners of the joint seconds, two a doubling: one at which a concave function below them turns straight
 BETWEEN = 2  # parts of an interval between two batches of a table
 CACHE_SLACK = 1.01  # of the tokens that a cache holds, whose bytes are those of the mean request
 FUNCTIONS = {"colocated": ("colocated",), "disaggregated": ("prefill", "decode")}
@@ -39,6 +44,7 @@ class EngineType:
     shape: InstanceShape
     instance: Instance  # one of its engines
     engines: int  # of an instance; a pipeline counts as many as it has stages
+    own: StepGrid | None = None  # without what engines that step together do together, which it has apart
 
     @property
     def prefills(self) -> bool:
@@ -80,18 +86,19 @@ class ListedType:
 
     def priced(self, setting: ServeSetting) -> EngineType:
         """With step times."""
-        return self._with_steps(setting, self._grid(self.chunk))
+        return self._with_steps(setting, *self._grids(self.chunk))
 
     def least(self, setting: ServeSetting) -> EngineType | None:
         """With steps as short as they are where sequences have the shortest context: a table of a tenth of the size.
 
         None where decode steps are not shortest there.
         """
-        if (np.diff(self._grid(0).decode_s, axis=1) < 0.0).any():
+        if (np.diff(self._grids(0)[0].decode_s, axis=1) < 0.0).any():
             return None
-        return self._with_steps(setting, self._grid(self.chunk, shortest_context=True))
+        return self._with_steps(setting, *self._grids(self.chunk, shortest_context=True))
 
-    def _grid(self, chunk_tokens: int, *, shortest_context: bool = False) -> StepGrid:
+    def _grids(self, chunk_tokens: int, *, shortest_context: bool = False) -> tuple[StepGrid, StepGrid | None]:
+        """Seconds that no step undercuts, and those of an engine alone where several step together."""
         costs = self.pool_costs.costs
         members = int(ranks_in_step(costs.arch, self.shape.dp))
         grid = step_grid(
@@ -105,7 +112,7 @@ class ListedType:
             joint_apart=members > 1,
             shortest_context=shortest_context,
         )
-        return least_grid(grid, members) if members > 1 else grid
+        return (least_grid(grid, members), grid) if members > 1 else (grid, None)
 
     @property
     def _shards(self) -> Shards:
@@ -116,7 +123,7 @@ class ListedType:
     def _longest(self) -> int:
         return min(int(self.lengths.max()), self.pool_costs.costs.arch.max_context_tokens)
 
-    def _with_steps(self, setting: ServeSetting, grid: StepGrid) -> EngineType:
+    def _with_steps(self, setting: ServeSetting, grid: StepGrid, own: StepGrid | None) -> EngineType:
         costs, shape, longest, shards = self.pool_costs.costs, self.shape, self._longest, self._shards
         mean = float(np.minimum(self.lengths, longest).mean())
         token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
@@ -129,7 +136,7 @@ class ListedType:
             most_sequences=self.batch,
             stages=shape.pp,
         )
-        return EngineType(self.function, self.model, self.pool_costs.index, shape, instance, self.engines)
+        return EngineType(self.function, self.model, self.pool_costs.index, shape, instance, self.engines, own)
 
 
 def engine_types(setting: ServeSetting, workloads: Sequence[Workload]) -> Iterator[EngineType]:
@@ -180,21 +187,49 @@ def _of_function(
 
 def steps_of(engine: EngineType, thresholds: Sequence[float]) -> Steps:
     """The corners of all steps that an engine of this type can make; `thresholds` are some of those of its contexts."""
+    steps = _corners(engine, engine.instance.grid, thresholds)
+    if engine.own is None:
+        return steps
+    own_s, tokens = _corners(engine, engine.own, ()).seconds, steps.loads[:, 0] + steps.loads[:, 2]
+    below = [np.interp(tokens, engine.own.rank_tokens, floor) for floor in concave_floors(engine.own)]
+    return replace(steps, shared=np.stack([steps.seconds, *(own_s + each for each in below)]))
+
+
+def concave_floors(grid: StepGrid) -> list[Floats]:
+    """Concave functions of tokens below the joint seconds of a table, at its `rank_tokens` [J], 0 at none.
+
+    Each follows the joint seconds up to a corner, its slope never growing, and then is a straight line.
+    """
+    x, floor = grid.rank_tokens, np.minimum.accumulate(grid.joint_s[::-1])[::-1]
+    floors, reached, slope = [], np.zeros(len(x)), np.inf
+    for last in range(len(x) - 1):
+        ahead = (floor[last + 1 :] - reached[last]) / (x[last + 1 :] - x[last])
+        if last % EVERY == 0:
+            floors.append(np.where(x > x[last], reached[last] + min(slope, ahead.min()) * (x - x[last]), reached))
+        slope = min(slope, float(ahead[0]))
+        reached[last + 1] = reached[last] + slope * (x[last + 1] - x[last])
+    return floors
+
+
+def _corners(engine: EngineType, grid: StepGrid, thresholds: Sequence[float]) -> Steps:
+    """The corners of all steps with the times of a table."""
     parts = []
     if engine.decodes:
-        parts.append(_decode_steps(engine.instance, thresholds))
+        parts.append(_decode_steps(engine.instance, grid, thresholds))
     if engine.prefills:
-        parts.append(_prefill_steps(engine, thresholds))
+        parts.append(_prefill_steps(engine, grid, thresholds))
+    seconds = np.concatenate([part.seconds for part in parts])
     return Steps(
         np.asfortranarray(np.concatenate([part.loads for part in parts])),
-        np.concatenate([part.seconds for part in parts]),
+        seconds,
         np.concatenate([part.sequence_seconds for part in parts]),
+        seconds[None, :],
     )
 
 
-def _decode_steps(instance: Instance, thresholds: Sequence[float]) -> Steps:
+def _decode_steps(instance: Instance, grid: StepGrid, thresholds: Sequence[float]) -> Steps:
     """Steps that decode alone, of every batch."""
-    grid, counts = instance.grid, np.arange(1, instance.most_sequences + 1)
+    counts = np.arange(1, instance.most_sequences + 1)
     context_NC = np.minimum(grid.contexts[None, :], instance.kv_tokens / counts[:, None])
     context_NC = np.maximum(context_NC, grid.contexts[0])
     seconds_NC = np.stack(
@@ -205,12 +240,11 @@ def _decode_steps(instance: Instance, thresholds: Sequence[float]) -> Steps:
     return _steps(n, c, none, none, seconds_NC.ravel(), np.zeros(len(n)), thresholds)
 
 
-def _prefill_steps(engine: EngineType, thresholds: Sequence[float]) -> Steps:
+def _prefill_steps(engine: EngineType, grid: StepGrid, thresholds: Sequence[float]) -> Steps:
     """Steps with prompts, beside sequences that decode where the engine does both at once.
 
     They have a token at least, so that the corner of none counts only where it is the next one below a token.
     """
-    grid = engine.instance.grid
     both = engine.decodes and engine.instance.policy != "prefill-first"
     first = 1 if len(grid.tokens) > 1 and grid.tokens[1] <= 1.0 else 0
     batches, contexts = (grid.batches, grid.contexts) if both else (grid.batches[:1], grid.contexts[:1])
@@ -238,7 +272,7 @@ def _steps(
     columns = (n, n * c, t, t * m, *(n * np.minimum(c, threshold) for threshold in thresholds))
     for place, column in enumerate(columns):
         loads[:, place] = column
-    return Steps(loads, seconds, n * seconds - bent)
+    return Steps(loads, seconds, n * seconds - bent, seconds[None, :])
 
 
 def _between(batches: Floats, seconds: Floats) -> tuple[Floats, Floats, Floats]:

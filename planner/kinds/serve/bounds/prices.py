@@ -2,17 +2,20 @@
 
 Sets        s in S steps: of n sequences with c cached tokens each that decode, and t prompt tokens that attend to m
             tokens each on average; w in W workloads;  j in J_w classes of the sequences of w;  k in K thresholds
-Parameters  f_s [s] time of a step, multilinear between the corners of a table (`simulate.fleet.step_grid`)
+            i in I concave functions below what engines that step together do together (`bounds.engines`)
+Parameters  f_s [s] time of a step, multilinear between the corners of a table (`simulate.fleet.step_grid`); of engines
+            that step together, with what they do together at the least that the others may add
+            f_si [s] own time of a step and function i of its tokens; for engines that step alone f_s alone
             D_w, K_w, P_w, Q_w   means over the requests of w: decode steps, tokens that they attend to, prompt tokens,
             and tokens that those attend to;  h_k, a corner of contexts, and H_wk tokens that the decode steps attend
             to, of each step no more than h_k
             G_j  decode steps that class j has at least, by request of w;  o_j [1], k_j [s]  weights of the class
 Variables   a, b, b_k, p, e >= 0 [s] prices of a sequence in a step, of a token that it attends to, of one below h_k, of
             a prompt token, of one that it attends to;  g_j >= 0 [s] what a sequence of the class pays beyond;
-            u_w >= 0 price of the limit
+            u_w >= 0 price of the limit;  q_i >= 0 weight of a function, or of f_s, sum_i q_i <= 1
 Maximise    sum_w share_w (a D_w + b K_w + p P_w + e Q_w + sum_k b_k H_wk + sum_{j in J_w} g_j G_j - u_w k_w)
-(S1)  n phi(c) + p t + e t m <= f_s                                      for s          sequences of no class
-(S2)  n (g_j + phi(c)) + p t + e t m <= f_s + u_w (o_j f_s - k_j) n      for s, j       all of one class
+(S1)  n phi(c) + p t + e t m <= sum_i q_i f_si                                  for s       sequences of no class
+(S2)  n (g_j + phi(c)) + p t + e t m <= sum_i q_i f_si + u_w (o_j f_s - k_j) n  for s, j    all of one class
       with phi(c) = a + b c + sum_k b_k min(c, h_k)
 
 Prices that fall with the context keep a few sequences in small batches from standing for the contexts of all.
@@ -24,10 +27,13 @@ Proof. Sequences of several contexts in a step pay n phi of their mean at most, 
 sequences are of several classes is a mean of those of one class, weighted by sequences, since (S1) and (S2) are linear
 in how many each class has. Between corners both sides are linear in c, t and m one at a time (thresholds are corners),
 and in n but for n f: corners of a fine axis of n stand for it, from which the most that n f can bend between them is
-taken. So the rows hold for every step. Their sum over the steps of a long time, divided by it, is the theorem: all that
-arrives is served, as nothing stays away for ever in a stationary process, and steps take N seconds a second at most. A
-cache that is thrown away and computed again gives a token without a decode step; its prompt tokens, those of the whole
-sequence, are taken to cost no less.
+taken. So the rows hold for every step of an engine that steps alone.
+Of M engines that step together with x_r tokens, x on average, each is busy for its own time and J(x), what they do
+together. With h_i concave, h_i(0) >= 0 and h_i <= J, sum_r h_i(x_r) <= M h_i(x) <= M J(x): together they are busy for
+no less than the sum of f_si, and of a weighted mean of these. Between corners chords of h_i lie below it. The sum of
+the rows over the steps of a long time, divided by it, is the theorem: all that arrives is served, as nothing stays away
+for ever in a stationary process, and steps take N seconds a second at most. A cache that is thrown away and computed
+again gives a token without a decode step; its prompt tokens, those of the whole sequence, are taken to cost no less.
 
   A percentile q of TPOT, at most L: one class, of the requests that keep it, o = 1, k = L. Each of them has V <= 0.
   They have G steps at least: those of the shortest, as many as must keep it.
@@ -59,6 +65,7 @@ class Steps:
     loads: Floats  # [S, 4 + K]: n, n c, t, t m, and n min(c, h_k)
     seconds: Floats
     sequence_seconds: Floats  # n f, less what it can bend between corners
+    shared: Floats  # [I, S] f_si; the first is `seconds`
 
     @property
     def sequences(self) -> Floats:
@@ -66,7 +73,7 @@ class Steps:
 
     def take(self, rows: Indices) -> "Steps":
         """Some of the corners."""
-        return Steps(self.loads[rows], self.seconds[rows], self.sequence_seconds[rows])
+        return Steps(self.loads[rows], self.seconds[rows], self.sequence_seconds[rows], self.shared[:, rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +111,40 @@ class StepPrices:
 
 def step_prices(steps: Steps, demands: Sequence[PricedDemand]) -> StepPrices:
     """Prices at which the demands are dear, feasible for all `steps`."""
-    from scipy.optimize import linprog
-
     program = _Program.of(steps, demands)
     chosen = program.first_rows()
-    values = np.zeros(program.width)
+    values, shared_s = np.zeros(program.width), steps.seconds
     for _ in range(ROUNDS):
-        answer = linprog(
-            -program.worth,
-            A_ub=np.concatenate([program.rows(variant, rows) for variant, rows in enumerate(chosen)]),
-            b_ub=np.ones(sum(map(len, chosen))),
-            bounds=[(0.0, most) for most in program.most],
-            method="highs-ds",
-        )
-        if answer.x is None:
+        answer = _dearest(program, np.concatenate([program.rows(*each) for each in enumerate(chosen)]))
+        if answer is None:
             break
-        values = np.asarray(answer.x)
-        worst, cuts = program.violated(values)
+        values, weights = answer[: program.width], answer[program.width :]
+        shared_s = np.einsum("i,is->s", weights / max(float(weights.sum()), 1.0), steps.shared)
+        worst, cuts = program.violated(values, shared_s)
         if worst <= CLOSE:
             break
         chosen = [np.unique(np.concatenate([old, new])) for old, new in zip(chosen, cuts, strict=True)]
-    worst, _ = program.violated(values)
+    worst, _ = program.violated(values, shared_s)
     return program.prices(values / max(worst, 1.0))
+
+
+def _dearest(program: "_Program", rows: Floats) -> Floats | None:
+    """The best columns under some rows, weights last: the multipliers of the dual program, which is low and wide.
+
+    Columns x, each of them `most` at most, and weights q:  max worth x  with  rows (x, q) <= 0,  sum q <= 1.
+    """
+    from scipy.optimize import linprog
+
+    weights = rows.shape[1] - program.width
+    worth = np.concatenate([program.worth, np.zeros(weights)])
+    bounded = np.flatnonzero([most is not None for most in program.most])
+    least = np.concatenate([np.zeros(len(rows)), [1.0], [program.most[column] or 0.0 for column in bounded]])
+    matrix = np.zeros((len(worth), len(least)))
+    matrix[:, : len(rows)] = rows.T
+    matrix[program.width :, len(rows)] = 1.0
+    matrix[bounded, len(rows) + 1 + np.arange(len(bounded))] = 1.0
+    answer = linprog(least, A_ub=-matrix, b_ub=-worth, bounds=(0.0, None), method="highs-ds")
+    return None if answer.x is None else np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +188,7 @@ class _Program:
         return [rows] * len(self.variants)
 
     def rows(self, variant: int, chosen: Indices) -> Floats:
-        """Rows [R, width] of a variant, divided by the seconds of their steps: at most 1."""
+        """Rows [R, width + I] of a variant, divided by the seconds of their steps: at most 0."""
         steps, which = self.steps.take(chosen), self.variants[variant]
         matrix = np.zeros((len(chosen), self.width))
         matrix[:, : self.first] = steps.loads
@@ -180,12 +199,13 @@ class _Program:
             matrix[:, self.width - len(self.demands) + w] = (
                 each.limit_s * steps.sequences - each.weight * steps.sequence_seconds
             )
-        return np.asarray(matrix * self.scale / steps.seconds[:, None])
+        return np.concatenate([matrix * self.scale, -steps.shared.T], axis=1) / steps.seconds[:, None]
 
-    def violated(self, values: Floats) -> tuple[float, list[Indices]]:
-        """The most that a step asks of its seconds, and the steps that ask most, by variant."""
+    def violated(self, values: Floats, shared_s: Floats) -> tuple[float, list[Indices]]:
+        """The most that a step asks of its weighted seconds [S], and the steps that ask most, by variant."""
         prices, worst, cuts = values * self.scale, 0.0, []
-        own, sequences = self.steps.loads @ prices[: self.first], self.steps.sequences
+        sequences = self.steps.sequences
+        own = np.einsum("sk,k->s", self.steps.loads, prices[: self.first])  # BLAS would take every core for it
         for which in self.variants:
             asked = own
             if which is not None:
@@ -193,7 +213,7 @@ class _Program:
                 each, limit = self.demands[w].classes[j], prices[self.width - len(self.demands) + w]
                 asked = own + sequences * (prices[self._place(w, j)] + limit * each.limit_s)
                 asked = asked - limit * each.weight * self.steps.sequence_seconds
-            ratio = asked / self.steps.seconds
+            ratio = asked / shared_s
             size = min(CUTS, len(ratio))
             top = np.argpartition(ratio, len(ratio) - size)[len(ratio) - size :]
             cuts.append(top[ratio[top] > 1.0 + 1e-9])

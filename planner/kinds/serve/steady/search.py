@@ -219,12 +219,23 @@ def _pool_costs(
     return PoolCosts(index, pool, costs, memory, port, options.memory_reserve, held)
 
 
-def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, tie_break: bool = True) -> Outcome:
-    """The best mix for `targets` (those of the setting, perhaps with other limits)."""
+def search(
+    setting: ServeSetting,
+    targets: Sequence[Target],
+    limits: Limits,
+    *,
+    tie_break: bool = True,
+    proposes: bool = False,
+) -> Outcome:
+    """The best mix for `targets` (those of the setting, perhaps with other limits).
+
+    `proposes`: others judge it, so that of equals in goodput the one of most room is not looked for.
+    """
     tally = Tally()
     formulated = formulate(setting.resolved, targets, list_candidates(setting, targets, tally))
     problem = formulated.problem
-    result = solve_problem(problem, setting, limits, formulated.fullness, tie_break=tie_break)
+    fullness = () if proposes and problem.maximising else formulated.fullness
+    result = solve_problem(problem, setting, limits, fullness, tie_break=tie_break)
     for _ in range(MOST_TIGHTENINGS):
         short = _short_of_room(setting, targets, formulated, result)
         if not short:
@@ -234,7 +245,7 @@ def search(setting: ServeSetting, targets: Sequence[Target], limits: Limits, *, 
             for w, demand in enumerate(problem.demands)
         )
         problem = replace(problem, demands=demands)
-        result = solve_problem(problem, setting, limits, formulated.fullness, tie_break=tie_break)
+        result = solve_problem(problem, setting, limits, fullness, tie_break=tie_break)
     _require_told_apart(targets, problem, result)
     return Outcome(formulated, problem, result, tally)
 

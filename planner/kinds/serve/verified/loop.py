@@ -67,7 +67,9 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, star
     for factor in RELAXED:
         if budget.spent or (kept and (factor == RELAXED[-1] or searches[-1].exhausted)):
             break
-        proposed = outcome if factor == 1.0 else search(setting, relaxed(setting.targets, factor), budget.left)
+        proposed = (
+            outcome if factor == 1.0 else search(setting, relaxed(setting.targets, factor), budget.left, proposes=True)
+        )
         if proposed.has_mix:
             searches.append(Search.of(setting, proposed, budget, factor, searches[-1] if searches else None))
             best = min((each.cost for each, _ in kept), default=None)
@@ -254,9 +256,8 @@ class Search:
         known = (carried, tuple(sorted(self.learnt.own.items())), tuple(sorted(self.learnt.barred.items())))
         if known not in self.preferred:
             corrected = self.learnt.corrected(self.outcome, carried=carried)
-            result = solve_problem(
-                corrected.searched, self.setting, self.budget.left, corrected.formulated.fullness, tie_break=carried
-            )
+            fullness = () if self.maximising else corrected.formulated.fullness
+            result = solve_problem(corrected.searched, self.setting, self.budget.left, fullness, tie_break=carried)
             self.preferred[known] = replace(self.outcome, result=result)
         following = self.preferred[known]
         return following if following.has_mix else None

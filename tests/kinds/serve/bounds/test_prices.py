@@ -1,16 +1,19 @@
 """Prices of steps against the definition: random steps, the best single batch, and monotony in the limit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.kinds.serve.bounds.demands import contexts_below
-from planner.kinds.serve.bounds.engines import EngineType, steps_of
+from planner.kinds.serve.bounds.engines import EngineType, concave_floors, steps_of
 from planner.kinds.serve.bounds.prices import PricedDemand, SequenceClass, StepPrices, step_prices
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.simulate.fleet.instances import Instance
 from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.goodput.step_prices import least_grid
 
 BASE_S, SEQUENCE_S, CONTEXT_S, TOKEN_S, PAIR_S = 0.008, 4e-5, 2e-8, 1.5e-5, 4e-10
 INPUT, STEPS = 500.0, 100.0
@@ -74,6 +77,67 @@ PRICES = {
     limit_s: step_prices(steps_of(engine("colocated"), THRESHOLDS), [limited(limit_s)])
     for limit_s in (0.012, 0.02, 0.05)
 }
+
+
+MEMBERS = 4
+RANK_TOKENS = np.array([0.0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4608])
+JOINT_S = np.array([0.0, 2, 3, 4.5, 6, 7, 7.2, 7.3, 7.4, 7.5, 9, 15, 30, 70]) * 1e-3
+
+
+def together(role: str, most: int) -> EngineType:
+    """One of four that share experts: concave up to where all are read, flat, then as many tokens are computed."""
+    alone = engine(role, most)
+    own = replace(alone.instance.grid, joint_s=JOINT_S, rank_tokens=RANK_TOKENS, least_s=np.zeros(len(JOINT_S)))
+    return replace(alone, instance=replace(alone.instance, grid=least_grid(own, MEMBERS)), own=own)
+
+
+TOGETHER = step_prices(steps_of(together("colocated", 256), THRESHOLDS), [limited(0.02)])
+RANKS = st.tuples(
+    st.integers(0, 256), st.floats(1, 8000), st.integers(0, 4096), st.floats(1, 4000), st.integers(0, 256)
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(RANKS, min_size=MEMBERS, max_size=MEMBERS))
+def test_engines_that_step_together_are_busy_for_what_their_steps_are_charged(
+    ranks: list[tuple[int, float, int, float, int]],
+) -> None:
+    """By definition: all are busy until the slowest is done, and for what they do together for their mean tokens."""
+    asked, kept = 0.0, 0
+    a, b, p, e, *below = TOGETHER.of_loads
+    (g,), (u,) = TOGETHER.of_classes[0], TOGETHER.of_limits
+    for n, c, t, m, good in ranks:
+        phi = a + b * c + sum(price * min(c, each) for price, each in zip(below, THRESHOLDS, strict=True))
+        asked, kept = asked + n * phi + p * t + e * t * m + g * min(good, n), kept + min(good, n)
+    mean = sum(n + t for n, _, t, _, _ in ranks) / MEMBERS
+    slowest = max((seconds(n, c, t, m) for n, c, t, m, _ in ranks if n + t > 0), default=0.0)
+    f = slowest + float(np.interp(mean, RANK_TOKENS, JOINT_S))
+    assert asked <= (MEMBERS * f + u * (f - 0.02) * kept) * (1 + 1e-9) + 1e-15
+
+
+def test_what_engines_do_together_is_charged_in_full_where_all_do_the_same() -> None:
+    """Decoding alone without a limit: the bound is next to what four equal full batches take."""
+    decoding, demand = together("decode", 16), PricedDemand(1.0, DECODED)
+    priced_s = worth(step_prices(steps_of(decoding, THRESHOLDS), [demand]), demand)
+    context = LOADS[1] / STEPS
+    best = min((seconds(n, context, 0, 0) + float(np.interp(n, RANK_TOKENS, JOINT_S))) / n for n in range(1, 17))
+    assert 0.97 * STEPS * best <= priced_s <= STEPS * best * (1 + 1e-6)
+    charged_once = worth(step_prices(steps_of(replace(decoding, own=None), THRESHOLDS), [demand]), demand)
+    assert charged_once < 0.9 * priced_s
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(1e-4, 0.1), min_size=4, max_size=20))
+def test_floors_are_concave_and_nowhere_above_what_is_done_together(joint: list[float]) -> None:
+    tokens = np.concatenate([[0.0], 2.0 ** np.arange(len(joint))])
+    grid = replace(table(), joint_s=np.array([0.0, *joint]), rank_tokens=tokens, least_s=np.zeros(len(tokens)))
+    fine = np.linspace(0.0, tokens[-1], 500)
+    for floor in concave_floors(grid):
+        assert floor[0] == 0.0
+        assert (floor >= -1e-15).all()
+        slopes = np.diff(floor) / np.diff(tokens)
+        assert (np.diff(slopes) <= 1e-12).all()
+        assert (np.interp(fine, tokens, floor) <= np.interp(fine, tokens, grid.joint_s) + 1e-12).all()
 
 
 @pytest.mark.parametrize("limit_s", [0.012, 0.016, 0.03])
