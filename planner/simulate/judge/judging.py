@@ -80,6 +80,11 @@ class Pilot:
         parts = range(len(self.judgement.parts))
         return max(self.requests - self.judged(workload) * len(self.judgement.runs) for workload in parts)
 
+    def breaks(self, halves: float) -> bool:
+        """Whether it breaks a limit by so many times half its interval, and is no busy spell."""
+        broken = (limit for limit in self.judgement.limits if limit.margin < 0.0 and limit.beyond(halves))
+        return self.requests >= GROWING and any(broken)
+
     def factor(self, of: Callable[[Length], float]) -> float:
         """How many times as long streams must be, for limits that are not far away."""
         return max((of(length) / self.judged(limit.workload) for limit, length in self.near), default=0.0)
@@ -106,14 +111,17 @@ def judge(
     *,
     fewest_requests: int = FEWEST,
     most_requests: int = MOST_REQUESTS,
+    until_broken: float = math.inf,
 ) -> Judgement:
     """Judges limits on fresh streams, as long as pilots ask for; where waits grow without end, on the pilots.
 
+    So it does where a pilot breaks a limit by so many times half its interval: `until_broken`.
     Equal arguments give equal judgements: lengths of runs follow pilots and caps on work, no clock.
     """
     least = max(0, *(fewest(of) for slo in slos for _, of, _ in slo.limits())) if slos else 0
-    pilot = _pilot(simulated, slos, min(max(PILOT, least), most_requests), most_requests)
-    if pilot.judgement.saturated:
+    first = min(max(PILOT, least), most_requests)
+    pilot = _pilot(simulated, slos, first, most_requests, until_broken=until_broken)
+    if pilot.judgement.saturated or pilot.breaks(until_broken):
         return pilot.judgement
     asked = pilot.requests * pilot.factor(lambda length: max(length.valid, length.clear))
     wanted = max(fewest_requests, least, asked, pilot.unjudged / (1.0 - LEAST_JUDGED))
@@ -134,7 +142,9 @@ def _tells(judgement: Judgement, limit: JudgedLimit, slos: Sequence[SloSpec]) ->
     return tells(judgement.limited(limit, slos), limit.statistic)
 
 
-def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_requests: int) -> Pilot:
+def _pilot(
+    simulated: Streams, slos: Sequence[SloSpec], count: int, most_requests: int, *, until_broken: float
+) -> Pilot:
     """Pilot runs, longer until they are long beside what streams remember, or as long as runs may be."""
     while True:
         judgement = warmed(judge_runs(simulated(count, pilot=True), slos), slos)
@@ -147,7 +157,7 @@ def _pilot(simulated: Streams, slos: Sequence[SloSpec], count: int, most_request
         events = count / pilot.requests * pilot.events
         last = count > PILOT_SHARE * most_requests or events > PILOT_SHARE * MOST_EVENTS
         tells_enough = pilot.requests >= GROWING if judgement.saturated else pilot.known
-        if tells_enough or last:
+        if tells_enough or last or pilot.breaks(until_broken):
             return pilot
 
 

@@ -38,15 +38,17 @@ from planner.kinds.serve.steady.demand import Channel
 from planner.kinds.serve.steady.formulate import Formulated, formulate
 from planner.kinds.serve.steady.search import ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
-from planner.solvers.backends.model import Expr, LinearModel, total
+from planner.solvers.backends.model import Expr, LinearModel, Solution, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import build_certificate, verify
 from planner.solvers.mix import Vars, build
 from planner.solvers.mix_solve import DEFAULT_BACKEND
+from planner.solvers.result import SolveResult
 
 METHOD = "step_prices"
 PROOF_NODES = 60
 IDLE = 0.5  # of an instance that is not priced, at all that is asked for
+TRACE = 1e-6  # of an instance: what is more is used
 MOST_TYPES = 80  # on large clusters of mixtures of experts there are hundreds, some tenths of a second each
 SPACE = "no plan of the stated shapes and modes, whatever its batches, chunks, counts, shares and waits"
 
@@ -155,13 +157,18 @@ class ProblemBounds:
         if formulated.problem.maximising:
             for row in range(len(self._listed)):
                 self._estimate(row)
-        while True:
-            bound = bound_of_types(self.setting, self._bounds, self._workloads)
-            unpriced = bound.used - self._priced
-            if not unpriced:
-                return bound
+        while unpriced := self._used_in_parts() - self._priced:
             for row in unpriced:
                 self._price(row)
+        while (bound := bound_of_types(self.setting, self._bounds, self._workloads)).used - self._priced:
+            for row in bound.used - self._priced:
+                self._price(row)
+        return bound
+
+    def _used_in_parts(self) -> frozenset[int]:
+        """The types that the best mix uses where instances may be parts of one, which is soon known."""
+        program = _Program.of(self.setting, self._bounds, self._workloads)
+        return program.used(program.solved(whole=False))
 
 
 def proven_bound(setting: ServeSetting) -> Bound:
@@ -215,17 +222,49 @@ def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Work
     return type_bound(engine, workloads, own, context_tokens, overhead_s)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Program:
+    """The best mix of instance types by what each can do at most: (B1) to (B6) beside the mix."""
+
+    formulated: Formulated
+    model: LinearModel
+    variables: Vars
+    number_of: list[int]  # by shape of the mix, its type
+    seed: int
+
+    @classmethod
+    def of(cls, setting: ServeSetting, types: Sequence[TypeBound], workloads: Sequence[Workload]) -> "_Program":
+        placed = [(bound, channel) for bound in types for channel in _channels(setting, bound.engine)]
+        number_of = [number for number, bound in enumerate(types) for _ in _channels(setting, bound.engine)]
+        candidates = [_candidate(bound, channel) for bound, channel in placed]
+        targets = [replace(target, transfer_bytes=0.0, draft_bytes=0.0) for target in setting.targets]
+        formulated = formulate(setting.resolved, targets, candidates)
+        problem = replace(formulated.problem, links=None, limits=replace(formulated.problem.limits, shapes=None))
+        formulated = replace(formulated, problem=problem)
+        model, variables = build(problem)
+        _add_limits(model, variables, formulated, [bound for bound, _ in placed], workloads)
+        return cls(formulated, model, variables, number_of, setting.resolved.problem.seed)
+
+    def used(self, answer: SolveResult[Solution]) -> frozenset[int]:
+        """The types that a solution has instances of, or parts of them."""
+        values = () if answer.solution is None else answer.solution.values_by_column
+        counts = enumerate(self.variables.n)
+        return frozenset(self.number_of[c] for c, count in counts if values and values[count.column] > TRACE)
+
+    def solved(self, *, whole: bool = True) -> SolveResult[Solution]:
+        """The best mix, of `whole` instances or of parts of them too."""
+        model = self.model
+        if not whole:
+            model = model.restricted({}, {})
+            model.integer = [False] * len(model.integer)
+        return solve(model, backend=DEFAULT_BACKEND, seed=self.seed)
+
+
 def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads: Sequence[Workload]) -> Bound:
-    """The best mix of instance types by what each can do at most."""
-    placed = [(bound, channel) for bound in types for channel in _channels(setting, bound.engine)]
-    number_of = [number for number, bound in enumerate(types) for _ in _channels(setting, bound.engine)]
-    candidates = [_candidate(bound, channel) for bound, channel in placed]
-    targets = [replace(target, transfer_bytes=0.0, draft_bytes=0.0) for target in setting.targets]
-    formulated = formulate(setting.resolved, targets, candidates)
-    problem = replace(formulated.problem, links=None, limits=replace(formulated.problem.limits, shapes=None))
-    model, variables = build(problem)
-    _add_limits(model, variables, replace(formulated, problem=problem), [bound for bound, _ in placed], workloads)
-    answer = solve(model, backend=DEFAULT_BACKEND, seed=setting.resolved.problem.seed)
+    """The proven bound of the best mix of instance types by what each can do at most."""
+    program = _Program.of(setting, types, workloads)
+    formulated, model, unit = program.formulated, program.model, program.variables.objective_unit
+    answer = program.solved()
     tree = build_certificate(model, answer.objective, node_limit=PROOF_NODES)
     proven = verify(tree, model)
     if proven is None:
@@ -233,18 +272,11 @@ def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads:
     proof: dict[str, JsonValue] = {
         "method": METHOD,
         "types": len(types),
-        "objective_unit": formulated.in_metric(variables.objective_unit),
+        "objective_unit": formulated.in_metric(unit),
         "model": model.to_dict(),
         "tree": tree.to_dict(),
     }
-    values = () if answer.solution is None else answer.solution.values_by_column
-    used = (c for c, count in enumerate(variables.n) if values and values[count.column] > 0.5)
-    return Bound(
-        formulated.metric,
-        formulated.in_metric(proven * variables.objective_unit),
-        proof=proof,
-        used=frozenset(number_of[c] for c in used),
-    )
+    return Bound(formulated.metric, formulated.in_metric(proven * unit), proof=proof, used=program.used(answer))
 
 
 def _channels(setting: ServeSetting, engine: EngineType) -> list[Channel | None]:

@@ -33,9 +33,11 @@ MOST_CHOICES = 5  # loads simulated to choose one
 NEAR = 0.02  # logarithm of a load over the next: so short a step is not simulated before it is tried
 CLOSE = 0.04  # logarithm of two loads that are near enough to choose one between them
 MOST_TRIES = 6
+BROKEN_CHOICE = 2.0  # times half an interval by which a pilot breaks a limit that tells as much as is to be known
+BROKEN_TRY = 8.0
 STEEPNESS = 2.5  # of how far times stay from limits over the logarithm of a load, where nothing is known
 STEEP = (1.5, 15.0)  # least and most of it
-UP, DOWN = 0.02, 0.2  # most that one step changes the logarithm of a load
+UP, DOWN = 0.02, 0.08  # most that one step changes the logarithm of a load
 FURTHER = 0.004  # that a try stays below the load at which intervals reach limits, and as much more each time
 UNTOLD = 0.05  # by which it does where nothing tells how far
 
@@ -89,7 +91,9 @@ def _judged(
         own = seed + PILOT_SEED * pilot
         return trials.shared.simulate(variants.plan, decision, variants.rate_per_s, scale, count, own, STREAMS)
 
-    return judge(simulated, trials.shared.slos, fewest_requests=max(trials.fewest_requests, fewest))
+    fewest = max(trials.fewest_requests, fewest)
+    halves = BROKEN_CHOICE if seed == SEARCH_SEED else BROKEN_TRY
+    return judge(simulated, trials.shared.slos, fewest_requests=fewest, until_broken=halves)
 
 
 @dataclass(frozen=True, slots=True)
