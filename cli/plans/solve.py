@@ -104,9 +104,7 @@ def solve(
     if show_config:
         changes = [*(overrides or ()), *_of_level(level)]
         return _show_config(problem, changes, paths, seed, as_json=as_json, output=output)
-    own = _of_level(level)
-    own = own if level == "simulate" else []  # whose options are read at this level alone
-    resolved = load_problem(problem, overrides=[*(overrides or ()), *own], profiles=paths, seed=seed)
+    resolved = load_problem(problem, overrides=overrides or (), profiles=paths, seed=seed)
     if level is not None:
         resolved = at_level(resolved, level)
     refuse_unwritable(output)

@@ -15,7 +15,6 @@ KIND = Kind(
     levels={
         "static": {"judged_by": "queueing"},
         "verified": {"judged_by": "verification"},
-        "simulate": {"judged_by": "simulation"},
     },
     tables_unasked=True,
 )

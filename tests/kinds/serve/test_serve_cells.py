@@ -177,17 +177,19 @@ def test_what_simulation_cannot_judge_is_refused(edits: dict[str, Any], message:
 
 
 def test_the_verbs_solve_and_check_a_problem_of_two_workloads(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PLANNER_LEVEL")
     problem, plan = tmp_path / "problem.json", tmp_path / "plan.json"
     data = {**SMALL, "workloads": [{**SMALL["workloads"][0], "output_tokens": 100}, CODE]}
+    data["options"] = {**SMALL["options"], "judged_by": "simulation"}
     problem.write_text(json.dumps(data))
-    assert main(["solve", str(problem), "--level", "simulate", "-o", str(plan)]) == 0
+    assert main(["solve", str(problem), "-o", str(plan)]) == 0
     shown = capsys.readouterr().out
     assert "no simulation of a placement of the space" in shown
     assert main(["check", str(plan)]) == 0
     assert main(["check", str(plan), "--level", "simulate"]) == 0
     data["workloads"][1] = {**CODE, "load": {"concurrency": 4}}
     problem.write_text(json.dumps(data))
-    assert main(["solve", str(problem), "--level", "simulate"]) == 2
+    assert main(["solve", str(problem)]) == 2
     assert "or state a rate" in capsys.readouterr().err

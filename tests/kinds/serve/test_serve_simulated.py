@@ -123,12 +123,16 @@ def test_what_simulation_cannot_judge_is_refused(edits: dict[str, object], messa
         solve(small({**SIMULATED, **edits}))
 
 
-def test_level_simulate_of_solve_is_the_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_simulation_is_an_option_and_no_level(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PLANNER_LEVEL")
     problem = tmp_path / "problem.json"
-    problem.write_text(json.dumps(SMALL | {"options": SMALL["options"] | {"simulated_requests": 500}}))
-    assert main(["solve", str(problem), "--level", "simulate", "-o", str(tmp_path / "plan.json")]) == 0
+    options = SMALL["options"] | {"judged_by": "simulation", "simulated_requests": 500}
+    problem.write_text(json.dumps(SMALL | {"options": options}))
+    assert main(["solve", str(problem), "-o", str(tmp_path / "plan.json")]) == 0
     written = json.loads((tmp_path / "plan.json").read_text())
     assert written["certificate"]["proof"]["method"] == "optimistic_simulation"
     assert main(["check", str(tmp_path / "plan.json")]) == 0
-    assert main(["solve", str(problem), "--level", "simulated"]) == 2
-    assert "did you mean `simulate`" in capsys.readouterr().err
+    assert main(["solve", str(problem), "--level", "simulate"]) == 2
+    assert "levels are static, verified" in capsys.readouterr().err
