@@ -104,13 +104,13 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     right = on_bound if method == "optimistic_simulation" else on_bound is not closed
     yield _judged("claim", right, f"worded as this gap allows: {certificate['claim']}")
     others = certificate.get("next_best") or []
-    for row in others if isinstance(others, list) else [others]:
-        yield _alternative(row, value)
+    yield from (_alternative(row, value) for row in (others if isinstance(others, list) else [others]))
 
 
 def _alternative(row: Json, value: Number) -> Line:
-    """loss = |o - v| / |v| of an alternative's objective o; |o - v| / |o| where seconds, their inverse, count."""
+    """loss = |o - v| / |v| of an alternative's o, or |o - v| / |o|: seconds; below 0 of a faster one not measured."""
     worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
+    loss = -_number(loss) if "no_measurement_near" in row else loss
     losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
     near = (loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses)
     return _judged("next_best", any(near), f"what `{row['plan']}` loses; that none of its kind loses less is as stated")

@@ -258,6 +258,13 @@ def _next_best(other: "dict[str, JsonValue]", metric: str) -> list[str]:
     value, loss = other.get("objective"), other.get("loss")
     if not isinstance(value, (int, float)) or not isinstance(loss, (int, float)):
         return []
+    far = other.get("no_measurement_near")
+    if isinstance(far, list):
+        return [
+            f"  faster by the costs alone: {other.get('plan', 'another plan')}: {figure(metric, value)}"
+            f" ({-100 * loss:.1f} % better); no measurement near: {', '.join(map(str, far))};"
+            " `choice: fastest` takes it"
+        ]
     return [f"  next best: {other.get('plan', 'another plan')}: {figure(metric, value)} ({100 * loss:.1f} % worse)"]
 
 

@@ -97,6 +97,10 @@ def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
         metric = envelope.certificate.objective.metric
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
             what = f"next best, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
+            if loss < 0.0:
+                what = f"faster by the costs alone, {name}: {figure(metric, value)}, {-100 * loss:.1f} % better"
+                far = other.get("no_measurement_near")
+                what += f"; no measurement near: {', '.join(map(str, far))}" if isinstance(far, list) else ""
             yield Fact("alternative", what, ("objective",), figures={metric: float(value), "loss": float(loss)})
         else:
             yield Fact("alternative", f"no plan at all: {name}", ("objective",))

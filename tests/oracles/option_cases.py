@@ -80,6 +80,7 @@ SAVED = (
 COPIES = SAVED + (
     " ; options.search={tp: 8, pp: 1, cp: 1, zero_stage: 0, micro_batch: 1} ; options.reliability.tier=on_failure"
 )
+UNMEASURED = EXPERTS + " ; options.search={pp: 1, cp: 1, schedule: 1f1b}"
 STAGES = "cluster.pools=[{gpu: h100_sxm, gpus: 6}] ; options.search.pp=[3] ; options.global_batch=12"
 
 TRAIN: dict[str, Case] = {
@@ -107,6 +108,7 @@ TRAIN: dict[str, Case] = {
     ),
     "dispatcher": apart("options.dispatcher=alltoall", "options.dispatcher=deepep", EXPERTS),
     "cuda_graphs": ("", "options.cuda_graphs=true"),
+    "choice": apart("", "options.choice=fastest", UNMEASURED),
     "window_tokens": ("", "options.window_tokens=256"),
     "code.era": ("options.code.era=megatron", "options.code.era=torchtitan_eager"),
     "code.attention": ("", "options.code.attention=unfused"),

@@ -119,6 +119,10 @@ class TrainOptions(Spec):
         default=(), description="of inputs, where they vary: the plan then says what to recompute at each"
     )
     search: SearchSpec = SearchSpec()
+    choice: Literal["measured", "fastest"] = Field(
+        default="measured",
+        description="the fastest plan, or one whose like was measured where predictions do not tell them apart",
+    )
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
     )

@@ -1,9 +1,11 @@
 """Solves a training problem: search, then a plan with a certificate."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.errors import Stopped
+from planner.kinds.train.choice import allowed_value, chosen, far_of, left_of, measured_jobs
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.plan.decode import decode
@@ -21,19 +23,30 @@ from planner.progress import Limits
 
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
-    """The fastest plan, proven over every axis of its certificate.
+    """The fastest plan, or one not told from it whose like was measured, with what is proven over all axes.
 
     Raises PlannerError for a problem that no training plan can be made for, Infeasible where no combination of the axes
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
     """
-    jobs = jobs_of(resolved)
+    jobs, started_s = jobs_of(resolved), time.monotonic()
     job, result = jobs[0], best_plan(jobs, limits)
     if result.best is None:
         if result.stop_reason != "finished":
             raise Stopped(result.stop_reason, bound=result.bound)
         raise explain(job, result)
+    result = _cautious(jobs, result, left_of(limits, started_s))
+    assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
+
+
+def _cautious(jobs: Sequence[TrainJob], result: SearchResult, limits: Limits) -> SearchResult:
+    """The fastest plan whose like was measured, where its prediction is not told from the fastest of all."""
+    best, value = result.best, result.value
+    if best is None or value is None or jobs[0].options.choice == "fastest" or not far_of(best):
+        return result
+    inside = measured_jobs(jobs, result)
+    return result if inside is None else chosen(result, best_plan(inside, limits, allowed_value(best, value)))
 
 
 def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:

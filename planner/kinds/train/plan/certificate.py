@@ -5,6 +5,7 @@ from math import isfinite
 
 from pydantic import JsonValue
 
+from planner.kinds.train.choice import far_of
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
@@ -56,8 +57,16 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
             "groups": [*group_records(tally), *_cuts(job, mixes)],
             "least_bound_left": bound,
         },
-        next_best=None if result.second is None else _alternative(job, result.second, result.value),
+        next_best=_alternatives(job, result, result.value),
     )
+
+
+def _alternatives(job: TrainJob, result: SearchResult, value: float) -> JsonValue:
+    """The next best plan; where a measured one was preferred, the fastest, and why it was not taken."""
+    if result.fastest is not None:
+        faster = _alternative(job, result.fastest, value)
+        return [{**faster, "no_measurement_near": list(far_of(result.fastest))}]
+    return None if result.second is None else _alternative(job, result.second, value)
 
 
 def objective(job: TrainJob, value: float) -> Objective:
@@ -114,7 +123,7 @@ def searched_axes(job: TrainJob, numeric: Mapping[str, Sequence[int]]) -> dict[s
     return axes
 
 
-def _alternative(job: TrainJob, second: Evaluation, value: float) -> JsonValue:
+def _alternative(job: TrainJob, second: Evaluation, value: float) -> dict[str, JsonValue]:
     """The best plan of another shape that the search came by, and what it loses."""
     choice = second.choice
     shape = choice.table.shape

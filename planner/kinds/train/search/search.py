@@ -54,6 +54,7 @@ class SearchResult:
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
     mixes: Mixes | None = None  # where layers may have strategies of their own
     uses: tuple[str, ...] = ()  # of several pools, that were weighed
+    fastest: Evaluation | None = None  # where a plan was preferred to it whose like was measured
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""Of plans that predictions do not tell apart, the one whose like was measured."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from train_problems import jobs, problem
+
+from planner.api import solve
+from planner.documents.read import given_document
+from planner.kinds.train.choice import allowed_value, far_of
+from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.solve import best_plan
+from planner.load.problems import resolve_document
+from planner.plan.schema import Envelope
+from planner.progress import Limits
+
+INSIDE = {  # of mixtures of experts, as `measured_ranges.csv` has it
+    "tp": [1, 2],
+    "pp": [1, 2, 4, 8, 16],
+    "cp": [1],
+    "ep": [4, 8, 16, 32, 64],
+    "micro_batch": [1, 2, 4, 8],
+    "zero_stage": [1],
+}
+
+
+def planned(data: dict[str, Any]) -> Envelope:
+    return solve(resolve_document(given_document(data, "problem"), Path()))
+
+
+def objective(plan: Envelope) -> float:
+    value = plan.certificate.objective.value
+    assert value is not None
+    return value
+
+
+def experts(gpus: int = 16, global_batch: int = 64, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    cluster = {"pools": [{"gpu": "h100", "gpus": gpus}]}
+    data = problem("Qwen/Qwen3-30B-A3B", sequence_tokens=4096, global_batch=global_batch, **options)
+    return {**data, "cluster": cluster}
+
+
+def test_a_large_mixture_of_experts_is_planned_as_people_run_it() -> None:
+    data = experts(256, 2048)
+    data["models"] = {"m": {"name": "Qwen/Qwen3-235B-A22B"}}
+    plan = planned(data)
+    decision, certificate = TrainDecision.model_validate(plan.decision), plan.certificate
+    assert decision.degrees.pp >= 4
+    assert decision.degrees.ep >= 4
+    assert (decision.zero_stage, decision.micro_batch <= 2) == (1, True)
+    assert certificate.status == "feasible"
+    (faster,) = plan.model_dump()["certificate"]["next_best"]
+    assert faster["objective"] == pytest.approx(certificate.bound)
+    assert faster["loss"] == pytest.approx(-(certificate.gap or 0.0))
+    assert not any("no measurement near" in note for note in plan.evidence.notes)
+
+
+def test_the_choice_is_the_best_of_the_ranges_and_the_bound_that_of_all() -> None:
+    chosen, inside = planned(experts()), planned(experts(search=INSIDE, choice="fastest"))
+    fastest = planned(experts(choice="fastest"))
+    assert chosen.certificate.objective == inside.certificate.objective
+    assert chosen.decision == inside.decision
+    assert fastest.certificate.status == "optimal"
+    assert chosen.certificate.bound == fastest.certificate.bound == objective(fastest)
+    assert any("no measurement near" in note for note in fastest.evidence.notes)
+
+
+def test_no_more_is_given_up_than_the_interval_of_the_fastest() -> None:
+    fastest = best_plan(jobs(experts()), Limits())
+    assert fastest.best is not None
+    assert fastest.value is not None
+    assert far_of(fastest.best)
+    most = allowed_value(fastest.best, fastest.value)
+    plan = planned(experts())
+    high_s = next(each.interval for each in planned(experts(choice="fastest")).predictions)
+    assert high_s is not None
+    assert most == pytest.approx(high_s[1])
+    assert fastest.value < objective(plan) <= most
+
+
+def test_what_is_asked_for_is_planned_and_said_to_be_unmeasured() -> None:
+    plan = planned(experts(search={"ep": [1]}))
+    assert plan.certificate.status == "optimal"
+    assert TrainDecision.model_validate(plan.decision).degrees.ep == 1
+    assert any("no measurement near" in note and "ep 1" in note for note in plan.evidence.notes)
+
+
+def test_a_plan_inside_the_ranges_is_the_fastest() -> None:
+    usual = problem(sequence_tokens=4096, global_batch=64)
+    options = ({**usual["options"], "choice": each} for each in ("measured", "fastest"))
+    plan, fastest = (planned({**usual, "options": each}) for each in options)
+    assert plan.decision == fastest.decision
+    assert plan.certificate.status == "optimal"
