@@ -7,21 +7,19 @@ no shorter than its own. What is proven stays: the bound of the whole space, and
 `choice: fastest` takes the fastest, wherever it lies.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.measured_ranges import NAMES, kind_of, measured_ranges, outside
-from planner.kinds.train.decision import SearchSpec
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.search import SearchResult
+from planner.kinds.train.space.space import zero_stages
 from planner.progress import Limits
 
 LEAST_S = 0.1  # of the second search, however little time is left
-STAGES = (0, 1, 2, 3)  # of ZeRO
 
 
 def far_of(best: Evaluation) -> tuple[str, ...]:
@@ -30,12 +28,12 @@ def far_of(best: Evaluation) -> tuple[str, ...]:
 
 
 def measured_jobs(jobs: Sequence[TrainJob], result: SearchResult) -> tuple[TrainJob, ...] | None:
-    """The jobs with only those values of every degree that measured runs have; None where one has none."""
+    """The jobs with only those values of every degree that measured runs have; None where one has none of them."""
     assert result.best is not None
     kind = kind_of(result.best.parts[0].choice.config)
     restricted = []
     for job in jobs:
-        values = dict(_inside(kind, job.options.search, result.space.axes))
+        values = dict(_inside(kind, job, result.space.axes))
         if not all(values.values()):
             return None
         search = job.options.search.model_copy(update=values)
@@ -65,10 +63,11 @@ def chosen(result: SearchResult, measured: SearchResult) -> SearchResult:
     return replace(result, best=measured.best, value=measured.value, fastest=result.best)
 
 
-def _inside(kind: str, search: SearchSpec, axes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """By degree its values that lie inside what was measured."""
+def _inside(kind: str, job: TrainJob, axes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The degrees that have values beyond what was measured, each with its others."""
+    free = {**axes, "zero_stage": sorted({*zero_stages(job, 1), *zero_stages(job, 2)})}
     for degree in NAMES:
         measured = measured_ranges().get((kind, degree))
-        values = getattr(search, degree) or axes.get(degree, STAGES)
-        least, most = (measured.least, measured.most) if measured is not None else (0, math.inf)
-        yield degree, tuple(value for value in values if least <= value <= most)
+        values = getattr(job.options.search, degree) or free[degree]
+        if measured is not None and not all(measured.least <= value <= measured.most for value in values):
+            yield degree, tuple(value for value in values if measured.least <= value <= measured.most)

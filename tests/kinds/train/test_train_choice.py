@@ -8,7 +8,7 @@ from train_problems import jobs, problem
 
 from planner.api import solve
 from planner.documents.read import given_document
-from planner.kinds.train.choice import allowed_value, far_of
+from planner.kinds.train.choice import allowed_value, far_of, measured_jobs
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.solve import best_plan
 from planner.load.problems import resolve_document
@@ -92,3 +92,15 @@ def test_a_plan_inside_the_ranges_is_the_fastest() -> None:
     plan, fastest = (planned({**usual, "options": each}) for each in options)
     assert plan.decision == fastest.decision
     assert plan.certificate.status == "optimal"
+
+
+def test_what_the_engine_does_not_launch_is_no_way_out() -> None:
+    """Degrees all of whose values were measured stay as free, or as fixed, as they are."""
+    (job,) = jobs(experts())
+    fastest = best_plan((job,), Limits())
+    restricted = measured_jobs((job,), fastest)
+    assert restricted is not None
+    search = restricted[0].options.search
+    assert (search.zero_stage, search.ep) == ((1,), (4, 8, 16, 32, 64))
+    assert search.cp is None or max(search.cp) == 1
+    assert search.dp is None
