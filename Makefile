@@ -96,6 +96,7 @@ bench-rl: $(VENV)/installed
 	$(BIN)/python benchmarks/rl_fused.py ../shared/data/rl/flexfusion_instances.csv
 	$(BIN)/python benchmarks/rl_measured.py ../shared/data/rl/measured.csv
 	$(BIN)/python benchmarks/rl_plans.py
+	$(BIN)/python benchmarks/rl_public.py ../shared/data/rl/measured.csv
 
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz.py

@@ -1,0 +1,264 @@
+"""Public RL runs as they were configured: in the space or why not, feasible or not, and their steps as priced.
+
+Usage: rl_public.py MEASURED.csv [--solve]. A row is priced where it publishes its degrees and the mean length of its
+samples; no constant of the price was fitted to these rows. Prompts are taken to be 150 tokens long, outputs log-normal
+(cv 1 before the cap) and cut at the published longest sequence, with the mean of what is left as published. A
+configuration that the space lacks is priced with the nearest replica that it has, and marked. Beside it stand answers
+that know no run: the median, over the rows of other set-ups, of tokens a GPU second (`rate`), and of tokens x active
+parameters a GPU second (`util`); and the price divided by the median ratio of other set-ups (`level`). `--solve` adds
+phases, and the plan that the search recommends on the same GPUs with its ratio to the run's, both as priced. Exits 1
+where the prices are no nearer than the better of the two rates.
+"""
+
+import csv
+import math
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist, median
+from typing import Any
+
+from planner.documents.read import given_document
+from planner.errors import PlannerError
+from planner.kinds.rl.formulate import FormulatedRl, formulate
+from planner.kinds.rl.names import choice_name, group_name, mode_name
+from planner.kinds.rl.setting import read_setting
+from planner.load.problems import resolve_document
+from planner.rl.curves import GenerationOption, TrainingOption
+from planner.rl.evaluate import evaluate
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
+from planner.rl.search.search import solve
+
+PROMPT_TOKENS, OUTPUT_CV = 150, 1.0
+MODELS = {
+    "LLAMA3.1_8B": "meta-llama/Meta-Llama-3.1-8B",
+    "DeepSeek V3": "deepseek-ai/DeepSeek-V3",
+    "Qwen3-30B3A": "Qwen/Qwen3-30B-A3B",
+    "Qwen3-32B": "Qwen/Qwen3-32B",
+    "Qwen3-235B": "Qwen/Qwen3-235B-A22B",
+    "Nemotron-3-Nano-30B-A3B": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+}
+NODES = {"H100": "hgx_h100", "GB200": "gb200_nvl72"}
+STATED = ("gen_tp", "gen_dp", "train_tp", "train_pp", "train_cp", "train_ep", "gpus_gen", "gpus_train")
+DEGREES = re.compile(r"cp(\d+)ep(\d+)-")
+Row = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One row; `missing` says what of it no price can be made from, `absent` what of it the space lacks."""
+
+    row: Row
+    missing: str = ""
+    absent: tuple[str, ...] = ()
+    priced: RlEvaluation | None = None
+    best: RlEvaluation | None = None
+    best_name: str = ""
+
+    @property
+    def published_s(self) -> float:
+        return float(self.row["step_time_s"])
+
+
+def mean_before_cap(mean: float, cap: float, cv: float) -> float:
+    """Mean of the log-normal lengths of this cv whose mean is `mean` once they are cut at `cap` (all in tokens).
+
+    E[min(Y, c)] = m Phi(z - sigma) + c Phi(-z), with z = (ln(c / m) + sigma^2 / 2) / sigma; by bisection, as it grows
+    with m. Raises ValueError where `mean` is not below `cap`.
+    """
+    if not 0 < mean < cap:
+        raise ValueError(f"a mean of {mean:g} tokens under a cap of {cap:g}")
+    sigma, phi = math.sqrt(math.log1p(cv**2)), NormalDist().cdf
+
+    def cut(uncut: float) -> float:
+        z = (math.log(cap / uncut) + sigma**2 / 2) / sigma
+        return uncut * phi(z - sigma) + cap * phi(-z)
+
+    low, high = mean, 2 * mean
+    while cut(high) < mean:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cut(middle) < mean else (low, middle)
+    return high
+
+
+def missing(row: Row) -> str:
+    """What a row does not publish, or no model of ours can be priced from; empty where nothing is missing."""
+    if not row["mean_seq_len"]:
+        return "mean length"
+    unknown = [name for name in STATED if not row[name]]
+    if unknown:
+        return ", ".join(unknown)
+    return "FP8 training is not in the space" if row["precision"] == "FP8" else ""
+
+
+def problem(row: Row) -> dict[str, Any]:
+    """The row as a problem whose space holds its arrangement."""
+    ahead = 0 if row["sync_mode"] == "sync" else int(float(row["staleness"]))
+    samples, longest = int(row["global_samples"]), int(row["max_seq_len"])
+    cap = longest - PROMPT_TOKENS
+    output = mean_before_cap(float(row["mean_seq_len"]) - PROMPT_TOKENS, cap, OUTPUT_CV)
+    group = int(row["samples_per_prompt"])
+    return {
+        "schema": "planner.problem/1",
+        "kind": "rl",
+        "name": row["id"],
+        "models": {"policy": {"name": MODELS[row["model"]], "weights": "bf16"}},
+        "cluster": {"pools": [{"name": "gpus", "gpu": NODES[row["hw"]], "gpus": int(row["gpus_total"])}]},
+        "workloads": [{"input_tokens": PROMPT_TOKENS, "output_tokens": {"mean": output, "cv": OUTPUT_CV}}],
+        "objective": {"minimize": "iteration_time"},
+        "engine": {"name": "vllm"},
+        "options": {
+            "algorithm": row["algo"].lower(),
+            **({"reference": "policy"} if row["algo"] == "GRPO" else {}),
+            "prompts": samples // group,
+            "samples_per_prompt": group,
+            "minibatches": samples // int(row["train_gbs"]),
+            "arrangements": ["disaggregated" if ahead else "colocated"],
+            "synchrony": ["asynchronous" if ahead else "synchronous"],
+            "max_staleness": ahead,
+            "max_output_tokens": cap,
+            "iterations": max(2, ahead + 1),
+        },
+    }
+
+
+def outcome(row: Row, *, recommended: bool) -> Outcome:
+    """The row priced as configured."""
+    lacks = missing(row)
+    if lacks:
+        return Outcome(row, lacks)
+    try:
+        resolved = resolve_document(given_document(problem(row), row["id"]), Path())
+        formulated = formulate(read_setting(resolved))
+    except PlannerError as error:
+        return Outcome(row, f"{error.what}; {error.hint}" if error.hint else error.what)
+    generator, instead = _generator(row, formulated)
+    trainer = _trainer(row, formulated)
+    if generator is None or trainer is None:
+        return Outcome(row, "", tuple(filter(None, (instead, "" if trainer else _training_text(row)))))
+    stated = formulated.problem
+    ahead = stated.modes[-1].staleness
+    mode = RlMode("disaggregated", "k_step_async", ahead) if ahead else RlMode("colocated", "sync")
+    plan = RlPlan(
+        mode,
+        (GenerationGroup(generator, int(row["gpus_gen"]) // generator.gpus),),
+        TrainingChoice(trainer, int(row["gpus_train"]) // trainer.gpus),
+    )
+    best, name = None, ""
+    if recommended:
+        solution = solve(stated)
+        best = solution.evaluation
+        if solution.plan is not None and solution.plan.training is not None:
+            parts = (*map(group_name, solution.plan.groups), choice_name(solution.plan.training))
+            name = f"{mode_name(solution.plan.mode)}: {' | '.join(parts)}"
+    return Outcome(row, "", (instead,) if instead else (), evaluate(stated, plan), best, name)
+
+
+def _generator(row: Row, formulated: FormulatedRl) -> tuple[GenerationOption | None, str]:
+    """The replica of the row, tensor-parallel experts first; else the largest of as many GPUs, and what it lacks."""
+    tp, pp = int(row["gen_tp"]), int(row["gen_pp"] or 1)
+    options = formulated.problem.generation
+    exact = [option for option in options if (option.tp, option.pp) == (tp, pp)]
+    if exact:
+        return min(exact, key=lambda option: option.ep), ""
+    alike = [option for option in options if option.gpus == tp * pp]
+    near = max(alike, key=lambda option: (option.tp, -option.ep), default=None)
+    instead = f", as tp{near.tp} pp{near.pp}" if near is not None else ""
+    return near, f"generation tp{tp} pp{pp}{instead}"
+
+
+def _trainer(row: Row, formulated: FormulatedRl) -> TrainingOption | None:
+    """The training of the row: the one that fits on its GPUs, on the devices before the host."""
+    degrees = tuple(int(row[name]) for name in ("train_tp", "train_pp", "train_cp", "train_ep"))
+    alike = []
+    for option in formulated.problem.training:
+        cut = DEGREES.match(option.label)
+        if cut and (option.tp, option.pp, int(cut[1]), int(cut[2])) == degrees:
+            alike.append(option)
+    gpus = int(row["gpus_train"])
+    return min(alike, key=lambda option: (option.min_dp * option.gpus > gpus, option.min_dp), default=None)
+
+
+def _training_text(row: Row) -> str:
+    return "training " + " ".join(f"{name}{row[f'train_{name}']}" for name in ("tp", "pp", "cp", "ep"))
+
+
+def guesses(each: Outcome, priced: Sequence[Outcome]) -> dict[str, float]:
+    """Steps over the published one: as priced, and of each answer that the rows of other set-ups give."""
+    others = [other for other in priced if other.row["group"] != each.row["group"]]
+    level = median(_ratio(other) for other in others)
+    rates = {
+        name: work(each.row) / median(work(other.row) / other.published_s for other in others) / each.published_s
+        for name, work in (("rate", _tokens), ("util", _work))
+    }
+    return {"priced": _ratio(each), **rates, "level": _ratio(each) / level}
+
+
+def _ratio(each: Outcome) -> float:
+    assert each.priced is not None
+    return each.priced.iteration_s / each.published_s
+
+
+def _tokens(row: Row) -> float:
+    """Of a GPU in a step."""
+    return int(row["global_samples"]) * float(row["mean_seq_len"]) / int(row["gpus_total"])
+
+
+def _work(row: Row) -> float:
+    """Tokens of a GPU in a step x active parameters, in 1e9."""
+    return _tokens(row) * float(row["active_params_b"])
+
+
+def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """A row for each run, then the range of each set-up."""
+    priced = [each for each in outcomes if each.priced is not None]
+    by_group: dict[str, list[float]] = defaultdict(list)
+    yield "run    set-up                             GPUs  arrangement    published   priced  ratio   rate   util"
+    for each in outcomes:
+        row = each.row
+        head = (
+            f"{row['id']}  {row['group']:<33} {row['gpus_total']:>5}  {row['placement']:<13} {each.published_s:8.1f} s"
+        )
+        if each.priced is None:
+            yield f"{head} {each.missing or 'not in the space: ' + ', '.join(each.absent)}"
+            continue
+        told = guesses(each, priced)
+        by_group[row["group"]].append(told["priced"])
+        notes = "; ".join((*each.absent, *each.priced.broken)) or "as run, feasible"
+        ratios = "  ".join(f"{told[name]:5.2f}" for name in ("priced", "rate", "util"))
+        yield f"{head} {each.priced.iteration_s:6.1f} s  {ratios}  {notes}"
+        if each.best is not None:
+            run = each.priced
+            yield (
+                f"       generation {run.generation_s:.1f} s, training {run.training_s:.1f} s, handing over "
+                f"{run.handover_s:.1f} s; recommended {each.best.iteration_s / run.iteration_s:.2f} of it: "
+                f"{each.best_name}"
+            )
+    yield ""
+    yield "set-up                      runs  priced / published: lowest  median  highest"
+    for group, ratios_of in by_group.items():
+        low, middle, high = min(ratios_of), median(ratios_of), max(ratios_of)
+        yield f"{group:<26} {len(ratios_of):>5}  {'':19} {low:7.2f}  {middle:6.2f}  {high:7.2f}"
+
+
+def main(path: Path, *, recommended: bool) -> int:
+    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    outcomes = [outcome(row, recommended=recommended) for row in rows]
+    for line in lines(outcomes):
+        print(line)
+    priced = [each for each in outcomes if each.priced is not None]
+    as_run = sum(not each.absent and each.priced is not None and not each.priced.broken for each in priced)
+    print(f"\n{len(outcomes)} runs: {len(priced)} priced, {as_run} of them in the space as run and feasible")
+    told = [guesses(each, priced) for each in priced]
+    off = {name: median(abs(ratios[name] - 1) for ratios in told) for name in told[0]}
+    print("median error of the step: " + ", ".join(f"{name} {error:.1%}" for name, error in off.items()))
+    return int(off["priced"] >= min(off["rate"], off["util"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), recommended="--solve" in sys.argv))

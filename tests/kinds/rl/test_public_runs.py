@@ -1,0 +1,86 @@
+"""Public RL runs as problems: the lengths that a published mean stands for, and what cannot be priced."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+
+from rl_public import Row, mean_before_cap, missing, outcome, problem
+
+RUN: Row = {
+    "id": "run",
+    "group": "llama",
+    "model": "LLAMA3.1_8B",
+    "hw": "H100",
+    "gpus_total": "16",
+    "gpus_gen": "16",
+    "gpus_train": "16",
+    "placement": "colocated",
+    "sync_mode": "sync",
+    "staleness": "0",
+    "algo": "GRPO",
+    "precision": "BF16",
+    "gen_tp": "1",
+    "gen_pp": "1",
+    "gen_dp": "16",
+    "train_tp": "1",
+    "train_pp": "2",
+    "train_cp": "1",
+    "train_ep": "1",
+    "global_samples": "128",
+    "samples_per_prompt": "16",
+    "train_gbs": "64",
+    "max_seq_len": "4096",
+    "mean_seq_len": "1060",
+    "step_time_s": "10",
+}
+
+
+@given(st.floats(50.0, 5000.0), st.floats(1.02, 20.0), st.floats(0.2, 2.5))
+def test_lengths_cut_at_the_cap_have_the_published_mean(mean: float, room: float, cv: float) -> None:
+    cap, sigma = mean * room, np.sqrt(np.log1p(cv**2))
+    uncut = mean_before_cap(mean, cap, cv)
+    z_N = np.linspace(-8.0, 8.0, 20001)
+    density_N = np.exp(-(z_N**2) / 2) / np.sqrt(2 * np.pi) * (z_N[1] - z_N[0])
+    lengths_N = np.minimum(uncut * np.exp(sigma * z_N - sigma**2 / 2), cap)
+    assert float(lengths_N @ density_N) == pytest.approx(mean, rel=1e-3)
+    assert uncut >= mean
+
+
+@pytest.mark.parametrize(("mean", "cap"), [(500.0, 500.0), (0.0, 10.0)])
+def test_a_mean_that_the_cap_forbids_is_refused(mean: float, cap: float) -> None:
+    with pytest.raises(ValueError, match="under a cap"):
+        mean_before_cap(mean, cap, 1.0)
+
+
+def test_what_a_run_does_not_publish_is_named() -> None:
+    assert missing(RUN) == ""
+    assert missing({**RUN, "mean_seq_len": ""}) == "mean length"
+    assert missing({**RUN, "gen_tp": "", "train_cp": ""}) == "gen_tp, train_cp"
+    assert "FP8" in missing({**RUN, "precision": "FP8"})
+
+
+def test_a_run_is_priced_as_it_was_configured() -> None:
+    priced = outcome(RUN, recommended=True)
+    assert priced.absent == ()
+    assert priced.priced is not None
+    assert priced.priced.broken == ()
+    assert priced.priced.gpus_of_pool == {"gpus": 16}
+    assert priced.best is not None
+    assert priced.best.iteration_s <= priced.priced.iteration_s
+
+
+def test_replicas_over_several_nodes_are_said_to_be_absent() -> None:
+    assert outcome({**RUN, "gen_tp": "16", "gen_dp": "1"}, recommended=False).absent[0].startswith("generation tp16")
+
+
+def test_a_run_ahead_trains_apart() -> None:
+    options = problem({**RUN, "sync_mode": "async", "staleness": "8"})["options"]
+    assert options["arrangements"] == ["disaggregated"]
+    assert options["max_staleness"] == 8
+    assert options["iterations"] > 8
