@@ -1,0 +1,50 @@
+"""Planning cases with known answers, solved by the product's own solvers: the answer as a file, one JSON line of figures.
+
+    python benchmarks/cases.py CASE.json --output ANSWER.json
+
+The line has `objective`, `bound`, `gap` (|objective - bound| / |objective|), `cpu_s` (of this process, imports of the
+solvers among them) and `wall_s`. Scores come from the scorers beside the cases, which read the case alone.
+"""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from case_kinds import solve_case
+
+from planner.documents.files import write_text_atomic
+from planner.solvers.result import relative_gap
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", type=Path)
+    parser.add_argument("--output", type=Path, required=True)
+    arguments = parser.parse_args()
+    try:
+        case: dict[str, Any] = json.loads(arguments.case.read_text())
+        start_cpu, start_wall = time.process_time(), time.perf_counter()
+        answer = solve_case(case, arguments.case.parent)
+        cpu_s, wall_s = time.process_time() - start_cpu, time.perf_counter() - start_wall
+    except (OSError, ValueError) as error:
+        print(f"{arguments.case}: {error}", file=sys.stderr)
+        return 2
+    write_text_atomic(arguments.output, json.dumps(answer.answer) + "\n")
+    line = {
+        "case": case.get("case", arguments.case.stem),
+        "objective": answer.objective,
+        "bound": answer.bound,
+        "gap": relative_gap(answer.objective, answer.bound),
+        "cpu_s": round(cpu_s, 3),
+        "wall_s": round(wall_s, 3),
+        "summary": answer.summary,
+    }
+    print(json.dumps(line))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
