@@ -1,4 +1,4 @@
-"""Planning cases with known answers, solved by the product's own solvers: the answer as a file, one JSON line of figures.
+"""Planning cases with known answers, solved by the product's own solvers: an answer file and one JSON line.
 
     python benchmarks/cases.py CASE.json --output ANSWER.json
 

@@ -1,4 +1,4 @@
-"""Planning cases with known answers, one module for each `kind`: read the case, solve it with the product, answer in its form.
+"""Planning cases with known answers, one module for each `kind`: read, solved by the product, answered in its form.
 
 A module has `solve(case, directory)`: the case as it stands in its JSON file, and the folder of the file, where what
 the case names lies.
