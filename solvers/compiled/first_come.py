@@ -1,0 +1,41 @@
+"""The first-come rule over groups of stages (numba). J request, M model, G group, C shape, K stage."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def lost(time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, limit_s_M, most, late_J):
+    """Requests that are late or have no host, up to one more than `most`; marked in late_J unless that is empty."""
+    groups = len(shape_G)
+    clock = np.full((groups, stage_s_CMK.shape[2]), -np.inf)
+    ended = np.full(groups, -np.inf)
+    trial = np.empty(stage_s_CMK.shape[2])
+    total, marks = 0, len(late_J) > 0
+    for j in range(len(time_J)):
+        model = model_J[j]
+        late = True
+        if count_M[model] > 0:
+            group = hosts_MG[model, 0]
+            for q in range(1, count_M[model]):
+                other = hosts_MG[model, q]
+                if ended[other] < ended[group]:
+                    group = other
+            shape = shape_G[group]
+            stages = stages_C[shape]
+            now = time_J[j]
+            for k in range(stages):
+                now = max(now, clock[group, k]) + stage_s_CMK[shape, model, k]
+                trial[k] = now
+            if now - time_J[j] <= limit_s_M[model]:
+                late = False
+                ended[group] = now
+                for k in range(stages):
+                    clock[group, k] = trial[k]
+        if late:
+            total += 1
+            if marks:
+                late_J[j] = True
+            if total > most:
+                return total
+    return total

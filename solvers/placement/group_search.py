@@ -1,0 +1,233 @@
+"""Groups and their models by simulation: partitions of the devices are filled greedily, then models change places.
+
+The most of the requests of given streams that are on time under the first-come rule (`shared_groups`):
+(1) partitions: groups of a shape alone, and mixes of the best shapes of different sizes;
+(2) each is filled: models in turn, the busiest first, to the group with room that has least load for its speed;
+(3) the best are climbed from: two models change places, a model takes the place of another, or one more comes where
+    there is room. A step is taken if no more requests are late, or few more at first (simulated annealing), and all
+    steps see the same requests. Partitions are halved as their climbs go on (successive halving).
+Streams are cut to the spans in which requests were late under one of several fillings: elsewhere nothing is decided.
+Source: AlpaServe (OSDI 2023), section 4.2, fills groups greedily by simulation; (3) and mixes go beyond it.
+"""
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.solvers.placement.shared_groups import Group, SharedGroups, Stream, late, lost
+from planner.solvers.result import SolveResult, Status
+
+SOLVER = "greedy fill and annealed exchanges, by simulation"
+BEST_SHAPES = 4  # of those alone, that are mixed
+MIXED = (0.125, 0.25, 0.5, 0.75)  # of the devices, in groups of the larger shape
+CLIMBED = 8  # partitions from which climbs start
+FILLINGS = 3  # by whose late requests streams are cut
+SPAN_BEFORE, SPAN_AFTER = 2.5, 0.2  # of the largest limit, kept around a late request
+HEAT = 2e-3  # of the late requests: how many more a step may cost at first
+EXCHANGES = 0.6  # share of the steps in which two models change places
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is simulated."""
+
+    requests: int  # under all steps together
+    seed: int = 0
+
+
+def search(
+    problem: SharedGroups, streams: Sequence[Stream], judged: Sequence[Stream], effort: Effort
+) -> SolveResult[tuple[Group, ...]]:
+    """The best groups that were simulated, chosen on `streams`; which climb was best is told on `judged`, as is the
+    objective, their mean share of requests on time. No bound.
+
+    The status is FEASIBLE: `group_bounds` says how much better any groups can be.
+    """
+    started_s = time.perf_counter()
+    filled = sorted(_partitions_filled(problem, streams), key=lambda pair: pair[0])
+    fillings = [groups for _, groups in filled[:CLIMBED]]
+    cut = [_cut(problem, fillings[:FILLINGS], stream) for stream in streams]
+    climbs = [_Climb(problem, cut, groups, random.Random(effort.seed)) for groups in fillings]
+    rounds = math.ceil(math.log2(CLIMBED)) + 1
+    finalists = fillings[:1]
+    for _ in range(rounds):
+        for climb in climbs:
+            climb.run(effort.requests / rounds / len(climbs))
+        climbs.sort(key=lambda climb: climb.least)
+        climbs = climbs[: math.ceil(len(climbs) / 2)]
+        finalists += [climb.best for climb in climbs[:2]]
+    chosen = max(dict.fromkeys(finalists), key=lambda groups: share_on_time(problem, groups, judged))
+    objective = share_on_time(problem, chosen, judged)
+    return SolveResult(Status.FEASIBLE, "finished", chosen, objective, None, time.perf_counter() - started_s, SOLVER)
+
+
+def share_on_time(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream]) -> float:
+    """Mean over the streams of the share of requests that are on time."""
+    shares = [1.0 - lost(problem, groups, [stream]) / len(stream) for stream in streams if len(stream)]
+    return float(np.mean(shares)) if shares else 1.0
+
+
+def fill(problem: SharedGroups, shapes: Sequence[int], load_M: Floats) -> tuple[Group, ...]:
+    """Groups of the given shapes, with models in turn, the busiest first, as long as any group has room."""
+    order = [int(model) for model in np.argsort(-load_M, kind="stable")]
+    fits = np.array([problem.hosts(shape) for shape in shapes])
+    weight = np.array([problem.shapes[shape].weight_bytes_M for shape in shapes])
+    speed = np.array([1.0 / problem.shapes[shape].bottleneck_s_M.mean() for shape in shapes])
+    room = np.full(len(shapes), problem.memory_bytes)
+    hosts: list[list[int]] = [[] for _ in shapes]
+    load, turns = np.zeros(len(shapes)), True
+    for_model: dict[int, list[int]] = {model: [] for model in order}
+    while turns:
+        turns = False
+        for model in order:
+            free = [
+                g
+                for g in range(len(shapes))
+                if fits[g, model] and weight[g, model] <= room[g] and model not in hosts[g]
+            ]
+            if not free:
+                continue
+            chosen = min(free, key=lambda g: (load[g] / speed[g], g))
+            for g in for_model[model]:
+                load[g] -= load_M[model] / len(for_model[model])
+            for_model[model].append(chosen)
+            for g in for_model[model]:
+                load[g] += load_M[model] / len(for_model[model])
+            hosts[chosen].append(model)
+            room[chosen] -= weight[chosen, model]
+            turns = True
+    return tuple(Group(shape, tuple(sorted(models))) for shape, models in zip(shapes, hosts, strict=True))
+
+
+def partitions(problem: SharedGroups, shape: int, other: int | None = None, part: float = 0.0) -> tuple[int, ...]:
+    """Shapes of groups: `part` of the devices in `other`, the rest in `shape`, what is left in smaller ones."""
+    left, chosen = problem.devices, []
+    if other is not None:
+        number = round(part * problem.devices / problem.shapes[other].devices)
+        chosen += [other] * number
+        left -= number * problem.shapes[other].devices
+    for size_shape in (shape, *_smaller(problem, shape)):
+        number = left // problem.shapes[size_shape].devices
+        chosen += [size_shape] * number
+        left -= number * problem.shapes[size_shape].devices
+    return tuple(chosen)
+
+
+def _smaller(problem: SharedGroups, shape: int) -> Iterator[int]:
+    """Of every smaller size, the largest first, the shape that gives most requests a second."""
+    sizes = {problem.shapes[index].devices for index in problem.usable}
+    for size in sorted((size for size in sizes if size < problem.shapes[shape].devices), reverse=True):
+        alike = [index for index in problem.usable if problem.shapes[index].devices == size]
+        yield min(alike, key=lambda index: float(problem.shapes[index].bottleneck_s_M.mean()))
+
+
+def _partitions_filled(problem: SharedGroups, streams: Sequence[Stream]) -> Iterator[tuple[int, tuple[Group, ...]]]:
+    """Partitions, with how many requests are late when they are filled."""
+    load_M = np.zeros(problem.models)
+    for stream in streams:
+        load_M += np.bincount(stream.model, minlength=problem.models)
+    known: dict[tuple[int, ...], int] = {}
+    alone: dict[int, int] = {}
+    pairs: list[tuple[int, int | None, float]] = [(shape, None, 0.0) for shape in problem.usable]
+    for stage in (0, 1):
+        if stage:
+            best = sorted(alone, key=lambda shape: alone[shape])[:BEST_SHAPES]
+            sizes = {shape: problem.shapes[shape].devices for shape in best}
+            pairs = [(a, b, part) for a in best for b in best if sizes[a] < sizes[b] for part in MIXED]
+        for shape, other, part in pairs:
+            chosen = partitions(problem, shape, other, part)
+            if chosen in known or not chosen:
+                continue
+            groups = fill(problem, chosen, load_M)
+            known[chosen] = lost(problem, groups, streams)
+            if other is None:
+                alone[shape] = known[chosen]
+            yield known[chosen], groups
+
+
+def _cut(problem: SharedGroups, fillings: Sequence[Sequence[Group]], stream: Stream) -> Stream:
+    """The requests of the spans around those that are late under any of the fillings."""
+    limit_s = float(problem.limit_s_M.max())
+    marks = np.zeros(len(stream), dtype=np.bool_)
+    for groups in fillings:
+        marks |= late(problem, groups, stream)
+    times = stream.time_s[marks]
+    edges = np.zeros(len(stream) + 1, dtype=np.int64)
+    np.add.at(edges, np.searchsorted(stream.time_s, times - SPAN_BEFORE * limit_s), 1)
+    np.add.at(edges, np.searchsorted(stream.time_s, times + SPAN_AFTER * limit_s, side="right"), -1)
+    kept = np.cumsum(edges[:-1]) > 0
+    return Stream(stream.time_s[kept], stream.model[kept])
+
+
+@dataclass(slots=True)
+class _Climb:
+    """Steps from one placement; the best so far, and how many of the cut streams' requests it has late."""
+
+    problem: SharedGroups
+    streams: Sequence[Stream]
+    best: tuple[Group, ...]
+    draws: random.Random
+    least: int = field(init=False)
+    current: list[Group] = field(init=False)
+    late: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.current = list(self.best)
+        self.least = self.late = lost(self.problem, self.best, self.streams)
+
+    def run(self, requests: float) -> None:
+        """Steps until so many requests were simulated, from hot to cold; goes on from the best."""
+        self.current, self.late = list(self.best), self.least
+        size = max(sum(len(stream) for stream in self.streams), 1)
+        steps = int(requests / size)
+        for step in range(steps):
+            heat = HEAT * self.late * (1.0 - step / steps)
+            most = self.late + int(-heat * math.log(1.0 - self.draws.random()))
+            changed = self._step()
+            if changed is None:
+                continue
+            number = lost(self.problem, changed, self.streams, most)
+            if number <= most:
+                self.current, self.late = changed, number
+                if number < self.least:
+                    self.best, self.least = tuple(changed), number
+
+    def _step(self) -> list[Group] | None:
+        """A placement next to the current one; None where the draw gives none that fits."""
+        draws, groups = self.draws, self.current
+        index = draws.randrange(len(groups))
+        group = groups[index]
+        models = [model for model in range(self.problem.models) if model not in group.models]
+        if not models:
+            return None
+        comes = draws.choice(models)
+        grown = Group(group.shape, tuple(sorted((*group.models, comes))))
+        if self._fits(grown):
+            return [*groups[:index], grown, *groups[index + 1 :]]
+        if not group.models:
+            return None
+        goes = draws.choice(group.models)
+        changed = list(groups)
+        changed[index] = _with(group, goes, comes)
+        if draws.random() < EXCHANGES:
+            others = [g for g, each in enumerate(groups) if comes in each.models and goes not in each.models]
+            if not others:
+                return None
+            other = draws.choice(others)
+            changed[other] = _with(groups[other], comes, goes)
+            return changed if self._fits(changed[other]) and self._fits(changed[index]) else None
+        left = any(goes in each.models for each in changed)
+        return changed if left and self._fits(changed[index]) else None
+
+    def _fits(self, group: Group) -> bool:
+        hosted = self.problem.hosts(group.shape)
+        return self.problem.held_bytes(group) <= self.problem.memory_bytes and bool(hosted[list(group.models)].all())
+
+
+def _with(group: Group, goes: int, comes: int) -> Group:
+    return Group(group.shape, tuple(sorted((*(model for model in group.models if model != goes), comes))))

@@ -1,0 +1,183 @@
+"""Statistical multiplexing: models that share groups of devices, and how many requests are on time (AlpaServe).
+
+Source      Li et al., "AlpaServe: Statistical Multiplexing with Model Parallelism for Deep Learning Serving",
+            OSDI 2023, section 4
+Sets        m in M models; c in C shapes of a group (parallelism inside a stage, and stages); k in K stages
+Parameters  D devices, alike, N of a node;  B bytes of a device;  a_c devices of a group of shape c
+            t_cmk [s] of a request of m in stage k;  w_cm bytes of m on the fullest device;  l_m [s] from arrival to end
+Variables   groups g with their shapes c(g), and H_g, the models that live on g
+Objective   most requests of given streams that are on time, where every request goes by the first-come rule
+(C1) sum_g a_c(g) <= D;  a group lies within a node, or takes whole ones
+(C2) sum of w_c(g)m over m in H_g <= B
+Rule        A request goes to the group of its model whose last stage is free first (the first of equals). Stages take
+            requests in order, without batches. A request that would be late is dropped and leaves no trace.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from planner.arrays import Bools, Floats, Indices, Ints
+from planner.errors import PlannerError
+
+WHERE = "placement"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupShape:
+    """How the devices of a group work together; [m] model, [k] stage. A model that cannot run so has infinite bytes."""
+
+    name: str
+    devices: int
+    stage_s_MK: Floats
+    weight_bytes_M: Floats
+
+    @property
+    def latency_s_M(self) -> Floats:
+        """Of a request on an idle group [s]."""
+        return np.asarray(self.stage_s_MK.sum(axis=1))
+
+    @property
+    def bottleneck_s_M(self) -> Floats:
+        """Between requests on a busy group [s]."""
+        return np.asarray(self.stage_s_MK.max(axis=1))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group: an index into the shapes, and the models that live on it, in ascending order."""
+
+    shape: int
+    models: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stream:
+    """Requests in the order of their arrival: time [s] and model of each [J]."""
+
+    time_s: Floats
+    model: Indices
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+
+@dataclass(frozen=True, eq=False)
+class SharedGroups:
+    """The problem without its requests; shape suffix M: model. Raises PlannerError for figures that cannot be."""
+
+    devices: int
+    node_devices: int
+    memory_bytes: float
+    shapes: tuple[GroupShape, ...]
+    limit_s_M: Floats
+
+    def __post_init__(self) -> None:
+        if self.devices < 1 or self.node_devices < 1 or not self.memory_bytes > 0:
+            what = f"{self.devices} devices, {self.node_devices} of a node, {self.memory_bytes:g} bytes of each"
+            raise PlannerError(what, where=WHERE, hint="give at least one device, and memory above 0")
+        if not self.usable:
+            sizes = sorted({shape.devices for shape in self.shapes})
+            raise PlannerError(
+                f"no group of {sizes} devices fits on {self.devices} devices, {self.node_devices} of a node",
+                where=WHERE,
+                hint="give a shape that lies within a node or takes whole ones",
+            )
+        for model in range(self.models):
+            if not any(self.hosts(shape)[model] for shape in self.usable):
+                least = min(float(self.shapes[shape].weight_bytes_M[model]) for shape in self.usable)
+                raise PlannerError(
+                    f"model {model} fits no group: it takes {least:.6g} bytes of a device at least, which has "
+                    f"{self.memory_bytes:.6g}",
+                    where=WHERE,
+                    hint="give a shape of more devices, or devices of more memory",
+                )
+
+    @property
+    def models(self) -> int:
+        return len(self.limit_s_M)
+
+    @cached_property
+    def usable(self) -> tuple[int, ...]:
+        """Shapes of which the cluster has room for a group (C1)."""
+        return tuple(
+            index
+            for index, shape in enumerate(self.shapes)
+            if shape.devices <= self.devices
+            and (self.node_devices % shape.devices == 0 or shape.devices % self.node_devices == 0)
+        )
+
+    def hosts(self, shape: int) -> Bools:
+        """Whether a group of the shape has room for a model alone, and serves one in time when it is idle. [M]"""
+        figures = self.shapes[shape]
+        in_time = figures.latency_s_M <= self.limit_s_M
+        return np.asarray((figures.weight_bytes_M <= self.memory_bytes) & in_time)
+
+    def held_bytes(self, group: Group) -> float:
+        """Of the fullest device of a group."""
+        return float(self.shapes[group.shape].weight_bytes_M[list(group.models)].sum())
+
+    def feasible(self, groups: Sequence[Group]) -> bool:
+        """Whether groups keep (C1) and (C2); sizes of groups divide or are divided by those of nodes."""
+        used = sum(self.shapes[group.shape].devices for group in groups)
+        fits = all(self.held_bytes(group) <= self.memory_bytes for group in groups)
+        return used <= self.devices and fits and all(group.shape in self.usable for group in groups)
+
+    @cached_property
+    def stage_s_CMK(self) -> Floats:
+        """Stage times of all shapes, 0 behind the last stage of each. [C, M, K]"""
+        stages = max(shape.stage_s_MK.shape[1] for shape in self.shapes)
+        padded = np.zeros((len(self.shapes), self.models, stages))
+        for index, shape in enumerate(self.shapes):
+            padded[index, :, : shape.stage_s_MK.shape[1]] = shape.stage_s_MK
+        return padded
+
+    @cached_property
+    def stages_C(self) -> Ints:
+        """Stages of each shape."""
+        return np.array([shape.stage_s_MK.shape[1] for shape in self.shapes], dtype=np.int64)
+
+
+def on_time(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> Ints:
+    """Requests of each model that are on time under the first-come rule. [M]"""
+    in_time = ~late(problem, groups, stream)
+    return np.bincount(stream.model[in_time], minlength=problem.models).astype(np.int64)
+
+
+def late(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> Bools:
+    """Whether each request would be late, or no group has its model. [J]"""
+    marks = np.zeros(len(stream), dtype=np.bool_)
+    _run(problem, groups, stream, np.iinfo(np.int64).max, marks)
+    return marks
+
+
+def lost(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream], most: int | None = None) -> int:
+    """Late requests of all streams, counted up to one more than `most`."""
+    unmarked, total = np.zeros(0, dtype=np.bool_), 0
+    for stream in streams:
+        total += _run(problem, groups, stream, np.iinfo(np.int64).max if most is None else most - total, unmarked)
+        if most is not None and total > most:
+            break
+    return total
+
+
+def _run(problem: SharedGroups, groups: Sequence[Group], stream: Stream, most: int, marks: Bools) -> int:
+    from planner.solvers.compiled import first_come
+
+    hosts_MG, count_M = _hosts(problem.models, groups)
+    shape_G = np.array([group.shape for group in groups], dtype=np.int64)
+    figures = problem.stage_s_CMK, problem.stages_C, problem.limit_s_M
+    return int(first_come.lost(stream.time_s, stream.model, hosts_MG, count_M, shape_G, *figures, most, marks))
+
+
+def _hosts(models: int, groups: Sequence[Group]) -> tuple[Ints, Ints]:
+    """Groups of each model in order, [M, G] and how many [M]."""
+    hosts = np.zeros((models, max(len(groups), 1)), dtype=np.int64)
+    count = np.zeros(models, dtype=np.int64)
+    for index, group in enumerate(groups):
+        for model in group.models:
+            hosts[model, count[model]] = index
+            count[model] += 1
+    return hosts, count

@@ -1,0 +1,134 @@
+"""Models that share groups: the first-come rule against its definition, bounds and searches against all placements."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.placement.group_bounds import bound_on_time
+from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
+from planner.solvers.placement.shared_groups import Group, GroupShape, SharedGroups, Stream, late, on_time
+
+
+def first_come(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> list[int]:
+    """The rule as it is written: requests on time by model."""
+    clocks = [[0.0] * problem.shapes[group.shape].stage_s_MK.shape[1] for group in groups]
+    good = [0] * problem.models
+    for time_s, model in zip(stream.time_s.tolist(), stream.model.tolist(), strict=True):
+        hosts = [g for g, group in enumerate(groups) if model in group.models]
+        if not hosts:
+            continue
+        chosen = min(hosts, key=lambda g: clocks[g][-1])
+        now, ends = time_s, []
+        for k, clock in enumerate(clocks[chosen]):
+            now = max(now, clock) + float(problem.shapes[groups[chosen].shape].stage_s_MK[model, k])
+            ends.append(now)
+        if now - time_s <= problem.limit_s_M[model]:
+            good[model] += 1
+            clocks[chosen] = ends
+    return good
+
+
+def random_problem(draws: np.random.Generator, *, devices: int, models: int) -> SharedGroups:
+    latency = draws.uniform(0.05, 0.3, models)
+    shapes = []
+    for size in (1, 2):
+        for stages in {1, size}:
+            cuts = draws.dirichlet(np.full(stages, 8.0), models) if stages > 1 else np.ones((models, 1))
+            speed = 1.0 if stages == size else draws.uniform(1.1, 1.9)
+            stage_s = latency[:, None] * cuts / speed * draws.uniform(1.0, 1.1)
+            shapes.append(GroupShape(f"{size // stages}x{stages}", size, stage_s, np.full(models, 4.0 / size)))
+    return SharedGroups(
+        devices, devices, draws.choice([4.0, 8.0]), tuple(shapes), latency * draws.uniform(1.5, 4, models)
+    )
+
+
+def random_stream(draws: np.random.Generator, models: int, count: int, rate: float) -> Stream:
+    times = np.cumsum(draws.gamma(0.25, 4.0 / rate, count))
+    return Stream(times, draws.integers(0, models, count).astype(np.intp))
+
+
+def placements(problem: SharedGroups) -> Iterator[tuple[Group, ...]]:
+    """All groups and hosts that keep the constraints, with no device more than needed left out."""
+    sizes = [shape.devices for shape in problem.shapes]
+    for number in range(1, problem.devices + 1):
+        for chosen in itertools.combinations_with_replacement(range(len(sizes)), number):
+            if sum(sizes[c] for c in chosen) > problem.devices:
+                continue
+            subsets = [
+                [hosts for k in range(problem.models + 1) for hosts in itertools.combinations(range(problem.models), k)]
+                for _ in chosen
+            ]
+            for hosts in itertools.product(*subsets):
+                groups = tuple(Group(c, h) for c, h in zip(chosen, hosts, strict=True))
+                if problem.feasible(groups):
+                    yield groups
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_simulation_is_the_first_come_rule(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    problem = random_problem(draws, devices=4, models=4)
+    stream = random_stream(draws, 4, 120, 40.0)
+    shapes = partitions(problem, int(draws.integers(len(problem.shapes))))
+    groups = fill(problem, shapes, np.bincount(stream.model, minlength=4).astype(float))
+    assert problem.feasible(groups)
+    assert on_time(problem, groups, stream).tolist() == first_come(problem, groups, stream)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_placement_is_better_than_the_bound(seed: int) -> None:
+    """The oracle enumerates every placement of two devices and simulates each by the rule as it is written."""
+    draws = np.random.default_rng(100 + seed)
+    problem = random_problem(draws, devices=2, models=2)
+    streams = [random_stream(draws, 2, 12, float(draws.uniform(5.0, 60.0))) for _ in range(2)]
+    best = max(
+        np.mean([sum(first_come(problem, groups, stream)) / len(stream) for stream in streams])
+        for groups in placements(problem)
+    )
+    bound = bound_on_time(problem, streams)
+    assert bound >= best - 1e-9
+    result = search(problem, streams, streams, Effort(4_000))
+    assert result.solution is not None
+    assert problem.feasible(result.solution)
+    assert result.objective is not None
+    assert result.objective <= best + 1e-9
+
+
+def test_memory_lowers_the_bound_below_pooled_work() -> None:
+    """Four models of which a device holds one: bursts of a model cannot use the other devices."""
+    shape = GroupShape("1x1", 1, np.full((4, 1), 0.1), np.full(4, 3.0))
+    burst = Stream(np.sort(np.repeat(np.arange(5.0) * 2.0, 20)), np.zeros(100, dtype=np.intp))
+    roomy = SharedGroups(4, 4, 12.0, (shape,), np.full(4, 0.55))
+    assert bound_on_time(roomy, [burst]) == pytest.approx(1.0)
+    mixed = Stream(burst.time_s, np.tile(np.arange(4), 25).astype(np.intp))
+    narrow = SharedGroups(4, 4, 3.0, (shape,), np.full(4, 0.55))
+    assert bound_on_time(narrow, [mixed]) == pytest.approx(1.0)
+    by_turns = Stream(burst.time_s, (np.arange(100) // 20 % 4).astype(np.intp))
+    assert bound_on_time(narrow, [by_turns]) < 0.45  # five of twenty end in time on the only device of the model
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_model_that_nobody_asks_for_changes_nothing(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    problem = random_problem(draws, devices=3, models=3)
+    stream = random_stream(draws, 2, 60, 50.0)
+    groups = [Group(0, (0, 1)), Group(0, (0, 1))]
+    marks = late(problem, groups, stream)
+    asked_less = [Group(0, (0, 1, 2)), Group(0, (0, 1))]
+    assert (late(problem, asked_less, stream) == marks).all()
+    assert on_time(problem, groups, stream).sum() == len(stream) - marks.sum()
+    assert share_on_time(problem, groups, [stream]) == pytest.approx(1.0 - marks.mean())
+
+
+def test_a_model_that_fits_no_group_is_named() -> None:
+    shape = GroupShape("1x1", 1, np.full((2, 1), 0.1), np.array([3.0, 9.0]))
+    with pytest.raises(PlannerError, match="model 1 fits no group: it takes 9 bytes"):
+        SharedGroups(2, 2, 4.0, (shape,), np.full(2, 0.5))
+    with pytest.raises(PlannerError, match="0 devices"):
+        SharedGroups(0, 2, 4.0, (shape,), np.full(2, 0.5))
