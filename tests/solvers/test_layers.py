@@ -1,0 +1,138 @@
+"""Layers over unequal nodes: the flow against a linear program, bounds against every placement; bad input."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from planner.errors import PlannerError
+from planner.solvers.placement.layers import LayerProblem, Node, flow_bound, frontier, max_flow, place_layers
+from planner.solvers.result import Status
+
+Held = tuple[tuple[int, int] | None, ...]
+
+
+def random_problem(seed: int, *, nodes: int = 3, layers: int = 4) -> LayerProblem:
+    draws = np.random.default_rng(seed)
+    kinds = [tuple(float(draws.uniform(50, 120)) / k for k in range(1, int(draws.integers(2, 5)))) for _ in range(2)]
+    chosen = tuple(
+        Node("", kinds[int(draws.integers(2))], 0.0, str(draws.integers(2)) if seed % 2 else "") for _ in range(nodes)
+    )
+    links = draws.choice([0.0, 10.0, 40.0, 1_000.0], (nodes, nodes), p=[0.1, 0.2, 0.2, 0.5])
+    return LayerProblem(layers, chosen, links, np.full(nodes, 1_000.0), np.full(nodes, 1_000.0))
+
+
+def flow_by_program(problem: LayerProblem, held: Held) -> float:
+    """The most tokens a second, by scipy over one variable for each link that joins layers."""
+    n, arcs = len(problem.nodes), []
+    for i, j in itertools.product(range(-1, n), range(n + 1)):
+        before, after = None if i < 0 else held[i], None if j == n else held[j]
+        if i == j or (i < 0 and j == n) or (i >= 0 and before is None) or (j < n and after is None):
+            continue
+        if (0 if before is None else before[1]) != (problem.layers if after is None else after[0]):
+            continue
+        rates = problem.source_tokens_per_s if i < 0 else problem.sink_tokens_per_s
+        arcs.append((i, j, float(rates[j if i < 0 else i] if i < 0 or j == n else problem.link_tokens_per_s[i, j])))
+    if not arcs:
+        return 0.0
+    balance, most, right = [], [], []
+    for node, span in enumerate(held):
+        into = np.array([float(j == node) for _, j, _ in arcs])
+        balance.append(into - np.array([float(i == node) for i, _, _ in arcs]))
+        most.append(into)
+        rates_of = problem.nodes[node].tokens_per_s
+        number = 0 if span is None else span[1] - span[0]
+        right.append(rates_of[number - 1] if 0 < number <= len(rates_of) else 0.0)
+    cost = [-float(i < 0) for i, _, _ in arcs]
+    outcome = linprog(cost, np.array(most), right, np.array(balance), np.zeros(n), [(0.0, c) for _, _, c in arcs])
+    return -float(outcome.fun or 0.0)
+
+
+def all_held(problem: LayerProblem) -> list[Held]:
+    spans = [
+        [None, *((s, s + k) for k in range(1, len(node.tokens_per_s) + 1) for s in range(problem.layers - k + 1))]
+        for node in problem.nodes
+    ]
+    return list(itertools.product(*spans))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_placement_lets_more_through_than_the_bound(seed: int) -> None:
+    """The oracle tries every span of every node; aligned stages are no better than it, and mostly as good."""
+    try:
+        problem = random_problem(seed, nodes=3 if seed % 32 == 1 else 2, layers=3)
+    except PlannerError:
+        return  # too few layers fit, which is refused
+    best = max(max_flow(problem, held)[0] for held in all_held(problem))
+    result = place_layers(problem)
+    assert flow_bound(problem) >= best * (1.0 - 1e-9)
+    if result.solution is None:
+        return
+    assert result.objective is not None
+    assert result.objective <= best * (1.0 + 1e-9)
+    assert result.objective == pytest.approx(flow_by_program(problem, result.solution.held))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_flow_is_that_of_a_linear_program(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    try:
+        problem = random_problem(seed, nodes=4)
+    except PlannerError:
+        return
+    held: Held = tuple(
+        None if draws.random() < 0.1 else spans
+        for spans in (((0, 2), (2, 4)) * 2 if draws.random() < 0.5 else ((0, 2), (0, 2), (2, 4), (2, 4)))
+        if spans is not None
+    )
+    rate, flow = max_flow(problem, held)
+    assert rate == pytest.approx(flow_by_program(problem, held), abs=1e-6)
+    assert sum(tokens for (i, _), tokens in flow.items() if i == -1) == pytest.approx(rate)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_equal_nodes_without_thin_links_reach_their_bound_where_stages_divide_the_layers(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    stages, width, length = int(draws.integers(1, 4)), int(draws.integers(1, 3)), int(draws.integers(1, 4))
+    node = Node("", tuple(60.0 / k for k in range(1, length + 1)))
+    n = stages * width
+    problem = LayerProblem(stages * length, (node,) * n, np.full((n, n), 1e6), np.full(n, 1e6), np.full(n, 1e6))
+    result = place_layers(problem)
+    assert result.objective == pytest.approx(width * 60.0 / length)
+    assert result.status is Status.OPTIMAL
+
+
+def test_more_hops_let_more_through() -> None:
+    node = Node("", (60.0, 30.0, 20.0, 15.0))
+    problem = LayerProblem(4, (node,) * 4, np.full((4, 4), 1e6), np.full(4, 1e6), np.full(4, 1e6))
+    rows = frontier(problem)
+    assert [hops for hops, _ in rows] == [1]  # four nodes that hold all layers let as much through as a chain
+    steep = Node("", (60.0, 25.0, 12.0, 6.0))
+    rows = frontier(LayerProblem(4, (steep,) * 4, np.full((4, 4), 1e6), np.full(4, 1e6), np.full(4, 1e6)))
+    assert [(hops, round(rate)) for hops, rate in rows] == [(1, 24), (2, 50), (4, 60)]
+
+
+def test_thin_links_keep_pipelines_in_their_regions() -> None:
+    nodes = tuple(Node("", (100.0, 50.0), 0.0, region) for region in ("east", "west") for _ in range(2))
+    region = np.array([node.region for node in nodes])
+    links = np.where(region[:, None] == region[None, :], 1e4, 1.0)
+    result = place_layers(LayerProblem(2, nodes, links, np.full(4, 1e4), np.full(4, 1e4)))
+    assert result.objective == pytest.approx(200.0)
+    assert result.bound is not None
+    assert result.bound <= 208.5
+
+
+def test_bad_figures_are_named() -> None:
+    node, link = Node("L4", (10.0, 5.0)), np.ones((1, 1))
+    with pytest.raises(PlannerError, match="all nodes together hold 2 of 4 layers"):
+        LayerProblem(4, (node,), link, np.ones(1), np.ones(1))
+    with pytest.raises(PlannerError, match="source or sink is cut off"):
+        LayerProblem(2, (node,), link, np.zeros(1), np.ones(1))
+    with pytest.raises(PlannerError, match="links of -1 tokens/s"):
+        LayerProblem(2, (node,), -link, np.ones(1), np.ones(1))
+    with pytest.raises(PlannerError, match="links of shapes"):
+        LayerProblem(2, (node, node), link, np.ones(2), np.ones(2))
