@@ -15,7 +15,7 @@ from planner.solvers.placement.group_search import Effort, fill, partitions, sea
 from planner.solvers.placement.shared_groups import Group, GroupShape, SharedGroups, Stream
 
 STAGE_OVERHEAD, DELIVERY_S = 0.009, 0.011  # the simulator's rule in the case: lat * (1 + 0.009 pp), finish + 0.011
-SEARCH_SEEDS, JUDGED_SEEDS = range(101, 121), range(201, 211)
+SEARCH_SEEDS, JUDGED_SEEDS = range(101, 121), range(201, 241)
 REQUESTS = 12_000_000  # simulated for a share on time at a stated rate
 HEADLINE_REQUESTS = 2_000_000_000  # simulated for the highest rate
 RATE_ABOVE = 1.04  # of the highest rate of groups alike: where placements are told apart
@@ -111,17 +111,17 @@ def rate_bound(
 
 def placed(case: dict[str, Any], problem: SharedGroups) -> tuple[Group, ...]:
     """The groups that simulation finds, on seeds of its own."""
-    rate, cv = sum(model["rate_rps"] for model in case["models"]), case["arrival"].get("eval_cv", 4)
+    load_M = np.array([model["rate_rps"] for model in case["models"]])
+    rate, cv = float(load_M.sum()), case["arrival"].get("eval_cv", 4)
     effort = Effort(REQUESTS)
     if "headline" in case:
         cv = case["headline"]["cv"]
-        load_M = np.array([model["rate_rps"] for model in case["models"]])
         alone = (fill(problem, partitions(problem, shape), load_M) for shape in problem.usable)
         rate = RATE_ABOVE * max(highest_rate(case, problem, groups, SEARCH_SEEDS[:2]) for groups in alone)
         effort = Effort(HEADLINE_REQUESTS)
-    streams = [arrivals(case, rate, cv, seed) for seed in SEARCH_SEEDS[: 16 if "headline" in case else 6]]
+    streams = [arrivals(case, rate, cv, seed) for seed in SEARCH_SEEDS[: 16 if "headline" in case else 10]]
     judged = [arrivals(case, rate, cv, seed) for seed in JUDGED_SEEDS]
-    groups = search(problem, streams, judged, effort).solution
+    groups = search(problem, load_M, streams, judged, effort).solution
     assert groups is not None
     return groups
 

@@ -29,6 +29,7 @@ CLIMBED = 8  # partitions from which climbs start
 FILLINGS = 3  # by whose late requests streams are cut
 SPAN_BEFORE, SPAN_AFTER = 2.5, 0.2  # of the largest limit, kept around a late request
 HEAT = 2e-3  # of the late requests: how many more a step may cost at first
+STANDARD_ERRORS = 2.0  # of paired differences, by which a climbed placement must be better than a filled one
 EXCHANGES = 0.6  # share of the steps in which two models change places
 
 
@@ -41,20 +42,21 @@ class Effort:
 
 
 def search(
-    problem: SharedGroups, streams: Sequence[Stream], judged: Sequence[Stream], effort: Effort
+    problem: SharedGroups, load_M: Floats, streams: Sequence[Stream], judged: Sequence[Stream], effort: Effort
 ) -> SolveResult[tuple[Group, ...]]:
-    """The best groups that were simulated, chosen on `streams`; which climb was best is told on `judged`, as is the
-    objective, their mean share of requests on time. No bound.
+    """The best groups that were simulated, chosen on `streams` of models with the mean loads `load_M`.
 
+    Which climb was best is told on `judged`, as is the objective, their mean share of requests on time; the best filling
+    stays where no climb is clearly better.
     The status is FEASIBLE: `group_bounds` says how much better any groups can be.
     """
     started_s = time.perf_counter()
-    filled = sorted(_partitions_filled(problem, streams), key=lambda pair: pair[0])
+    filled = sorted(_partitions_filled(problem, load_M, streams), key=lambda pair: pair[0])
     fillings = [groups for _, groups in filled[:CLIMBED]]
     cut = [_cut(problem, fillings[:FILLINGS], stream) for stream in streams]
     climbs = [_Climb(problem, cut, groups, random.Random(effort.seed)) for groups in fillings]
     rounds = math.ceil(math.log2(CLIMBED)) + 1
-    finalists = fillings[:1]
+    finalists: list[tuple[Group, ...]] = []
     for _ in range(rounds):
         for climb in climbs:
             climb.run(effort.requests / rounds / len(climbs))
@@ -62,14 +64,27 @@ def search(
         climbs = climbs[: math.ceil(len(climbs) / 2)]
         finalists += [climb.best for climb in climbs[:2]]
     chosen = max(dict.fromkeys(finalists), key=lambda groups: share_on_time(problem, groups, judged))
+    if not _told_apart(shares_on_time(problem, chosen, judged), shares_on_time(problem, fillings[0], judged)):
+        chosen = fillings[0]
     objective = share_on_time(problem, chosen, judged)
     return SolveResult(Status.FEASIBLE, "finished", chosen, objective, None, time.perf_counter() - started_s, SOLVER)
 
 
 def share_on_time(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream]) -> float:
     """Mean over the streams of the share of requests that are on time."""
-    shares = [1.0 - lost(problem, groups, [stream]) / len(stream) for stream in streams if len(stream)]
-    return float(np.mean(shares)) if shares else 1.0
+    return float(np.mean(shares_on_time(problem, groups, streams)))
+
+
+def shares_on_time(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream]) -> Floats:
+    """Of the requests of each stream, those that are on time; 1 where there are none. [S]"""
+    return np.array([1.0 - lost(problem, groups, [stream]) / max(len(stream), 1) for stream in streams])
+
+
+def _told_apart(better_S: Floats, other_S: Floats) -> bool:
+    """Whether the mean of paired differences lies more than two standard errors above 0."""
+    differences = better_S - other_S
+    error = float(differences.std(ddof=1)) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return float(differences.mean()) > STANDARD_ERRORS * error
 
 
 def fill(problem: SharedGroups, shapes: Sequence[int], load_M: Floats) -> tuple[Group, ...]:
@@ -126,11 +141,10 @@ def _smaller(problem: SharedGroups, shape: int) -> Iterator[int]:
         yield min(alike, key=lambda index: float(problem.shapes[index].bottleneck_s_M.mean()))
 
 
-def _partitions_filled(problem: SharedGroups, streams: Sequence[Stream]) -> Iterator[tuple[int, tuple[Group, ...]]]:
+def _partitions_filled(
+    problem: SharedGroups, load_M: Floats, streams: Sequence[Stream]
+) -> Iterator[tuple[int, tuple[Group, ...]]]:
     """Partitions, with how many requests are late when they are filled."""
-    load_M = np.zeros(problem.models)
-    for stream in streams:
-        load_M += np.bincount(stream.model, minlength=problem.models)
     known: dict[tuple[int, ...], int] = {}
     alone: dict[int, int] = {}
     pairs: list[tuple[int, int | None, float]] = [(shape, None, 0.0) for shape in problem.usable]

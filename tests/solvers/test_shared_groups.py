@@ -92,7 +92,7 @@ def test_no_placement_is_better_than_the_bound(seed: int) -> None:
     )
     bound = bound_on_time(problem, streams)
     assert bound >= best - 1e-9
-    result = search(problem, streams, streams, Effort(4_000))
+    result = search(problem, np.ones(2), streams, streams, Effort(4_000))
     assert result.solution is not None
     assert problem.feasible(result.solution)
     assert result.objective is not None

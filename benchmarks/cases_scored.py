@@ -1,0 +1,91 @@
+"""All planning cases of ../shared whose kind is solved: solved by `cases.py`, scored by their scorers.
+
+    python benchmarks/cases_scored.py            all
+    python benchmarks/cases_scored.py --quick    those that take seconds
+
+A row has the objective, the proven bound, the gap, CPU seconds of solving, what the scorer beside the cases says, and
+the best answer and the best trivial answer that the case's own files state.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from case_kinds import KINDS
+
+HERE = Path(__file__).parent
+DATA = HERE.parent.parent / "shared" / "data"
+SLOW = ("place_alpaserve_32gpu", "place_alpaserve_32gpu_slo2")
+STATED = {  # where a case states its best answer and the best trivial one, by path
+    "bert13b_8gpu_32m": (("benchmark", "best_known"), ("benchmark", "reference", "sr-ilp")),
+    "helix_llama30b_8xL4_1region": (("best_known",), ("paper_obj",)),
+    "mix_pubmed_slo120_r8_sf4": (("best_known_cost",), ("single_type_fractional_packing", "A100-80GB", "cost")),
+}
+
+
+def cases(*, quick: bool) -> list[Path]:
+    """The files of cases that are solved, placement first."""
+    files = [*sorted((DATA / "placement").glob("*.json")), *sorted((DATA / "cases").glob("*.json"))]
+    known = [path for path in files if json.loads(path.read_text()).get("kind") in KINDS]
+    return [path for path in known if not (quick and path.stem in SLOW)]
+
+
+def scored(case: Path, answer: Path) -> str:
+    """What the scorer of the cases says; empty where it does not know the kind."""
+    scorer = DATA / "cases" / "evaluate.py"
+    ran = subprocess.run([sys.executable, scorer, case, answer], capture_output=True, text=True, check=False)
+    return ran.stdout.strip() if ran.returncode == 0 else ""
+
+
+def stated(case: Path) -> str:
+    """Best known and best trivial answer, as the case or its reference states them."""
+    document: Any = json.loads(case.read_text())
+    if case.stem in STATED:
+        values = []
+        for path in STATED[case.stem]:
+            value = document
+            for key in path:
+                value = value[key]
+            values.append(value)
+        return f"best known {values[0]:g}, trivial {values[1]:g}"
+    reference = case.with_suffix(".ref.json")
+    if reference.exists():
+        answers = json.loads(reference.read_text())["answers"]
+        return "; ".join(f"{name} {figures['rate_rps']:g}" for name, figures in answers.items())
+    optimum = json.loads((case.parent / "optimum.json").read_text()).get(case.stem, {})
+    best = next((value for key, value in optimum.items() if key.startswith("optimum_")), None)
+    return f"best known {best:g}, trivial {optimum.get('trivial')}" if best is not None else ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
+    arguments = parser.parse_args()
+    if not DATA.exists():
+        print(f"skipped: {DATA} is absent")
+        return 0
+    worst = 0
+    for case in cases(quick=arguments.quick):
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "answer.json"
+            command = [sys.executable, str(HERE / "cases.py"), str(case), "--output", str(answer)]
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ran.returncode:
+                worst = 1
+                print(ran.stderr.strip())
+                continue
+            line = json.loads(ran.stdout)
+            print(
+                f"{line['case']}: objective {line['objective']:.6g}, bound {line['bound']:.6g}, gap {line['gap']:.2%}, "
+                f"{line['cpu_s']:.2f} CPU-s; {line['summary']}"
+            )
+            print(f"    {stated(case)}; scorer: {scored(case, answer) or 'none'}")
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main())

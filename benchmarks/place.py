@@ -1,0 +1,150 @@
+"""Placement of models: shared groups (AlpaServe) and layers on unequal nodes (Helix), trivial answers beside.
+
+    python benchmarks/place.py            some 20 minutes
+    python benchmarks/place.py --quick    8 GPUs and six clusters, some 20 s
+
+Shared groups: 8 GPUs on ten fresh seeds; 32 GPUs at two latency limits on seeds 11 to 20, all shapes on the same seeds:
+the highest rate at 99 % by the case's own rule, the share on time at rates around it, and whether any groups can keep
+99 % at the last of them. Layers: generated clusters of 10 to 40 nodes, two to four GPU types in one to three regions
+with thin links between them.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from case_kinds.multi_model_placement import arrivals, highest_rate, placed, problem_of
+
+from planner.errors import PlannerError
+from planner.solvers.placement.group_bounds import bound_on_time
+from planner.solvers.placement.group_search import fill, partitions, share_on_time
+from planner.solvers.placement.layers import LayerProblem, Node, max_flow, place_layers
+from planner.solvers.placement.shared_groups import Group, SharedGroups
+
+DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+FRESH_8, FRESH_32 = range(1001, 1011), range(11, 21)
+ASKED = {
+    "place_alpaserve_32gpu": (240.0, 248.0, 256.0, 264.0, 270.0),
+    "place_alpaserve_32gpu_slo2": (96.0, 102.0, 108.0, 160.0),
+}
+UNIFORM = ("op1_pp1", "op1_pp2", "op2_pp2", "op1_pp4")
+GPUS = {
+    "A100": (12_000.0, 20),
+    "V100": (5_500.0, 9),
+    "L4": (2_600.0, 11),
+    "T4": (1_500.0, 8),
+}  # tokens/s x layers, most
+
+
+def uniform(
+    problem: SharedGroups, load_M: np.ndarray[tuple[int], np.dtype[np.float64]]
+) -> dict[str, tuple[Group, ...]]:
+    """Groups alike of some shapes, filled in turn: the trivial answers."""
+    names = [shape.name for shape in problem.shapes]
+    return {name: fill(problem, partitions(problem, names.index(name)), load_M) for name in UNIFORM if name in names}
+
+
+def eight() -> None:
+    case = json.loads((DATA / "placement" / "bert13b_8gpu_32m.json").read_text())
+    problem, rate = problem_of(case), sum(model["rate_rps"] for model in case["models"])
+    placed(case, problem)  # compiles
+    started_s = time.process_time()
+    groups = placed(case, problem)
+    cpu_s = time.process_time() - started_s
+    streams = [arrivals(case, rate, 4, seed) for seed in FRESH_8]
+    load_M = np.array([model["rate_rps"] for model in case["models"]])
+    beside = {name: share_on_time(problem, each, streams) for name, each in uniform(problem, load_M).items()}
+    share, bound = share_on_time(problem, groups, streams), bound_on_time(problem, streams)
+    print(f"8 GPUs, {len(streams)} fresh seeds: {share:.4f} on time, no groups above {bound:.4f}; {cpu_s:.2f} CPU-s")
+    print("    filled alike: " + ", ".join(f"{name} {value:.4f}" for name, value in beside.items()))
+
+
+def thirty_two(name: str) -> None:
+    case = json.loads((DATA / "cases" / f"{name}.json").read_text())
+    problem = problem_of(case)
+    started_s = time.process_time()
+    groups = placed(case, problem)
+    cpu_s = time.process_time() - started_s
+    load_M = np.array([model["rate_rps"] for model in case["models"]])
+    every = {"placed": groups, **uniform(problem, load_M)}
+    shapes = sorted({problem.shapes[group.shape].name for group in groups})
+    print(f"{name}: {', '.join(shapes)}, {cpu_s:.0f} CPU-s; highest rate on seeds 11 to 20:")
+    rates = {key: highest_rate(case, problem, each, FRESH_32) for key, each in every.items()}
+    print("    " + ", ".join(f"{key} {rate:.1f}/s" for key, rate in rates.items()))
+    for rate in ASKED[name]:
+        streams = [arrivals(case, rate, case["headline"]["cv"], seed) for seed in FRESH_32]
+        shares = ", ".join(f"{key} {share_on_time(problem, each, streams):.4f}" for key, each in every.items())
+        bound = f"; no groups above {bound_on_time(problem, streams):.4f}" if rate == ASKED[name][-1] else ""
+        print(f"    {rate:g}/s: {shares}{bound}")
+
+
+def cluster(seed: int) -> LayerProblem:
+    """A generated cluster: work falls with layers as 1 / layers, and by half where little is left for the KV cache."""
+    draws = np.random.default_rng(seed)
+    count, kinds, regions = int(draws.integers(10, 41)), int(draws.integers(2, 5)), int(draws.integers(1, 4))
+    chosen = draws.permutation(sorted(GPUS))[:kinds]
+    nodes = []
+    for _ in range(count):
+        name = str(draws.choice(chosen))
+        work, most = GPUS[name]
+        rates = tuple(work / k * (0.5 if k > 0.85 * most else 1.0) for k in range(1, most + 1))
+        nodes.append(Node(name, rates, region=f"r{draws.integers(regions)}"))
+    region = np.array([node.region for node in nodes])
+    links = np.where(region[:, None] == region[None, :], 75_000.0, float(draws.choice([200.0, 2_000.0])))
+    layers = int(draws.choice([48, 60, 80]))
+    return LayerProblem(layers, tuple(nodes), links, np.full(count, 5e8), np.full(count, 5e8))
+
+
+def one_pipeline(problem: LayerProblem) -> float:
+    """The trivial answer: all nodes in one row, equal layers each as far as they hold them."""
+    held: list[tuple[int, int] | None] = []
+    start = 0
+    for index, node in enumerate(problem.nodes):
+        even = -(-(problem.layers - start) // (len(problem.nodes) - index))
+        number = min(max(even, 1), len(node.tokens_per_s), problem.layers - start)
+        held.append((start, start + number) if number else None)
+        start += number
+    return max_flow(problem, held)[0] if start == problem.layers else 0.0
+
+
+def clusters(seeds: range) -> None:
+    gaps, seconds = [], []
+    for seed in seeds:
+        try:
+            problem = cluster(seed)
+        except PlannerError as error:
+            print(f"cluster {seed}: {error.what}")
+            continue
+        started_s = time.process_time()
+        result = place_layers(problem)
+        seconds.append(time.process_time() - started_s)
+        if result.objective is None or result.gap is None:
+            print(f"cluster {seed}: {result.status}")
+            continue
+        gaps.append(result.gap)
+        print(
+            f"cluster {seed}: {len(problem.nodes)} nodes, {problem.layers} layers: {result.objective:.0f} tokens/s "
+            f"of at most {result.bound:.0f} (gap {result.gap:.1%}), {seconds[-1]:.2f} CPU-s; "
+            f"one pipeline {one_pipeline(problem):.0f}"
+        )
+    print(f"{len(gaps)} clusters: largest gap {max(gaps):.1%}, most {max(seconds):.2f} CPU-s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="8 GPUs and six clusters")
+    arguments = parser.parse_args()
+    if not DATA.exists():
+        print(f"{DATA} is absent: clusters alone")
+    else:
+        eight()
+        if not arguments.quick:
+            for name in ASKED:
+                thirty_two(name)
+    clusters(range(6 if arguments.quick else 30))
+
+
+if __name__ == "__main__":
+    main()
