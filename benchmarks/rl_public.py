@@ -173,7 +173,7 @@ def _generator(row: Row, formulated: FormulatedRl) -> tuple[GenerationOption | N
 
 
 def _trainer(row: Row, formulated: FormulatedRl) -> TrainingOption | None:
-    """The training of the row: the one that fits on its GPUs, on the devices before the host."""
+    """The training of the row that fits on its GPUs: what computes least again, on the devices before the host."""
     degrees = tuple(int(row[name]) for name in ("train_tp", "train_pp", "train_cp", "train_ep"))
     alike = []
     for option in formulated.problem.training:
@@ -181,7 +181,11 @@ def _trainer(row: Row, formulated: FormulatedRl) -> TrainingOption | None:
         if cut and (option.tp, option.pp, int(cut[1]), int(cut[2])) == degrees:
             alike.append(option)
     gpus = int(row["gpus_train"])
-    return min(alike, key=lambda option: (option.min_dp * option.gpus > gpus, option.min_dp), default=None)
+    return min(
+        alike,
+        key=lambda option: (option.min_dp * option.gpus > gpus, "-full" in option.label, len(option.label)),
+        default=None,
+    )
 
 
 def _training_text(row: Row) -> str:

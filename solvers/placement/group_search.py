@@ -46,8 +46,8 @@ def search(
 ) -> SolveResult[tuple[Group, ...]]:
     """The best groups that were simulated, chosen on `streams` of models with the mean loads `load_M`.
 
-    Which climb was best is told on `judged`, as is the objective, their mean share of requests on time; the best filling
-    stays where no climb is clearly better.
+    Which climb was best is told on `judged`, as is the objective, their mean share of requests on time; the best
+    filling stays where no climb is clearly better.
     The status is FEASIBLE: `group_bounds` says how much better any groups can be.
     """
     started_s = time.perf_counter()

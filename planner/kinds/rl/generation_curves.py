@@ -31,6 +31,7 @@ from planner.rl.curves import DecodeCurve, GenerationOption
 PREFILL_TOKENS = 8192
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 MAX_PP = 8
+MOST_DOMAINS = 8  # over which the tensor-parallel group of a replica may lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +74,16 @@ def measured_generators(setting: RlSetting) -> Iterator[GeneratorCurve]:
 
 
 def _degrees(setting: RlSetting, pool: Pool) -> Iterator[tuple[int, int, int]]:
-    """(tp, pp, ep) that the model's shapes allow, tensor-parallel groups inside a scale-up domain."""
+    """(tp, pp, ep) that the model's shapes allow. Tensor parallelism leaves a scale-up domain without stages alone."""
     domain = max(pool.node.num_gpus, pool.node.scale_up_size)
-    wanted = setting.options.generation_tp or tuple(1 << power for power in range(domain.bit_length()))
+    wanted = setting.options.generation_tp or tuple(1 << power for power in range((MOST_DOMAINS * domain).bit_length()))
     experts = [layer.ffn.num_experts for layer in setting.actor.layers if isinstance(layer.ffn, MoeFfn)]
     for tp in sorted(set(wanted)):
-        if tp > min(domain, pool.num_gpus):
+        if tp > min(MOST_DOMAINS * domain, pool.num_gpus) or (tp > domain and tp % domain):
             continue
         for pp in (1 << power for power in range(MAX_PP.bit_length())):
+            if pp > 1 and tp > domain:
+                continue
             if (pp > 1 and tp < min(pool.node.num_gpus, domain)) or tp * pp > pool.num_gpus:
                 continue  # stages only where a node is full
             for ep in sorted({1, tp}) if experts else (1,):

@@ -32,6 +32,7 @@ from planner.rl.trajectories import SampleBatch
 
 HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
 Recomputed = Literal["none", "full"]
+GRANULARITIES: tuple[Recomputed, ...] = ("none", "full")  # of recomputation, the least first
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,30 +235,34 @@ def _trainers(
     devices, and in host memory where that leaves room for fewer replicas, or for what is not computed again."""
     for base, inner in _configs(arch, setting, pool, lengths):
         kept = beside(base, inner)
-        stay = _fitting(base, inner, kept, pool, rates)
-        if stay is not None:
-            yield stay
+        stay = list(_fitting(base, inner, kept, pool, rates))
+        yield from stay
         moved = tuple(_to_host(helper) for helper in kept)
-        if moved != kept and (stay is None or _crowded(stay)):
-            other = _fitting(base, inner, moved, pool, rates)
-            if other is not None and (stay is None or _roomier(other, stay)):
-                yield other
+        if moved != kept and not any(_lightest(trainer) for trainer in stay):
+            for other in _fitting(base, inner, moved, pool, rates):
+                if not any(_no_heavier(trainer, other) for trainer in stay):
+                    yield other
 
 
-def _fitting(base: TrainingConfig, inner: int, helpers: tuple[Helper, ...], pool: Pool, rates: Rates) -> Trainer | None:
-    """The trainer that computes least again and fits in memory beside its helpers; None where none does."""
+def _fitting(
+    base: TrainingConfig, inner: int, helpers: tuple[Helper, ...], pool: Pool, rates: Rates
+) -> Iterator[Trainer]:
+    """Trainers that fit in memory beside their helpers, by how much they compute again: each on fewer replicas than
+    those that compute less again."""
     whole = pool.node.accelerator.memory_bytes * USABLE_SHARE
     room = whole - sum(helper.kept_bytes for helper in helpers)
     in_turn = whole - max((helper.weights_bytes for helper in helpers if helper.offloaded), default=0.0)
     most = pool.num_gpus // (base.num_gpus * inner)
-    granularities: tuple[Recomputed, ...] = ("none", "full")
-    for recomputed in granularities:
+    fewest = NEVER_FITS
+    for recomputed in GRANULARITIES:
         config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
         least = _least_dp(config, inner, most, room, in_turn, rates)
-        if least < NEVER_FITS:
+        if least < fewest:
+            fewest = least
             option = _with_helpers(_option(config, inner, least, most, pool, recomputed, rates), helpers, pool)
-            return Trainer(option, config, inner, helpers, rates=rates)
-    return None
+            yield Trainer(option, config, inner, helpers, rates=rates)
+        if fewest == 1:
+            return
 
 
 def _to_host(helper: Helper) -> Helper:
@@ -265,18 +270,19 @@ def _to_host(helper: Helper) -> Helper:
     return helper if helper.part == "critic" else replace(helper, kept_bytes=0.0, offloaded=True)
 
 
-def _crowded(trainer: Trainer) -> bool:
-    """Whether more room could change anything."""
+def _lightest(trainer: Trainer) -> bool:
+    """Whether more room could change nothing."""
     assert trainer.config is not None
-    return trainer.option.min_dp > 1 or trainer.config.recompute.granularity != "none"
+    return trainer.option.min_dp == 1 and trainer.config.recompute.granularity == GRANULARITIES[0]
 
 
-def _roomier(trainer: Trainer, other: Trainer) -> bool:
-    """Whether it runs on fewer replicas than the other, or computes less again."""
+def _no_heavier(trainer: Trainer, other: Trainer) -> bool:
+    """Whether it runs on as few replicas as the other, and computes no more again."""
     assert trainer.config is not None
     assert other.config is not None
-    less = trainer.config.recompute.granularity != other.config.recompute.granularity
-    return less or trainer.option.min_dp < other.option.min_dp
+    again = GRANULARITIES.index(trainer.config.recompute.granularity)
+    more = GRANULARITIES.index(other.config.recompute.granularity)
+    return again <= more and trainer.option.min_dp <= other.option.min_dp
 
 
 def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Pool) -> TrainingOption:

@@ -75,8 +75,9 @@ def test_a_run_is_priced_as_it_was_configured() -> None:
     assert priced.best.iteration_s <= priced.priced.iteration_s
 
 
-def test_replicas_over_several_nodes_are_said_to_be_absent() -> None:
-    assert outcome({**RUN, "gen_tp": "16", "gen_dp": "1"}, recommended=False).absent[0].startswith("generation tp16")
+def test_replicas_over_several_nodes_are_in_the_space_and_larger_ones_than_the_pool_are_not() -> None:
+    assert outcome({**RUN, "gen_tp": "16", "gen_dp": "1"}, recommended=False).absent == ()
+    assert outcome({**RUN, "gen_tp": "32", "gen_dp": "1"}, recommended=False).absent[0].startswith("generation tp32")
 
 
 def test_a_run_ahead_trains_apart() -> None:
