@@ -100,6 +100,16 @@ def _majority_ratio(cases: Sequence[Case], case: Case) -> float:
     return statistics.median(other.step_s / other.colocated.step_s for other in others)
 
 
+def _gains(case: Case) -> bool:
+    """Whether the asynchronous row is the faster one."""
+    return case.step_s < case.colocated.step_s
+
+
+def _called(case: Case, miss: float) -> bool:
+    """Whether a prediction that misses by so much names the faster side."""
+    return (case.step_s * (1.0 + miss) < case.colocated.step_s) == _gains(case)
+
+
 def main(path: Path, *, print_fit: bool) -> int:
     cases = read(path)
     neutral = Response(0.5, 0.5, 0.7, 0.1, 0.3, 3.8e9)
@@ -110,6 +120,7 @@ def main(path: Path, *, print_fit: bool) -> int:
     }
     print("row    setup                  split  staleness  measured  ours     error  left out  majority  no gain")
     errors: dict[str, list[float]] = {"ours": [], "left out": [], "majority": [], "no gain": []}
+    signed: dict[str, list[float]] = {name: [] for name in errors}
     for case in cases:
         guesses = {
             "ours": case.predicted_s(CALIBRATED),
@@ -120,6 +131,7 @@ def main(path: Path, *, print_fit: bool) -> int:
         misses = {name: guess / case.step_s - 1 for name, guess in guesses.items()}
         for name, error in misses.items():
             errors[name].append(abs(error))
+            signed[name].append(error)
         split = f"{case.split.generation_gpus}:{case.split.training_gpus}"
         print(
             f"{case.name}  {case.setup:<21} {split:>6}  {case.split.staleness:>9}  {case.step_s:>6.1f} s  "
@@ -129,6 +141,12 @@ def main(path: Path, *, print_fit: bool) -> int:
         )
     for name, values in errors.items():
         print(f"median error, {name}: {statistics.median(values):.1%}")
+    logs = {name: statistics.mean(abs(math.log(1.0 + miss)) for miss in values) for name, values in signed.items()}
+    share = logs["left out"] / logs["majority"]
+    print(f"mean log-ratio error: left out {logs['left out']:.3f}, majority {logs['majority']:.3f} ({share:.2f} of it)")
+    called = {name: sum(_called(case, miss) for case, miss in zip(cases, signed[name], strict=True)) for name in logs}
+    rows = ", ".join(f"{name} {number}" for name, number in called.items())
+    print(f"faster side called right, of {len(cases)}: {rows}; always asynchronous {sum(map(_gains, cases))}")
     return int(statistics.median(errors["ours"]) > TARGET)
 
 

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist, median
+from statistics import NormalDist, fmean, median
 from typing import Any
 
 from planner.documents.read import given_document
@@ -250,6 +250,42 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"{group:<26} {len(ratios_of):>5}  {'':19} {low:7.2f}  {middle:6.2f}  {high:7.2f}"
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A synchronous and an asynchronous run of a set-up: how much faster a GPU is asynchronously."""
+
+    group: str
+    gain: float
+    priced: float
+
+
+def pairs(path: Path, outcomes: Sequence[Outcome]) -> list[Pair]:
+    """The pairs of a table whose two runs are both priced."""
+    known = {each.row["id"]: each for each in outcomes if each.priced is not None}
+    rows_of_pairs = []
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        sync, ahead = known.get(row["sync_id"]), known.get(row["async_id"])
+        if sync is not None and ahead is not None:
+            priced = float(row["per_gpu_speedup"]) * _ratio(sync) / _ratio(ahead)
+            rows_of_pairs.append(Pair(sync.row["group"], float(row["per_gpu_speedup"]), priced))
+    return rows_of_pairs
+
+
+def gain_lines(table: Sequence[Pair]) -> Iterator[str]:
+    """Errors of the gain of asynchrony, beside one gain for all that the other set-ups give."""
+    constant = [median(other.gain for other in table if other.group != pair.group) for pair in table]
+    off = [abs(math.log(pair.priced / pair.gain)) for pair in table]
+    beside = [abs(math.log(guess / pair.gain)) for guess, pair in zip(constant, table, strict=True)]
+    right = sum((pair.priced > 1) == (pair.gain > 1) for pair in table)
+    ahead = sum(pair.gain > 1 for pair in table)
+    by_constant = sum((guess > 1) == (pair.gain > 1) for guess, pair in zip(constant, table, strict=True))
+    yield (
+        f"gain of asynchrony a GPU, {len(table)} pairs: mean log-ratio error priced {fmean(off):.3f}, constant of the "
+        f"other set-ups {fmean(beside):.3f}"
+    )
+    yield f"faster side called right: priced {right}, constant {by_constant}, always asynchronous {ahead}"
+
+
 def main(path: Path, *, recommended: bool) -> int:
     rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     outcomes = [outcome(row, recommended=recommended) for row in rows]
@@ -261,6 +297,10 @@ def main(path: Path, *, recommended: bool) -> int:
     told = [guesses(each, priced) for each in priced]
     off = {name: median(abs(ratios[name] - 1) for ratios in told) for name in told[0]}
     print("median error of the step: " + ", ".join(f"{name} {error:.1%}" for name, error in off.items()))
+    table = path.parent / "rl_async_pairs.csv"
+    if table.exists():
+        for line in gain_lines(pairs(table, outcomes)):
+            print(line)
     return int(off["priced"] >= min(off["rate"], off["util"]))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from rl_public import Row, mean_before_cap, missing, outcome, problem
+from rl_public import Pair, Row, gain_lines, mean_before_cap, missing, outcome, problem
 
 RUN: Row = {
     "id": "run",
@@ -85,3 +85,10 @@ def test_a_run_ahead_trains_apart() -> None:
     assert options["arrangements"] == ["disaggregated"]
     assert options["max_staleness"] == 8
     assert options["iterations"] > 8
+
+
+def test_gains_are_told_beside_one_gain_for_all_other_setups() -> None:
+    table = [Pair("a", 2.0, 2.0), Pair("b", 0.5, 0.5), Pair("c", 1.5, 0.75)]
+    first, second = gain_lines(table)
+    assert "3 pairs: mean log-ratio error priced 0.231" in first
+    assert second == "faster side called right: priced 2, constant 1, always asynchronous 2"
