@@ -61,6 +61,10 @@ def stated(case: Path) -> str:
     return f"best known {best:g}, trivial {optimum.get('trivial')}" if best is not None else ""
 
 
+def _or_none(value: float | None, form: str) -> str:
+    return "none" if value is None else format(value, form)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
@@ -80,7 +84,8 @@ def main() -> int:
                 continue
             line = json.loads(ran.stdout)
             print(
-                f"{line['case']}: objective {line['objective']:.6g}, bound {line['bound']:.6g}, gap {line['gap']:.2%}, "
+                f"{line['case']}: objective {line['objective']:.6g}, bound {_or_none(line['bound'], '.6g')}, "
+                f"gap {_or_none(line['gap'], '.2%')}, "
                 f"{line['cpu_s']:.2f} CPU-s; {line['summary']}"
             )
             print(f"    {stated(case)}; scorer: {scored(case, answer) or 'none'}")

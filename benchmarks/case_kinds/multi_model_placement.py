@@ -95,24 +95,32 @@ def highest_rate(case: dict[str, Any], problem: SharedGroups, groups: Sequence[G
 
 def rate_bound(
     case: dict[str, Any], problem: SharedGroups, seeds: Sequence[int], *, above: float, steps: int = STEPS
-) -> float:
+) -> float | None:
     """A rate at which no groups keep the attainment on the mean of the seeds; `above` is one that some keep [1/s].
 
     Bisected: the bound is of the rate that is returned, and of those above it as far as attainment falls with the rate.
+    None where the highest rate of the headline might still be kept.
     """
-    share, cv = case["headline"]["attainment"], case["headline"]["cv"]
-    low, high = above, 2.0 * above
+    share, cv, most = case["headline"]["attainment"], case["headline"]["cv"], float(case["headline"]["rates"][1])
+
+    def kept(rate: float) -> bool:
+        return bound_on_time(problem, [arrivals(case, rate, cv, seed) for seed in seeds]) >= float(share)
+
+    low, high = above, min(2.0 * above, most)
+    while kept(high):
+        if high >= most:
+            return None
+        low, high = high, min(2.0 * high, most)
     for _ in range(steps):
         middle = (low + high) / 2.0
-        kept = bound_on_time(problem, [arrivals(case, middle, cv, seed) for seed in seeds]) >= share
-        low, high = (middle, high) if kept else (low, middle)
+        low, high = (middle, high) if kept(middle) else (low, middle)
     return high
 
 
 def placed(case: dict[str, Any], problem: SharedGroups) -> tuple[Group, ...]:
     """The groups that simulation finds, on seeds of its own."""
     load_M = np.array([model["rate_rps"] for model in case["models"]])
-    rate, cv = float(load_M.sum()), case["arrival"].get("eval_cv", 4)
+    rate, cv = float(load_M.sum()), float(case["arrival"].get("eval_cv", case["models"][0]["cv"]))
     effort = Effort(REQUESTS)
     if "headline" in case:
         cv = case["headline"]["cv"]

@@ -83,8 +83,7 @@ def _by_windows(problem: SharedGroups, streams: Sequence[Stream], time_limit_s: 
     started_s = time.perf_counter()
     span_s = max(float(stream.time_s[-1] - stream.time_s[0]) for stream in streams) + float(problem.limit_s_M.max())
     grid = lengths(span_s)
-    shapes = [problem.shapes[index] for index in problem.usable]
-    pooled_CX = np.array([ended(grid, shape.latency_s_M.min(), shape.bottleneck_s_M.min()) for shape in shapes])
+    pooled_CX = np.array([_pooled(problem, index, grid) for index in problem.usable])
     kinds = _kinds(problem)
     own_KCX = {
         kind: np.array([_own(problem, index, kind, grid) for index in problem.usable]) for kind in sorted(set(kinds))
@@ -124,6 +123,14 @@ def _kinds(problem: SharedGroups) -> list[int]:
         figures = problem.stage_s_CMK[:, model].tobytes() + weights.tobytes() + problem.limit_s_M[model].tobytes()
         kinds.append(known.setdefault(figures, model))
     return kinds
+
+
+def _pooled(problem: SharedGroups, index: int, grid_s: Floats) -> Floats:
+    """Of all models that a shape serves: as if each had the least latency and the least bottleneck of them."""
+    hosted, shape = problem.hosts(index), problem.shapes[index]
+    if not hosted.any():
+        return np.zeros_like(grid_s)
+    return ended(grid_s, float(shape.latency_s_M[hosted].min()), float(shape.bottleneck_s_M[hosted].min()))
 
 
 def _own(problem: SharedGroups, index: int, model: int, grid_s: Floats) -> Floats:

@@ -28,6 +28,7 @@ MIXED = (0.125, 0.25, 0.5, 0.75)  # of the devices, in groups of the larger shap
 CLIMBED = 8  # partitions from which climbs start
 FILLINGS = 3  # by whose late requests streams are cut
 SPAN_BEFORE, SPAN_AFTER = 2.5, 0.2  # of the largest limit, kept around a late request
+MOST_STEPS = 5_000  # of one round of a climb
 HEAT = 2e-3  # of the late requests: how many more a step may cost at first
 STANDARD_ERRORS = 2.0  # of paired differences, by which a climbed placement must be better than a filled one
 EXCHANGES = 0.6  # share of the steps in which two models change places
@@ -92,7 +93,7 @@ def fill(problem: SharedGroups, shapes: Sequence[int], load_M: Floats) -> tuple[
     order = [int(model) for model in np.argsort(-load_M, kind="stable")]
     fits = np.array([problem.hosts(shape) for shape in shapes])
     weight = np.array([problem.shapes[shape].weight_bytes_M for shape in shapes])
-    speed = np.array([1.0 / problem.shapes[shape].bottleneck_s_M.mean() for shape in shapes])
+    pace_s = [problem.pace_s(shape) for shape in shapes]
     room = np.full(len(shapes), problem.memory_bytes)
     hosts: list[list[int]] = [[] for _ in shapes]
     load, turns = np.zeros(len(shapes)), True
@@ -107,7 +108,7 @@ def fill(problem: SharedGroups, shapes: Sequence[int], load_M: Floats) -> tuple[
             ]
             if not free:
                 continue
-            chosen = min(free, key=lambda g: (load[g] / speed[g], g))
+            chosen = min(free, key=lambda g: (load[g] * pace_s[g], g))
             for g in for_model[model]:
                 load[g] -= load_M[model] / len(for_model[model])
             for_model[model].append(chosen)
@@ -138,7 +139,7 @@ def _smaller(problem: SharedGroups, shape: int) -> Iterator[int]:
     sizes = {problem.shapes[index].devices for index in problem.usable}
     for size in sorted((size for size in sizes if size < problem.shapes[shape].devices), reverse=True):
         alike = [index for index in problem.usable if problem.shapes[index].devices == size]
-        yield min(alike, key=lambda index: float(problem.shapes[index].bottleneck_s_M.mean()))
+        yield min(alike, key=problem.pace_s)
 
 
 def _partitions_filled(
@@ -198,7 +199,7 @@ class _Climb:
         """Steps until so many requests were simulated, from hot to cold; goes on from the best."""
         self.current, self.late = list(self.best), self.least
         size = max(sum(len(stream) for stream in self.streams), 1)
-        steps = int(requests / size)
+        steps = min(int(requests / size), MOST_STEPS)
         for step in range(steps):
             heat = HEAT * self.late * (1.0 - step / steps)
             most = self.late + int(-heat * math.log(1.0 - self.draws.random()))

@@ -13,6 +13,7 @@ Rule        A request goes to the group of its model whose last stage is free fi
             requests in order, without batches. A request that would be late is dropped and leaves no trace.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,6 +115,11 @@ class SharedGroups:
         figures = self.shapes[shape]
         in_time = figures.latency_s_M <= self.limit_s_M
         return np.asarray((figures.weight_bytes_M <= self.memory_bytes) & in_time)
+
+    def pace_s(self, shape: int) -> float:
+        """Mean time between requests of the models that a group of the shape serves, infinite where it serves none."""
+        hosted = self.hosts(shape)
+        return float(self.shapes[shape].bottleneck_s_M[hosted].mean()) if hosted.any() else math.inf
 
     def held_bytes(self, group: Group) -> float:
         """Of the fullest device of a group."""

@@ -99,6 +99,19 @@ def test_no_placement_is_better_than_the_bound(seed: int) -> None:
     assert result.objective <= best + 1e-9
 
 
+def test_models_that_a_shape_cannot_run_count_for_nothing_there() -> None:
+    """A shape whose times of a model are missing (0 s, no room) is no faster for it."""
+    alone = GroupShape("1x1", 1, np.array([[0.1], [0.0]]), np.array([1.0, np.inf]))
+    pair = GroupShape("2x1", 2, np.array([[0.08], [0.2]]), np.array([1.0, 1.0]))
+    problem = SharedGroups(2, 2, 4.0, (alone, pair), np.array([0.15, 0.25]))
+    stream = Stream(np.zeros(4), np.array([0, 0, 1, 1], dtype=np.intp))
+    best = max(sum(first_come(problem, groups, stream)) for groups in placements(problem)) / 4
+    assert best == 0.5
+    bound = bound_on_time(problem, [stream])
+    assert best <= bound < 1.0
+    assert problem.feasible(fill(problem, partitions(problem, 1), np.ones(2)))
+
+
 def test_memory_lowers_the_bound_below_pooled_work() -> None:
     """Four models of which a device holds one: bursts of a model cannot use the other devices."""
     shape = GroupShape("1x1", 1, np.full((4, 1), 0.1), np.full(4, 3.0))
