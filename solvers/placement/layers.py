@@ -39,7 +39,8 @@ WHERE = "layers"
 UNITS = 4000  # steps of a flow, up to which patterns are told apart
 PRECISION = 1e-3  # of a flow, to which it is bisected
 EASIER = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)  # of the flow without links, whose stages are tried where these are thin
-EXCHANGES = 600  # of nodes that are alike, tried where links are too thin
+EXCHANGES = 1000  # of nodes that are alike, tried where links are too thin
+PATIENCE = 300
 PARTS = 100  # of a token a second, to which flows are whole while nodes change places
 MOST_STATES = 60_000  # counts of nodes by type; beyond, small types are left out of stages
 DUST = 1e-9
@@ -312,14 +313,16 @@ def _linked(
     many = [alike for alike in types if len(alike) > 1]
     carried = _carried(problem, held)
     draws = random.Random(0)
+    idle = 0  # exchanges since the last that carries more
     for _ in range(EXCHANGES if many else 0):
-        if carried >= wanted * (1.0 - DUST):
+        if carried >= wanted * (1.0 - DUST) or idle >= PATIENCE:
             break
         a, b = draws.sample(draws.choice(many), 2)
         if held[a] == held[b] or problem.nodes[a].region == problem.nodes[b].region:
             continue
         held[a], held[b] = held[b], held[a]
         other = _carried(problem, held)
+        idle = 0 if other > carried else idle + 1
         if other >= carried:
             carried = other
         else:
