@@ -20,8 +20,9 @@ from case_kinds.multi_model_placement import arrivals, highest_rate, placed, pro
 from planner.errors import PlannerError
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import fill, partitions, share_on_time
+from planner.solvers.placement.group_streams import Group
 from planner.solvers.placement.layers import LayerProblem, Node, max_flow, place_layers
-from planner.solvers.placement.shared_groups import Group, SharedGroups
+from planner.solvers.placement.shared_groups import SharedGroups
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 FRESH_8, FRESH_32 = range(1001, 1011), range(11, 21)

@@ -12,7 +12,8 @@ import numpy as np
 from case_kinds import CaseAnswer
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
-from planner.solvers.placement.shared_groups import Group, GroupShape, SharedGroups, Stream
+from planner.solvers.placement.group_streams import Group, Stream
+from planner.solvers.placement.shared_groups import GroupShape, SharedGroups
 
 STAGE_OVERHEAD, DELIVERY_S = 0.009, 0.011  # the simulator's rule in the case: lat * (1 + 0.009 pp), finish + 0.011
 SEARCH_SEEDS, JUDGED_SEEDS = range(101, 121), range(201, 241)

@@ -342,6 +342,7 @@ Goal = Literal[
     "step_time",
     "iteration_time",
     "imbalance",
+    "attainment",
 ]
 PER_GPU = ("goodput_per_gpu", "tokens_per_s_per_gpu")  # goals that count GPUs
 

@@ -5,13 +5,13 @@ from numba import njit
 
 
 @njit(cache=True)
-def lost(time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, limit_s_M, most, late_J):
-    """Requests that are late or have no host, up to one more than `most`; marked in late_J unless that is empty."""
+def lost(time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, limit_s_M, most, end_s_J):
+    """Requests that are late or have no host, up to one more than `most`; ends of the others in end_s_J, if any."""
     groups = len(shape_G)
     clock = np.full((groups, stage_s_CMK.shape[2]), -np.inf)
     ended = np.full(groups, -np.inf)
     trial = np.empty(stage_s_CMK.shape[2])
-    total, marks = 0, len(late_J) > 0
+    total, marks = 0, len(end_s_J) > 0
     for j in range(len(time_J)):
         model = model_J[j]
         late = True
@@ -30,12 +30,12 @@ def lost(time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, lim
             if now - time_J[j] <= limit_s_M[model]:
                 late = False
                 ended[group] = now
+                if marks:
+                    end_s_J[j] = now
                 for k in range(stages):
                     clock[group, k] = trial[k]
         if late:
             total += 1
-            if marks:
-                late_J[j] = True
             if total > most:
                 return total
     return total

@@ -16,6 +16,7 @@ The most requests of (C4) and (C5) are a linear program over the requests whose 
 dual is a shortest path over the requests in their order; each path is a row, linear in n or k, and rows are added until
 none is broken (Kelley's cutting planes). Every program on the way is a bound, so that one may stop at any time.
 Beside it the pooled work: all devices as one machine, each request with its least device seconds (`schedules.on_time`).
+Where engines batch, the bound is their pooled work alone (`_batched_work`).
 Counts are taken as they may be, not whole, and requests may choose their group with foresight; this leaves the gap.
 """
 
@@ -29,7 +30,9 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.solvers.backends.model import Expr, LinearModel, total
 from planner.solvers.backends.solve import solve
-from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, Stream
+from planner.solvers.placement.batched_groups import Batches
+from planner.solvers.placement.group_streams import Stream
+from planner.solvers.placement.shared_groups import GroupShape, SharedGroups
 from planner.solvers.schedules.on_time import most_on_time
 
 FINE_S, COARSE_S, KNEE = 5e-4, 1e-2, 16_000  # grid of window lengths: fine steps up to the knee
@@ -60,7 +63,9 @@ class _Rows:
 
 
 def bound_on_time(problem: SharedGroups, streams: Sequence[Stream], *, time_limit_s: float | None = None) -> float:
-    """No groups have a larger mean share of the streams' requests on time."""
+    """No groups have a larger mean share of the streams' requests on time; pooled work alone where engines batch."""
+    if problem.batches is not None:
+        return float(np.mean([_batched_work(problem, problem.batches, stream) for stream in streams]))
     work = float(np.mean([_pooled_work(problem, stream) for stream in streams]))
     return min(work, _by_windows(problem, streams, time_limit_s))
 
@@ -77,6 +82,47 @@ def _pooled_work(problem: SharedGroups, stream: Stream) -> float:
     release, model = stream.time_s[served], stream.model[served]
     deadline = np.maximum.accumulate(release + problem.limit_s_M[model])
     return most_on_time(release, deadline, least_M[model] / problem.devices) / max(len(stream), 1)
+
+
+def _batched_work(problem: SharedGroups, batches: Batches, stream: Stream) -> float:
+    """Share on time if all devices were one machine, and all steps as full as suits them best.
+
+    A step takes its sequences or prompt tokens times the least that one of them takes in any step, so that a request
+    takes the sum of its own. Requests that warm the groups up are left out, which delays nobody.
+    """
+    assert stream.prompt is not None
+    assert stream.answer is not None
+    token_CM, sequence_CM = _least_prefill_s(batches), _least_decode_s(batches)
+    token_M, sequence_M = np.full(problem.models, np.inf), np.full(problem.models, np.inf)
+    for index in problem.usable:
+        shape = problem.shapes[index]
+        hosted_M = problem.hosts(index)
+        token_M = np.where(hosted_M, np.minimum(token_M, shape.devices * token_CM[index]), token_M)
+        sequence_M = np.where(hosted_M, np.minimum(sequence_M, shape.devices * sequence_CM[index]), sequence_M)
+    judged = np.arange(len(stream)) >= stream.first
+    whole = stream.prompt + stream.answer <= batches.room_M[stream.model]
+    kept = judged & whole & np.isfinite(token_M[stream.model])
+    release, model, answer = stream.time_s[kept], stream.model[kept], stream.answer[kept]
+    ttft_s, tpot_s, latency_s = batches.limit_s_M3[model].T
+    paced_s = np.where(answer > 1, tpot_s * np.maximum(answer - 1, 1), 0.0)
+    deadline = np.maximum.accumulate(release + np.minimum(latency_s, ttft_s + paced_s))
+    work = (stream.prompt[kept] * token_M[model] + (answer - 1) * sequence_M[model]) / problem.devices
+    within = np.isfinite(deadline)
+    soon = most_on_time(release[within], deadline[within], work[within])
+    return (soon + int((~within).sum())) / max(stream.judged, 1)
+
+
+def _least_prefill_s(batches: Batches) -> Floats:
+    """Of a prompt token in any step: a line between two points of an axis is least at one of them. [C, M]"""
+    rate = batches.prefill_s_CMT / batches.prompt_T
+    going_on = np.diff(batches.prefill_s_CMT[..., -2:])[..., 0] / np.diff(batches.prompt_T[-2:])[0]
+    return np.asarray(np.minimum(rate.min(axis=-1), going_on))
+
+
+def _least_decode_s(batches: Batches) -> Floats:
+    """Of a sequence in any step that decodes. [C, M]"""
+    sequences = np.arange(1, batches.decode_s_CMBX.shape[2])[:, None]
+    return np.asarray((batches.decode_s_CMBX[:, :, 1:] / sequences).min(axis=(2, 3)))
 
 
 def _by_windows(problem: SharedGroups, streams: Sequence[Stream], time_limit_s: float | None) -> float:

@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from planner.arrays import Floats
-from planner.solvers.placement.shared_groups import Group, SharedGroups, Stream, late, lost
+from planner.solvers.placement.group_streams import Group, Stream
+from planner.solvers.placement.shared_groups import SharedGroups, late, lost
 from planner.solvers.result import SolveResult, Status
 
 SOLVER = "greedy fill and annealed exchanges, by simulation"
@@ -49,11 +50,15 @@ def search(
 
     Which climb was best is told on `judged`, as is the objective, their mean share of requests on time; the best
     filling stays where no climb is clearly better.
-    The status is FEASIBLE: `group_bounds` says how much better any groups can be.
+    The status is FEASIBLE: `group_bounds` says how much better any groups can be. It is UNKNOWN where no filling has
+    every model on as many groups as is asked for.
     """
     started_s = time.perf_counter()
     filled = sorted(_partitions_filled(problem, load_M, streams), key=lambda pair: pair[0])
-    fillings = [groups for _, groups in filled[:CLIMBED]]
+    fillings = [groups for _, groups in filled if problem.hosted(groups)][:CLIMBED]
+    if not fillings:
+        elapsed_s = time.perf_counter() - started_s
+        return SolveResult(Status.UNKNOWN, "finished", None, None, None, elapsed_s, SOLVER)
     cut = [_cut(problem, fillings[:FILLINGS], stream) for stream in streams]
     climbs = [_Climb(problem, cut, groups, random.Random(effort.seed)) for groups in fillings]
     rounds = math.ceil(math.log2(CLIMBED)) + 1
@@ -78,7 +83,7 @@ def share_on_time(problem: SharedGroups, groups: Sequence[Group], streams: Seque
 
 def shares_on_time(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream]) -> Floats:
     """Of the requests of each stream, those that are on time; 1 where there are none. [S]"""
-    return np.array([1.0 - lost(problem, groups, [stream]) / max(len(stream), 1) for stream in streams])
+    return np.array([1.0 - lost(problem, groups, [stream]) / max(stream.judged, 1) for stream in streams])
 
 
 def _told_apart(better_S: Floats, other_S: Floats) -> bool:
@@ -166,7 +171,9 @@ def _partitions_filled(
 
 
 def _cut(problem: SharedGroups, fillings: Sequence[Sequence[Group]], stream: Stream) -> Stream:
-    """The requests of the spans around those that are late under any of the fillings."""
+    """The requests of the spans around those that are late under any of the fillings; all where engines batch."""
+    if problem.batches is not None:
+        return stream
     limit_s = float(problem.limit_s_M.max())
     marks = np.zeros(len(stream), dtype=np.bool_)
     for groups in fillings:
@@ -236,8 +243,8 @@ class _Climb:
             other = draws.choice(others)
             changed[other] = _with(groups[other], comes, goes)
             return changed if self._fits(changed[other]) and self._fits(changed[index]) else None
-        left = any(goes in each.models for each in changed)
-        return changed if left and self._fits(changed[index]) else None
+        left = sum(goes in each.models for each in changed)
+        return changed if left >= max(self.problem.least_hosts, 1) and self._fits(changed[index]) else None
 
     def _fits(self, group: Group) -> bool:
         hosted = self.problem.hosts(group.shape)

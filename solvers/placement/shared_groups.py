@@ -9,8 +9,10 @@ Variables   groups g with their shapes c(g), and H_g, the models that live on g
 Objective   most requests of given streams that are on time, where every request goes by the first-come rule
 (C1) sum_g a_c(g) <= D;  a group lies within a node, or takes whole ones
 (C2) sum of w_c(g)m over m in H_g <= B
+(C3) every model lives on so many groups at least, where that is asked for
 Rule        A request goes to the group of its model whose last stage is free first (the first of equals). Stages take
             requests in order, without batches. A request that would be late is dropped and leaves no trace.
+            Engines that batch have a rule of their own (`batched_groups`), and stage times only guide the search.
 """
 
 import math
@@ -20,8 +22,10 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.arrays import Bools, Floats, Indices, Ints
+from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
+from planner.solvers.placement.batched_groups import NEVER, Batches, simulated
+from planner.solvers.placement.group_streams import Group, Stream
 
 WHERE = "placement"
 
@@ -46,25 +50,6 @@ class GroupShape:
         return np.asarray(self.stage_s_MK.max(axis=1))
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One group: an index into the shapes, and the models that live on it, in ascending order."""
-
-    shape: int
-    models: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stream:
-    """Requests in the order of their arrival: time [s] and model of each [J]."""
-
-    time_s: Floats
-    model: Indices
-
-    def __len__(self) -> int:
-        return len(self.time_s)
-
-
 @dataclass(frozen=True, eq=False)
 class SharedGroups:
     """The problem without its requests; shape suffix M: model. Raises PlannerError for figures that cannot be."""
@@ -74,6 +59,8 @@ class SharedGroups:
     memory_bytes: float
     shapes: tuple[GroupShape, ...]
     limit_s_M: Floats
+    batches: Batches | None = None  # engines that batch, in place of the rule
+    least_hosts: int = 0  # groups on which every model lives
 
     def __post_init__(self) -> None:
         if self.devices < 1 or self.node_devices < 1 or not self.memory_bytes > 0:
@@ -125,6 +112,13 @@ class SharedGroups:
         """Of the fullest device of a group."""
         return float(self.shapes[group.shape].weight_bytes_M[list(group.models)].sum())
 
+    def hosted(self, groups: Sequence[Group]) -> bool:
+        """Whether every model lives on as many groups as is asked for (C3)."""
+        counts = np.zeros(self.models, dtype=np.int64)
+        for group in groups:
+            counts[list(group.models)] += 1
+        return bool((counts >= self.least_hosts).all())
+
     def feasible(self, groups: Sequence[Group]) -> bool:
         """Whether groups keep (C1) and (C2); sizes of groups divide or are divided by those of nodes."""
         used = sum(self.shapes[group.shape].devices for group in groups)
@@ -153,29 +147,38 @@ def on_time(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> I
 
 
 def late(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> Bools:
-    """Whether each request would be late, or no group has its model. [J]"""
-    marks = np.zeros(len(stream), dtype=np.bool_)
-    _run(problem, groups, stream, np.iinfo(np.int64).max, marks)
-    return marks
+    """Whether each request would be late, or no group has its model; only of groups without batches. [J]"""
+    return np.isnan(ends_s(problem, groups, stream))
+
+
+def ends_s(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> Floats:
+    """When each request ends under the first-come rule [s], nan for those that it drops. [J]"""
+    ends = np.full(len(stream), np.nan)
+    _run(problem, groups, stream, NEVER, ends)
+    return ends
 
 
 def lost(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream], most: int | None = None) -> int:
     """Late requests of all streams, counted up to one more than `most`."""
-    unmarked, total = np.zeros(0, dtype=np.bool_), 0
+    unmarked, total = np.zeros(0), 0
     for stream in streams:
-        total += _run(problem, groups, stream, np.iinfo(np.int64).max if most is None else most - total, unmarked)
+        left = NEVER if most is None else most - total
+        if problem.batches is not None:
+            total += simulated(problem.batches, groups, stream, left).late
+        else:
+            total += _run(problem, groups, stream, left, unmarked)
         if most is not None and total > most:
             break
     return total
 
 
-def _run(problem: SharedGroups, groups: Sequence[Group], stream: Stream, most: int, marks: Bools) -> int:
+def _run(problem: SharedGroups, groups: Sequence[Group], stream: Stream, most: int, ends: Floats) -> int:
     from planner.solvers.compiled import first_come
 
     hosts_MG, count_M = _hosts(problem.models, groups)
     shape_G = np.array([group.shape for group in groups], dtype=np.int64)
     figures = problem.stage_s_CMK, problem.stages_C, problem.limit_s_M
-    return int(first_come.lost(stream.time_s, stream.model, hosts_MG, count_M, shape_G, *figures, most, marks))
+    return int(first_come.lost(stream.time_s, stream.model, hosts_MG, count_M, shape_G, *figures, most, ends))
 
 
 def _hosts(models: int, groups: Sequence[Group]) -> tuple[Ints, Ints]:

@@ -68,6 +68,13 @@ BASES: dict[str, str] = {
         cluster: {pools: [{gpu: h200, nodes: 1}]}
         objective: {minimize: imbalance}
         options: {ep: 4, slots_per_rank: 33, loads: loads.npz}""",
+    "place": """
+        models: {m: {name: Qwen/Qwen3-8B}}
+        cluster: {pools: [{gpu: h100_sxm, gpus: 2}]}
+        workloads:
+          - {input_tokens: 512, output_tokens: 32, load: {rate: 20/s, arrival_cv: 3}, slo: {latency: {p1: 60s}}}
+        objective: {maximize: attainment}
+        options: {simulated_requests: 200, max_batch: 8}""",
 }
 
 TWO_POOLS = "cluster={pools: [{gpu: h100_sxm, gpus: 2}, {gpu: h200, gpus: 2}], links: [%s]}"
@@ -145,6 +152,25 @@ WIDE = "cluster.pools=[{gpu: h100_sxm, nodes: 2, gpus_per_node: 1}]"
 STAGES = "options.search.pools=stages ; options.search.pp=[2] ; "
 SPLIT = "options.arrangements=[disaggregated] ; "
 HORIZON = "options.horizon={periods: [{iterations: 2}], generation_change: 9s, training_change: 9s}"
+
+ONE_PASS = "options={simulated_requests: 200, batching: false} ; workloads.0.output_tokens=1"
+BOTH_PLACED = (
+    TWO_MODELS
+    + " ; workloads=[{name: a, model: %s, input_tokens: 512, output_tokens: 32, load: {rate: 10/s},"
+    + " slo: {latency: {p1: 500ms}}},"
+    + " {name: b, model: %s, input_tokens: 64, output_tokens: 99, load: {rate: 4/s}, slo: {latency: {p1: 1s}}}]"
+)
+
+
+def _placed_limits(time: str, loose: str, tight: str) -> dict[str, Case]:
+    """Limits on a time of requests that are on time or not; a mean is of no request."""
+    field = f"workloads.0.slo={{{time}: {{%s: %s}}}}"
+    stated = {
+        f"workloads.*.slo.{time}.{name}_s": (field % (name, loose), field % (name, tight))
+        for name in ("p50", "p90", "p95", "p99")
+    }
+    return {**stated, f"workloads.*.slo.{time}.mean_s": (field % ("mean", loose), REFUSED)}
+
 
 TIGHT = "cluster.pools.0.nodes=2 ; options.ep=16 ; options.slots_per_rank=8"
 AHEAD = (
@@ -318,6 +344,35 @@ READ: dict[str, dict[str, Case]] = {
         "objective.minimize": ("", "objective={minimize: gpus}"),
         "seed": (TIGHT + " ; seed=1", TIGHT + " ; seed=2"),
     },
+    "place": {
+        **DEVICES,
+        "name": ("", "name=other"),
+        "models.*.weights": ("", "models.m.weights=fp8"),
+        "models.*.kv_cache": ("", "models.m.kv_cache=fp8"),
+        "workloads.*.name": ("", "workloads.0.name=other"),
+        "workloads.*.model": (BOTH_PLACED % ("m", "n"), BOTH_PLACED % ("n", "m")),
+        **_lengths("input_tokens"),
+        **_lengths("output_tokens"),
+        **_traced("input_tokens"),
+        **_traced("output_tokens"),
+        "workloads.*.load.rate_per_s": ("workloads.0.load={rate: 60/s}", "workloads.0.load={rate: 50/s}"),
+        "workloads.*.load.arrival_cv": ("", "workloads.0.load.arrival_cv=2"),
+        **_placed_limits("ttft", "60s", "1ms"),
+        **_placed_limits("tpot", "60s", "1ms"),
+        **_placed_limits("latency", "60s", "1ms"),
+        "workloads.*.slo.attainment": (
+            "workloads.0.slo={latency: {p1: 300ms}, attainment: 1%}",
+            "workloads.0.slo={latency: {p1: 300ms}, attainment: 99.9%}",
+        ),
+        "engine.name": ("", "engine.name=sglang"),
+        "engine.version": ("engine={name: trtllm}", "engine={name: trtllm, version: 1.0.0}"),
+        "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
+        "costs.calibration": ("", "costs.calibration=none"),
+        "objective.maximize": ("", "objective={maximize: goodput_per_gpu}"),
+        "objective.minimize": ("", "objective={minimize: gpus}"),
+        "limits.gpus": ("", "limits.gpus=1"),
+        "seed": ("seed=1", "seed=2"),
+    },
 }
 
 LIMITS: dict[str, dict[str, tuple[Limits, Limits, str]]] = {
@@ -337,6 +392,7 @@ LIMITS: dict[str, dict[str, tuple[Limits, Limits, str]]] = {
         "seed": (Limits(seed=1), Limits(seed=2), ""),
     },
     "experts": {"gap": (Limits(), Limits(gap=0.5), ""), "seed": (Limits(seed=1), Limits(seed=2), TIGHT)},
+    "place": {"seed": (Limits(seed=1), Limits(seed=2), "")},
 }
 """Two limits that give two plans of a problem; `threads` must not change a plan, and has tests of its own."""
 
@@ -604,6 +660,9 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("rl", "options.late_change=1s", None, "without `late_thresholds`"),
         ("serve", "options.simulated_requests=1000", None, "without `judged_by: simulation`"),
         ("serve", "options.micro_batches=[2]", None, "without `attention-ffn`"),
+        ("place", "options.pp=[1]", None, "where engines batch"),
+        ("place", ONE_PASS + " ; options.max_batch=4", None, "with `batching: false`"),
+        ("place", ONE_PASS + " ; models.m.kv_cache=fp8", None, "answer in one pass"),
         ("experts", "options.policy=realtime", Limits(gap=0.1), "with `policy: realtime`"),
         ("rl", HORIZON, Limits(time_limit_s=1.0), "on a horizon"),
         ("rl", HORIZON, Limits(gap=0.1), "on a horizon"),

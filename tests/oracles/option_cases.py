@@ -239,4 +239,15 @@ EXPERT_LAYOUTS: dict[str, Case] = {
     "interval_s": apart("", "options.interval=90s", WINDOWS),
 }
 
-OPTIONS = {"serve": SERVE, "train": TRAIN, "rl": RL, "experts": EXPERT_LAYOUTS}
+ONE_PASS = "workloads.0.output_tokens=1 ; options={simulated_requests: 200, batching: false"
+PLACE: dict[str, Case] = {
+    "max_group_gpus": ("", "options.max_group_gpus=1"),
+    "min_replicas": apart("", "options.min_replicas=2", "options.tp=[2]"),
+    "tp": ("", "options.tp=[2]"),
+    "pp": (ONE_PASS + ", pp: [1]}", ONE_PASS + ", pp: [2]}"),
+    "batching": ("workloads.0.output_tokens=1", ONE_PASS + "}"),
+    "max_batch": ("", "options.max_batch=4"),
+    "chunk_tokens": ("", "options.chunk_tokens=1024"),
+    "simulated_requests": ("", "options.simulated_requests=300"),
+}
+OPTIONS = {"serve": SERVE, "train": TRAIN, "rl": RL, "experts": EXPERT_LAYOUTS, "place": PLACE}

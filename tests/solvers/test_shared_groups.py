@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
-from planner.solvers.placement.shared_groups import Group, GroupShape, SharedGroups, Stream, late, on_time
+from planner.solvers.placement.group_streams import Group, Stream
+from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, late, on_time
 
 
 def first_come(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> list[int]:

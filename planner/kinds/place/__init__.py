@@ -10,5 +10,4 @@ KIND = Kind(
     options=PlaceOptions,
     decision=PlaceDecision,
     reads=READS,
-    solvable=False,
 )

@@ -1,5 +1,6 @@
 """Schema of multi-model placement problems (options) and plans (decision)."""
 
+from collections import Counter
 from typing import Annotated
 
 from pydantic import Field
@@ -8,12 +9,26 @@ from planner.plan.records import Amount, Count
 from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec
 
+Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
+
 
 class PlaceOptions(Spec):
-    """Limits of the placement."""
+    """Limits of the placement, and how the engines of a group work."""
 
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")
+    tp: Degrees | None = Field(default=None, description="tensor parallel sizes of groups")
+    pp: Degrees | None = Field(default=None, description="pipeline sizes of groups, where engines do not batch")
+    batching: bool = Field(
+        default=True,
+        description="whether engines batch requests; without, a group takes them one by one, stage after stage, and "
+        "drops those that would be late",
+    )
+    max_batch: Count = Field(default=16, description="sequences of a model that its engine on a group takes at a time")
+    chunk_tokens: Count = Field(default=8192, description="prompt tokens of a step")
+    simulated_requests: Annotated[int, Field(ge=200, le=1_000_000)] = Field(
+        default=4000, description="requests of each stream that placements are judged on"
+    )
 
 
 class Host(Spec):
@@ -22,6 +37,7 @@ class Host(Spec):
     group: str = Field(description="name of the role that is the group")
     model: str = Field(description="key of the problem's models")
     weights_bytes: Amount = Field(description="on the fullest device of the group")
+    kv_cache_bytes: Amount = Field(default=0.0, description="of its engine's cache, on the fullest device")
     share: Fraction = Field(default=1.0, description="of all requests to the model")
     max_batch: Count = 1
 
@@ -30,3 +46,10 @@ class PlaceDecision(Decision):
     """Each role of function `group` is one set of devices with its parallelism; `hosts` say which models live there."""
 
     hosts: Annotated[tuple[Host, ...], Field(min_length=1)]
+
+    def reasons(self) -> tuple[str, ...]:
+        """How many groups of each shape, and on how many of them models live."""
+        shapes = Counter(f"tp{role.parallelism.tp} pp{role.parallelism.pp}" for role in self.roles)
+        homes = sorted(Counter(host.model for host in self.hosts).values())
+        alike = ", ".join(f"{count} of {name}" for name, count in shapes.items())
+        return (f"groups: {alike}; every model lives on {homes[0]} to {homes[-1]} of them",)

@@ -1,12 +1,46 @@
-"""What `planner check` reads of the problem that a placement of many models carries; no such plan is solved."""
+"""What placements of many models depend on."""
 
-from planner.problem.reads import NODES, WHOLE, Reads
+from collections.abc import Iterator
+
+from planner.problem.reads import NODES, WHOLE, Reads, Unread, idle_options
+from planner.problem.schema import Problem
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    """Only engines that batch have batches, steps and caches; only without batches groups have stages."""
+    if problem.options.get("batching", True):
+        yield from idle_options(problem.options, "pp", why="where engines batch: their groups have one stage")
+        return
+    yield from idle_options(problem.options, "max_batch", "chunk_tokens", why="with `batching: false`")
+    for name in ("models.*.kv_cache", *(f"workloads.*.slo.tpot.{name}" for name in PERCENTILES)):
+        yield Unread(name, "with `batching: false`, where requests answer in one pass", "remove it")
+
+
+PERCENTILES = ("p50_s", "p90_s", "p95_s", "p99_s")
+TIMES = ("ttft", "tpot", "latency")
 
 READS = Reads(
     plans="placements",
     fields=WHOLE
     | NODES
     | {"models.*.weights", "models.*.kv_cache"}
-    | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens", "load")},
-    limits=frozenset(),
+    | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens")}
+    | {f"workloads.*.load.{name}" for name in ("rate_per_s", "arrival_cv")}
+    | {f"workloads.*.slo.{name}" for name in (*TIMES, "attainment")}
+    | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
+    | {"costs.calibration", "objective.maximize", "objective.minimize", "limits.gpus", "seed"},
+    limits=frozenset({"seed"}),
+    instead={
+        "workloads.*.load.concurrency": "write a `rate`: placements serve open streams",
+        "workloads.*.slo.itl": "limit a percentile of ttft, tpot or latency",
+        "costs.profiles": "remove it: groups that several engines share are priced by formulas",
+        "objective": "write `maximize: attainment` or `minimize: gpus`",
+        "limits.usd_per_hour": "write `limits: {gpus: N}`",
+        "availability": "write `options: {min_replicas: 2}`",
+        "time_limit_s": "leave it out: the search simulates a number of requests",
+        "gap": "leave it out: the search simulates a number of requests",
+        "threads": "leave it out: the search runs on one thread",
+        "backend": "leave it out: placements are searched without a solver",
+    },
+    unread=_unread,
 )

@@ -1,0 +1,74 @@
+"""States a placement again from its problem and its own groups and hosts, and derives its bound again."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from planner.errors import PlannerError
+from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound
+from planner.kinds.place.decision import PlaceDecision, PlaceOptions
+from planner.kinds.place.reached import reached
+from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.kinds.place.solve import envelope, fewest
+from planner.plan.findings import Finding
+from planner.plan.restated import LeftOut, Restated, unproven
+from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand, resolved_again
+from planner.solvers.placement.group_bounds import bound_on_time
+from planner.solvers.placement.group_streams import Group
+
+BOUND = LeftOut("certificate.bound", "whether no groups do better than the bound")
+REL_TOL = 1e-9  # of a bound that is computed again
+
+
+def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated:
+    """The plan of these groups and hosts on the streams of its problem.
+
+    Raises NotAtHand for inputs that are not, PlannerError for groups that the problem cannot have.
+    """
+    setting = _setting(stated, hand)
+    groups = _groups(setting, decision)
+    choice = Choice(groups, reached(setting.groups, groups, claimed_streams(setting)), stated.certificate.bound)
+    made = envelope(setting, choice)
+    if stated.certificate.bound is None:
+        return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
+    return Restated(made, (BOUND,))
+
+
+def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[Finding]:
+    """Whether the bound follows from the problem: computed again."""
+    del decision
+    if stated.certificate.bound is None:
+        return
+    setting = _setting(stated, hand)
+    streams = claimed_streams(setting)
+    again = float(fewest_by_bound(setting, streams)) if fewest(setting) else bound_on_time(setting.groups, streams)
+    bound, value = stated.certificate.bound, stated.certificate.objective.value
+    loosened = again if value is None else (min(again, value) if fewest(setting) else max(again, value))
+    right = abs(bound - loosened) <= REL_TOL * max(abs(bound), abs(loosened))
+    what = f"states the bound {bound:.9g}, its streams give {loosened:.9g}"
+    yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+
+
+def _setting(stated: Envelope, hand: AtHand) -> PlaceSetting:
+    return read_setting(resolved_again(stated.inputs, PlaceOptions, stated.digests.models, hand))
+
+
+def _groups(setting: PlaceSetting, decision: PlaceDecision) -> tuple[Group, ...]:
+    """Groups in the order of the roles; raises PlannerError for shapes and models that the problem does not have."""
+    shapes = {(each.tp, each.pp): index for index, each in enumerate(setting.prices.degrees)}
+    models = {workload.model: index for index, workload in enumerate(setting.workloads)}
+    hosts = defaultdict(list)
+    for host in decision.hosts:
+        if host.model not in models:
+            raise PlannerError(f"`{host.model}` is no model of the problem", where="decision.hosts")
+        hosts[host.group].append(models[host.model])
+    groups = []
+    for role in decision.roles:
+        degrees = (role.parallelism.tp, role.parallelism.pp)
+        if degrees not in shapes:
+            what = f"a group of tp {degrees[0]} and pp {degrees[1]} is not among those of the problem"
+            raise PlannerError(what, where=f"decision.roles.{role.name}.parallelism")
+        groups.append(Group(shapes[degrees], tuple(sorted(hosts[role.name]))))
+    if not setting.groups.feasible(groups):
+        raise PlannerError("the groups hold more than their devices do", where="decision.hosts")
+    return tuple(groups)

@@ -1,0 +1,208 @@
+"""What placements of a problem are searched and judged with: shapes of groups priced, limits, loads and streams."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.place.decision import PlaceOptions
+from planner.kinds.place.prices import Prices, priced
+from planner.problem.resolve import Resolved, Workload
+from planner.simulate.plans.workload import SEEDS, drawn_lengths
+from planner.simulate.requests.arrivals import arrivals
+from planner.solvers.placement.group_streams import Stream
+from planner.solvers.placement.shared_groups import SharedGroups
+
+WARM_UP = 0.1  # of the requests of a stream whose engines batch: not judged
+MOST_SIZE = 2**20  # of a group, in devices: far beyond any node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlaceSetting:
+    """A resolved problem with its costs; model suffix M, in the order of the problem's workloads."""
+
+    resolved: Resolved
+    options: PlaceOptions
+    calibration: Calibration
+    prices: Prices
+    groups: SharedGroups
+
+    @property
+    def pool(self) -> Pool:
+        """The pool that all groups stand on."""
+        return self.resolved.pools[0]
+
+    @property
+    def workloads(self) -> tuple[Workload, ...]:
+        """One of each model."""
+        return self.resolved.workloads
+
+    @property
+    def rate_per_s_M(self) -> Floats:
+        """Requests per second of each model."""
+        return np.array([_rate(workload) for workload in self.workloads])
+
+    @property
+    def load_M(self) -> Floats:
+        """Work of each model, relative: its rate times what a request takes on the shape that it is fastest on."""
+        pace_CM = np.array([shape.bottleneck_s_M / shape.devices for shape in self.groups.shapes])
+        fits_CM = np.array([shape.weight_bytes_M <= self.groups.memory_bytes for shape in self.groups.shapes])
+        least_M = np.where(fits_CM, pace_CM, np.inf).min(axis=0)
+        return np.asarray(self.rate_per_s_M * least_M / least_M.mean())
+
+    @property
+    def required_M(self) -> Floats:
+        """The share of each model's requests that is to be on time."""
+        return np.array([required(workload) for workload in self.workloads])
+
+    def way_s(self, time: str) -> float:
+        """What a request takes on its way to the scheduler, of the `time` that users see."""
+        return 0.0 if time == "tpot" or not self.options.batching else self.overheads.request_s
+
+    @property
+    def overheads(self) -> EngineOverheads:
+        """What the engine adds to its kernels."""
+        engine = self.resolved.problem.engine
+        return self.calibration.engine(engine.name, engine.version)
+
+    def on(self, devices: int) -> SharedGroups | None:
+        """The same on so many devices; None where they have no room for the group that some model needs."""
+        try:
+            return replace(self.groups, devices=devices)
+        except PlannerError:
+            return None
+
+    def stream(self, seed: int) -> Stream:
+        """Requests of all models for as long as brings the number of the options, by a seed."""
+        rate = self.rate_per_s_M
+        horizon_s = self.options.simulated_requests / float(rate.sum())
+        times, models, prompts, answers = [], [], [], []
+        for index, workload in enumerate(self.workloads):
+            own = seed + SEEDS * index
+            time_s = _arrivals(workload, float(rate[index]), horizon_s, own)
+            draws = np.random.default_rng(own + 1)
+            times.append(time_s)
+            models.append(np.full(len(time_s), index, dtype=np.intp))
+            prompts.append(_lengths(workload, "input_tokens", len(time_s), draws))
+            answers.append(_lengths(workload, "output_tokens", len(time_s), draws))
+        time_s, model = np.concatenate(times), np.concatenate(models)
+        order = np.argsort(time_s, kind="stable")
+        first = int(WARM_UP * len(order)) if self.groups.batches is not None else 0
+        return Stream(
+            time_s[order], model[order], np.concatenate(prompts)[order], np.concatenate(answers)[order], first
+        )
+
+
+def read_setting(resolved: Resolved) -> PlaceSetting:
+    """The setting of a problem; raises PlannerError for problems that no placement of this kind answers."""
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    _require_form(resolved)
+    _require_lengths(resolved, options)
+    calibration = load_calibration(resolved.problem.costs.calibration)
+    prices = priced(resolved, options, calibration)
+    pool = resolved.pools[0]
+    limit_s_M = np.full(len(resolved.workloads), math.inf)
+    if not options.batching:
+        limit_s_M = np.array([_latency_limit(resolved, index) for index in range(len(resolved.workloads))])
+    devices = min(len(pool.job_devices), resolved.problem.limits.gpus or MOST_SIZE)
+    groups = SharedGroups(
+        devices,
+        min(pool.node.num_gpus, devices),
+        prices.room_bytes,
+        prices.shapes,
+        limit_s_M,
+        prices.batches,
+        options.min_replicas,
+    )
+    return PlaceSetting(resolved, options, calibration, prices, groups)
+
+
+def required(workload: Workload) -> float:
+    """The share of a workload's requests that is to keep every limit: its attainment, or the highest percentile."""
+    slo = workload.spec.slo
+    percentiles = [float(name[1:]) / 100.0 for _, name, _ in slo.limits() if name != "mean"]
+    return max([*percentiles, slo.attainment or 0.0])
+
+
+def _require_form(resolved: Resolved) -> None:
+    problem, where = resolved.problem, resolved.where
+    if len(resolved.pools) != 1:
+        what = f"{len(resolved.pools)} pools"
+        raise PlannerError(what, where=where(("cluster", "pools")), hint="place models on one pool")
+    served = [workload.model for workload in resolved.workloads]
+    idle = sorted(set(problem.models) - set(served))
+    if idle:
+        hint = "give it a workload with a rate, or remove it"
+        raise PlannerError(f"model `{idle[0]}` has no workload", where=where(("models", idle[0])), hint=hint)
+    for index, workload in enumerate(resolved.workloads):
+        place = ("workloads", index)
+        resolved.require_priceable(workload.model)
+        if workload.model in served[:index]:
+            what = f"two workloads of model `{workload.model}`"
+            raise PlannerError(what, where=where(place), hint="give each workload a model of its own, or join the two")
+        if workload.spec.load is None or workload.spec.load.rate_per_s is None:
+            what = f"workload `{workload.spec.name}` has no rate"
+            raise PlannerError(what, where=where((*place, "load")), hint="write `load: {rate: 2/s}`")
+        if not workload.spec.slo.percentile_limits():
+            what = f"workload `{workload.spec.name}` limits no percentile of a time, so that no request is late"
+            raise PlannerError(what, where=where((*place, "slo")), hint="write `slo: {latency: {p99: 2s}}`")
+        for name, statistic, _ in workload.spec.slo.limits():
+            if statistic == "mean" or name == "itl":
+                what = f"placements are judged by requests that are on time, and `{name}.{statistic}` is of none"
+                hint = "limit a percentile of ttft, tpot or latency"
+                raise PlannerError(what, where=where((*place, "slo", name)), hint=hint)
+
+
+def _require_lengths(resolved: Resolved, options: PlaceOptions) -> None:
+    """Without batches a request of a model takes a time of its own: one pass over prompts of one length."""
+    for index, workload in enumerate(resolved.workloads):
+        place = ("workloads", index)
+        if options.batching:
+            continue
+        if workload.spec.output_tokens != 1 or workload.input.cv > 0.0:
+            raise PlannerError(
+                f"`batching: false` is for requests of one pass, and those of `{workload.spec.name}` differ in length "
+                "or answer in several tokens",
+                where=resolved.where((*place, "output_tokens")),
+                hint="write `output_tokens: 1` and one `input_tokens`, or leave `batching` out",
+            )
+
+
+def _latency_limit(resolved: Resolved, index: int) -> float:
+    """Of requests of one pass, their answer is their first token."""
+    strictest = resolved.workloads[index].spec.slo.percentile_limits()
+    return min(bound_s for name, bound_s in strictest.items() if name != "tpot")
+
+
+def _rate(workload: Workload) -> float:
+    assert workload.spec.load is not None
+    assert workload.spec.load.rate_per_s is not None
+    return workload.spec.load.rate_per_s
+
+
+def _arrivals(workload: Workload, rate_per_s: float, horizon_s: float, seed: int) -> Floats:
+    """Times before the horizon."""
+    assert workload.spec.load is not None
+    cv, count = workload.spec.load.arrival_cv, 0
+    times = np.zeros(0)
+    while not len(times) or times[-1] < horizon_s:
+        count = max(2 * count, int(rate_per_s * horizon_s * 1.5) + 50)
+        times = (
+            arrivals("gamma", rate_per_s, count, cv=cv, seed=seed)
+            if cv > 0.0
+            else np.arange(1, count + 1, dtype=np.float64) / rate_per_s
+        )
+    return times[times < horizon_s]
+
+
+def _lengths(
+    workload: Workload, side: str, count: int, draws: np.random.Generator
+) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    facts = workload.input if side == "input_tokens" else workload.output
+    if facts.traced:
+        return draws.choice(np.array(facts.traced, dtype=np.int64), count)
+    return drawn_lengths(workload.spec, side, count, draws)

@@ -1,0 +1,191 @@
+"""Solves a placement problem: groups of devices, and the models that share them, judged by simulation."""
+
+from collections.abc import Iterator, Sequence
+
+from planner import __version__
+from planner.documents.files import digest
+from planner.errors import PlannerError
+from planner.kinds.place.choose import Choice, best_choice, claimed, devices_of, fewest_choice
+from planner.kinds.place.decision import Host, PlaceDecision
+from planner.kinds.place.prices import Degrees
+from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.plan.blocks import block_on
+from planner.plan.schema import (
+    SCHEMA,
+    Axis,
+    Block,
+    Certificate,
+    Digests,
+    Engine,
+    Envelope,
+    Evidence,
+    Memory,
+    Objective,
+    Parallelism,
+    Prediction,
+    Role,
+    Software,
+)
+from planner.problem.resolve import Resolved, normalised
+from planner.progress import Limits
+from planner.solvers.placement.group_search import SOLVER
+from planner.solvers.placement.group_streams import Group
+from planner.solvers.result import relative_gap
+
+TOLERANCE = 1e-6
+IN_TURNS = (
+    "engines of a group take turns, a step each; a step takes prompts that wait, whole, or decodes all sequences",
+    "requests go to the group of their model with fewest requests in flight",
+)
+ONE_BY_ONE = (
+    "a group takes requests one by one, stage after stage, and drops those that would be late",
+    "requests go to the group of their model whose last stage is free first",
+)
+
+
+def solve(resolved: Resolved, limits: Limits) -> Envelope:
+    """The groups and hosts with most requests on time, or on the fewest GPUs, as a plan.
+
+    Raises PlannerError for problems that no placement answers, Infeasible where the shares asked for are not reached.
+    """
+    del limits  # none is read
+    setting = read_setting(resolved)
+    return envelope(setting, fewest_choice(setting) if fewest(setting) else best_choice(setting))
+
+
+def fewest(setting: PlaceSetting) -> bool:
+    """Whether GPUs are to be few; else requests on time are to be many. Raises PlannerError for other objectives."""
+    objective = setting.resolved.problem.objective
+    if objective.minimize == "gpus":
+        return True
+    if objective.maximize == "attainment":
+        return False
+    raise PlannerError(
+        "placements of models maximise attainment or minimise gpus",
+        where=setting.resolved.where(("objective",)),
+        hint="write `maximize: attainment` or `minimize: gpus`",
+    )
+
+
+def envelope(setting: PlaceSetting, choice: Choice) -> Envelope:
+    """The plan of a choice."""
+    resolved = setting.resolved
+    inputs = normalised(resolved)
+    known = resolved.digests()
+    return Envelope(
+        schema=SCHEMA,
+        kind="place",
+        name=resolved.problem.name,
+        software=Software(planner=__version__, solver=SOLVER),
+        seed=resolved.problem.seed,
+        digests=Digests(
+            problem=digest(inputs),
+            models=known["models"],
+            hardware=known["hardware"],
+            calibration=setting.calibration.digest,
+            traces=known["traces"],
+        ),
+        inputs=inputs,
+        decision=_decision(setting, choice).model_dump(mode="json", exclude_none=True),
+        predictions=tuple(_predictions(setting, choice)),
+        certificate=certificate(setting, choice),
+        evidence=Evidence(
+            basis={"analytical": 1.0},
+            notes=(
+                f"shares on time are of {len(claimed(setting))} streams that nothing was chosen on, "
+                f"of {setting.options.simulated_requests} requests each",
+                "no measurement of engines that share a GPU is behind these prices",
+            ),
+        ),
+        assumptions=IN_TURNS if setting.options.batching else ONE_BY_ONE,
+    )
+
+
+def certificate(setting: PlaceSetting, choice: Choice) -> Certificate:
+    """The objective beside its bound; nothing is claimed of streams other than those of the plan."""
+    few = fewest(setting)
+    value = float(devices_of(setting.groups, choice.groups)) if few else choice.reached.share
+    what = "on fewer GPUs than the bound have the shares asked for" if few else "have more requests on time"
+    return Certificate(
+        claim=f"no groups {what}, of the streams of the plan, under the stated prices and whatever their routing",
+        status="feasible",
+        objective=Objective(
+            metric="gpus" if few else "attainment", sense="minimize" if few else "maximize", value=value
+        ),
+        bound=choice.bound,
+        gap=relative_gap(value, choice.bound),
+        tolerance=TOLERANCE,
+        axes={
+            "groups": [shape.name for shape in setting.groups.shapes],
+            "models of a group": ["every set that has room"],
+        },
+        candidates=len(setting.groups.usable),
+    )
+
+
+def _decision(setting: PlaceSetting, choice: Choice) -> PlaceDecision:
+    groups, share_GM = choice.groups, choice.reached.traffic_GM
+    names = [f"group-{index}" for index in range(len(groups))]
+    return PlaceDecision(
+        roles=tuple(_role(setting, group, name) for group, name in zip(groups, names, strict=True)),
+        placement=tuple(_blocks(setting, groups, names)),
+        hosts=tuple(
+            Host(
+                group=name,
+                model=setting.workloads[model].model,
+                weights_bytes=float(setting.prices.weights_CM[group.shape, model]),
+                kv_cache_bytes=float(setting.prices.kv_CM[group.shape, model]),
+                share=float(share_GM[index, model]),
+                max_batch=setting.options.max_batch if setting.options.batching else 1,
+            )
+            for index, (group, name) in enumerate(zip(groups, names, strict=True))
+            for model in group.models
+        ),
+    )
+
+
+def _role(setting: PlaceSetting, group: Group, name: str) -> Role:
+    spec, prices, models = setting.resolved.problem.engine, setting.prices, list(group.models)
+    degrees = prices.degrees[group.shape]
+    return Role(
+        name=name,
+        function="group",
+        engine=Engine(name=spec.name, version=spec.version),
+        pool=setting.pool.name,
+        replicas=1,
+        parallelism=Parallelism(tp=degrees.tp, pp=degrees.pp),
+        memory=Memory(
+            weights_bytes=float(prices.weights_CM[group.shape, models].sum()),
+            kv_cache_bytes=float(prices.kv_CM[group.shape, models].sum()),
+            activations_bytes=float(prices.activations_CM[group.shape, models].sum()),
+            workspace_bytes=prices.workspace_bytes * len(models),
+            capacity_bytes=prices.room_bytes,
+        ),
+    )
+
+
+def _blocks(setting: PlaceSetting, groups: Sequence[Group], names: Sequence[str]) -> Iterator[Block]:
+    """Groups on devices in service, the largest first, so that each lies within a node."""
+    devices, first = setting.pool.job_devices.tolist(), 0
+    for group, name in zip(groups, names, strict=True):
+        size = setting.groups.shapes[group.shape].devices
+        yield block_on(
+            devices[first : first + size], name, setting.pool.name, _axes(setting.prices.degrees[group.shape])
+        )
+        first += size
+
+
+def _axes(degrees: Degrees) -> tuple[Axis, ...]:
+    sizes = (("pp", degrees.pp, degrees.tp), ("tp", degrees.tp, 1))
+    return tuple(Axis(name=name, size=size, stride=stride) for name, size, stride in sizes if size > 1)
+
+
+def _predictions(setting: PlaceSetting, choice: Choice) -> Iterator[Prediction]:
+    yield Prediction(metric="attainment", value=choice.reached.share)
+    yield Prediction(metric="gpus", value=float(devices_of(setting.groups, choice.groups)))
+    for index, workload in enumerate(setting.workloads):
+        name = workload.spec.name
+        yield Prediction(metric="attainment", of=name, value=float(choice.reached.share_M[index]))
+        for time, statistic, _ in workload.spec.slo.limits():
+            value = choice.reached.quantile_s(index, time, float(statistic[1:]) / 100.0) + setting.way_s(time)
+            yield Prediction(metric=f"{time}_s", of=name, statistic=statistic, value=value)

@@ -1,0 +1,231 @@
+"""Engines that batch and share groups of devices in turns (numba). J request, M model, G group, C shape, B running."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numba
+import numpy as np
+
+from planner.arrays import Floats, Ints
+
+PREFILL, DECODE, IDLE = 0, 1, -1
+_numba: Any = numba  # options of the jit that its stubs leave out
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def part(function: F) -> F:
+    """No part makes an array, so that references to arrays, which callers hold, are not counted: 13 times faster."""
+    return cast(F, _numba.njit(cache=True, error_model="numpy", _nrt=False)(function))
+
+
+class Rules(NamedTuple):
+    """Figures of shapes and models, and where each model lives; see `placement.batched_groups`."""
+
+    hosts_MG: Ints
+    count_M: Ints
+    shape_G: Ints
+    models_GM: Ints  # the models of each group, -1 behind the last
+    most_M: Ints
+    chunk_M: Ints
+    room_M: Ints
+    decode_s_CMBX: Floats
+    context_X: Floats
+    prefill_s_CMT: Floats
+    prompt_T: Floats
+    limit_s_M3: Floats
+
+
+class Requests(NamedTuple):
+    """What comes, and what becomes of it: times of first and last token, and the group, by request."""
+
+    time_J: Floats
+    model_J: Ints
+    prompt_J: Ints
+    answer_J: Ints
+    first_s_J: Floats
+    last_s_J: Floats
+    group_J: Ints
+    after_J: Ints  # the next of its queue
+    left_J: Ints
+
+
+class Engines(NamedTuple):
+    """Groups as they stand."""
+
+    ends_s_G: Floats  # of the step that runs
+    model_G: Ints  # of that step, or of the last one
+    step_G: Ints
+    head_GM: Ints
+    tail_GM: Ints
+    running_GMB: Ints
+    count_GM: Ints
+    tokens_GM: Ints  # that running requests have reserved
+    context_GM: Ints  # that they have, together
+    joining_GB: Ints
+    joining_G: Ints
+    flight_G: Ints
+
+
+@part
+def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: int) -> int:
+    """Late requests of those from `judged` on, up to one more than `most`."""
+    total = 0
+    for j in range(len(requests.time_J)):
+        now, model = requests.time_J[j], requests.model_J[j]
+        hosts = rules.count_M[model]
+        refused = requests.prompt_J[j] + requests.answer_J[j] > rules.room_M[model]
+        if hosts == 0 or refused:
+            total += j >= judged
+            continue
+        for q in range(hosts):
+            total += _until(rules, requests, engines, rules.hosts_MG[model, q], now, judged)
+        if total > most:
+            return total
+        group = rules.hosts_MG[model, 0]
+        for q in range(1, hosts):
+            other = rules.hosts_MG[model, q]
+            if engines.flight_G[other] < engines.flight_G[group]:
+                group = other
+        _queued(requests, engines, group, model, j)
+        if engines.step_G[group] == IDLE:
+            _started(rules, requests, engines, group, now)
+    for group in range(len(rules.shape_G)):
+        total += _until(rules, requests, engines, group, np.inf, judged)
+    return total
+
+
+@part
+def _queued(requests, engines, group, model, j):
+    requests.group_J[j] = group
+    requests.after_J[j] = -1
+    if engines.head_GM[group, model] < 0:
+        engines.head_GM[group, model] = j
+    else:
+        requests.after_J[engines.tail_GM[group, model]] = j
+    engines.tail_GM[group, model] = j
+    engines.flight_G[group] += 1
+
+
+@part
+def _until(rules, requests, engines, group, now, judged):
+    """Ends the steps of a group up to a time; how many requests ended late."""
+    total = 0
+    while engines.step_G[group] != IDLE and engines.ends_s_G[group] <= now:
+        if engines.step_G[group] == PREFILL:
+            total += _prefilled(rules, requests, engines, group, judged)
+        else:
+            total += _decoded(rules, requests, engines, group, judged)
+        _started(rules, requests, engines, group, engines.ends_s_G[group])
+    return total
+
+
+@part
+def _prefilled(rules, requests, engines, group, judged):
+    end, model, total = engines.ends_s_G[group], engines.model_G[group], 0
+    for b in range(engines.joining_G[group]):
+        j = engines.joining_GB[group, b]
+        requests.first_s_J[j] = end
+        requests.left_J[j] = requests.answer_J[j] - 1
+        if requests.left_J[j] == 0:
+            total += _ended(rules, requests, engines, group, model, j, end, judged)
+        else:
+            engines.running_GMB[group, model, engines.count_GM[group, model]] = j
+            engines.count_GM[group, model] += 1
+            engines.context_GM[group, model] += requests.prompt_J[j] + 1
+    engines.joining_G[group] = 0
+    return total
+
+
+@part
+def _decoded(rules, requests, engines, group, judged):
+    end, model, total = engines.ends_s_G[group], engines.model_G[group], 0
+    b = 0
+    engines.context_GM[group, model] += engines.count_GM[group, model]
+    while b < engines.count_GM[group, model]:
+        j = engines.running_GMB[group, model, b]
+        requests.left_J[j] -= 1
+        if requests.left_J[j] > 0:
+            b += 1
+            continue
+        engines.count_GM[group, model] -= 1
+        engines.running_GMB[group, model, b] = engines.running_GMB[group, model, engines.count_GM[group, model]]
+        engines.context_GM[group, model] -= requests.prompt_J[j] + requests.answer_J[j]
+        total += _ended(rules, requests, engines, group, model, j, end, judged)
+    return total
+
+
+@part
+def _ended(rules, requests, engines, group, model, j, end, judged):
+    """1 where the request was late and is judged."""
+    requests.last_s_J[j] = end
+    engines.tokens_GM[group, model] -= requests.prompt_J[j] + requests.answer_J[j]
+    engines.flight_G[group] -= 1
+    first, came = requests.first_s_J[j], requests.time_J[j]
+    late = first - came > rules.limit_s_M3[model, 0] or end - came > rules.limit_s_M3[model, 2]
+    if requests.answer_J[j] > 1:
+        late = late or end - first > rules.limit_s_M3[model, 1] * (requests.answer_J[j] - 1)
+    return int(late and j >= judged)
+
+
+@part
+def _started(rules, requests, engines, group, now):
+    """The next step: of the next model in turn that has work; prompts before decoding."""
+    count, last = 0, 0
+    while count < rules.models_GM.shape[1] and rules.models_GM[group, count] >= 0:
+        count += 1
+        if rules.models_GM[group, count - 1] == engines.model_G[group]:
+            last = count
+    for turn in range(count):
+        model = rules.models_GM[group, (last + turn) % count]
+        if _joined(rules, requests, engines, group, model) or engines.count_GM[group, model] > 0:
+            engines.model_G[group] = model
+            prefills = engines.joining_G[group] > 0
+            engines.step_G[group] = PREFILL if prefills else DECODE
+            engines.ends_s_G[group] = now + _step_s(rules, requests, engines, group, model)
+            return
+    engines.step_G[group] = IDLE
+
+
+@part
+def _joined(rules, requests, engines, group, model):
+    """Prompts that the next step takes: in order, whole, up to its tokens, where sequences and cache have room."""
+    tokens, number = 0, 0
+    j = engines.head_GM[group, model]
+    while j >= 0 and engines.count_GM[group, model] + number < rules.most_M[model]:
+        prompt, whole = requests.prompt_J[j], requests.prompt_J[j] + requests.answer_J[j]
+        if number > 0 and tokens + prompt > rules.chunk_M[model]:
+            break
+        if engines.tokens_GM[group, model] + whole > rules.room_M[model]:
+            break
+        engines.tokens_GM[group, model] += whole
+        engines.joining_GB[group, number] = j
+        tokens, number = tokens + prompt, number + 1
+        j = requests.after_J[j]
+    engines.head_GM[group, model] = j
+    engines.joining_G[group] = number
+    return number > 0
+
+
+@part
+def _step_s(rules, requests, engines, group, model):
+    shape, joining = rules.shape_G[group], engines.joining_G[group]
+    if joining > 0:
+        tokens = 0
+        for b in range(joining):
+            tokens += requests.prompt_J[engines.joining_GB[group, b]]
+        high, share = _bracket(rules.prompt_T, float(tokens))
+        low_s, high_s = rules.prefill_s_CMT[shape, model, high - 1], rules.prefill_s_CMT[shape, model, high]
+        return low_s + share * (high_s - low_s)
+    count = engines.count_GM[group, model]
+    high, share = _bracket(rules.context_X, engines.context_GM[group, model] / count)
+    low_s = rules.decode_s_CMBX[shape, model, count, high - 1]
+    return low_s + share * (rules.decode_s_CMBX[shape, model, count, high] - low_s)
+
+
+@part
+def _bracket(axis, point):
+    """The place of the next value of an axis and how far towards it, from its last two beyond them."""
+    high = 1
+    while high < len(axis) - 1 and axis[high] < point:
+        high += 1
+    return high, (point - axis[high - 1]) / (axis[high] - axis[high - 1])

@@ -1,0 +1,109 @@
+"""Engines of several models that share a group of devices in turns, each with batches of its own (continuous batching).
+
+As `shared_groups`, with requests of prompts and answers in place of single passes.
+Sets        m in M models; c in C shapes; requests j with prompts p_j and answers a_j [tokens]
+Parameters  B_m sequences of an engine at most, R_m tokens of its cache, P_m prompt tokens of a step
+            d_cmbx [s] of a step in which b sequences of x tokens on average decode;  f_cmt [s] of a step of t prompt
+            tokens;  limits of m on the time to the first token, between tokens, and to the last one
+Rule        A request goes to the group of its model with fewest requests in flight (the first of equals). A group takes
+            one step at a time; after a step it is the turn of its next model that has work. A step takes the prompts
+            that wait, whole and in order, up to P_m tokens and at least one, as far as B_m and R_m have room for the
+            whole lengths; where none joins, all running sequences decode one token. Requests longer than R_m are
+            refused; those that are late go on.
+MuxServe (Duan et al., ICML 2024) multiplexes engines in space and time; this is the latter, as SGLang's scheduler
+orders steps without mixed chunks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.arrays import Floats, Ints
+from planner.solvers.placement.group_streams import Group, Stream
+
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batches:
+    """Engines of all models on groups of all shapes. M model, C shape, B sequences from 0 on, X contexts, T tokens."""
+
+    most_M: Ints
+    chunk_M: Ints
+    room_M: Ints
+    decode_s_CMBX: Floats
+    context_X: Floats
+    prefill_s_CMT: Floats
+    prompt_T: Floats
+    limit_s_M3: Floats  # to the first token, between tokens, to the last; inf for none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcomes:
+    """What becomes of the requests of a stream: times of first and last token [s], nan of refused ones; group, -1."""
+
+    first_s_J: Floats
+    last_s_J: Floats
+    group_J: Ints
+    late: int  # of those that are judged
+
+
+def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: int = NEVER) -> Outcomes:
+    """The requests of a stream with prompts and answers; times end where more than `most` are late."""
+    from planner.solvers.compiled import batched_groups as compiled
+
+    assert stream.prompt is not None
+    assert stream.answer is not None
+    count, models, number = len(stream), len(batches.most_M), max(len(groups), 1)
+    hosts = [[g for g, group in enumerate(groups) if m in group.models] for m in range(models)]
+    most_running = int(batches.most_M.max())
+    rules = compiled.Rules(
+        _padded(hosts, number),
+        np.array([len(row) for row in hosts], dtype=np.int64),
+        np.array([group.shape for group in groups], dtype=np.int64),
+        _padded([group.models for group in groups], models),
+        batches.most_M,
+        batches.chunk_M,
+        batches.room_M,
+        batches.decode_s_CMBX,
+        batches.context_X,
+        batches.prefill_s_CMT,
+        batches.prompt_T,
+        batches.limit_s_M3,
+    )
+    requests = compiled.Requests(
+        stream.time_s,
+        np.asarray(stream.model, dtype=np.int64),
+        stream.prompt,
+        stream.answer,
+        np.full(count, np.nan),
+        np.full(count, np.nan),
+        np.full(count, -1, dtype=np.int64),
+        np.full(count, -1, dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+    )
+    engines = compiled.Engines(
+        np.zeros(number),
+        np.full(number, -1, dtype=np.int64),
+        np.full(number, compiled.IDLE, dtype=np.int64),
+        np.full((number, models), -1, dtype=np.int64),
+        np.full((number, models), -1, dtype=np.int64),
+        np.zeros((number, models, most_running), dtype=np.int64),
+        np.zeros((number, models), dtype=np.int64),
+        np.zeros((number, models), dtype=np.int64),
+        np.zeros((number, models), dtype=np.int64),
+        np.zeros((number, most_running), dtype=np.int64),
+        np.zeros(number, dtype=np.int64),
+        np.zeros(number, dtype=np.int64),
+    )
+    late = int(compiled.lost(rules, requests, engines, stream.first, most))
+    return Outcomes(requests.first_s_J, requests.last_s_J, requests.group_J, late)
+
+
+def _padded(rows: Sequence[Sequence[int]], width: int) -> Ints:
+    """Rows of indices, with -1 behind their ends."""
+    table = np.full((max(len(rows), 1), width), -1, dtype=np.int64)
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return table

@@ -1,0 +1,171 @@
+"""`kind: place`: figures of plans against a slow reference, the choice against fillings, and bad problems."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from turns_simulator import attained, drawn
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.documents.read import given_document
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.place.choose import claimed_streams
+from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.reached import reached
+from planner.kinds.place.setting import read_setting
+from planner.load.problems import load_problem, resolve_document
+from planner.plan.findings import FAILED
+from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand
+from planner.problem.resolve import Resolved
+from planner.solvers.placement.group_search import fill, partitions
+from planner.solvers.placement.group_streams import Group, Stream
+
+FOUR = Path(__file__).parent.parent.parent.parent / "examples" / "place-four-models.yaml"
+
+
+@pytest.fixture(scope="module")
+def four() -> tuple[Resolved, Envelope, PlaceDecision]:
+    resolved = load_problem(FOUR)
+    plan = solve(resolved)
+    return resolved, plan, PlaceDecision.model_validate(plan.decision)
+
+
+def shares(plan: Envelope) -> dict[str, float]:
+    return {each.of: each.value for each in plan.predictions if each.metric == "attainment"}
+
+
+def test_a_slow_reference_has_the_same_requests_on_time(four: tuple[Resolved, Envelope, PlaceDecision]) -> None:
+    """On the same requests, drawn and priced by its own code: steps by their own prompts, not from tables."""
+    resolved, _, decision = four
+    setting = read_setting(resolved)
+    models = [workload.model for workload in setting.workloads]
+    sizes = {role.name: role.parallelism.tp for role in decision.roles}
+    groups = tuple(
+        Group(
+            next(c for c, each in enumerate(setting.prices.degrees) if each.tp == sizes[name]),
+            tuple(sorted(models.index(host.model) for host in decision.hosts if host.group == name)),
+        )
+        for name in sizes
+    )
+    times, model, prompt, answer = drawn(resolved, 1500, 5)
+    stream = Stream(times, np.array(model), np.array(prompt), np.array(answer), int(0.1 * len(times)))
+    simulated = reached(setting.groups, groups, [stream]).share_M
+    slow = attained(resolved, decision, 1500, 5)
+    counts = np.bincount(stream.model[stream.first :])
+    assert abs(float(((simulated - slow) * counts).sum() / counts.sum())) < 0.01
+
+
+def test_the_plan_is_no_worse_than_any_shape_alone(four: tuple[Resolved, Envelope, PlaceDecision]) -> None:
+    resolved, plan, _ = four
+    setting = read_setting(resolved)
+    streams = claimed_streams(setting)
+    for shape in setting.groups.usable:
+        groups = fill(setting.groups, partitions(setting.groups, shape), setting.load_M)
+        assert reached(setting.groups, groups, streams).share <= shares(plan)[""] + 0.005
+
+
+def test_a_plan_is_checked_to_its_bound(four: tuple[Resolved, Envelope, PlaceDecision]) -> None:
+    _, plan, decision = four
+    findings = check_plan(plan, decision, hand=AtHand(), proof=True)
+    assert [finding for finding in findings if finding.verdict == FAILED] == []
+    assert "certificate.bound_again" in {finding.rule for finding in findings}
+    shifted = plan.certificate.model_copy(update={"bound": 0.999, "gap": abs(0.999 / shares(plan)[""] - 1.0)})
+    wrong = check_plan(plan.model_copy(update={"certificate": shifted}), decision, hand=AtHand(), proof=True)
+    assert "certificate.bound_again" in {finding.rule for finding in wrong if finding.verdict == FAILED}
+
+
+def test_a_host_that_moves_away_changes_what_the_plan_may_state(
+    four: tuple[Resolved, Envelope, PlaceDecision],
+) -> None:
+    _, plan, _ = four
+    data: dict[str, Any] = json.loads(plan.model_dump_json(by_alias=True, exclude_none=True))
+    data["decision"]["hosts"] = data["decision"]["hosts"][1:]
+    edited = Envelope.model_validate(data)
+    findings = check_plan(edited, PlaceDecision.model_validate(edited.decision), hand=AtHand())
+    failed = {finding.rule for finding in findings if finding.verdict == FAILED}
+    assert {"place.memory", "place.shares"} <= failed
+
+
+SMALL: dict[str, Any] = {
+    "schema": "planner.problem/1",
+    "kind": "place",
+    "models": {"a": {"name": "Qwen/Qwen3-0.6B"}, "b": {"name": "Qwen/Qwen3-1.7B"}},
+    "cluster": {"pools": [{"gpu": "l4", "gpus": 4, "gpus_per_node": 4}]},
+    "workloads": [
+        {
+            "name": name, "model": name, "input_tokens": 256, "output_tokens": 1,
+            "load": {"rate": "20/s", "arrival_cv": 3}, "slo": {"latency": {"p50": "300ms"}},
+        }
+        for name in ("a", "b")
+    ],
+    "objective": {"maximize": "attainment"},
+    "options": {"batching": False, "simulated_requests": 1000},
+}  # fmt: skip
+
+
+def small(**changes: object) -> Resolved:
+    return resolve_document(given_document(json.loads(json.dumps(SMALL | changes)), "problem"), Path())
+
+
+def test_the_fewest_gpus_keep_every_share_and_one_less_does_not_by_the_bound_or_the_search() -> None:
+    plan = solve(small(objective={"minimize": "gpus"}))
+    objective = plan.certificate.objective
+    assert objective.value is not None
+    assert plan.certificate.bound is not None
+    assert plan.certificate.bound <= objective.value <= 4
+    assert all(share >= 0.5 for name, share in shares(plan).items() if name)
+    fewer = int(objective.value) - 1
+    if fewer:
+        with pytest.raises(Infeasible):
+            solve(small(limits={"gpus": fewer}))
+
+
+def test_groups_with_stages_are_an_option_of_requests_of_one_pass() -> None:
+    shapes = {name for name in solve(small()).certificate.axes["groups"] if isinstance(name, str)}
+    assert {"tp1pp1", "tp1pp2", "tp2pp1", "tp1pp4"} <= shapes
+
+
+def test_every_model_lives_on_as_many_groups_as_is_asked_for() -> None:
+    options = {**SMALL["options"], "min_replicas": 3}
+    decision = PlaceDecision.model_validate(solve(small(options=options)).decision)
+    assert min(sum(host.model == name for host in decision.hosts) for name in ("a", "b")) >= 3
+
+
+def workloads(**changes: object) -> list[dict[str, Any]]:
+    return [SMALL["workloads"][0] | changes, SMALL["workloads"][1]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"models": {**SMALL["models"], "b": {"name": "meta-llama/Llama-3.1-405B"}}}, "fits no group: it takes"),
+        ({"models": {**SMALL["models"], "c": {"name": "Qwen/Qwen3-4B"}}}, "model `c` has no workload"),
+        ({"models": {"b": SMALL["models"]["b"]}, "workloads": workloads(model="b")}, "two workloads of model `b`"),
+        ({"workloads": workloads(slo={"latency": {"mean": "1s"}})}, "limits no percentile"),
+        ({"workloads": workloads(slo={"latency": {"mean": "1s", "p90": "2s"}})}, "is of none"),
+        ({"workloads": workloads(output_tokens=7)}, "for requests of one pass"),
+        ({"objective": {"minimize": "cost"}}, "maximise attainment or minimise gpus"),
+        ({"options": {"tp": [3]}}, "no group of tp"),
+        ({"cluster": {"pools": [{"gpu": "l4", "gpus": 4}, {"gpu": "l40s", "gpus": 4}]}}, "2 pools"),
+    ],
+)
+def test_problems_that_no_placement_answers_are_refused_with_what_to_do(changes: dict[str, Any], told: str) -> None:
+    if "workloads" not in changes and "models" in changes and "c" not in changes["models"]:
+        changes = {**changes, "cluster": {"pools": [{"gpu": "l4", "gpus": 4}]}}
+    with pytest.raises(PlannerError, match=told) as raised:
+        solve(small(**changes))
+    assert raised.value.where
+    assert raised.value.hint
+
+
+def test_a_rate_beyond_any_placement_names_the_best_attainable() -> None:
+    heavy = [each | {"load": {"rate": "900/s"}, "slo": {"latency": {"p99": "300ms"}}} for each in SMALL["workloads"]]
+    with pytest.raises(Infeasible) as raised:
+        solve(small(workloads=heavy))
+    assert raised.value.proved
+    assert raised.value.conflict[0]["limit"].startswith("attainment of")
+    assert raised.value.conflict[0]["nearest"].endswith("%")
