@@ -1,13 +1,20 @@
 """`planner emit`: writes a plan as launch scripts and configuration files of an engine or framework."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles
 from planner.cli.output import say, write_data, write_folder, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand
+
+
+class _Panel(TypedDict):
+    rich_help_panel: str
+
+
+_CLUSTER = _Panel(rich_help_panel="Cluster")
 
 
 def emit(
@@ -21,6 +28,20 @@ def emit(
             help="A layout to start the experts from; repeatable.",
             rich_help_panel=INPUT,
         ),
+    ] = None,
+    image: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="Of the engine or the training program.", **_CLUSTER)
+    ] = None,
+    router_image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Of the router.", **_CLUSTER)] = None,
+    namespace: Annotated[str | None, typer.Option(metavar="NAME", help="That objects lie in.", **_CLUSTER)] = None,
+    model_cache: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Claim or volume that holds checkpoints.", **_CLUSTER)
+    ] = None,
+    token_secret: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Secret with the key HF_TOKEN.", **_CLUSTER)
+    ] = None,
+    gpus: Annotated[
+        str | None, typer.Option(metavar="HOW", help="GPUs as `counts` of a resource, or by `claims`.", **_CLUSTER)
     ] = None,
     inputs: Inputs = None,
     profiles: Profiles = None,
@@ -38,8 +59,11 @@ def emit(
       planner emit plan.json --target vllm -o launch/
 
       planner emit plan.json --target sglang --experts layout.json -o launch/
+
+      planner emit plan.json --target lws --namespace serving --model-cache models -o launch/
     """
     from planner.check.sound import require_sound
+    from planner.emit.options import ClusterOptions
     from planner.emit.registry import LayoutPlan
     from planner.emit.registry import emit as emit_files
     from planner.load.problems import load_plan
@@ -51,7 +75,8 @@ def emit(
         named = bool(path) and role in {role.name for role in decision.roles}
         path = path if named else text
         layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
-    files = emit_files(envelope, decision, target, layouts)
+    options = ClusterOptions(image, router_image, namespace, model_cache, token_secret, gpus)
+    files = emit_files(envelope, decision, target, layouts, options)
     notes: list[str] = []
     for own in (LayoutPlan(plan, None, envelope, decision), *layouts):
         base = None if own.source == "-" else Path(own.source).parent

@@ -1,5 +1,6 @@
 """The header of every emitted file (plan, digest, software), and emitted YAML documents."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from planner.emit.shell import comment
@@ -22,3 +23,27 @@ def yaml_document(header: Iterable[str], data: Mapping[str, object]) -> str:
     import yaml
 
     return commented(header) + yaml.safe_dump(dict(data), sort_keys=False)
+
+
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]+")
+"""Text that no version of YAML reads as anything else, but for the words that PyYAML quotes by itself."""
+
+
+def manifest(header: Iterable[str], documents: Iterable[Mapping[str, object]]) -> str:
+    """Documents for readers of any version of YAML, below the header: text quoted wherever one could take it for more.
+
+    Go's readers take `1e3` for a number and `y` for true, which PyYAML writes plain.
+    """
+    import yaml
+
+    class Writer(yaml.SafeDumper):
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    def text(writer: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        style = "|" if "\n" in value else None if _PLAIN.fullmatch(value) else "'"
+        return writer.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Writer.add_representer(str, text)
+    texts = [yaml.dump(dict(data), Dumper=Writer, sort_keys=False, width=1000) for data in documents]
+    return commented(header) + "---\n".join(texts)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from planner.emit.options import ClusterOptions, flag
 from planner.errors import PlannerError, did_you_mean
 from planner.plan.schema import Decision, Envelope
 
@@ -32,6 +33,7 @@ class EmitTarget:
     kinds: tuple[str, ...]  # plan kinds that it can express
     emit: Callable[[Envelope, Decision], dict[str, str]]
     emit_with: Callable[[Envelope, Decision, Sequence[LayoutPlan]], dict[str, str]] | None = None  # expert layouts
+    emit_on: Callable[[Envelope, Decision, Sequence[LayoutPlan], ClusterOptions], dict[str, str]] | None = None
 
 
 @cache
@@ -45,12 +47,37 @@ def targets() -> dict[str, EmitTarget]:
     return {target.name: target for target in sorted(known, key=lambda target: target.name)}
 
 
-def emit(envelope: Envelope, decision: Decision, target: str, layouts: Sequence[LayoutPlan] = ()) -> dict[str, str]:
+def emit(
+    envelope: Envelope,
+    decision: Decision,
+    target: str,
+    layouts: Sequence[LayoutPlan] = (),
+    options: ClusterOptions | None = None,
+) -> dict[str, str]:
     """File name -> text of `decision`, the validated decision of `envelope`, for `target`, with `layouts` in force.
 
-    Raises PlannerError for an unknown target, a plan kind that the target cannot express, layouts for a target that
-    takes none, and a decision that the target's own rules refuse.
+    Raises PlannerError for an unknown target, a plan kind that the target cannot express, layouts or options of a
+    cluster for a target that takes none, and a decision that the target's own rules refuse.
     """
+    chosen = _chosen(envelope, target)
+    if layouts and chosen.emit_with is None:
+        able = [f"`{other.name}`" for other in targets().values() if other.emit_with is not None]
+        raise PlannerError(
+            f"target `{target}` takes no expert layouts", where="--experts", hint=f"those that do are {', '.join(able)}"
+        )
+    if options is not None and options.given:
+        if chosen.emit_on is None:
+            able = [f"`{other.name}`" for other in targets().values() if other.emit_on is not None]
+            hint = f"those that do are {', '.join(able)}"
+            raise PlannerError(f"target `{target}` starts no containers", where=flag(options.given[0]), hint=hint)
+        return chosen.emit_on(envelope, decision, layouts, options)
+    if chosen.emit_with is not None and layouts:
+        return chosen.emit_with(envelope, decision, layouts)
+    return chosen.emit(envelope, decision)
+
+
+def _chosen(envelope: Envelope, target: str) -> EmitTarget:
+    """The target of that name, which must take plans of the envelope's kind."""
     known = targets()
     if target not in known:
         listing = f"the targets are {', '.join(f'`{name}`' for name in known)}"
@@ -66,11 +93,4 @@ def emit(envelope: Envelope, decision: Decision, target: str, layouts: Sequence[
             where="kind",
             hint=f"use {' or '.join(able)}" if able else f"`{target}` takes plans of kind {kinds}",
         )
-    if not layouts:
-        return chosen.emit(envelope, decision)
-    if chosen.emit_with is None:
-        able = [f"`{other.name}`" for other in known.values() if other.emit_with is not None]
-        raise PlannerError(
-            f"target `{target}` takes no expert layouts", where="--experts", hint=f"those that do are {', '.join(able)}"
-        )
-    return chosen.emit_with(envelope, decision, layouts)
+    return chosen

@@ -1,7 +1,7 @@
 """Bash quoting and escaping, so that no name or value of a user can break out of its place.
 
-A `Word` is text that bash reads as exactly one word; only `word`, `argument` and `reference` make one, so a name that
-skipped its quoting does not type-check.
+A `Word` is one argument of a program; only `word`, `argument` and `reference` make one, and its text is quoted for
+bash, so a name that skipped its quoting does not type-check. Forms that no shell reads take its parts instead.
 """
 
 import json
@@ -9,11 +9,28 @@ import shlex
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NewType
 
 from planner.errors import PlannerError
 
-Word = NewType("Word", str)
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """The value that an environment variable has where a command runs."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One argument of a program: literal texts and values of variables, one after the other.
+
+    As text it is one word of bash.
+    """
+
+    parts: tuple[str | Variable, ...]
+
+    def __str__(self) -> str:
+        return "".join(shlex.quote(part) if isinstance(part, str) else f'"${{{part.name}}}"' for part in self.parts)
 
 
 def word(value: object) -> Word:
@@ -23,7 +40,7 @@ def word(value: object) -> Word:
     """
     text = json.dumps(value, sort_keys=True) if isinstance(value, dict | list) else str(value)
     refuse_unprintable(text)
-    return Word(shlex.quote(text))
+    return Word((text,))
 
 
 def argument(value: str, *, what: str) -> Word:
@@ -39,7 +56,7 @@ def argument(value: str, *, what: str) -> Word:
 
 def reference(variable: str, *, before: str = "", after: str = "") -> Word:
     """The value of a shell variable as one word, between two literal texts."""
-    return Word(f'{before and shlex.quote(before)}"${{{variable}}}"{after and shlex.quote(after)}')
+    return Word((*([before] if before else []), Variable(variable), *([after] if after else [])))
 
 
 def refuse_unprintable(text: str) -> None:
@@ -74,7 +91,7 @@ def continued(rows: Sequence[str]) -> list[str]:
     return [*(f"{row} \\" for row in rows[:-1]), rows[-1]]
 
 
-Flag = tuple[str, Word | None]  # without a value a switch
+Flag = tuple[str, Word | tuple[Word, ...] | None]  # without a value a switch
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +106,19 @@ class Command:
     def lines(self) -> list[str]:
         """The command over several lines, joined by backslashes, running in the background."""
         settings = [f"{name}={value}" for name, value in self.settings]
-        flags = [flag if value is None else f"{flag} {value}" for flag, value in self.flags]
-        *first, last = continued([*settings, " ".join(self.program), *(f"  {flag}" for flag in flags)])
+        flags = [" ".join((flag, *map(str, values(value)))) for flag, value in self.flags]
+        *first, last = continued([*settings, " ".join(map(str, self.program)), *(f"  {flag}" for flag in flags)])
         return [comment(self.title), *first, f"{last} &", 'pids+=("$!")']
+
+    @property
+    def arguments(self) -> tuple[Word, ...]:
+        """What the program is given, one by one."""
+        return tuple(each for flag, value in self.flags for each in (word(flag), *values(value)))
+
+
+def values(value: Word | tuple[Word, ...] | None) -> tuple[Word, ...]:
+    """The values of a flag; none for a switch."""
+    return value if isinstance(value, tuple) else () if value is None else (value,)
 
 
 _STOP = (

@@ -98,7 +98,7 @@ class ServingEngine:
     launch: Callable[[Scene, EngineInstance, int], Command]  # the index is that of the part
     router: tuple[Word, ...]  # its program, of the name that ends it
     disaggregated: str  # the router's flag for prefill and decode apart
-    prefill_address: Callable[[Scene, EngineInstance], Word]  # for the router
+    prefill_address: Callable[[Scene, EngineInstance], Word | tuple[Word, ...]]  # for the router
     check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where two sides draft apart
     expert_form: str  # in which it reads layouts of experts
     expert_note: str  # what whoever starts from such a layout must know

@@ -1,6 +1,6 @@
 """Shared parts of serving launch scripts: one script a node, router commands, flags that engines call alike."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.emit.documents import plan_title
@@ -25,6 +25,7 @@ from planner.emit.shell import Command, Flag, Word, script, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope
 
+Settle = Callable[[list[EngineInstance]], tuple[list[EngineInstance], dict[NodeId, Node]]]
 _POLICY = "power-of-two"  # of plans that state none: of two instances the one with fewer requests
 SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}
 
@@ -36,16 +37,8 @@ def emit_serving(
 
     With `layouts` also the files of the experts' places, which lie beside the scripts on every node.
     """
-    cluster = read_cluster(envelope)
-    _refuse_foreign_functions(decision, engine)
-    _refuse_other_engine(decision, engine)
-    instances = read_instances(decision, cluster, engine.rank_order)
-    nodes = cluster.nodes({part.place for instance in instances for part in instance.parts})
-    placed = place_experts(engine.expert_form, cluster.problem, instances, layouts)
-    scene = Scene(cluster, instances, nodes, placed)
-    _refuse_inexpressible(instances, engine)
-    groups = router_groups(scene, decision, engine)
-    scene = replace(scene, connectors=connectors_of(scene, groups, engine))
+    scene, groups = read_scene(envelope, decision, layouts, engine)
+    placed = scene.experts
     header = (
         plan_title(envelope),
         f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
@@ -64,6 +57,33 @@ def emit_serving(
             (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed, decision.router_policy)
         )
     return files | {experts.file: experts.text for experts in placed.values()}
+
+
+def read_scene(
+    envelope: Envelope,
+    decision: Decision,
+    layouts: Sequence[LayoutPlan],
+    engine: ServingEngine,
+    settle: Settle | None = None,
+) -> tuple[Scene, list[RouterGroup]]:
+    """The instances of a serving plan with their addresses and connectors, and the routers before them.
+
+    `settle` moves the instances from the plan's nodes to other places. Raises PlannerError for whatever `engine` cannot
+    start.
+    """
+    cluster = read_cluster(envelope)
+    _refuse_foreign_functions(decision, engine)
+    _refuse_other_engine(decision, engine)
+    instances = read_instances(decision, cluster, engine.rank_order)
+    if settle is None:
+        nodes = cluster.nodes({part.place for instance in instances for part in instance.parts})
+    else:
+        instances, nodes = settle(instances)
+    placed = place_experts(engine.expert_form, cluster.problem, instances, layouts)
+    scene = Scene(cluster, instances, nodes, placed)
+    _refuse_inexpressible(instances, engine)
+    groups = router_groups(scene, decision, engine)
+    return replace(scene, connectors=connectors_of(scene, groups, engine)), groups
 
 
 def _expert_header(scene: Scene, engine: ServingEngine) -> Iterator[str]:
@@ -226,11 +246,12 @@ def _router_parts(
 ) -> tuple[list[tuple[str, Word]], list[Command]]:
     """The addresses and the commands of the routers."""
     heads = {instance.head.place for group in groups for instance in group.instances}
-    return _addresses(scene, heads), [_router(scene, engine, group, policy or _POLICY) for group in groups]
+    return _addresses(scene, heads), [router_command(scene, engine, group, policy) for group in groups]
 
 
-def _router(scene: Scene, engine: ServingEngine, group: RouterGroup, policy: str) -> Command:
-    named = policy.replace("-", "_")
+def router_command(scene: Scene, engine: ServingEngine, group: RouterGroup, policy: str | None) -> Command:
+    """What starts the router of a group; of plans that state no policy, with one of ours."""
+    named = (policy or _POLICY).replace("-", "_")
     engine.release.router(str(engine.router[-1]), named)
     if group.prefill:
         workers: tuple[Flag, ...] = (
@@ -239,7 +260,7 @@ def _router(scene: Scene, engine: ServingEngine, group: RouterGroup, policy: str
             *(("--decode", scene.url(instance)) for instance in group.decode),
         )
     else:
-        workers = (("--worker-urls", Word(" ".join(scene.url(instance) for instance in group.colocated))),)
+        workers = (("--worker-urls", tuple(map(scene.url, group.colocated))),)
     return Command(
         title=group.title,
         program=engine.router,

@@ -105,7 +105,7 @@ def _experts(instance: EngineInstance) -> Iterator[Flag]:
         return
     yield "--ep-size", word(parallelism.ep)
     if _dispatches(instance):
-        yield "--moe-a2a-backend", word(_ENGINE.release.dispatcher(instance.role.function))
+        yield "--moe-a2a-backend", word(ENGINE.release.dispatcher(instance.role.function))
         yield "--deepep-mode", word(_DISPATCH[instance.role.function])
     if halves:
         yield "--enable-two-batch-overlap", None
@@ -206,11 +206,11 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--speculative-num-draft-tokens", word(drafts.tokens + 1)
 
 
-def _with_bootstrap(scene: Scene, instance: EngineInstance) -> Word:
-    return Word(f"{scene.url(instance)} {word(BOOTSTRAP_PORT + instance.head.slot)}")
+def _with_bootstrap(scene: Scene, instance: EngineInstance) -> tuple[Word, ...]:
+    return scene.url(instance), word(BOOTSTRAP_PORT + instance.head.slot)
 
 
-_ENGINE = ServingEngine(
+ENGINE = ServingEngine(
     name="SGLang",
     version="0.5.23",
     rank_order=("pp", "dp", "tp"),
@@ -227,7 +227,7 @@ TARGETS = (
         "sglang",
         "bash scripts that run `sglang.launch_server` on each node, and routers",
         ("serve",),
-        partial(emit_serving, engine=_ENGINE),
-        partial(emit_serving, engine=_ENGINE),
+        partial(emit_serving, engine=ENGINE),
+        partial(emit_serving, engine=ENGINE),
     ),
 )

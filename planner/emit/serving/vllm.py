@@ -134,7 +134,7 @@ def _all_to_all(instance: EngineInstance) -> str | None:
     """The kernels that move tokens to experts on other nodes, or in two batches; None leaves the engine's own."""
     parallelism = instance.role.parallelism
     across = len(instance.parts) > 1 and parallelism.dp > 1 and parallelism.ep > 1
-    return _ENGINE.release.dispatcher(instance.role.function) if across or two_batches(instance, "vLLM") else None
+    return ENGINE.release.dispatcher(instance.role.function) if across or two_batches(instance, "vLLM") else None
 
 
 def _limits(instance: EngineInstance) -> Iterator[Flag]:
@@ -207,7 +207,7 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield "--speculative-config", argument(json.dumps(data, sort_keys=True), what="drafter")
 
 
-_ENGINE = ServingEngine(
+ENGINE = ServingEngine(
     name="vLLM",
     version="0.33",
     rank_order=("dp", "pp", "tp"),
@@ -227,7 +227,7 @@ TARGETS = (
         "vllm",
         "bash scripts that run `vllm serve` on every node, and the router",
         ("serve",),
-        partial(emit_serving, engine=_ENGINE),
-        partial(emit_serving, engine=_ENGINE),
+        partial(emit_serving, engine=ENGINE),
+        partial(emit_serving, engine=ENGINE),
     ),
 )

@@ -35,8 +35,8 @@ def launch_script(
         lines += [f'MASTER_PORT="${{MASTER_PORT:-{RENDEZVOUS_PORT}}}"']
     lines += [f"export {name}={word(value)}" for name, value in settings.items()]
     lines.append("")
-    rows = ["exec torchrun", *(f"  {row}" for row in _torchrun(job)), f"  {' '.join(program)}"]
-    rows += [f"    {' '.join((name, *(word(value) for value in values)))}" for name, values in flags]
+    rows = ["exec torchrun", *(f"  {row}" for row in _torchrun(job)), f"  {' '.join(map(str, program))}"]
+    rows += [f"    {' '.join((name, *(str(word(value)) for value in values)))}" for name, values in flags]
     return "\n".join([*lines, *continued([*rows, '    "$@"'])]) + "\n"
 
 

@@ -1,0 +1,1 @@
+"""Emits plans for clusters: Kubernetes and what stands on it, Ray, Docker Compose."""

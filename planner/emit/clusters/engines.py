@@ -1,0 +1,46 @@
+"""Engines that clusters start: whose commands a plan takes, and the images that their makers publish."""
+
+from collections.abc import Sequence
+
+from planner.emit.options import ClusterOptions, flag
+from planner.emit.serving import sglang, vllm
+from planner.emit.serving.scene import ServingEngine
+from planner.errors import PlannerError
+from planner.plan.schema import Decision
+from planner.problem.schema import Problem
+
+ENGINES = {"vllm": vllm.ENGINE, "sglang": sglang.ENGINE}
+_IMAGES = {"vllm": "vllm/vllm-openai:v{}", "sglang": "lmsysorg/sglang:v{}"}
+
+
+def engine_of(decision: Decision, problem: Problem, target: str, engines: Sequence[str]) -> ServingEngine:
+    """The engine that the plan was made for; raises PlannerError for one that the target cannot run."""
+    named = [role.engine.name for role in decision.roles if role.engine is not None]
+    name = named[0] if named else problem.engine.name
+    if name not in engines:
+        known = " or ".join(f"`{each}`" for each in engines)
+        raise PlannerError(
+            f"target `{target}` starts no {name}", where="decision.roles", hint=f"solve with `engine.name` {known}"
+        )
+    return ENGINES[name]
+
+
+def image_of(engine: ServingEngine) -> str:
+    """The image of the engine's own release; raises PlannerError where its makers' is not known."""
+    name = engine.name.lower()
+    if name not in _IMAGES:
+        raise PlannerError(
+            f"no image of {engine.name} is known", where=flag("image"), hint=f"give `{flag('image')} NAME:TAG`"
+        )
+    return _IMAGES[name].format(engine.release.read)
+
+
+def router_image_of(engine: ServingEngine, options: ClusterOptions) -> str:
+    """The image of the router; raises PlannerError where none is given, since engines' releases name none."""
+    if options.router_image is None:
+        raise PlannerError(
+            f"the plan needs a router, and no image that holds `{engine.router[-1]}` is known",
+            where=flag("router_image"),
+            hint=f"give `{flag('router_image')} NAME:TAG`",
+        )
+    return options.router_image

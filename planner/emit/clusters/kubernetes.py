@@ -1,0 +1,75 @@
+"""Emits serving plans as plain Kubernetes objects: StatefulSets, Services, routers.
+
+A role whose instances fit a node is one StatefulSet of its replicas. The pods of an instance over several nodes run
+different commands, so that each is a StatefulSet of its own; nothing restarts them together when one fails.
+"""
+
+from planner.emit.clusters.fronts import front_objects, service
+from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
+from planner.emit.clusters.pods import Json, beside, container, labels, metadata, pod_spec
+from planner.emit.documents import manifest
+from planner.emit.options import ON_KUBERNETES
+from planner.emit.serving.scene import API_PORT
+
+_TURN = "planner/pod"  # which pod of an instance it is
+
+
+def _address(group: Group, replica: int) -> str:
+    """The host name of the head of a replica."""
+    if len(group.pods) == 1:
+        return f"{group.name}-{replica}.{group.name}"
+    return f"{_set_name(group, replica, 0)}-0.{group.name}"
+
+
+def _set_name(group: Group, replica: int, index: int) -> str:
+    return f"{group.name}-r{replica}-n{index}"
+
+
+def _objects(launch: Launch, group: Group) -> list[Json]:
+    names = service(launch, group.name, labels(launch, group.name), API_PORT, headless=True)
+    if len(group.pods) == 1:
+        sets = [_stateful_set(launch, group, group.name, 0, group.replicas, "")]
+    else:
+        sets = [
+            _stateful_set(launch, group, _set_name(group, replica, index), index, 1, _address(group, replica))
+            for replica in range(group.replicas)
+            for index in range(len(group.pods))
+        ]
+    return [*beside(launch, group), names, *sets]
+
+
+def _stateful_set(launch: Launch, group: Group, name: str, index: int, replicas: int, head: str) -> Json:
+    pod: Pod = group.pods[index]
+    own = {**labels(launch, group.name), _TURN: str(index), "planner/set": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata(launch, name, group.name),
+        "spec": {
+            "replicas": replicas,
+            "serviceName": group.name,
+            "podManagementPolicy": "Parallel",
+            "selector": {"matchLabels": own},
+            "template": {
+                "metadata": {"labels": dict(own)},
+                "spec": pod_spec(launch, group, pod, [container(launch, group, pod, {HEAD: head})]),
+            },
+        },
+    }
+
+
+def _files(launch: Launch) -> dict[str, str]:
+    objects = [each for group in launch.groups for each in _objects(launch, group)]
+    fronts = front_objects(launch, _address, lambda group: {**labels(launch, group.name), _TURN: "0"})
+    return {"plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*objects, *fronts])}
+
+
+TARGETS = (
+    serving_target(
+        "kubernetes",
+        "StatefulSets, Services and routers of plain Kubernetes",
+        _files,
+        engines=("vllm", "sglang"),
+        takes=ON_KUBERNETES,
+    ),
+)

@@ -1,0 +1,140 @@
+"""Pods as Kubernetes and everything on it take them: containers, GPUs, probes, volumes, where they may run.
+
+Kubernetes replaces `$(NAME)` in commands, arguments and settings and reads `$$` as one `$`, so every `$` of ours is
+doubled. No shell runs.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from planner.emit.clusters.launch import CACHE, FOLDER, OWN, Group, Launch, Pod
+from planner.emit.options import ClusterOptions
+from planner.emit.serving.scene import API_PORT
+from planner.emit.shell import Variable, Word
+
+Json = dict[str, object]
+_STARTS = {"periodSeconds": 10, "failureThreshold": 720}  # two hours for weights to be fetched and graphs captured
+_CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}  # of the vendors' drivers for claims
+POD_IP: Json = {"name": OWN.name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def escaped(text: str) -> str:
+    """Text of which Kubernetes replaces nothing."""
+    return text.replace("$", "$$")
+
+
+def expanded(each: Word, addresses: Mapping[Variable, str]) -> str:
+    """A word in which Kubernetes sets the pod's own address; `addresses` says what the others are, escaped already."""
+    known = {OWN: f"$({OWN.name})", **addresses}
+    return "".join(escaped(part) if isinstance(part, str) else known[part] for part in each.parts)
+
+
+def labels(launch: Launch, component: str) -> dict[str, str]:
+    """What tells the pods of a part of the plan from all others."""
+    return {"app.kubernetes.io/instance": launch.name, "app.kubernetes.io/component": component}
+
+
+def metadata(launch: Launch, name: str, component: str = "") -> Json:
+    """Of an object of the plan: its name, and which plan it is of."""
+    where = {} if launch.options.namespace is None else {"namespace": launch.options.namespace}
+    own = {"labels": labels(launch, component)} if component else {}
+    return {"name": name, **where, **own, "annotations": {"planner/plan-digest": launch.digest}}
+
+
+def container(launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str], name: str = "engine") -> Json:
+    """The engine in one pod; probes only where it answers requests, in the first of an instance."""
+    return {
+        "name": name,
+        "image": launch.image,
+        "command": [expanded(each, addresses) for each in pod.program],
+        "args": [expanded(each, addresses) for each in pod.arguments],
+        **({"workingDir": FOLDER} if group.files else {}),
+        "env": [*environment(launch.options), *settings(pod, addresses)],
+        **(serves() if pod is group.pods[0] else {}),
+        "resources": resources(launch, group, pod),
+        "volumeMounts": mounts(launch, group),
+    }
+
+
+def settings(pod: Pod, addresses: Mapping[Variable, str]) -> list[Json]:
+    return [{"name": name, "value": expanded(each, addresses)} for name, each in pod.settings]
+
+
+def environment(options: ClusterOptions) -> list[Json]:
+    """The pod's address, and where checkpoints come from."""
+    secret, entries = options.token_secret, [dict(POD_IP)]
+    if secret is not None:
+        entries.append({"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": secret, "key": "HF_TOKEN"}}})
+    if options.model_cache is not None:
+        entries.append({"name": "HF_HOME", "value": CACHE})
+    return entries
+
+
+def serves(port: int = API_PORT) -> Json:
+    """Ports and probes of a container that answers requests."""
+    probe: Json = {"httpGet": {"path": "/health", "port": "http"}}
+    return {
+        "ports": [{"name": "http", "containerPort": port}],
+        "startupProbe": {**probe, **_STARTS},
+        "readinessProbe": {**probe, "periodSeconds": 10},
+        "livenessProbe": {**probe, "periodSeconds": 30, "failureThreshold": 4, "timeoutSeconds": 10},
+    }
+
+
+def resources(launch: Launch, group: Group, pod: Pod) -> Json:
+    """GPUs as a count of the vendor's resource, or by the pod's claim."""
+    if launch.options.gpus == "claims":
+        return {"claims": [{"name": "gpus"}]}
+    count = {group.resource: str(pod.gpus)}
+    return {"limits": count, "requests": dict(count)}
+
+
+def mounts(launch: Launch, group: Group) -> list[Json]:
+    cache: list[Json] = [] if launch.options.model_cache is None else [{"name": "models", "mountPath": CACHE}]
+    files: list[Json] = [{"name": "files", "mountPath": FOLDER, "readOnly": True}] if group.files else []
+    return [{"name": "shm", "mountPath": "/dev/shm"}, *cache, *files]
+
+
+def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json]) -> Json:
+    """Volumes, claims and nodes of a pod around its containers."""
+    volumes: list[Json] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    if launch.options.model_cache is not None:
+        volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": launch.options.model_cache}})
+    if group.files:
+        volumes.append({"name": "files", "configMap": {"name": f"{group.name}-files"}})
+    claims: Json = {}
+    if launch.options.gpus == "claims":
+        claims = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": _claim_name(group, pod)}]}
+    return {"containers": list(containers), "volumes": volumes, **claims, **where(group)}
+
+
+def where(group: Group) -> Json:
+    """The nodes that pods of a group may run on: those of the plan by name, else those of its pool."""
+    if group.nodes:
+        terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(group.nodes)}]
+        required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+        return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
+    return {} if group.pool is None else {"nodeSelector": {"planner/pool": group.pool}}
+
+
+def beside(launch: Launch, group: Group) -> list[Json]:
+    """Objects that the pods of a group name: their files, and the templates of their claims."""
+    objects: list[Json] = []
+    if group.files:
+        of = metadata(launch, f"{group.name}-files")
+        objects.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": of, "data": dict(group.files)})
+    if launch.options.gpus == "claims":
+        for pod in {pod.gpus: pod for pod in group.pods}.values():
+            request = {"name": "gpus", "exactly": {"deviceClassName": _CLASSES[group.resource], "count": pod.gpus}}
+            objects.append(
+                {
+                    "apiVersion": "resource.k8s.io/v1",
+                    "kind": "ResourceClaimTemplate",
+                    "metadata": metadata(launch, _claim_name(group, pod)),
+                    "spec": {"spec": {"devices": {"requests": [request]}}},
+                }
+            )
+    return objects
+
+
+def _claim_name(group: Group, pod: Pod) -> str:
+    return f"{group.name}-{pod.gpus}-gpus"

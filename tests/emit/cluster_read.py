@@ -1,0 +1,186 @@
+"""Artifacts of cluster targets read back as their own loaders do: instances, pods, words after expansion, GPUs."""
+
+import math
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class ReadPod:
+    """What one pod runs: its words and its environment as the program sees them, and its GPUs."""
+
+    argv: tuple[str, ...]
+    environment: dict[str, str]
+    gpus: int
+
+
+@dataclass(frozen=True)
+class ReadRole:
+    """The equal instances of a role."""
+
+    replicas: int
+    pods: tuple[ReadPod, ...]
+
+
+def expanded(text: str, known: Mapping[str, str]) -> str:
+    """What Kubernetes makes of a word: `$(NAME)` replaced where it is known, `$$` as `$`, all else as it stands."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        return known.get(match[1], match[0]) if match[1] is not None else match[0]
+
+    return re.sub(r"\$\$|\$\(([^)]*)\)", value, text)
+
+
+def read_pod(spec: dict[str, Any], given: Mapping[str, str], claims: Mapping[str, int]) -> ReadPod:
+    """The first container of a pod, in which `given` is set beside its own environment."""
+    body = spec["containers"][0]
+    environment = dict(given)
+    for entry in body.get("env", ()):
+        environment[entry["name"]] = expanded(entry["value"], environment) if "value" in entry else f"<{entry['name']}>"
+    words = [expanded(each, environment) for each in (*body["command"], *body.get("args", ()))]
+    limits = body["resources"].get("limits", {})
+    counts = [int(number) for name, number in limits.items() if name.endswith("/gpu")]
+    counts += [claims[each["resourceClaimTemplateName"]] for each in spec.get("resourceClaims", ())]
+    return ReadPod(tuple(_through_bash(words, environment)), environment, sum(counts))
+
+
+def _through_bash(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    """The words that a program behind `bash -c` gets, by bash itself; others as they are."""
+    if words[:2] != ["bash", "-c"]:
+        return words
+    assert words[2].startswith("exec ")
+    told = words[2].replace("exec ", "printf '%s\\0' ", 1)
+    ran = subprocess.run(["bash", "-c", told, *words[3:]], capture_output=True, env={**environment}, check=True)
+    return ran.stdout.decode().split("\0")[:-1]
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.load_all(text, Loader=_LOADER) if each is not None]
+
+
+def _claims(documents: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        each["metadata"]["name"]: each["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"]
+        for each in documents
+        if each["kind"] == "ResourceClaimTemplate"
+    }
+
+
+def kubernetes(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    documents = _documents(files["plan.yaml"])
+    sets = [each for each in documents if each["kind"] == "StatefulSet"]
+    roles: dict[str, dict[str, ReadPod]] = {}
+    replicas: dict[str, int] = {}
+    for each in sets:
+        name, spec = each["spec"]["serviceName"], each["spec"]
+        pod = read_pod(spec["template"]["spec"], {}, _claims(documents))
+        turn = spec["selector"]["matchLabels"]["planner/pod"]
+        assert roles.setdefault(name, {}).setdefault(turn, pod).gpus == pod.gpus
+        replicas[name] = replicas.get(name, 0) + (spec["replicas"] if turn == "0" else 0)
+    return {
+        name: ReadRole(replicas[name], tuple(pods[turn] for turn in sorted(pods, key=int)))
+        for name, pods in roles.items()
+    }
+
+
+def leader_workers(name: str, spec: dict[str, Any], claims: Mapping[str, int]) -> ReadRole:
+    template = spec["leaderWorkerTemplate"]
+
+    def pod(turn: int) -> ReadPod:
+        own = template["workerTemplate"] if turn else template.get("leaderTemplate", template["workerTemplate"])
+        given = {"LWS_LEADER_ADDRESS": f"{name}-0.{name}", "LWS_WORKER_INDEX": str(turn)}
+        return read_pod(own["spec"], given, claims)
+
+    return ReadRole(spec["replicas"], tuple(pod(turn) for turn in range(template["size"])))
+
+
+def lws(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    documents = _documents(files["plan.yaml"])
+    sets = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "LeaderWorkerSet"}
+    return {name: leader_workers(name, spec, _claims(documents)) for name, spec in sets.items()}
+
+
+def docker_compose(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    services: dict[str, dict[str, Any]] = {}
+    for name, text in files.items():
+        if name.startswith("compose-node-"):
+            services |= yaml.load(text, Loader=_LOADER)["services"]
+    pods: dict[str, dict[int, dict[int, ReadPod]]] = {}
+    for service, body in services.items():
+        role, replica, turn = re.fullmatch(r"(.+?)-(\d+)(?:-node-(\d+))?", service).groups()  # type: ignore[union-attr] # of ours
+        words = tuple(_interpolated(each) for each in (*body["entrypoint"], *body["command"]))
+        own = {name: _interpolated(value) for name, value in body["environment"].items() if value is not None}
+        (device,) = body["deploy"]["resources"]["reservations"]["devices"]
+        pod = ReadPod(words, own, len(device["device_ids"]))
+        pods.setdefault(f"plan-{role}", {}).setdefault(int(replica), {})[int(turn or 0)] = pod
+    return {
+        role: ReadRole(len(replicas), tuple(pod for _, pod in sorted(replicas[0].items())))
+        for role, replicas in pods.items()
+    }
+
+
+def _interpolated(text: str) -> str:
+    """What Compose makes of a value where no variable is set."""
+    return re.sub(r"\$\$|\$\{(\w+)[^}]*\}", lambda match: "$" if match[0] == "$$" else f"<{match[1]}>", text)
+
+
+READERS = {"kubernetes": kubernetes, "lws": lws, "docker-compose": docker_compose}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the command of an instance's first pod says of it."""
+
+    model: str
+    degrees: tuple[int, int, int, int]  # tp, pp, dp, ep
+    limits: tuple[int | None, int | None]  # max_batch of a rank, max_context_tokens
+    weights: str | None
+    kv_cache: str | None
+
+
+def told(argv: tuple[str, ...], engine: str) -> Told:
+    """By the engine's own flags."""
+    values = dict(_flags(argv))
+
+    def number(name: str, default: int = 1) -> int:
+        return int(values.get(name, default))
+
+    def limit(name: str) -> int | None:
+        return int(values[name]) if name in values else None
+
+    formats = values.get("--quantization"), values.get("--kv-cache-dtype")
+    if engine == "vllm":
+        tp, pp, dp = (number(f"--{axis}-parallel-size") for axis in ("tensor", "pipeline", "data"))
+        ep = tp * dp if "--enable-expert-parallel" in argv else 1
+        limits = limit("--max-num-seqs"), limit("--max-model-len")
+        return Told(argv[2], (tp, pp, dp, ep), limits, *formats)
+    attention = number("--attn-dp-size")
+    dp = number("--dp-size") if attention == 1 else attention
+    batch = limit("--max-running-requests")
+    limits = None if batch is None else batch // dp, limit("--context-length")
+    degrees = (number("--tp-size") // attention, number("--pp-size"), dp, number("--ep-size"))
+    return Told(values["--model-path"], degrees, limits, *formats)
+
+
+def _flags(argv: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for name, value in zip(argv, (*argv[1:], ""), strict=True):
+        if name.startswith("--"):
+            yield name, value
+
+
+def gpus_of(role: ReadRole) -> int:
+    """Of one instance; every pod has as many as ranks are told to it."""
+    return sum(pod.gpus for pod in role.pods)
+
+
+def ranks(degrees: tuple[int, int, int, int]) -> int:
+    return math.prod(degrees[:3])

@@ -1,0 +1,239 @@
+"""Plans for clusters: frozen artifacts, artifacts read back, names that no reader takes for anything else, refusals."""
+
+import dataclasses
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cluster_read import READERS, ReadRole, gpus_of, ranks, told
+from emit_plans import CASES, DEEPSEEK, LLAMA, QWEN, QWEN_MOE, Case, RolePlan, colocated
+from test_emit_injection import HOSTILE
+
+from planner.emit.clusters.names import label_of
+from planner.emit.options import ClusterOptions
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.plan.schema import Engine, Envelope
+from planner.plan.store import plan_digest, plan_json
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "emit"
+IMAGES = ClusterOptions(image="example/engine:1", router_image="example/router:1")
+FROZEN = ("dense-tp4", "disaggregated-2p1d", "moe-dep16-two-nodes", "mixed-two-models")
+ENGINES_OF = {"kubernetes": ("vllm", "sglang"), "lws": ("vllm", "sglang"), "docker-compose": ("vllm", "sglang")}
+PAIRS = [(target, engine) for target, engines in ENGINES_OF.items() for engine in engines]
+
+
+def built(case: Case, engine: str) -> tuple[Envelope, Any]:
+    """The plan of a case, made for an engine."""
+    envelope, decision = case.build()
+    roles = tuple(role.model_copy(update={"engine": Engine(name=engine)}) for role in decision.roles)
+    return envelope, decision.model_copy(update={"roles": roles})
+
+
+def files_of(case: Case, target: str, engine: str = "vllm", options: ClusterOptions = IMAGES) -> dict[str, str]:
+    return emit(*built(case, engine), target, (), options)
+
+
+@pytest.mark.parametrize(("target", "engine"), PAIRS)
+@pytest.mark.parametrize("name", FROZEN)
+def test_artifacts_are_those_that_the_validators_accepted(
+    target: str, engine: str, name: str, golden: Callable[[str, str], None]
+) -> None:
+    envelope, decision = built(CASES[name], engine)
+    digest = plan_digest(plan_json(envelope))
+    files = emit(envelope, decision, target, (), IMAGES)
+    for file, text in files.items():
+        assert digest in text
+        golden(f"emit/{target}/{engine}-{name}/{file}", text.replace(digest, "sha256:PLAN"))
+    assert sorted(path.name for path in (GOLDEN / target / f"{engine}-{name}").iterdir()) == sorted(files)
+
+
+def random_case(draw: random.Random) -> Case:
+    """One model in one mode on nodes of 8 GPUs."""
+    model = draw.choice((QWEN, LLAMA, QWEN_MOE, DEEPSEEK))
+
+    def role(function: str, first: int) -> RolePlan:
+        degrees = {"tp": draw.choice((1, 2, 4, 8, 16))}
+        if model in (QWEN_MOE, DEEPSEEK):
+            dp = draw.choice((1, 2, 4, 8, 16, 24))
+            tp = draw.choice((1, 2, 4)) if dp > 1 else degrees["tp"]
+            degrees = {"tp": tp, "dp": dp, "ep": tp * dp} if tp * dp > 1 else {"tp": 1}
+        elif draw.random() < 0.3:
+            degrees["pp"] = 2
+        limits = {"max_batch": draw.randint(1, 128), "max_context_tokens": draw.randint(100, 9000)}
+        limits |= {"chunk_tokens": 8192} if function != "decode" else {}
+        return RolePlan(function, draw.randint(1, 3), degrees, limits, first=first)
+
+    formats = {"kv_cache": draw.choice(("bf16", "fp8"))}
+    formats |= {"weights": draw.choice(("bf16", "fp8"))} if model == QWEN else {}
+    split = draw.random() < 0.4
+    roles = (role("prefill", 0), role("decode", 160)) if split else (role("colocated", 0),)
+    names = tuple(f"node-{index}.example" for index in range(64)) if draw.random() < 0.5 else None
+    return Case(roles, {"default": {"name": model, **formats}}, 64, names)
+
+
+def read_back(target: str, engine: str, draw: random.Random) -> bool:
+    """Whether a random plan can be written for a target; what is written must say what the plan says."""
+    case = random_case(draw)
+    options = IMAGES
+    if target != "docker-compose" and draw.random() < 0.3:
+        options = dataclasses.replace(IMAGES, gpus="claims")
+    try:
+        files = files_of(case, target, engine, options)
+    except PlannerError:
+        return False
+    roles = READERS[target](files)
+    assert set(roles) == {f"plan-{role.function}" for role in case.roles}
+    for role in case.roles:
+        assert_as_planned(case, role, roles[f"plan-{role.function}"], engine)
+    return True
+
+
+def test_artifacts_read_back_say_what_the_plan_says() -> None:
+    draw, read = random.Random("clusters"), 0
+    while read < 200:
+        read += read_back(*PAIRS[read % len(PAIRS)], draw)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("target", "engine"), PAIRS)
+def test_artifacts_of_many_plans_read_back_say_what_they_say(target: str, engine: str) -> None:
+    draw = random.Random(f"{target}/{engine}")
+    assert sum(read_back(target, engine, draw) for _ in range(400)) >= 200
+
+
+def assert_as_planned(case: Case, role: RolePlan, got: ReadRole, engine: str) -> None:
+    said = told(got.pods[0].argv, engine)
+    degrees = tuple(role.degrees.get(axis, 1) for axis in ("tp", "pp", "dp", "ep"))
+    assert (said.model, said.degrees) == (case.models["default"]["name"], degrees)
+    assert said.limits == (role.limits["max_batch"], role.limits["max_context_tokens"])
+    assert got.replicas == role.replicas
+    assert gpus_of(got) == ranks(said.degrees)
+    formats = case.models["default"]
+    assert (said.weights == "fp8") == (formats.get("weights") == "fp8")
+    assert (said.kv_cache or "").startswith("fp8") == (formats["kv_cache"] == "fp8")
+    for turn, pod in enumerate(got.pods[1:], 1):
+        assert_told_apart(got, pod.argv, turn, engine)
+        assert told(pod.argv, engine).degrees == degrees
+
+
+def assert_told_apart(got: ReadRole, argv: tuple[str, ...], turn: int, engine: str) -> None:
+    """Which ranks a further pod holds."""
+    if "--node-rank" in argv:
+        assert argv[argv.index("--node-rank") + 1] == str(turn)
+    else:
+        before = sum(pod.gpus for pod in got.pods[:turn])
+        assert engine == "vllm"
+        tp = int(argv[argv.index("--tensor-parallel-size") + 1])
+        assert argv[argv.index("--data-parallel-start-rank") + 1] == str(before // tp)
+
+
+HARDER = [
+    *HOSTILE,
+    "{{ .Values.x }}",
+    "$(POD_IP)",
+    "$$(POD_IP)",
+    "a: b",
+    "? a",
+    "&a",
+    "*a",
+    "!!str",
+    "1e3",
+    "y",
+    "${A:-b}",
+    "|",
+]
+
+
+@pytest.mark.parametrize("target", ENGINES_OF)
+@pytest.mark.parametrize("name", HARDER)
+def test_a_hostile_name_arrives_as_one_argument(target: str, name: str) -> None:
+    def argvs(model: str, plan: str) -> list[tuple[str, ...]]:
+        case = Case((RolePlan(degrees={"dp": 24, "ep": 24}),), {"default": {"name": model}}, 3, name=plan)
+        roles = READERS[target](emit(*case.build(), target, (), IMAGES))
+        return [pod.argv for role in roles.values() for pod in role.pods]
+
+    plain = argvs("MODEL", "plan")
+    assert len(plain) == 3
+    got = argvs(name, "plan")
+    assert got == [tuple(name if each == "MODEL" else each for each in argv) for argv in plain]
+    for text in emit(*dataclasses.replace(colocated(tp=1), name=f"{name}\nkind: x\n").build(), target).values():
+        for document in yaml.safe_load_all(text):
+            assert document.get("kind") != "x"
+
+
+@pytest.mark.parametrize("target", ENGINES_OF)
+@pytest.mark.parametrize("name", ["--trust-remote-code", "two\nlines", "zero\0", "escape\x1b[0m"])
+def test_names_that_no_command_can_carry_are_refused(target: str, name: str) -> None:
+    with pytest.raises(PlannerError, match=r"flag|must not carry"):
+        files_of(colocated(tp=1, model=name), target)
+
+
+def test_labels_tell_all_names_apart() -> None:
+    names = ["decode", "Decode", "de code", "de-code", "de_code", "1", "x" * 80, "x" * 81, "", "!", "--"]
+    labels = [label_of(name, 20) for name in names]
+    assert len(set(labels)) == len(names)
+    assert all(len(label) <= 20 and label[0].isalpha() and label[-1].isalnum() for label in labels)
+    assert label_of("decode", 20) == "decode"
+
+
+@pytest.mark.parametrize(
+    ("target", "case", "options", "reason"),
+    [
+        ("kubernetes", colocated(1, tp=1), {"image": "a b"}, "no container image"),
+        ("kubernetes", colocated(1, tp=1), {"namespace": "Not A Label"}, "no DNS label"),
+        ("kubernetes", colocated(1, tp=1), {"gpus": "some"}, "some"),
+        ("docker-compose", colocated(1, tp=1), {"namespace": "x"}, "no place"),
+        ("vllm", colocated(1, tp=1), {"namespace": "x"}, "starts no containers"),
+        ("lws", colocated(2, tp=1), {"router_image": None}, "no image that holds `vllm-router`"),
+        ("docker-compose", colocated(2, tp=1), {"router_image": None}, "no image that holds `vllm-router`"),
+        ("lws", Case((RolePlan(),), {"default": {"name": QWEN}}, 1, ("Node_1",)), {}, "made of no DNS labels"),
+        ("kubernetes", Case((RolePlan(),), {"default": {"config": "./here"}}), {}, "cannot load weights from"),
+        (
+            "lws",
+            Case((RolePlan(degrees={"dp": 16, "ep": 16}, first=4),), {"default": {"name": DEEPSEEK}}, 3),
+            {},
+            "share one template",
+        ),
+        (
+            "kubernetes",
+            Case((RolePlan(replicas=2, degrees={"tp": 4}, first=6),), {"default": {"name": QWEN}}, 2),
+            {},
+            "lie differently over nodes",
+        ),
+        (
+            "kubernetes",
+            Case((RolePlan(replicas=2, degrees={"dp": 4, "ep": 4}, first=6),), {"default": {"name": DEEPSEEK}}, 2),
+            {},
+            "lie differently over nodes",
+        ),
+        ("kubernetes", Case((RolePlan(), RolePlan(name="b", first=0)), {"default": {"name": QWEN}}), {}, "belongs to"),
+    ],
+)
+def test_what_a_cluster_cannot_start_is_refused_with_its_reason(
+    target: str, case: Case, options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(PlannerError) as caught:
+        emit(*case.build(), target, (), ClusterOptions(**{"router_image": "example/router:1", **options}))
+    assert reason in caught.value.what
+    assert caught.value.hint
+    assert caught.value.where
+
+
+@pytest.mark.parametrize("target", ENGINES_OF)
+def test_an_engine_that_a_target_does_not_run_is_refused(target: str) -> None:
+    with pytest.raises(PlannerError, match="starts no trtllm"):
+        files_of(colocated(tp=1), target, "trtllm")
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "lws"])
+def test_secrets_and_volumes_are_named_and_never_written(target: str) -> None:
+    options = dataclasses.replace(IMAGES, namespace="serving", model_cache="models", token_secret="hub")
+    documents = list(yaml.safe_load_all(files_of(colocated(2, tp=4), target, "vllm", options)["plan.yaml"]))
+    assert {each["metadata"]["namespace"] for each in documents} == {"serving"}
+    text = str(documents)
+    assert "{'secretKeyRef': {'name': 'hub', 'key': 'HF_TOKEN'}}" in text
+    assert "'persistentVolumeClaim': {'claimName': 'models'}" in text
