@@ -51,10 +51,21 @@ def solve(
 
 
 def at_level(resolved: "Resolved", level: str) -> "Resolved":
-    """The problem with the options of a level in place of its own; raises PlannerError for an unknown one."""
-    from planner.kinds.registry import find_kind
+    """The problem with the options of a level in place of its own.
 
-    options = {**resolved.problem.options, **_options_of(level, find_kind(resolved.problem.kind))}
+    Raises PlannerError for an unknown level, and for one that does not judge what the problem asks for.
+    """
+    from pydantic import ValidationError
+
+    from planner.kinds.registry import find_kind
+    from planner.schema.base import planner_error
+
+    kind = find_kind(resolved.problem.kind)
+    options = {**resolved.problem.options, **_options_of(level, kind)}
+    try:
+        kind.options.model_validate(options)
+    except ValidationError as error:
+        raise planner_error(error, lambda path: resolved.where(("options", *path))) from None
     return replace(resolved, problem=resolved.problem.model_copy(update={"options": options}))
 
 

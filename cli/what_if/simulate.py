@@ -62,8 +62,13 @@ def simulate(
         typer.Option("--decode-routing", metavar="NAME", help="From prefill to decode.", rich_help_panel=POLICY),
     ] = None,
     queueing: Annotated[
-        str, typer.Option(metavar="NAME", help="fcfs, priority, shortest-predicted, feedback.", rich_help_panel=POLICY)
-    ] = "fcfs",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="fcfs, priority, shortest-predicted, feedback; else as planned.",
+            rich_help_panel=POLICY,
+        ),
+    ] = None,
     engine_policy: Annotated[
         str | None,
         typer.Option(

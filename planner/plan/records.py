@@ -194,6 +194,8 @@ class Decision:
     placement: tuple[Block, ...] = ()
     routing: tuple[Route, ...] = ()
     router_policy: str | None = None
+    queueing: str | None = None
+    elastic: bool | None = None
     phases: tuple[Phase, ...] = ()
     side_files: Mapping[str, SideFile] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ SCHEMA: Final = "planner.plan/1"
 
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Queueing = Literal["fcfs", "feedback"]
 
 
 class Parallelism(Spec, records.Parallelism):
@@ -82,6 +83,8 @@ class Decision(Spec):
     placement: tuple[Block, ...] = ()
     routing: tuple[Route, ...] = ()
     router_policy: Literal["round-robin", "power-of-two"] | None = None  # of routers, among equal instances
+    queueing: Queueing | None = None  # of engines; first come first served where absent
+    elastic: Literal[True] | None = None  # engines share one KV cache, join for prefills and part again
     phases: tuple[Phase, ...] = ()
     side_files: dict[str, SideFile] = Field(default_factory=dict)
 

@@ -58,6 +58,8 @@ SERVE: dict[str, Case] = {
     "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[0]", HEADS + PARTED + MTP),
     "speculation.model": apart("", "options.speculation.model=t", DRAFTED),
     "speculation.draft_step_s": apart("", "options.speculation.draft_step=2ms", STATED),
+    "queueing": ("", "options.queueing=[feedback]"),
+    "elastic": ("", "options.elastic=[true]"),
     "judged_by": apart("", "options={tp: [1]}", SIMULATED),
     "simulated_requests": apart("", "options.simulated_requests=120", SIMULATED),
 }

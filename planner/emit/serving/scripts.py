@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Node, NodeId, read_cluster
+from planner.emit.refusals import raise_first
 from planner.emit.registry import LayoutPlan
 from planner.emit.serving.checkpoints import load_quantisation
 from planner.emit.serving.groups import connectors_of, router_groups
@@ -74,6 +75,7 @@ def read_scene(
     cluster = read_cluster(envelope)
     _refuse_foreign_functions(decision, engine)
     _refuse_other_engine(decision, engine)
+    _refuse_reordered(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
     if settle is None:
         nodes = cluster.nodes({part.place for instance in instances for part in instance.parts})
@@ -84,6 +86,28 @@ def read_scene(
     _refuse_inexpressible(instances, engine)
     groups = router_groups(scene, decision, engine)
     return replace(scene, connectors=connectors_of(scene, groups, engine)), groups
+
+
+def _refuse_reordered(decision: Decision, engine: ServingEngine) -> None:
+    """No engine of these has a feedback queue, or shares its KV cache with others to join for a prefill."""
+    raise_first(
+        (
+            decision.queueing not in (None, "fcfs"),
+            PlannerError(
+                f"{engine.name} has no feedback queue, and the plan's limits are kept with one",
+                where="queueing",
+                hint="solve with `options: {queueing: [fcfs]}`",
+            ),
+        ),
+        (
+            decision.elastic is not None,
+            PlannerError(
+                f"engines of {engine.name} share no KV cache, and the plan's limits are kept with a shared one",
+                where="elastic",
+                hint="solve with `options: {elastic: [false]}`",
+            ),
+        ),
+    )
 
 
 def _expert_header(scene: Scene, engine: ServingEngine) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.kinds.serve.legality import legality
-from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.proof.mix_proof import proof_findings
 from planner.kinds.serve.proof.repriced_drafts import repriced_drafts
 from planner.kinds.serve.proof.repriced_units import repriced
@@ -11,7 +11,7 @@ from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import ffn_roles
-from planner.problem.recorded import recorded_model, recorded_problem
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
 
 FUNCTIONS = {
@@ -36,7 +36,7 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return findings
-    findings += [*_models(decision, problem), *proof_findings(envelope, decision, problem)]
+    findings += [*_models(decision, problem), *_orders(decision, problem), *proof_findings(envelope, decision, problem)]
     findings += legality(decision, problem)
     findings += repriced(envelope, decision, problem)
     findings += repriced_drafts(envelope, decision, problem)
@@ -103,6 +103,21 @@ def _sides(decision: ServeDecision) -> Iterator[Finding]:
         same = isinstance(turns, int) and turns >= 1 and (ffn is None or ffn.limits.get("micro_batches") == turns)
         what = f"micro_batches {turns}"
         yield Finding("serve.micro_batches", same, what, f"{where}.limits", "state the same number in both roles")
+
+
+def _orders(decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
+    """Orders of requests and shared caches are among those that the problem allows."""
+    options = recorded_options(problem, ServeOptions)
+    if options is None:
+        return
+    for name, stated, allowed in (
+        ("queueing", decision.queueing or "fcfs", options.queueing),
+        ("elastic", bool(decision.elastic), options.elastic),
+    ):
+        what = f"{name} {stated}, the problem allows {', '.join(map(str, allowed))}"
+        yield Finding(
+            f"serve.{name}", stated in allowed, what, name, f"take one of those, or add it to `options.{name}`"
+        )
 
 
 def _models(decision: ServeDecision, problem: Problem) -> Iterator[Finding]:

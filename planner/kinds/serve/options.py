@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from planner.documents.units import FRACTION
-from planner.plan.schema import Decision
+from planner.plan.schema import Decision, Queueing
 from planner.problem.speculation import SpeculationSpec
 from planner.schema.base import Spec, refuse
 
@@ -50,6 +50,14 @@ class ServeOptions(Spec):
         default=("off",), description="whether steps are cut in halves that hide each other's exchange between experts"
     )
     speculation: SpeculationSpec | None = Field(default=None, description="drafts of tokens, verified together")
+    queueing: Annotated[tuple[Queueing, ...], Field(min_length=1)] = Field(
+        default=("fcfs",),
+        description="orders in which engines take requests; feedback: levels by the time they have had (FastServe)",
+    )
+    elastic: Annotated[tuple[bool, ...], Field(min_length=1)] = Field(
+        default=(False,),
+        description="whether engines share one KV cache, and join for long prefills and part again (LoongServe)",
+    )
     judged_by: Literal["queueing", "verification", "simulation"] | None = Field(
         default=None,
         description="what judges whether a plan keeps its limits: formulas of waits; simulation of what these propose; "
@@ -80,6 +88,18 @@ class ServeOptions(Spec):
                 "take `judged_by: queueing`; `planner simulate` simulates the plan's two batches",
                 "overlap",
             )
+        if self.reordered and self.judged_by in ("queueing", "simulation"):
+            raise refuse(
+                "formulas and placements by simulation know engines of their own, first come first served",
+                "leave `judged_by` out: plans are verified by simulation",
+                "queueing" if self.queueing != ("fcfs",) else "elastic",
+            )
+        if False not in self.elastic and (self.modes != ("colocated",) or max(self.searched_drafts)):
+            raise refuse(
+                "engines that share a KV cache do both prefill and decode, without drafts",
+                "write `modes: [colocated]`, or add `false` to `elastic`",
+                "elastic",
+            )
         if "attention-ffn" in self.modes and 0 not in self.searched_drafts:
             raise refuse(
                 "attention and feed-forward layers on devices of their own run without drafts",
@@ -92,6 +112,11 @@ class ServeOptions(Spec):
     def searched_drafts(self) -> tuple[int, ...]:
         """Drafts of a sequence in a step, ascending; 0 of them stands for none."""
         return tuple(sorted(set(self.speculation.draft_tokens))) if self.speculation is not None else (0,)
+
+    @property
+    def reordered(self) -> bool:
+        """Whether engines may do what no formula prices: other orders of requests, or one cache for several."""
+        return self.queueing != ("fcfs",) or self.elastic != (False,)
 
     def filled(self, clients: float | None) -> float:
         """The share of the sequences of instances that requests fill on average: all of clients that wait."""
@@ -194,8 +219,20 @@ class ServeDecision(Decision):
     availability: SpareRoom | None = None  # where the problem asks for it
 
     def reasons(self) -> tuple[str, ...]:
-        """What drafts yield; which steps are cut; why attention and feed-forward layers are apart, or why not."""
-        return (*self._drafted(), *self._halved(), *self._apart())
+        """What drafts yield; which steps are cut; how engines share; why feed-forward layers are apart, or why not."""
+        return (*self._drafted(), *self._halved(), *self._shared(), *self._apart())
+
+    def _shared(self) -> Iterator[str]:
+        if self.queueing == "feedback":
+            yield (
+                "engines keep a feedback queue (FastServe): long answers give way to short ones, "
+                "which simulation found better here than first come first served"
+            )
+        if self.elastic:
+            yield (
+                "engines share one KV cache, join for long prefills and part again (LoongServe), "
+                "which simulation found better here than engines of their own"
+            )
 
     def _halved(self) -> Iterator[str]:
         for role in self.roles:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
+from planner.kinds.serve.plan.context import beyond_predictions
 from planner.kinds.serve.plan.decode import envelope, steady_plan, whole_predictions
 from planner.kinds.serve.proof.stated import name_of_role, shape_of
 from planner.kinds.serve.proof.taken import Rates, mix_of, rates_of, searched_row, taken_roles
@@ -110,8 +111,9 @@ def _varied(setting: ServeSetting, candidates: Sequence[Candidate], decision: Se
 
 
 def _routed(candidate: Candidate, decision: ServeDecision) -> Candidate:
-    """The type behind routers of the plan's policy."""
-    return candidate if decision.router_policy is None else replace(candidate, routing=Routing(decision.router_policy))
+    """The type behind routers of the plan's policy, in engines that take requests in its order."""
+    ordered = replace(candidate, queueing=decision.queueing or "fcfs", elastic=bool(decision.elastic))
+    return ordered if decision.router_policy is None else replace(ordered, routing=Routing(decision.router_policy))
 
 
 def _is_simulated(stated: Envelope) -> bool:
@@ -198,7 +200,11 @@ def _simulated(stated: Envelope, setting: ServeSetting, outcome: Outcome) -> Res
     )
     rates = outcome.solution.served_per_s
     tokens = sum(rate * target.osl for rate, target in zip(rates, setting.targets, strict=True))
-    whole = {(p.metric, p.of): p for p in whole_predictions(setting, outcome.solution, sum(rates), tokens)}
+    derived = (
+        *whole_predictions(setting, outcome.solution, sum(rates), tokens),
+        *beyond_predictions(setting, outcome),
+    )
+    whole = {(p.metric, p.of): p for p in derived}
     again: list[Prediction] = [whole.get((p.metric, p.of), p) for p in stated.predictions]
     made = envelope(setting, outcome, proven, tuple(again), stated.assumptions)
     return Restated(made, (SIMULATED,))

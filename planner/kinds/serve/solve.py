@@ -32,7 +32,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     that makes no sense.
     """
     setting, started_s = prepare(resolved), time.monotonic()
-    level = setting.options.judged_by
+    level = "verification" if setting.options.reordered else setting.options.judged_by
     if level == "simulation":
         from planner.kinds.serve.simulated.placements import require_simulable
 

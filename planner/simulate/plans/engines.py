@@ -89,7 +89,10 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
         verifying = _grid(setting, role, ffn, most, chunk, drafts)
         instance = replace(instance, speculation=Speculation(drafts.tokens, drafts.drafter.acceptance, verifying))
     together_ahead = simulated_ahead(
-        role, operation, queueing=setting.policies.queueing, migration_period_s=setting.policies.migration_period_s
+        role,
+        operation,
+        queueing=setting.policies.queueing or "fcfs",
+        migration_period_s=setting.policies.migration_period_s,
     )
     if ffn is None and together_ahead and instance.may_form_ahead and forms_ahead(setting.problem.engine):
         instance = replace(instance, asynchronous=True)

@@ -21,7 +21,7 @@ from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
 from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.operation import PoolLink
-from planner.simulate.fleet.operation_spec import OperationSpec
+from planner.simulate.fleet.operation_spec import ElasticSpec, OperationSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.elastic import elastic_fleet, require_equal_engines
 from planner.simulate.plans.engines import engines_of, moved_bytes, together
@@ -62,9 +62,7 @@ def fleet_of_plan(
     problem = recorded_problem(envelope.inputs)
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
-    elastic = policies.operation is not None and policies.operation.elastic is not None
-    planned = None if elastic else decision.router_policy  # elastic instances take requests where they are least
-    policies = replace(policies, routing=policies.routing or planned, decode_routing=policies.decode_routing or planned)
+    policies = _as_planned(policies, decision)
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
     sides, decision = ffn_roles(decision), without_ffn(decision)
     if policies.operation is not None and policies.operation.elastic is not None:
@@ -98,6 +96,22 @@ def fleet_of_plan(
         problem,
         tuple(_notes(decision, paths)),
         tuple(list(settings).index(name) if name in settings else -1 for name in _models(problem)),
+    )
+
+
+def _as_planned(policies: Policies, decision: Decision) -> Policies:
+    """The policies with those of the plan where they state none; elastic engines take requests where they are least."""
+    operation = policies.operation
+    if decision.elastic and (operation is None or operation.elastic is None):
+        operation = (operation or OperationSpec()).model_copy(update={"elastic": ElasticSpec()})
+    elastic = operation is not None and operation.elastic is not None
+    routing = None if elastic else decision.router_policy
+    return replace(
+        policies,
+        routing=policies.routing or routing,
+        decode_routing=policies.decode_routing or routing,
+        queueing=policies.queueing or decision.queueing or "fcfs",
+        operation=operation,
     )
 
 
@@ -200,7 +214,7 @@ def fleet_of_engines(
         tuple(instances),
         routing=policies.routing or DEFAULT_ROUTING,
         decode_routing=policies.decode_routing or DEFAULT_ROUTING,
-        queueing=policies.queueing,
+        queueing=policies.queueing or "fcfs",
         prefix_caching=policies.prefix_caching,
         migration_period_s=policies.migration_period_s,
         crowded_below=policies.crowded_below,

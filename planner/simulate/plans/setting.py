@@ -24,7 +24,7 @@ class Policies:
 
     routing: str | None = None  # that of the plan, or where it states none to the least loaded
     decode_routing: str | None = None
-    queueing: str = "fcfs"
+    queueing: str | None = None  # that of the plan, or first come first served
     engine_policy: str | None = None
     preemption: str = "recompute"
     prefix_caching: bool = False

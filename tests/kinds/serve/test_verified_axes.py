@@ -5,12 +5,18 @@ from dataclasses import replace
 import pytest
 from serve_problems import small
 
+from planner.check import check_plan
+from planner.emit.registry import emit
+from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.certificate import objective
 from planner.kinds.serve.plan.decode import envelope
+from planner.kinds.serve.solve import solve
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search
 from planner.kinds.serve.verified.neighbours import Axes
+from planner.plan.findings import FAILED
 from planner.plan.restated import unproven
+from planner.problem.recorded import AtHand
 from planner.progress import Limits
 from planner.simulate.plans.fleet import fleet_of_plan
 from planner.simulate.plans.setting import Policies
@@ -76,3 +82,78 @@ def test_a_type_has_the_memory_of_its_batch_and_chunk_or_is_none() -> None:
     assert less.kv_bytes * candidate.max_batch == pytest.approx(8 * own.kv_bytes)
     assert smaller.memory_share < candidate.memory_share
     assert replace(less, kv_bytes=own.kv_bytes) == own
+
+
+def test_orders_of_requests_and_shared_caches_are_directions_where_the_problem_names_them() -> None:
+    changes = {"options.modes": ["colocated"], "options.tp": [1], "cluster.pools.0.gpus": 2}
+    setting = prepare(small({**changes, "options.queueing": ["fcfs", "feedback"], "options.elastic": [False, True]}))
+    outcome = search(setting, setting.targets, Limits())
+    assert not list(Axes(prepare(small(changes))).reordered(outcome))
+    varied = [decision_of(setting, other) for other in Axes(setting).reordered(outcome)]
+    assert [(decision.queueing, decision.elastic) for decision in varied] == [("feedback", None), (None, True)]
+    first = next(Axes(setting).reordered(outcome))
+    back = [decision_of(setting, other) for other in Axes(setting).reordered(first)]
+    assert [(decision.queueing, decision.elastic) for decision in back] == [(None, None), (None, True)]
+
+
+def test_what_a_plan_says_of_orders_and_caches_is_what_is_simulated() -> None:
+    changes = {"options.modes": ["colocated"], "options.tp": [1], "cluster.pools.0.gpus": 2}
+    setting = prepare(small({**changes, "options.queueing": ["feedback"], "options.elastic": [False, True]}))
+    outcome = search(setting, setting.targets, Limits())
+    assert outcome.objective is not None
+    plan = envelope(setting, outcome, unproven(objective(outcome, outcome.objective)), (), ())
+    decision = ServeDecision.model_validate(plan.decision)
+    load = Requests.open_stream([0.0], [2000], [400])
+    fleets = [
+        fleet_of_plan(plan, varied, load, policies).fleet
+        for varied, policies in (
+            (decision, Policies()),
+            (decision, Policies(queueing="fcfs")),
+            (decision.model_copy(update={"queueing": None, "elastic": True}), Policies()),
+        )
+    ]
+    assert [fleet.queueing for fleet in fleets] == ["feedback", "fcfs", "fcfs"]
+    assert [fleet.elastic is not None for fleet in fleets] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"options.queueing": ["fcfs", "feedback"], "options.judged_by": "queueing"}, "first come first served"),
+        ({"options.elastic": [True], "options.judged_by": "simulation"}, "first come first served"),
+        ({"options.elastic": [True]}, "both prefill and decode"),
+    ],
+)
+def test_what_no_formula_prices_is_refused_where_formulas_judge(options: dict[str, object], told: str) -> None:
+    with pytest.raises(PlannerError, match=told) as raised:
+        prepare(small(options))
+    assert raised.value.hint
+
+
+def test_a_problem_that_cannot_be_verified_has_no_plan_with_other_orders() -> None:
+    with pytest.raises(PlannerError, match="no plan can be verified"):
+        solve(small({"options.queueing": ["fcfs", "feedback"], "workloads.0.slo": {}}), Limits())
+
+
+def test_simulation_prefers_a_feedback_queue_where_answers_vary_and_few_run() -> None:
+    problem = small(
+        {
+            "options": {
+                "modes": ["colocated"], "tp": [1], "pp": [1], "max_batch": [8], "chunk_tokens": [8192],
+                "queueing": ["fcfs", "feedback"],
+            },
+            "cluster.pools.0.gpus": 1,
+            "workloads.0.input_tokens": 400,
+            "workloads.0.output_tokens": {"mean": 40, "cv": 2.0},
+            "workloads.0.slo": {"ttft": {"p90": "400ms"}},
+        }
+    )  # fmt: skip
+    plan = solve(problem, Limits())
+    decision = ServeDecision.model_validate(plan.decision)
+    assert decision.queueing == "feedback"
+    assert plan.certificate.bound is None
+    assert any("feedback queue" in reason for reason in decision.reasons())
+    with pytest.raises(PlannerError, match="has no feedback queue"):
+        emit(plan, decision, "vllm")
+    findings = check_plan(plan, decision.model_copy(update={"elastic": True}), hand=AtHand())
+    assert "serve.elastic" in {finding.rule for finding in findings if finding.verdict == FAILED}

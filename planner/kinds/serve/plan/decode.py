@@ -205,6 +205,8 @@ def _decision(
         drafting=_drafting(setting, used),
         availability=_spare_room(setting, outcome, used, roles, placement),
         router_policy=_router_policy(setting, used),
+        queueing=None if used[0].candidate.queueing == "fcfs" else used[0].candidate.queueing,
+        elastic=True if used[0].candidate.elastic else None,
     )
 
 

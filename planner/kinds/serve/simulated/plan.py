@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible
 from planner.kinds.serve.plan.certificate import axes_of
+from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.simulated.load_streams import LoadStreams
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, with_placement
@@ -85,8 +86,9 @@ def plan_of(streams: LoadStreams, outcome: Outcome, choice: SimulatedChoice) -> 
         proof=_evidence(choice, streams),
         next_best=_next_best(choice, streams.factor),
     )
-    predictions = tuple(_predictions(streams, chosen, choice, runs))
-    return envelope(setting, chosen, proven, predictions, (*choice.assumptions, *setting.resolved.price_notes))
+    predictions = (*_predictions(streams, chosen, choice, runs), *beyond_predictions(setting, chosen))
+    assumed = (*choice.assumptions, *context_assumptions(setting, chosen), *setting.resolved.price_notes)
+    return envelope(setting, chosen, proven, predictions, assumed)
 
 
 def _gap(value: float, bound: float) -> float:

@@ -31,6 +31,7 @@ from planner.kinds.serve.steady.steps.first_tokens import Engines
 from planner.kinds.serve.steady.steps.pipelines import Bubbles, Holds
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
+from planner.plan.schema import Queueing
 from planner.solvers.pareto import non_dominated
 from planner.solvers.stochastic.routed_queues import Routing
 
@@ -94,6 +95,8 @@ class Candidate:
     ffn: FfnPart | None = None  # where feed-forward layers stand on devices of their own; `shape` is attention's
     together: int = 1  # instances behind one router at least, whose waits are so much shorter
     routing: Routing = Routing.POWER_OF_TWO  # of that router
+    queueing: Queueing = "fcfs"  # of all engines of a plan, as are the router's choice and a shared cache
+    elastic: bool = False
 
     @property
     def name(self) -> str:
@@ -269,6 +272,8 @@ class CandidateSearch:
                 ffn=ffn,
                 together=together,
                 routing=self.routing,
+                queueing=self.options.queueing[0],
+                elastic=self.options.elastic[0],
             )
 
     def _joined(

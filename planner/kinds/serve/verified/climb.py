@@ -119,10 +119,11 @@ class Climb:
         return None if judged is None or judged.load.refuted else judged
 
     def _placed(self, best: Kept) -> Kept:
-        for outcome in list(self._placements(best)):
-            if self._spent():
-                break
-            best = self._try(outcome, best) or best
+        for placed in list(self._placements(best)):
+            for outcome in (placed, *self.axes.reordered(placed)):
+                if self._spent():
+                    return best
+                best = self._try(outcome, best) or best
         return best
 
     def _varied(self, best: Kept) -> Kept:
@@ -279,7 +280,10 @@ def _instances(outcome: Outcome) -> object:
     """What tells plans apart: types with their limits, and how many."""
     items = ((item.candidate, item.count) for item in outcome.roles)
     return frozenset(
-        (c.function, c.model, c.pool, c.channel, c.shape, c.max_batch, c.chunk_tokens, c.draft_tokens, c.routing, count)
+        (
+            *(c.function, c.model, c.pool, c.channel, c.shape, c.max_batch, c.chunk_tokens, c.draft_tokens),
+            *(c.routing, c.queueing, c.elastic, count),
+        )
         for c, count in items
     )
 

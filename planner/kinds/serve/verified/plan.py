@@ -10,6 +10,7 @@ from planner.documents.units import format_si
 from planner.kinds.serve.bounds.bound import Bound
 from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
+from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.confirm import Confirmed
@@ -82,8 +83,9 @@ def verified_plan(
         pruned=dict(sorted(outcome.tally.pruned.items())),
         proof={"verified": {**evidence, **_told(verified, evidence), "limits": list(_rows(setting, verified))}},
     )
-    predictions = tuple(_predictions(setting, verified, shared))
-    plan = envelope(setting, outcome, certificate, predictions, (*ASSUMPTIONS, *setting.resolved.price_notes))
+    predictions = (*_predictions(setting, verified, shared), *beyond_predictions(setting, outcome))
+    assumed = (*ASSUMPTIONS, *context_assumptions(setting, outcome), *setting.resolved.price_notes)
+    plan = envelope(setting, outcome, certificate, predictions, assumed)
     return with_bound(setting, plan, bound)
 
 
