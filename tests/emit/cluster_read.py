@@ -1,5 +1,6 @@
 """Artifacts of cluster targets read back as their own loaders do: instances, pods, words after expansion, GPUs."""
 
+import json
 import math
 import re
 import subprocess
@@ -133,7 +134,147 @@ def _interpolated(text: str) -> str:
     return re.sub(r"\$\$|\$\{(\w+)[^}]*\}", lambda match: "$" if match[0] == "$$" else f"<{match[1]}>", text)
 
 
-READERS = {"kubernetes": kubernetes, "lws": lws, "docker-compose": docker_compose}
+def dynamo(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    documents = _documents(files["plan.yaml"])
+    graphs = [each for each in documents if each["kind"] == "DynamoGraphDeployment"]
+    roles = {}
+    for component in (each for graph in graphs for each in graph["spec"]["components"]):
+        if component["type"] != "frontend":
+            pod = read_pod(component["podTemplate"]["spec"], {}, _claims(documents))
+            nodes = component.get("multinode", {}).get("nodeCount", 1)
+            roles[component["name"]] = ReadRole(component["replicas"], (pod,) * nodes)
+    return roles
+
+
+def disaggregated_set(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    documents = _documents(files["plan.yaml"])
+    (own,) = (each["spec"] for each in documents if each["kind"] == "DisaggregatedSet")
+    assert own["slices"] == 1
+    return {role["name"]: leader_workers(role["name"], role["spec"], _claims(documents)) for role in own["roles"]}
+
+
+def kserve(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    documents = _documents(files["plan.yaml"])
+    (spec,) = (each["spec"] for each in documents if each["kind"] == "LLMInferenceService")
+    model = spec["model"]["uri"].removeprefix("hf://")
+    sides = {"plan-decode": spec, "plan-prefill": spec["prefill"]} if "prefill" in spec else {"plan-colocated": spec}
+    return {name: _kserve_role(model, side, _claims(documents)) for name, side in sides.items()}
+
+
+def _kserve_role(model: str, side: dict[str, Any], claims: Mapping[str, int]) -> ReadRole:
+    """Instances as KServe's templates start them: sizes from `parallelism`, all else from the additional arguments."""
+    sizes = side["parallelism"]
+    nodes = sizes.get("data", 1) // sizes.get("dataLocal", sizes.get("data", 1))
+
+    def pod(spec: dict[str, Any]) -> ReadPod:
+        (body,) = spec["containers"]
+        whole = {**spec, "containers": [{**body, "command": ["vllm", "serve", model]}]}
+        plain = read_pod(whole, {}, claims)
+        told = plain.environment["VLLM_ADDITIONAL_ARGS"]
+        ran = subprocess.run(["bash", "-c", f"printf '%s\\0' {told}"], capture_output=True, check=True)
+        argv = (*plain.argv, *ran.stdout.decode().split("\0")[:-1])
+        for flag, size in (("tensor", "tensor"), ("data", "data"), ("pipeline", "pipeline")):
+            name = f"--{flag}-parallel-size"
+            assert name not in argv or argv[argv.index(name) + 1] == str(sizes[size])
+        assert sizes.get("expert", False) == ("--enable-expert-parallel" in argv)
+        return ReadPod(argv, plain.environment, plain.gpus)
+
+    workers = (pod(side["worker"]),) * (nodes - 1) if nodes > 1 else ()
+    assert ("worker" in side) == (nodes > 1)
+    return ReadRole(side["replicas"], (pod(side["template"]), *workers))
+
+
+def ray_serve(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    documents = _documents(files["plan.yaml"])
+    (service,) = (each["spec"] for each in documents if each["kind"] == "RayService")
+    config = yaml.load(service["serveConfigV2"], Loader=_LOADER)
+    assert config == yaml.load(files["serve.yaml"], Loader=_LOADER)
+    (application,) = config["applications"]
+    args = application["args"]
+    sides = args.get("llm_configs") or [args["prefill_config"], args["decode_config"]]
+    groups = {group["groupName"]: group for group in service["rayClusterConfig"]["workerGroupSpecs"]}
+    return dict(_ray_role(side, groups, _claims(documents)) for side in sides)
+
+
+def _ray_role(side: dict[str, Any], groups: dict[str, Any], claims: Mapping[str, int]) -> tuple[str, ReadRole]:
+    bundles = side["placement_group_config"]["bundles"]
+    (name,) = set(bundles[0]) - {"GPU", "CPU"}
+    group, replicas = groups[name], side["deployment_config"]["autoscaling_config"]["min_replicas"]
+    assert json.loads(json.loads(group["rayStartParams"]["resources"])) == {name: 1}
+    argv = ["vllm", "serve", side["model_loading_config"]["model_source"]]
+    for key, value in side["engine_kwargs"].items():
+        flag = f"--{'no_' if value is False else ''}{key}".replace("_", "-")
+        text = json.dumps(value, sort_keys=True) if isinstance(value, dict) else str(value)
+        argv += [flag] if isinstance(value, bool) else [flag, text]
+    spec = group["template"]["spec"]
+    of_node = read_pod({**spec, "containers": [{**spec["containers"][0], "command": []}]}, {}, claims)
+    pod = ReadPod(tuple(argv), of_node.environment, of_node.gpus)
+    assert group["rayStartParams"]["num-gpus"] == str(pod.gpus)
+    nodes = group["replicas"] // replicas
+    assert len(bundles) == nodes * pod.gpus
+    return name, ReadRole(replicas, (pod,) * nodes)
+
+
+_PODS: dict[str, Any] = {
+    "containers": [{"name": "modelserver", "image": "REPLACE_MODEL_SERVER_IMAGE", "env": [{"name": "A", "value": "b"}]}]
+}
+
+
+def llm_d_objects(files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The Deployments that Kustomize makes of a base like llm-d's, whose names and container alone count here."""
+    kustomization = yaml.load(files["kustomization.yaml"], Loader=_LOADER)
+    patches = [yaml.load(files[each["path"]], Loader=_LOADER) for each in kustomization["patches"]]
+    assert all("$patch" not in text for text in files.values())
+    made = []
+    for patch in patches:
+        own = {"app": patch["metadata"]["name"]}
+        base = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": patch["metadata"]["name"]},
+            "spec": {"selector": {"matchLabels": own}, "template": {"metadata": {"labels": own}, "spec": _PODS}},
+        }
+        made.append(merged(base, patch))
+    return made
+
+
+_KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath", "resourceClaims": "name"}
+
+
+def merged(base: Any, patch: Any, key: str = "") -> Any:  # noqa: ANN401 - documents
+    """A strategic merge: maps by key, the lists of `_KEYS` by their elements' names, all others replaced."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return base | {name: merged(base.get(name), value, name) for name, value in patch.items()}
+    if isinstance(base, list) and isinstance(patch, list) and key in _KEYS:
+        own = {each[_KEYS[key]]: each for each in base}
+        for each in patch:
+            own[each[_KEYS[key]]] = merged(own.get(each[_KEYS[key]]), each)
+        return list(own.values())
+    return patch
+
+
+def llm_d(files: Mapping[str, str]) -> dict[str, ReadRole]:
+    objects = llm_d_objects(files)
+    claims = _claims(_documents(files.get("plan.yaml", "")))
+    names = {"decode": "plan-decode" if len(objects) == 2 else "plan-colocated", "prefill": "plan-prefill"}
+    return {
+        names[each["metadata"]["name"]]: ReadRole(
+            each["spec"]["replicas"], (read_pod(each["spec"]["template"]["spec"], {}, claims),)
+        )
+        for each in objects
+    }
+
+
+READERS = {
+    "kubernetes": kubernetes,
+    "lws": lws,
+    "docker-compose": docker_compose,
+    "dynamo": dynamo,
+    "disaggregatedset": disaggregated_set,
+    "kserve": kserve,
+    "ray-serve": ray_serve,
+    "llm-d": llm_d,
+}
 
 
 @dataclass(frozen=True)
@@ -162,7 +303,7 @@ def told(argv: tuple[str, ...], engine: str) -> Told:
         tp, pp, dp = (number(f"--{axis}-parallel-size") for axis in ("tensor", "pipeline", "data"))
         ep = tp * dp if "--enable-expert-parallel" in argv else 1
         limits = limit("--max-num-seqs"), limit("--max-model-len")
-        return Told(argv[2], (tp, pp, dp, ep), limits, *formats)
+        return Told(values.get("--model", argv[2]), (tp, pp, dp, ep), limits, *formats)
     attention = number("--attn-dp-size")
     dp = number("--dp-size") if attention == 1 else attention
     batch = limit("--max-running-requests")

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,19 @@ from planner.plan.store import plan_digest, plan_json
 GOLDEN = Path(__file__).parents[1] / "golden" / "emit"
 IMAGES = ClusterOptions(image="example/engine:1", router_image="example/router:1")
 FROZEN = ("dense-tp4", "disaggregated-2p1d", "moe-dep16-two-nodes", "mixed-two-models")
-ENGINES_OF = {"kubernetes": ("vllm", "sglang"), "lws": ("vllm", "sglang"), "docker-compose": ("vllm", "sglang")}
+BOTH = ("vllm", "sglang")
+ENGINES_OF = {
+    **dict.fromkeys(("kubernetes", "lws", "docker-compose", "dynamo", "disaggregatedset"), BOTH),
+    **dict.fromkeys(("kserve", "ray-serve", "llm-d"), ("vllm",)),
+}
+ALONE = ClusterOptions(image="example/engine:1")  # where routers belong to the target
+OPTIONS = {
+    "dynamo": ALONE,
+    "kserve": ALONE,
+    "ray-serve": ALONE,
+    "disaggregatedset": dataclasses.replace(IMAGES, namespace="serving"),
+}
+MEETS = ("dynamo", "kserve", "ray-serve")  # targets that say themselves which ranks a further pod holds
 PAIRS = [(target, engine) for target, engines in ENGINES_OF.items() for engine in engines]
 
 
@@ -33,8 +46,9 @@ def built(case: Case, engine: str) -> tuple[Envelope, Any]:
     return envelope, decision.model_copy(update={"roles": roles})
 
 
-def files_of(case: Case, target: str, engine: str = "vllm", options: ClusterOptions = IMAGES) -> dict[str, str]:
-    return emit(*built(case, engine), target, (), options)
+def files_of(case: Case, target: str, engine: str = "vllm", **options: str) -> dict[str, str]:
+    given = dataclasses.replace(OPTIONS.get(target, IMAGES), **options)
+    return emit(*built(case, engine), target, (), given)
 
 
 @pytest.mark.parametrize(("target", "engine"), PAIRS)
@@ -44,9 +58,12 @@ def test_artifacts_are_those_that_the_validators_accepted(
 ) -> None:
     envelope, decision = built(CASES[name], engine)
     digest = plan_digest(plan_json(envelope))
-    files = emit(envelope, decision, target, (), IMAGES)
+    try:
+        files = emit(envelope, decision, target, (), OPTIONS.get(target, IMAGES))
+    except PlannerError as refused:
+        files = {"refused.txt": f"{refused.what}\n"}
     for file, text in files.items():
-        assert digest in text
+        assert file == "refused.txt" or digest in text
         golden(f"emit/{target}/{engine}-{name}/{file}", text.replace(digest, "sha256:PLAN"))
     assert sorted(path.name for path in (GOLDEN / target / f"{engine}-{name}").iterdir()) == sorted(files)
 
@@ -78,17 +95,17 @@ def random_case(draw: random.Random) -> Case:
 def read_back(target: str, engine: str, draw: random.Random) -> bool:
     """Whether a random plan can be written for a target; what is written must say what the plan says."""
     case = random_case(draw)
-    options = IMAGES
-    if target != "docker-compose" and draw.random() < 0.3:
-        options = dataclasses.replace(IMAGES, gpus="claims")
+    claims = {"gpus": "claims"} if target != "docker-compose" and draw.random() < 0.3 else {}
     try:
-        files = files_of(case, target, engine, options)
+        files = files_of(case, target, engine, **claims)
     except PlannerError:
         return False
     roles = READERS[target](files)
     assert set(roles) == {f"plan-{role.function}" for role in case.roles}
     for role in case.roles:
         assert_as_planned(case, role, roles[f"plan-{role.function}"], engine)
+        if target not in MEETS:
+            assert_told_apart(roles[f"plan-{role.function}"], engine)
     return True
 
 
@@ -115,20 +132,20 @@ def assert_as_planned(case: Case, role: RolePlan, got: ReadRole, engine: str) ->
     formats = case.models["default"]
     assert (said.weights == "fp8") == (formats.get("weights") == "fp8")
     assert (said.kv_cache or "").startswith("fp8") == (formats["kv_cache"] == "fp8")
-    for turn, pod in enumerate(got.pods[1:], 1):
-        assert_told_apart(got, pod.argv, turn, engine)
+    for pod in got.pods[1:]:
         assert told(pod.argv, engine).degrees == degrees
 
 
-def assert_told_apart(got: ReadRole, argv: tuple[str, ...], turn: int, engine: str) -> None:
-    """Which ranks a further pod holds."""
-    if "--node-rank" in argv:
-        assert argv[argv.index("--node-rank") + 1] == str(turn)
-    else:
-        before = sum(pod.gpus for pod in got.pods[:turn])
-        assert engine == "vllm"
-        tp = int(argv[argv.index("--tensor-parallel-size") + 1])
-        assert argv[argv.index("--data-parallel-start-rank") + 1] == str(before // tp)
+def assert_told_apart(got: ReadRole, engine: str) -> None:
+    """Further pods are told which ranks they hold."""
+    for turn, pod in enumerate(got.pods[1:], 1):
+        if "--node-rank" in pod.argv:
+            assert pod.argv[pod.argv.index("--node-rank") + 1] == str(turn)
+        else:
+            before = sum(pod.gpus for pod in got.pods[:turn])
+            assert engine == "vllm"
+            tp = int(pod.argv[pod.argv.index("--tensor-parallel-size") + 1])
+            assert pod.argv[pod.argv.index("--data-parallel-start-rank") + 1] == str(before // tp)
 
 
 HARDER = [
@@ -148,21 +165,44 @@ HARDER = [
 ]
 
 
-@pytest.mark.parametrize("target", ENGINES_OF)
+WIDE = Case((RolePlan(degrees={"dp": 24, "ep": 24}),), {"default": {"name": "MODEL"}}, 3)
+NARROW = Case((RolePlan("prefill"), RolePlan("decode")), {"default": {"name": "MODEL"}})
+
+
+@cache
+def argvs(target: str, model: str) -> list[tuple[str, ...]]:
+    """The words of every pod of a plan that serves a model of any name."""
+    case = WIDE if target in ("kubernetes", "lws", "docker-compose") else NARROW
+    roles = READERS[target](files_of(dataclasses.replace(case, models={"default": {"name": model}}), target))
+    return [pod.argv for role in roles.values() for pod in role.pods]
+
+
+@pytest.mark.parametrize("target", [target for target in ENGINES_OF if target != "kserve"])
 @pytest.mark.parametrize("name", HARDER)
 def test_a_hostile_name_arrives_as_one_argument(target: str, name: str) -> None:
-    def argvs(model: str, plan: str) -> list[tuple[str, ...]]:
-        case = Case((RolePlan(degrees={"dp": 24, "ep": 24}),), {"default": {"name": model}}, 3, name=plan)
-        roles = READERS[target](emit(*case.build(), target, (), IMAGES))
-        return [pod.argv for role in roles.values() for pod in role.pods]
+    plain = argvs(target, "MODEL")
+    assert len(plain) >= 2
+    assert argvs(target, name) == [tuple(name if each == "MODEL" else each for each in argv) for argv in plain]
 
-    plain = argvs("MODEL", "plan")
-    assert len(plain) == 3
-    got = argvs(name, "plan")
-    assert got == [tuple(name if each == "MODEL" else each for each in argv) for argv in plain]
-    for text in emit(*dataclasses.replace(colocated(tp=1), name=f"{name}\nkind: x\n").build(), target).values():
-        for document in yaml.safe_load_all(text):
-            assert document.get("kind") != "x"
+
+@pytest.mark.parametrize("target", ENGINES_OF)
+@pytest.mark.parametrize("name", ["it's", 'say "hi"', "{{ .Values.x }}", "$(POD_IP)", "- a: b"])
+def test_a_plan_of_any_name_adds_no_document(target: str, name: str) -> None:
+    plain, hostile = (
+        [list(yaml.load_all(text, Loader=yaml.CSafeLoader)) for _, text in sorted(files.items()) if text]
+        for files in (
+            files_of(dataclasses.replace(NARROW, name=each), target) for each in ("plan", f"{name}\nkind: x\n---\n")
+        )
+    )
+    assert [[each.get("kind") for each in documents] for documents in hostile] == [
+        [each.get("kind") for each in documents] for documents in plain
+    ]
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "{{ .Spec }}", "a: b"])
+def test_kserve_takes_no_name_that_its_templates_could_read(name: str) -> None:
+    with pytest.raises(PlannerError, match="more than a name"):
+        argvs("kserve", name)
 
 
 @pytest.mark.parametrize("target", ENGINES_OF)
@@ -211,6 +251,14 @@ def test_labels_tell_all_names_apart() -> None:
             "lie differently over nodes",
         ),
         ("kubernetes", Case((RolePlan(), RolePlan(name="b", first=0)), {"default": {"name": QWEN}}), {}, "belongs to"),
+        ("dynamo", colocated(1, tp=1), {"router_image": None}, "no image that holds NVIDIA Dynamo"),
+        ("ray-serve", colocated(1, tp=1), {"router_image": None}, "no image that holds Ray"),
+        ("ray-serve", colocated(1, tp=4, dp=2), {"router_image": None, "image": "a:b"}, "one data-parallel rank"),
+        ("kserve", colocated(1, 2, LLAMA, tp=16), {"router_image": None}, "dp 1 over several"),
+        ("disaggregatedset", colocated(1, tp=1), {"namespace": "a"}, "whole requests in one"),
+        ("disaggregatedset", CASES["disaggregated-2p1d"], {}, "none is given"),
+        ("llm-d", colocated(1, 2, LLAMA, tp=16), {}, "within one node"),
+        ("llm-d", CASES["mixed-two-models"], {}, "one model in one mode"),
     ],
 )
 def test_what_a_cluster_cannot_start_is_refused_with_its_reason(
@@ -229,10 +277,10 @@ def test_an_engine_that_a_target_does_not_run_is_refused(target: str) -> None:
         files_of(colocated(tp=1), target, "trtllm")
 
 
-@pytest.mark.parametrize("target", ["kubernetes", "lws"])
+@pytest.mark.parametrize("target", ["kubernetes", "lws", "dynamo", "kserve", "ray-serve"])
 def test_secrets_and_volumes_are_named_and_never_written(target: str) -> None:
-    options = dataclasses.replace(IMAGES, namespace="serving", model_cache="models", token_secret="hub")
-    documents = list(yaml.safe_load_all(files_of(colocated(2, tp=4), target, "vllm", options)["plan.yaml"]))
+    files = files_of(colocated(2, tp=4), target, namespace="serving", model_cache="models", token_secret="hub")
+    documents = list(yaml.safe_load_all(files["plan.yaml"]))
     assert {each["metadata"]["namespace"] for each in documents} == {"serving"}
     text = str(documents)
     assert "{'secretKeyRef': {'name': 'hub', 'key': 'HF_TOKEN'}}" in text

@@ -10,6 +10,17 @@ from planner.plan.schema import Decision
 from planner.problem.schema import Problem
 
 ENGINES = {"vllm": vllm.ENGINE, "sglang": sglang.ENGINE}
+ACROSS_NODES = (
+    *("--nnodes", "--node-rank", "--master-addr", "--master-port", "--dist-init-addr"),
+    *(
+        "--data-parallel-size-local",
+        "--data-parallel-address",
+        "--data-parallel-rpc-port",
+        "--data-parallel-start-rank",
+    ),
+)
+"""Flags of both engines by which the nodes of an instance meet: some targets set them by themselves."""
+LISTENS = ("--host", "--port", "--headless")
 _IMAGES = {"vllm": "vllm/vllm-openai:v{}", "sglang": "lmsysorg/sglang:v{}"}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from planner.emit.clusters.launch import Front, Group, Launch
-from planner.emit.clusters.pods import Json, expanded, labels, metadata
+from planner.emit.clusters.pods import Json, labels, metadata, runs
 from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Variable
 
@@ -40,15 +40,19 @@ def service(launch: Launch, name: str, selector: Mapping[str, str], port: int, *
 def _router(launch: Launch, front: Front, address: Address) -> Json:
     assert front.command is not None
     hosts = {Variable(name): address(*member) for name, member in front.members.items()}
+    return router(launch, front, runs(front.command.program, front.command.arguments, hosts))
+
+
+def router(launch: Launch, front: Front, run: Json, account: str | None = None) -> Json:
+    """The Deployment of a router that runs `run`, under a service account where it watches pods."""
     container: Json = {
         "name": "router",
         "image": launch.router_image,
-        "command": [expanded(each, hosts) for each in front.command.program],
-        "args": [expanded(each, hosts) for each in front.command.arguments],
+        **run,
         "ports": [{"name": "http", "containerPort": front.port}],
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5},
     }
-    own = labels(launch, front.name)
+    own, watches = labels(launch, front.name), {} if account is None else {"serviceAccountName": account}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -56,6 +60,6 @@ def _router(launch: Launch, front: Front, address: Address) -> Json:
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": own},
-            "template": {"metadata": {"labels": dict(own)}, "spec": {"containers": [container]}},
+            "template": {"metadata": {"labels": dict(own)}, "spec": {**watches, "containers": [container]}},
         },
     }

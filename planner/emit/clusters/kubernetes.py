@@ -16,7 +16,7 @@ _TURN = "planner/pod"  # which pod of an instance it is
 
 def _address(group: Group, replica: int) -> str:
     """The host name of the head of a replica."""
-    if len(group.pods) == 1:
+    if not group.across_nodes:
         return f"{group.name}-{replica}.{group.name}"
     return f"{_set_name(group, replica, 0)}-0.{group.name}"
 
@@ -27,7 +27,7 @@ def _set_name(group: Group, replica: int, index: int) -> str:
 
 def _objects(launch: Launch, group: Group) -> list[Json]:
     names = service(launch, group.name, labels(launch, group.name), API_PORT, headless=True)
-    if len(group.pods) == 1:
+    if not group.across_nodes:
         sets = [_stateful_set(launch, group, group.name, 0, group.replicas, "")]
     else:
         sets = [

@@ -17,7 +17,7 @@ from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
 from planner.emit.serving.scene import ROUTER_PORT, RouterGroup, Scene, ServingEngine
 from planner.emit.serving.scripts import read_scene, router_command
-from planner.emit.shell import Command, Variable, Word, word
+from planner.emit.shell import Command, Variable, Word, values, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope, Role
 from planner.plan.store import plan_digest, plan_json
@@ -35,9 +35,21 @@ class Pod:
     """What one pod of an instance runs, and on how many GPUs."""
 
     program: tuple[Word, ...]
-    arguments: tuple[Word, ...]
+    flags: tuple[tuple[str, tuple[Word, ...]], ...]
     settings: tuple[tuple[str, Word], ...]
     gpus: int
+
+    @property
+    def arguments(self) -> tuple[Word, ...]:
+        """What the program is given, one by one."""
+        return tuple(each for name, values in self.flags for each in (word(name), *values))
+
+    def without(self, *names: str) -> "Pod":
+        """The same without some flags."""
+        return self.with_flags(tuple(each for each in self.flags if each[0] not in names))
+
+    def with_flags(self, flags: tuple[tuple[str, tuple[Word, ...]], ...]) -> "Pod":
+        return dataclasses.replace(self, flags=flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +65,19 @@ class Group:
     pool: str | None  # to be told apart by, where the plan has several
     nodes: tuple[str, ...]  # that it was placed on; none where they have no names
     files: Mapping[str, str]  # by name, what lies in FOLDER
+
+    @property
+    def across_nodes(self) -> bool:
+        return len(self.pods) > 1
+
+    def require_equal_pods(self, target: str) -> None:
+        """Raises PlannerError where the pods of an instance have different numbers of GPUs."""
+        sizes = sorted({pod.gpus for pod in self.pods})
+        if len(sizes) > 1:
+            raise self.refuse(
+                f"{target} gives the pods of an instance the same GPUs, and this one takes {sizes[0]} and {sizes[-1]}",
+                "place the same number of ranks on every node, or emit for `kubernetes`",
+            )
 
     def refuse(self, what: str, hint: str) -> PlannerError:
         """An error about the role, to raise."""
@@ -109,6 +134,14 @@ class Launch:
     def image(self) -> str:
         """Of the engine; raises PlannerError where none is known."""
         return self.options.image or image_of(self.engine)
+
+    def own_image(self, holds: str) -> str:
+        """The image that was given; raises PlannerError where none was, since `holds` is in no engine's own."""
+        if self.options.image is None:
+            raise PlannerError(
+                f"no image that holds {holds} is known", where=flag("image"), hint=f"give `{flag('image')} NAME:TAG`"
+            )
+        return self.options.image
 
     @property
     def router_image(self) -> str:
@@ -261,7 +294,9 @@ def _pods(scene: Scene, engine: ServingEngine, instance: EngineInstance, heads: 
         pods.append(
             Pod(
                 program=tuple(_moved(each, local) for each in command.program),
-                arguments=tuple(_moved(each, local) for each in command.arguments),
+                flags=tuple(
+                    (name, tuple(_moved(each, local) for each in values(value))) for name, value in command.flags
+                ),
                 settings=tuple((name, _moved(each, local)) for name, each in command.settings if name not in _DEVICES),
                 gpus=len(part.gpus),
             )

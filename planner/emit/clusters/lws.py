@@ -4,6 +4,9 @@ Workers share one template. Where their commands differ by a number that grows w
 LWS_WORKER_INDEX says it; where it grows by more than one a worker, a shell that is told nothing else multiplies.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from planner.emit.clusters.fronts import front_objects
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.pods import Json, beside, container, expanded, labels, metadata, pod_spec
@@ -13,15 +16,16 @@ from planner.emit.shell import Word
 from planner.errors import PlannerError
 
 LEADER = {HEAD: "$(LWS_LEADER_ADDRESS)"}
+HEADS = {"planner/pod": "head"}  # the label of first pods
 _WORKER = "LWS_WORKER_INDEX"
 
 
-def lws_spec(launch: Launch, group: Group) -> Json:
-    """The `spec` of a LeaderWorkerSet: the instances of a group."""
+def lws_spec(launch: Launch, group: Group, annotations: Mapping[str, str] = MappingProxyType({})) -> Json:
+    """The `spec` of a LeaderWorkerSet: the instances of a group, `annotations` on their first pods."""
     own, leader = labels(launch, group.name), group.pods[0]
-    head = _template(launch, group, leader, container(launch, group, leader, LEADER), {**own, "planner/pod": "head"})
+    head = _template(launch, group, leader, container(launch, group, leader, LEADER), {**own, **HEADS}, annotations)
     template: Json = {"size": len(group.pods), "restartPolicy": "RecreateGroupOnPodRestart"}
-    if len(group.pods) == 1:
+    if not group.across_nodes:
         template["workerTemplate"] = head
     else:
         worker, body = group.pods[1], _worker(launch, group)
@@ -29,8 +33,16 @@ def lws_spec(launch: Launch, group: Group) -> Json:
     return {"replicas": group.replicas, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": template}
 
 
-def _template(launch: Launch, group: Group, pod: Pod, body: Json, own: dict[str, str]) -> Json:
-    return {"metadata": {"labels": own}, "spec": pod_spec(launch, group, pod, [body])}
+def _template(
+    launch: Launch,
+    group: Group,
+    pod: Pod,
+    body: Json,
+    own: Mapping[str, str],
+    annotations: Mapping[str, str] = MappingProxyType({}),
+) -> Json:
+    told: Json = {"annotations": dict(annotations)} if annotations else {}
+    return {"metadata": {"labels": dict(own), **told}, "spec": pod_spec(launch, group, pod, [body])}
 
 
 def _worker(launch: Launch, group: Group) -> Json:
@@ -101,7 +113,7 @@ def _files(launch: Launch) -> dict[str, str]:
     fronts = front_objects(
         launch,
         lambda group, replica: f"{group.name}-{replica}.{group.name}",
-        lambda group: {**labels(launch, group.name), "planner/pod": "head"},
+        lambda group: {**labels(launch, group.name), **HEADS},
     )
     return {"plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*sets, *fronts])}
 

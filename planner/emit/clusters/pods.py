@@ -14,6 +14,7 @@ from planner.emit.shell import Variable, Word
 Json = dict[str, object]
 _STARTS = {"periodSeconds": 10, "failureThreshold": 720}  # two hours for weights to be fetched and graphs captured
 _CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}  # of the vendors' drivers for claims
+_SHM_MOUNT: tuple[Json, ...] = ({"name": "shm", "mountPath": "/dev/shm"},)
 POD_IP: Json = {"name": OWN.name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
@@ -40,18 +41,30 @@ def metadata(launch: Launch, name: str, component: str = "") -> Json:
     return {"name": name, **where, **own, "annotations": {"planner/plan-digest": launch.digest}}
 
 
-def container(launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str], name: str = "engine") -> Json:
+def container(launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str]) -> Json:
     """The engine in one pod; probes only where it answers requests, in the first of an instance."""
     return {
-        "name": name,
+        "name": "engine",
         "image": launch.image,
-        "command": [expanded(each, addresses) for each in pod.program],
-        "args": [expanded(each, addresses) for each in pod.arguments],
+        **runs(pod.program, pod.arguments, addresses),
+        **surroundings(launch, group, pod, addresses),
+        **(serves() if pod is group.pods[0] else {}),
+        "volumeMounts": [*_SHM_MOUNT, *mounts(launch, group)],
+    }
+
+
+def runs(program: Sequence[Word], arguments: Sequence[Word], addresses: Mapping[Variable, str]) -> Json:
+    """What a container starts."""
+    command = [expanded(each, addresses) for each in program]
+    return {"command": command, "args": [expanded(each, addresses) for each in arguments]}
+
+
+def surroundings(launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str]) -> Json:
+    """Folder, environment and devices of a container of the engine."""
+    return {
         **({"workingDir": FOLDER} if group.files else {}),
         "env": [*environment(launch.options), *settings(pod, addresses)],
-        **(serves() if pod is group.pods[0] else {}),
         "resources": resources(launch, group, pod),
-        "volumeMounts": mounts(launch, group),
     }
 
 
@@ -89,14 +102,15 @@ def resources(launch: Launch, group: Group, pod: Pod) -> Json:
 
 
 def mounts(launch: Launch, group: Group) -> list[Json]:
+    """Of checkpoints and files."""
     cache: list[Json] = [] if launch.options.model_cache is None else [{"name": "models", "mountPath": CACHE}]
     files: list[Json] = [{"name": "files", "mountPath": FOLDER, "readOnly": True}] if group.files else []
-    return [{"name": "shm", "mountPath": "/dev/shm"}, *cache, *files]
+    return [*cache, *files]
 
 
-def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json]) -> Json:
+def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json], *, shared_memory: bool = True) -> Json:
     """Volumes, claims and nodes of a pod around its containers."""
-    volumes: list[Json] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory"}}] if shared_memory else list[Json]()
     if launch.options.model_cache is not None:
         volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": launch.options.model_cache}})
     if group.files:
@@ -104,7 +118,8 @@ def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json])
     claims: Json = {}
     if launch.options.gpus == "claims":
         claims = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": _claim_name(group, pod)}]}
-    return {"containers": list(containers), "volumes": volumes, **claims, **where(group)}
+    named: Json = {"volumes": volumes} if volumes else {}
+    return {"containers": list(containers), **named, **claims, **where(group)}
 
 
 def where(group: Group) -> Json:

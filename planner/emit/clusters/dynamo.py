@@ -1,0 +1,92 @@
+"""Emits serving plans for NVIDIA Dynamo: a DynamoGraphDeployment (nvidia.com/v1beta1) for each model and mode.
+
+Workers are `dynamo.vllm` and `dynamo.sglang`, which take the engine's own flags; they listen to Dynamo and not to a
+port of requests. Of an instance over several nodes the operator sets how they meet (docs.nvidia.com/dynamo, multinode
+deployments), from `multinode.nodeCount` and the engine's sizes. The operator mounts shared memory and sets probes.
+"""
+
+from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
+from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.pods import Json, beside, metadata, mounts, pod_spec, runs, surroundings
+from planner.emit.documents import manifest
+from planner.emit.options import ON_KUBERNETES
+from planner.emit.shell import Word, word
+
+_TYPES = {"colocated": "worker", "prefill": "prefill", "decode": "decode"}
+_POLICY = "power-of-two"  # of plans that state none
+_HOLDS = "NVIDIA Dynamo and the engine"
+
+
+def _graph(launch: Launch, front: Front) -> Json:
+    components = [_frontend(launch), *(_worker(launch, group) for group in front.groups)]
+    name = launch.name if len(launch.fronts) == 1 else front.name
+    return {
+        "apiVersion": "nvidia.com/v1beta1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": metadata(launch, name),
+        "spec": {"components": components},
+    }
+
+
+def _frontend(launch: Launch) -> Json:
+    policy = launch.decision.router_policy or _POLICY
+    container: Json = {
+        "name": "main",
+        "image": launch.own_image(_HOLDS),
+        **runs((word("python3"), word("-m"), word("dynamo.frontend")), (word("--router-mode"), word(policy)), {}),
+    }
+    return {
+        "name": "Frontend",
+        "type": "frontend",
+        "replicas": 1,
+        "podTemplate": {"spec": {"containers": [container]}},
+    }
+
+
+def _worker(launch: Launch, group: Group) -> Json:
+    group.require_equal_pods("Dynamo")
+    pod = group.pods[0].without(*LISTENS, *(ACROSS_NODES if group.across_nodes else ()))
+    module, own = _program(launch, group)
+    container: Json = {
+        "name": "main",
+        "image": launch.own_image(_HOLDS),
+        **runs(module, (*own, *pod.arguments), {}),
+        **surroundings(launch, group, pod, {}),
+    }
+    own_mounts = mounts(launch, group)
+    if own_mounts:
+        container["volumeMounts"] = own_mounts
+    return {
+        "name": group.name,
+        "type": _TYPES[group.role.function],
+        "replicas": group.replicas,
+        **({"multinode": {"nodeCount": len(group.pods)}} if group.across_nodes else {}),
+        "podTemplate": {"spec": pod_spec(launch, group, pod, [container], shared_memory=False)},
+    }
+
+
+def _program(launch: Launch, group: Group) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """The worker's module, and what it is told that the engine's own flags do not say."""
+    if launch.engine.name == "vLLM":
+        own: tuple[Word, ...] = (word("--model"), group.pods[0].program[-1])
+        if group.role.function != "colocated":
+            own += (word("--disaggregation-mode"), word(group.role.function))
+        return (word("python3"), word("-m"), word("dynamo.vllm")), own
+    return (word("python3"), word("-m"), word("dynamo.sglang")), ()
+
+
+def _files(launch: Launch) -> dict[str, str]:
+    graphs = [_graph(launch, front) for front in launch.fronts]
+    others = [each for group in launch.groups for each in beside(launch, group)]
+    return {"plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*others, *graphs])}
+
+
+TARGETS = (
+    serving_target(
+        "dynamo",
+        "a DynamoGraphDeployment for each model and mode",
+        _files,
+        engines=("vllm", "sglang"),
+        takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
+    ),
+)

@@ -1,0 +1,160 @@
+"""Emits serving plans for Ray Serve: the configuration of its LLM applications, and a RayService that holds it.
+
+Applications are built by `ray.serve.llm`: `build_openai_app` of whole requests, `build_pd_openai_app` of prefill and
+decode apart. `engine_kwargs` are the names of vLLM's flags; Ray itself sets the ports and meets the ranks of an
+instance, for which every replica asks for one bundle a GPU, of the nodes of its role by a resource of that name.
+"""
+
+import json
+from collections.abc import Mapping
+
+from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
+from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.pods import Json, beside, environment, metadata, mounts, pod_spec, resources
+from planner.emit.documents import manifest
+from planner.emit.options import ON_KUBERNETES
+from planner.emit.shell import Word
+
+_VERSION = "2.60.0"  # of the schema that was read
+_HOLDS = "Ray and its LLM server"
+_SHARE = 0.001  # of a role's resource that a bundle takes: that it is there is all that counts
+
+
+def _application(launch: Launch, front: Front, index: int) -> Json:
+    route = "/" if len(launch.fronts) == 1 else f"/{front.name}"
+    if front.prefill:
+        sides = {"prefill_config": front.prefill, "decode_config": front.decode}
+        args: Json = {name: _config(_alone(front, groups)) for name, groups in sides.items()}
+        builder = "build_pd_openai_app"
+    else:
+        args = {"llm_configs": [_config(_alone(front, front.colocated))]}
+        builder = "build_openai_app"
+    return {
+        "name": f"llm-{index}",
+        "route_prefix": route,
+        "import_path": f"ray.serve.llm:{builder}",
+        "args": args,
+    }
+
+
+def _alone(front: Front, groups: tuple[Group, ...]) -> Group:
+    if len(groups) > 1:
+        raise groups[1].refuse(
+            f"an application of Ray Serve has one kind of replica a side, and `{front.model}` has {len(groups)}",
+            "plan one role a side, or emit for `lws`",
+        )
+    return groups[0]
+
+
+def _config(group: Group) -> Json:
+    """An LLMConfig: the replicas of a role."""
+    shape = group.role.parallelism
+    if shape.dp > 1:
+        raise group.refuse(
+            f"it has dp {shape.dp}, and these applications of Ray Serve have replicas of one data-parallel rank",
+            "plan with dp 1 and more replicas, or emit for `lws`",
+        )
+    ranks = sum(pod.gpus for pod in group.pods)
+    bundle = {"GPU": 1, "CPU": 1, group.name: _SHARE}
+    return {
+        "model_loading_config": {"model_id": group.model, "model_source": group.model},
+        "deployment_config": {"autoscaling_config": {"min_replicas": group.replicas, "max_replicas": group.replicas}},
+        "engine_kwargs": _engine_kwargs(group),
+        "placement_group_config": {
+            "bundles": [dict(bundle) for _ in range(ranks)],
+            "strategy": "PACK" if group.across_nodes else "STRICT_PACK",
+        },
+    }
+
+
+def _engine_kwargs(group: Group) -> Json:
+    """The flags of vLLM as arguments of its configuration: switches are true, or false with `no`."""
+    told: Json = {}
+    for name, values in group.pods[0].without(*LISTENS, *ACROSS_NODES).flags:
+        key = name.removeprefix("--").replace("-", "_")
+        if not values:
+            told[key.removeprefix("no_")] = not key.startswith("no_")
+        else:
+            told[key] = _value(values[0])
+    return told
+
+
+def _value(each: Word) -> object:
+    """A number, an object, or text, as vLLM reads the flag."""
+    (text,) = each.parts
+    assert isinstance(text, str)
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _ray_service(launch: Launch, config: str) -> Json:
+    head: Json = {"name": "ray", "image": launch.own_image(_HOLDS), "resources": {"limits": {"cpu": "8"}}}
+    groups = [_worker_group(launch, group) for group in launch.groups]
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayService",
+        "metadata": metadata(launch, launch.name),
+        "spec": {
+            "serveConfigV2": config,
+            "rayClusterConfig": {
+                "rayVersion": _VERSION,
+                "headGroupSpec": {
+                    "rayStartParams": {"dashboard-host": "0.0.0.0", "num-gpus": "0"},
+                    "template": {"spec": {"containers": [head]}},
+                },
+                "workerGroupSpecs": groups,
+            },
+        },
+    }
+
+
+def _worker_group(launch: Launch, group: Group) -> Json:
+    """A pod for every node of every instance of a role, which tells Ray that it is one of the role's."""
+    group.require_equal_pods("Ray")
+    pod, number = group.pods[0], group.replicas * len(group.pods)
+    own_mounts = mounts(launch, group)
+    container: Json = {
+        "name": "ray",
+        "image": launch.own_image(_HOLDS),
+        "env": environment(launch.options),
+        "resources": resources(launch, group, pod),
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *own_mounts],
+    }
+    role: Mapping[str, float] = {group.name: 1}
+    return {
+        "groupName": group.name,
+        "replicas": number,
+        "minReplicas": number,
+        "maxReplicas": number,
+        "rayStartParams": {"num-gpus": str(pod.gpus), "resources": json.dumps(json.dumps(role))},
+        "template": {"spec": pod_spec(launch, group, pod, [container])},
+    }
+
+
+def _files(launch: Launch) -> dict[str, str]:
+    for group in launch.groups:
+        if group.files:
+            raise group.refuse(
+                "Ray's replicas start in folders of their own, without layouts of experts", "leave it out"
+            )
+    applications = [_application(launch, front, index) for index, front in enumerate(launch.fronts)]
+    config: Json = {"applications": applications}
+    others = [each for group in launch.groups for each in beside(launch, group)]
+    service = _ray_service(launch, manifest((), [config]))
+    return {
+        "plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*others, service]),
+        "serve.yaml": manifest((*launch.header, "On a Ray cluster of one's own: `serve deploy serve.yaml`."), [config]),
+    }
+
+
+TARGETS = (
+    serving_target(
+        "ray-serve",
+        "a RayService with its serving configuration, and that configuration alone",
+        _files,
+        engines=("vllm",),
+        takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
+    ),
+)
