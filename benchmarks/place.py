@@ -1,30 +1,44 @@
 """Placement of models: shared groups (AlpaServe) and layers on unequal nodes (Helix), trivial answers beside.
 
     python benchmarks/place.py            some 20 minutes
-    python benchmarks/place.py --quick    8 GPUs and six clusters, some 20 s
+    python benchmarks/place.py --quick    8 GPUs, four language models and six clusters, some 60 s
 
 Shared groups: 8 GPUs on ten fresh seeds; 32 GPUs at two latency limits on seeds 11 to 20, all shapes on the same seeds:
 the highest rate at 99 % by the case's own rule, the share on time at rates around it, and whether any groups can keep
 99 % at the last of them. Layers: generated clusters of 10 to 40 nodes, two to four GPU types in one to three regions
-with thin links between them.
+with thin links between them. Language models: `examples/place-four-models.yaml` solved, and its plan on streams of a
+slow reference (`tests/oracles/turns_simulator.py`) that prices every step by its own prompts; GPUs apart for each
+model, by its share of the work, stand beside it.
 """
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 from case_kinds.multi_model_placement import arrivals, highest_rate, placed, problem_of
 
+from planner.api import solve
 from planner.errors import PlannerError
+from planner.kinds.place.choose import claimed_streams
+from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.reached import reached
+from planner.kinds.place.setting import PlaceSetting, read_setting
+from planner.load.problems import load_problem
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import fill, partitions, share_on_time
 from planner.solvers.placement.group_streams import Group
 from planner.solvers.placement.layers import LayerProblem, Node, max_flow, place_layers
 from planner.solvers.placement.shared_groups import SharedGroups
 
-DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests" / "oracles"))
+from turns_simulator import attained  # noqa: E402 - behind its path
+
+DATA = ROOT.parent / "shared" / "data"
+REFERENCE_REQUESTS = 8000
 FRESH_8, FRESH_32 = range(1001, 1011), range(11, 21)
 ASKED = {
     "place_alpaserve_32gpu": (240.0, 248.0, 256.0, 264.0, 270.0),
@@ -79,6 +93,35 @@ def thirty_two(name: str) -> None:
         shares = ", ".join(f"{key} {share_on_time(problem, each, streams):.4f}" for key, each in every.items())
         bound = f"; no groups above {bound_on_time(problem, streams):.4f}" if rate == ASKED[name][-1] else ""
         print(f"    {rate:g}/s: {shares}{bound}")
+
+
+def language_models(seeds: range) -> None:
+    """The stated shares on time beside those of the slow reference, and GPUs apart for each model."""
+    resolved = load_problem(ROOT / "examples" / "place-four-models.yaml")
+    started_s = time.process_time()
+    plan = solve(resolved)
+    cpu_s = time.process_time() - started_s
+    decision = PlaceDecision.model_validate(plan.decision)
+    stated = plan.certificate.objective.value
+    rates = [workload.spec.load.rate_per_s or 0.0 for workload in resolved.workloads if workload.spec.load is not None]
+    slow = [np.average(attained(resolved, decision, REFERENCE_REQUESTS, seed), weights=rates) for seed in seeds]
+    error = np.std(slow, ddof=1) / len(slow) ** 0.5
+    setting = read_setting(resolved)
+    apart = reached(setting.groups, gpus_apart(setting), claimed_streams(setting)).share
+    print(
+        f"four language models on 8 GPUs: {stated:.4f} on time stated, {np.mean(slow):.4f} +- {error:.4f} by the slow "
+        f"reference, bound {plan.certificate.bound:.4f}; GPUs apart for each model {apart:.4f}; {cpu_s:.1f} CPU-s"
+    )
+
+
+def gpus_apart(setting: PlaceSetting) -> tuple[Group, ...]:
+    """The trivial answer: every model has GPUs of its own, by its share of the work, one at least."""
+    share_M = setting.load_M / setting.load_M.sum()
+    spare = setting.groups.devices - setting.groups.models
+    count_M = 1 + np.floor(share_M * spare).astype(int)
+    for model in np.argsort(count_M - share_M * setting.groups.devices)[: setting.groups.devices - count_M.sum()]:
+        count_M[model] += 1
+    return tuple(Group(0, (model,)) for model, count in enumerate(count_M.tolist()) for _ in range(count))
 
 
 def cluster(seed: int) -> LayerProblem:
@@ -144,6 +187,7 @@ def main() -> None:
         if not arguments.quick:
             for name in ASKED:
                 thirty_two(name)
+    language_models(range(1, 4 if arguments.quick else 13))
     clusters(range(6 if arguments.quick else 30))
 
 

@@ -47,6 +47,7 @@ class Requests(NamedTuple):
     group_J: Ints
     after_J: Ints  # the next of its queue
     left_J: Ints
+    draw_J2: Floats  # in [0, 1): the two groups between which it chooses
 
 
 class Engines(NamedTuple):
@@ -63,7 +64,7 @@ class Engines(NamedTuple):
     context_GM: Ints  # that they have, together
     joining_GB: Ints
     joining_G: Ints
-    flight_G: Ints
+    flight_GM: Ints
 
 
 @part
@@ -81,11 +82,11 @@ def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: 
             total += _until(rules, requests, engines, rules.hosts_MG[model, q], now, judged)
         if total > most:
             return total
-        group = rules.hosts_MG[model, 0]
-        for q in range(1, hosts):
-            other = rules.hosts_MG[model, q]
-            if engines.flight_G[other] < engines.flight_G[group]:
-                group = other
+        first = int(requests.draw_J2[j, 0] * hosts)
+        second = (first + 1 + int(requests.draw_J2[j, 1] * (hosts - 1))) % hosts
+        group, other = rules.hosts_MG[model, first], rules.hosts_MG[model, second]
+        if engines.flight_GM[other, model] < engines.flight_GM[group, model]:
+            group = other
         _queued(requests, engines, group, model, j)
         if engines.step_G[group] == IDLE:
             _started(rules, requests, engines, group, now)
@@ -103,7 +104,7 @@ def _queued(requests, engines, group, model, j):
     else:
         requests.after_J[engines.tail_GM[group, model]] = j
     engines.tail_GM[group, model] = j
-    engines.flight_G[group] += 1
+    engines.flight_GM[group, model] += 1
 
 
 @part
@@ -159,7 +160,7 @@ def _ended(rules, requests, engines, group, model, j, end, judged):
     """1 where the request was late and is judged."""
     requests.last_s_J[j] = end
     engines.tokens_GM[group, model] -= requests.prompt_J[j] + requests.answer_J[j]
-    engines.flight_G[group] -= 1
+    engines.flight_GM[group, model] -= 1
     first, came = requests.first_s_J[j], requests.time_J[j]
     late = first - came > rules.limit_s_M3[model, 0] or end - came > rules.limit_s_M3[model, 2]
     if requests.answer_J[j] > 1:

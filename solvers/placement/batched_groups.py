@@ -5,17 +5,18 @@ Sets        m in M models; c in C shapes; requests j with prompts p_j and answer
 Parameters  B_m sequences of an engine at most, R_m tokens of its cache, P_m prompt tokens of a step
             d_cmbx [s] of a step in which b sequences of x tokens on average decode;  f_cmt [s] of a step of t prompt
             tokens;  limits of m on the time to the first token, between tokens, and to the last one
-Rule        A request goes to the group of its model with fewest requests in flight (the first of equals). A group takes
-            one step at a time; after a step it is the turn of its next model that has work. A step takes the prompts
-            that wait, whole and in order, up to P_m tokens and at least one, as far as B_m and R_m have room for the
-            whole lengths; where none joins, all running sequences decode one token. Requests longer than R_m are
-            refused; those that are late go on.
+Rule        Of two groups of its model, drawn at random, a request goes to the one whose engine has fewer requests of
+            the model in flight (power of two choices; the first of equals). A group takes one step at a time; after a
+            step it is the turn of its next model that has work. A step takes the prompts that wait, whole and in
+            order, up to P_m tokens and at least one, as far as B_m and R_m have room for the whole lengths; where none
+            joins, all running sequences decode one token. Requests longer than R_m are refused; late ones go on.
 MuxServe (Duan et al., ICML 2024) multiplexes engines in space and time; this is the latter, as SGLang's scheduler
 orders steps without mixed chunks.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -82,6 +83,7 @@ def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: i
         np.full(count, -1, dtype=np.int64),
         np.full(count, -1, dtype=np.int64),
         np.zeros(count, dtype=np.int64),
+        choices(count),
     )
     engines = compiled.Engines(
         np.zeros(number),
@@ -95,10 +97,19 @@ def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: i
         np.zeros((number, models), dtype=np.int64),
         np.zeros((number, most_running), dtype=np.int64),
         np.zeros(number, dtype=np.int64),
-        np.zeros(number, dtype=np.int64),
+        np.zeros((number, models), dtype=np.int64),
     )
     late = int(compiled.lost(rules, requests, engines, stream.first, most))
     return Outcomes(requests.first_s_J, requests.last_s_J, requests.group_J, late)
+
+
+@cache
+def choices(count: int) -> Floats:
+    """Draws u, v in [0, 1) of the two groups of each request: of h hosts the one at u h, and that 1 + v (h - 1) on.
+
+    They are the same for every placement (common random numbers). [J, 2]
+    """
+    return np.random.default_rng(0).random((count, 2))
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int) -> Ints:

@@ -55,10 +55,9 @@ class Turns:
     joined: list[int] = field(default_factory=list)
     busy: bool = False
 
-    @property
-    def flight(self) -> int:
-        joining = len(self.joined)
-        return joining + sum(len(engine.waiting) + len(engine.running) for engine in self.engines.values())
+    def flight(self, model: int) -> int:
+        engine = self.engines[model]
+        return len(engine.waiting) + len(engine.running) + (len(self.joined) if self.last == model else 0)
 
 
 @dataclass
@@ -69,6 +68,7 @@ class Run:
     groups: Sequence[Sequence[int]]  # the models of each
     prompt: list[int]
     answer: list[int]
+    pairs: Floats  # draws of the two groups of each request
     turns: list[Turns] = field(init=False)
     first: list[float] = field(init=False)
     last: list[float] = field(init=False)
@@ -133,7 +133,10 @@ class Run:
         if not hosts or self.whole([j]) > self.prices.room(model):
             return
         self.until(now)
-        chosen = min(hosts, key=lambda g: (self.turns[g].flight, g))
+        u, v = self.pairs[j]
+        first = int(u * len(hosts))
+        pair = [hosts[first], hosts[(first + 1 + int(v * (len(hosts) - 1))) % len(hosts)]]
+        chosen = min(pair, key=lambda g: self.turns[g].flight(model))
         self.turns[chosen].engines[model].waiting.append(j)
         if not self.turns[chosen].busy:
             self.start(chosen, now)
@@ -224,7 +227,7 @@ def attained(
     keys = [workload.model for workload in resolved.workloads]
     groups = [[keys.index(host.model) for host in decision.hosts if host.group == role.name] for role in decision.roles]
     times, models, prompts, answers = drawn(resolved, count, seed)
-    run = Run(prices, groups, prompts, answers)
+    run = Run(prices, groups, prompts, answers, np.random.default_rng(seed + 1).random((len(times), 2)))
     run.run(times.tolist(), models)
     kept: list[list[bool]] = [[] for _ in keys]
     for j in range(int(warm_up * len(times)), len(times)):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from turns_simulator import Run
 
-from planner.solvers.placement.batched_groups import Batches, simulated
+from planner.solvers.placement.batched_groups import Batches, choices, simulated
 from planner.solvers.placement.group_search import Effort, fill, search, share_on_time
 from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import GroupShape, SharedGroups
@@ -82,7 +82,9 @@ def test_the_compiled_rule_is_the_definition(seed: int) -> None:
     assert stream.prompt is not None
     assert stream.answer is not None
     models = [group.models for group in groups]
-    run = Run(Tables(problem.batches, groups), models, stream.prompt.tolist(), stream.answer.tolist())
+    run = Run(
+        Tables(problem.batches, groups), models, stream.prompt.tolist(), stream.answer.tolist(), choices(len(stream))
+    )
     run.run(stream.time_s.tolist(), stream.model.tolist())
     first, last = run.first, run.last
     np.testing.assert_allclose(outcomes.first_s_J, first, rtol=1e-12)

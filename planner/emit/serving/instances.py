@@ -61,7 +61,8 @@ def read_instances(decision: Decision, cluster: Cluster, rank_order: tuple[str, 
     for role in decision.roles:
         ranks = _replicas(role, decision.placement, cluster, rank_order)
         for replica, positions in enumerate(ranks):
-            _claim(positions, f"{role.name}/{replica}", taken)
+            if "memory_utilisation" not in role.limits:  # engines with a part of a device's memory share it
+                _claim(positions, f"{role.name}/{replica}", taken)
             parts = tuple(_parts(role, positions, slots))
             instances.append(EngineInstance(role, replica, parts))
     return instances

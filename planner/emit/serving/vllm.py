@@ -29,6 +29,7 @@ from planner.emit.serving.scripts import (
     require_equal_parts,
     two_batches,
 )
+from planner.emit.serving.shared_groups import emit_groups
 from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.shell import Command, Flag, Word, argument, word
 from planner.experts.launchers import vllm_config
@@ -162,7 +163,11 @@ def _budget_tokens(instance: EngineInstance, batch: int) -> int | None:
 
 
 def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
-    yield "--gpu-memory-utilization", word(scene.cluster.problem.engine.memory_utilisation)
+    own = instance.role.limits.get("memory_utilisation", scene.cluster.problem.engine.memory_utilisation)
+    yield "--gpu-memory-utilization", word(float(own))
+    cache = limit(instance, "kv_cache_bytes")
+    if cache is not None:
+        yield "--kv-cache-memory-bytes", word(cache)
     ahead = instance.role.limits.get("async_scheduling")
     if ahead is not None:
         yield "--async-scheduling" if ahead == "on" else "--no-async-scheduling", None
@@ -229,5 +234,11 @@ TARGETS = (
         ("serve",),
         partial(emit_serving, engine=ENGINE),
         partial(emit_serving, engine=ENGINE),
+    ),
+    EmitTarget(
+        "vllm-groups",
+        "bash scripts that run an engine of each model of a group, their routers, and where every model answers",
+        ("place",),
+        partial(emit_groups, engine=ENGINE),
     ),
 )

@@ -35,7 +35,7 @@ from planner.solvers.result import relative_gap
 TOLERANCE = 1e-6
 IN_TURNS = (
     "engines of a group take turns, a step each; a step takes prompts that wait, whole, or decodes all sequences",
-    "requests go to the group of their model with fewest requests in flight",
+    "of two engines of its model, drawn at random, a request goes to the one with fewer requests in flight",
 )
 ONE_BY_ONE = (
     "a group takes requests one by one, stage after stage, and drops those that would be late",
@@ -129,6 +129,7 @@ def _decision(setting: PlaceSetting, choice: Choice) -> PlaceDecision:
     return PlaceDecision(
         roles=tuple(_role(setting, group, name) for group, name in zip(groups, names, strict=True)),
         placement=tuple(_blocks(setting, groups, names)),
+        router_policy="power-of-two" if setting.options.batching else None,
         hosts=tuple(
             Host(
                 group=name,
