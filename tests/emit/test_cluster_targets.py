@@ -13,7 +13,7 @@ from cluster_read import READERS, ReadRole, gpus_of, ranks, told
 from emit_plans import CASES, DEEPSEEK, LLAMA, QWEN, QWEN_MOE, Case, RolePlan, colocated
 from test_emit_injection import HOSTILE
 
-from planner.emit.clusters.names import label_of
+from planner.emit.names import label_of
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import emit
 from planner.errors import PlannerError

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from planner.emit.clusters.engines import engine_of, image_of, router_image_of
 from planner.emit.clusters.launch import CACHE, FOLDER, refuse_options
-from planner.emit.clusters.names import label_of
 from planner.emit.documents import manifest, plan_title
+from planner.emit.names import label_of
 from planner.emit.nodes import read_cluster
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import EmitTarget, LayoutPlan

@@ -38,12 +38,11 @@ def engine_of(decision: Decision, problem: Problem, target: str, engines: Sequen
 
 def image_of(engine: ServingEngine) -> str:
     """The image of the engine's own release; raises PlannerError where its makers' is not known."""
-    name = engine.name.lower()
-    if name not in _IMAGES:
+    if engine.key not in _IMAGES:
         raise PlannerError(
             f"no image of {engine.name} is known", where=flag("image"), hint=f"give `{flag('image')} NAME:TAG`"
         )
-    return _IMAGES[name].format(engine.release.read)
+    return _IMAGES[engine.key].format(engine.release.read)
 
 
 def router_image_of(engine: ServingEngine, options: ClusterOptions) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.emit.clusters.engines import engine_of, image_of, router_image_of
-from planner.emit.clusters.names import label_of, require_host
 from planner.emit.documents import plan_title
+from planner.emit.names import label_of, require_host
 from planner.emit.nodes import Node, NodeId, read_cluster
 from planner.emit.options import ClusterOptions, flag
 from planner.emit.registry import EmitTarget, LayoutPlan

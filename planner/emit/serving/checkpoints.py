@@ -50,7 +50,8 @@ def load_quantisation(model: ModelSpec, methods: dict[str, str], engine: str, wh
     raise PlannerError(
         f"{engine} cannot turn the checkpoint `{model.name or model.config}` into {model.weights} while loading it",
         where=where,
-        hint=f"name a checkpoint published in {model.weights}; of bf16 ones {engine} makes {able}",
+        hint=f"name a checkpoint published in {model.weights}"
+        + (f"; of bf16 ones {engine} makes {able}" if able else ""),
     )
 
 

@@ -93,6 +93,7 @@ class ServingEngine:
     """What a serving target adds: its rank order, the command of one part of an instance, and its router."""
 
     name: str
+    key: str  # as problems and plans call it
     version: str  # whose flags are written
     rank_order: tuple[str, ...]
     launch: Callable[[Scene, EngineInstance, int], Command]  # the index is that of the part
@@ -106,7 +107,7 @@ class ServingEngine:
     @property
     def release(self) -> Release:
         """What it can run."""
-        return release_of(self.name.lower(), self.version)
+        return release_of(self.key, self.version)
 
 
 def caches_prefixes(instance: EngineInstance) -> bool:

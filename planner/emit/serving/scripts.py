@@ -47,7 +47,7 @@ def emit_serving(
     files = {
         f"launch-node-{node.number}.sh": script(
             (*header, *_node_header(scene, node, groups), *_expert_header(scene, engine)),
-            *_node_parts(scene, engine, place),
+            *node_parts(scene, engine, place),
             beside=bool(placed),
         )
         for place, node in scene.nodes.items()
@@ -182,18 +182,18 @@ def _refuse_other_engine(decision: Decision, engine: ServingEngine) -> None:
     """Raises PlannerError for a role whose steps were priced for another engine; a plan by hand may name none."""
     for role in decision.roles:
         version = None if role.engine is None else role.engine.version
-        if role.engine is not None and role.engine.name == engine.name.lower() and not engine.release.covers(version):
+        if role.engine is not None and role.engine.name == engine.key and not engine.release.covers(version):
             raise PlannerError(
                 f"role `{role.name}` was planned for {engine.name} {version}, and these are scripts of "
                 f"{engine.release.name}, the nearest that they are written for",
                 where=f"decision.roles.{role.name}.engine",
                 hint="solve again with `engine.version` left out",
             )
-        if role.engine is not None and role.engine.name != engine.name.lower():
+        if role.engine is not None and role.engine.name != engine.key:
             raise PlannerError(
                 f"role `{role.name}` was planned for {role.engine.name}, and these are scripts of {engine.name}",
                 where=f"decision.roles.{role.name}.engine",
-                hint=f"solve again with `engine: {{name: {engine.name.lower()}}}`",
+                hint=f"solve again with `engine: {{name: {engine.key}}}`",
             )
 
 
@@ -244,7 +244,7 @@ def _node_header(scene: Scene, node: Node, groups: Sequence[RouterGroup]) -> Ite
             yield f'Clients of "{group.model}" talk to port {API_PORT + head.slot} of node {scene.node(head).number}.'
 
 
-def _node_parts(scene: Scene, engine: ServingEngine, place: NodeId) -> tuple[list[tuple[str, Word]], list[Command]]:
+def node_parts(scene: Scene, engine: ServingEngine, place: NodeId) -> tuple[list[tuple[str, Word]], list[Command]]:
     """The addresses and the commands of one node."""
     commands, used = [], {place}
     for instance in scene.instances:

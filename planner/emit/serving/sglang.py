@@ -212,6 +212,7 @@ def _with_bootstrap(scene: Scene, instance: EngineInstance) -> tuple[Word, ...]:
 
 ENGINE = ServingEngine(
     name="SGLang",
+    key="sglang",
     version="0.5.23",
     rank_order=("pp", "dp", "tp"),
     launch=_launch,

@@ -214,6 +214,7 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
 
 ENGINE = ServingEngine(
     name="vLLM",
+    key="vllm",
     version="0.33",
     rank_order=("dp", "pp", "tp"),
     launch=_launch,
