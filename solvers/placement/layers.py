@@ -386,7 +386,8 @@ def max_flow(
         for j, other in enumerate(held):
             if other is not None and other[0] == end and i != j and problem.link_tokens_per_s[i, j] > 0.0:
                 graph.add_edge((i, "out"), (j, "in"), capacity=float(problem.link_tokens_per_s[i, j]))
-    rate, flows = networkx.maximum_flow(graph, "source", "sink")
+    path = networkx.algorithms.flow.shortest_augmenting_path  # preflows lose themselves in the rounding of rates
+    rate, flows = networkx.maximum_flow(graph, "source", "sink", flow_func=path)
     over: dict[tuple[int, int], float] = {}
     for start_node, ends in flows.items():
         for end_node, tokens in ends.items():

@@ -162,6 +162,15 @@ BOTH_PLACED = (
 )
 
 
+LAYERED = (
+    "options={layers: {max_stages: 2}} ; objective={maximize: tokens_per_s_per_gpu}"
+    " ; workloads=[{name: a, input_tokens: 512, output_tokens: 32}] ; models.m.name=Qwen/Qwen3-32B"
+    " ; cluster={pools: [{gpu: l40s, nodes: 1, gpus_per_node: 1%s}, {gpu: a100_sxm, nodes: 1, gpus_per_node: 1%s}],"
+    " links: [%s]}"
+)
+JOINT = "{pools: [l40s, a100_sxm], bandwidth: %s}"
+
+
 def _placed_limits(time: str, loose: str, tight: str) -> dict[str, Case]:
     """Limits on a time of requests that are on time or not; a mean is of no request."""
     field = f"workloads.0.slo={{{time}: {{%s: %s}}}}"
@@ -372,6 +381,19 @@ READ: dict[str, dict[str, Case]] = {
         "objective.minimize": ("", "objective={minimize: gpus}"),
         "limits.gpus": ("", "limits.gpus=1"),
         "seed": ("seed=1", "seed=2"),
+        "cluster.pools.*.nic_bandwidth_bytes_per_s": (
+            LAYERED % ("", "", ""),
+            LAYERED % (", nic_bandwidth: 1MB/s", "", ""),
+        ),
+        "cluster.links.*.pools": (LAYERED % ("", "", ""), LAYERED % ("", "", JOINT % "1MB/s")),
+        "cluster.links.*.bandwidth_bytes_per_s": (
+            LAYERED % ("", "", JOINT % "1MB/s"),
+            LAYERED % ("", "", JOINT % "2MB/s"),
+        ),
+        "cluster.links.*.latency_s": (
+            LAYERED % ("", "", JOINT % "1MB/s"),
+            LAYERED % ("", "", JOINT.replace("%s", "1MB/s, latency: 1ms")),
+        ),
     },
 }
 

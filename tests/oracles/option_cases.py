@@ -242,7 +242,14 @@ EXPERT_LAYOUTS: dict[str, Case] = {
 }
 
 ONE_PASS = "workloads.0.output_tokens=1 ; options={simulated_requests: 200, batching: false"
+LAYERED = (
+    "objective={maximize: tokens_per_s_per_gpu} ; workloads=[{input_tokens: 512, output_tokens: 32}]"
+    " ; cluster={pools: [{gpu: l4, nodes: 3, gpus_per_node: 1}, {gpu: l40s, nodes: 1, gpus_per_node: 1}]}"
+    " ; options={layers: {max_stages: %s, max_batch: %s}}"
+)
 PLACE: dict[str, Case] = {
+    "layers.max_stages": (LAYERED % (1, 8), LAYERED % (4, 8)),
+    "layers.max_batch": (LAYERED % (4, 8), LAYERED % (4, 16)),
     "max_group_gpus": ("", "options.max_group_gpus=1"),
     "min_replicas": apart("", "options.min_replicas=2", "options.tp=[2]"),
     "tp": ("", "options.tp=[2]"),

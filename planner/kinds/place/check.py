@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from planner.documents.units import format_si
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
+from planner.kinds.place.layers.plan import check as check_layers
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -15,7 +16,11 @@ REL_TOL = 1e-9
 
 
 def check(envelope: Envelope, decision: PlaceDecision) -> list[Finding]:
-    """One finding a rule and group or model."""
+    """One finding a rule and group or model, or of layers a rule and way."""
+    if not decision.hosts:
+        problem = recorded_problem(envelope.inputs)
+        model = None if problem is None else recorded_model(problem, decision.roles[0].model)
+        return [*check_layers(decision, None if model is None else model.num_layers)]
     findings = [*_groups(decision), *_hosts(decision), *_shares(decision), *_memory(decision)]
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, PlaceOptions)

@@ -3,17 +3,28 @@
 from collections import Counter
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.plan.records import Amount, Count
 from planner.plan.schema import Decision, Fraction
-from planner.schema.base import Spec
+from planner.schema.base import Spec, refuse
 
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
+class LayersOptions(Spec):
+    """The layers of one model over unequal nodes, in place of models on groups."""
+
+    max_stages: Count = Field(default=8, description="nodes that a request passes at most")
+    max_batch: Count = Field(default=32, description="sequences of a micro-batch at most")
+
+
 class PlaceOptions(Spec):
-    """Limits of the placement, and how the engines of a group work."""
+    """Limits of the placement, and how the engines of a group work; or the layers of one model over all pools."""
+
+    layers: LayersOptions | None = Field(
+        default=None, description="place the layers of the only model over the nodes of all pools"
+    )
 
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")
@@ -45,11 +56,25 @@ class Host(Spec):
 class PlaceDecision(Decision):
     """Each role of function `group` is one set of devices with its parallelism; `hosts` say which models live there."""
 
-    hosts: Annotated[tuple[Host, ...], Field(min_length=1)]
+    hosts: tuple[Host, ...] = Field(default=(), description="none where roles are `stage`s that hold layers")
+
+    @model_validator(mode="after")
+    def inhabited(self) -> "PlaceDecision":
+        if not self.hosts and any(role.function != "stage" for role in self.roles):
+            raise refuse("groups have at least 1 host", "name the models that live on them", "hosts")
+        return self
 
     def reasons(self) -> tuple[str, ...]:
-        """How many groups of each shape, and on how many of them models live."""
+        """How many groups of each shape, and on how many of them models live; or the stages that hold layers."""
+        if not self.hosts:
+            return self._stages()
         shapes = Counter(f"tp{role.parallelism.tp} pp{role.parallelism.pp}" for role in self.roles)
         homes = sorted(Counter(host.model for host in self.hosts).values())
         alike = ", ".join(f"{count} of {name}" for name, count in shapes.items())
         return (f"groups: {alike}; every model lives on {homes[0]} to {homes[-1]} of them",)
+
+    def _stages(self) -> tuple[str, ...]:
+        spans = Counter((role.limits.get("first_layer"), role.limits.get("num_layers")) for role in self.roles)
+        rows = sorted((int(first or 0), int(number or 0), count) for (first, number), count in spans.items())
+        stages = ", ".join(f"{first} to {first + number - 1} on {count}" for first, number, count in rows)
+        return (f"layers {stages} nodes",)

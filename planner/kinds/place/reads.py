@@ -8,6 +8,11 @@ from planner.problem.schema import Problem
 
 def _unread(problem: Problem) -> Iterator[Unread]:
     """Only engines that batch have batches, steps and caches; only without batches groups have stages."""
+    if problem.options.get("layers") is not None:
+        names = (*GROUPS, "batching", "max_batch", "chunk_tokens", "simulated_requests")
+        yield from idle_options(problem.options, *names, why="with `layers`, which are over nodes and not on groups")
+        yield Unread("limits.gpus", "with `layers`, which are over all nodes", "take nodes out of the pools")
+        return
     if problem.options.get("batching", True):
         yield from idle_options(problem.options, "pp", why="where engines batch: their groups have one stage")
         return
@@ -16,6 +21,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
         yield Unread(name, "with `batching: false`, where requests answer in one pass", "remove it")
 
 
+GROUPS = ("max_group_gpus", "min_replicas", "tp", "pp")
 PERCENTILES = ("p50_s", "p90_s", "p95_s", "p99_s")
 TIMES = ("ttft", "tpot", "latency")
 
@@ -23,6 +29,7 @@ READS = Reads(
     plans="placements",
     fields=WHOLE
     | NODES
+    | {"cluster.pools.*.nic_bandwidth_bytes_per_s", "cluster.links"}
     | {"models.*.weights", "models.*.kv_cache"}
     | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens")}
     | {f"workloads.*.load.{name}" for name in ("rate_per_s", "arrival_cv")}
@@ -34,7 +41,9 @@ READS = Reads(
         "workloads.*.load.concurrency": "write a `rate`: placements serve open streams",
         "workloads.*.slo.itl": "limit a percentile of ttft, tpot or latency",
         "costs.profiles": "remove it: groups that several engines share are priced by formulas",
-        "objective": "write `maximize: attainment` or `minimize: gpus`",
+        "objective": "write `maximize: attainment` or `minimize: gpus`; of layers `maximize: tokens_per_s_per_gpu`",
+        "cluster.pools.*.fabric": "remove it, and write its `nic_bandwidth`",
+        "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
         "limits.usd_per_hour": "write `limits: {gpus: N}`",
         "availability": "write `options: {min_replicas: 2}`",
         "time_limit_s": "leave it out: the search simulates a number of requests",

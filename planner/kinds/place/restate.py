@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from planner.errors import PlannerError
 from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
+from planner.kinds.place.layers import plan as layers_plan
+from planner.kinds.place.layers.setting import read_setting as layers_setting
 from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import PlaceSetting, read_setting
-from planner.kinds.place.solve import envelope, fewest
+from planner.kinds.place.solve import envelope, fewest, layers_asked
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
+from planner.problem.resolve import Resolved
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_streams import Group
 
@@ -21,11 +24,14 @@ REL_TOL = 1e-9  # of a bound that is computed again
 
 
 def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated:
-    """The plan of these groups and hosts on the streams of its problem.
+    """The plan of these groups and hosts on the streams of its problem, or of these layers.
 
     Raises NotAtHand for inputs that are not, PlannerError for groups that the problem cannot have.
     """
-    setting = _setting(stated, hand)
+    resolved = _resolved(stated, hand)
+    if layers_asked(resolved):
+        return layers_plan.restate(layers_setting(resolved), stated, decision)
+    setting = read_setting(resolved)
     groups = _groups(setting, decision)
     choice = Choice(groups, reached(setting.groups, groups, claimed_streams(setting)), stated.certificate.bound)
     made = envelope(setting, choice)
@@ -39,7 +45,11 @@ def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[F
     del decision
     if stated.certificate.bound is None:
         return
-    setting = _setting(stated, hand)
+    resolved = _resolved(stated, hand)
+    if layers_asked(resolved):
+        yield from layers_plan.prove(layers_setting(resolved), stated)
+        return
+    setting = read_setting(resolved)
     streams = claimed_streams(setting)
     again = float(fewest_by_bound(setting, streams)) if fewest(setting) else bound_on_time(setting.groups, streams)
     bound, value = stated.certificate.bound, stated.certificate.objective.value
@@ -49,8 +59,8 @@ def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[F
     yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
 
 
-def _setting(stated: Envelope, hand: AtHand) -> PlaceSetting:
-    return read_setting(resolved_again(stated.inputs, PlaceOptions, stated.digests.models, hand))
+def _resolved(stated: Envelope, hand: AtHand) -> Resolved:
+    return resolved_again(stated.inputs, PlaceOptions, stated.digests.models, hand)
 
 
 def _groups(setting: PlaceSetting, decision: PlaceDecision) -> tuple[Group, ...]:

@@ -133,6 +133,12 @@ def _require_form(resolved: Resolved) -> None:
     if len(resolved.pools) != 1:
         what = f"{len(resolved.pools)} pools"
         raise PlannerError(what, where=where(("cluster", "pools")), hint="place models on one pool")
+    if problem.cluster.pools[0].nic_bandwidth_bytes_per_s is not None:
+        what = "groups lie within nodes, and `nic_bandwidth` is of what joins these"
+        raise PlannerError(what, where=where(("cluster", "pools", 0, "nic_bandwidth")), hint="remove it")
+    if problem.cluster.links:
+        what = "groups lie within nodes of one pool, and links join pools"
+        raise PlannerError(what, where=where(("cluster", "links")), hint="remove them")
     served = [workload.model for workload in resolved.workloads]
     idle = sorted(set(problem.models) - set(served))
     if idle:

@@ -6,7 +6,7 @@ from planner import __version__
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.kinds.place.choose import Choice, best_choice, claimed, devices_of, fewest_choice
-from planner.kinds.place.decision import Host, PlaceDecision
+from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
 from planner.kinds.place.prices import Degrees
 from planner.kinds.place.setting import PlaceSetting, read_setting
 from planner.plan.blocks import block_on
@@ -49,8 +49,17 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     Raises PlannerError for problems that no placement answers, Infeasible where the shares asked for are not reached.
     """
     del limits  # none is read
+    if layers_asked(resolved):
+        from planner.kinds.place.layers.plan import solve as solve_layers
+
+        return solve_layers(resolved)
     setting = read_setting(resolved)
     return envelope(setting, fewest_choice(setting) if fewest(setting) else best_choice(setting))
+
+
+def layers_asked(resolved: Resolved) -> bool:
+    """Whether the layers of one model are to be placed over unequal nodes."""
+    return PlaceOptions.model_validate(resolved.problem.options).layers is not None
 
 
 def fewest(setting: PlaceSetting) -> bool:

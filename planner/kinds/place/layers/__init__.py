@@ -1,0 +1,1 @@
+"""One model over unequal nodes (Helix): which layers each node holds, and how requests flow over them."""

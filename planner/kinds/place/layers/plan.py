@@ -1,0 +1,230 @@
+"""Layers on unequal nodes as a plan: solved, stated again from its own layers, and checked."""
+
+from collections.abc import Iterator, Sequence
+
+from planner import __version__
+from planner.documents.files import digest
+from planner.errors import Conflict, Infeasible, PlannerError
+from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.layers.setting import LayersSetting, read_setting
+from planner.plan.blocks import block_on
+from planner.plan.findings import Finding
+from planner.plan.restated import LeftOut, Restated, unproven
+from planner.plan.schema import (
+    SCHEMA,
+    Axis,
+    Block,
+    Certificate,
+    Digests,
+    Engine,
+    Envelope,
+    Evidence,
+    Memory,
+    Objective,
+    Parallelism,
+    Prediction,
+    Role,
+    Route,
+    Software,
+)
+from planner.problem.resolve import Resolved, normalised
+from planner.solvers.placement.layers import flow_bound, max_flow, place_layers
+from planner.solvers.result import relative_gap
+
+METRIC = "tokens_per_s_per_gpu"
+SOLVER = "aligned stages, patterns of holders"
+TOLERANCE = 1e-3
+REL_TOL = 1e-6  # of a bound that is computed again
+TRACE = 1e-9  # of the flow: less is none
+BOUND = LeftOut("certificate.bound", "whether no layers let more tokens through")
+UNMEASURED = "no measurement of pipelines over unequal nodes is behind these prices"
+ASSUMPTIONS = (
+    "a node computes its layers with all its GPUs, prompts and output tokens in turn, and is never idle",
+    "as many micro-batches are in flight as there are stages, and nodes keep the caches of all of them",
+    "what joins two pools is shared evenly by their pairs of nodes",
+)
+
+Held = tuple[tuple[int, int] | None, ...]
+"""Layers [start, end) of every node; None where it holds none."""
+
+
+def solve(resolved: Resolved) -> Envelope:
+    """The stages with most tokens a second, over every number of stages up to that of the options.
+
+    Raises Infeasible where no stages hold the model.
+    """
+    setting = read_setting(resolved)
+    best: tuple[float, Held] | None = None
+    bound = 0.0
+    for stages in range(1, min(setting.options.max_stages, len(setting.nodes), setting.arch.num_layers) + 1):
+        problem = setting.problem(stages)
+        if not any(rate > 0.0 for node in problem.nodes for rate in node.tokens_per_s):
+            continue
+        result = place_layers(problem)
+        bound = max(bound, result.bound or 0.0)
+        if result.solution is not None and result.objective and (best is None or result.objective > best[0]):
+            best = result.objective, result.solution.held
+    if best is None:
+        conflict: list[Conflict] = [
+            {"limit": f"max_stages = {setting.options.max_stages}", "nearest": "more stages"},
+            {"limit": f"{setting.gpus} GPUs", "nearest": "more of them, or smaller weights"},
+        ]
+        raise Infeasible(conflict, proved=False)
+    return envelope(setting, best[1], max(bound, best[0]) / setting.gpus)
+
+
+def restate(setting: LayersSetting, stated: Envelope, decision: PlaceDecision) -> Restated:
+    """The plan of the layers that the roles hold; raises PlannerError for layers that no nodes of the problem hold."""
+    made = envelope(setting, held_of(setting, decision), stated.certificate.bound)
+    if stated.certificate.bound is None:
+        return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
+    return Restated(made, (BOUND,))
+
+
+def prove(setting: LayersSetting, stated: Envelope) -> Iterator[Finding]:
+    """Whether the bound is that of the problem, over every number of stages."""
+    most = min(setting.options.max_stages, len(setting.nodes), setting.arch.num_layers)
+    again = max(flow_bound(setting.problem(stages)) for stages in range(1, most + 1)) / setting.gpus
+    bound, value = stated.certificate.bound, stated.certificate.objective.value
+    if bound is None or value is None:
+        return
+    right = bound >= max(again, value) * (1.0 - TOLERANCE)
+    what = f"states the bound {bound:.6g}, its nodes give {max(again, value):.6g}"
+    yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+
+
+def held_of(setting: LayersSetting, decision: PlaceDecision) -> Held:
+    """The layers of every node, by the roles; raises PlannerError for nodes that are not."""
+    names = _names(setting)
+    held: list[tuple[int, int] | None] = [None] * len(names)
+    for role in decision.roles:
+        first, number = (role.limits.get(name) for name in ("first_layer", "num_layers"))
+        if role.name not in names or not isinstance(first, int) or not isinstance(number, int):
+            what = f"`{role.name}` is no node with layers"
+            raise PlannerError(what, where="decision.roles", hint=f"nodes are {names[0]} to {names[-1]}")
+        held[names.index(role.name)] = (first, first + number)
+    return tuple(held)
+
+
+def envelope(setting: LayersSetting, held: Held, bound: float | None) -> Envelope:
+    """The plan of what every node holds; nodes without flow are left out."""
+    resolved = setting.resolved
+    stages = _stages(held)
+    problem = setting.problem(stages)
+    rate, flow = max_flow(problem, held)
+    if not rate:
+        raise PlannerError("no request passes through all layers", where="decision.roles", hint="solve again")
+    used = [i for i in range(len(held)) if sum(tokens for (a, _), tokens in flow.items() if a == i) > TRACE * rate]
+    inputs, known = normalised(resolved), resolved.digests()
+    value = rate / setting.gpus
+    return Envelope(
+        schema=SCHEMA,
+        kind="place",
+        name=resolved.problem.name,
+        software=Software(planner=__version__, solver=SOLVER),
+        seed=resolved.problem.seed,
+        digests=Digests(
+            problem=digest(inputs),
+            models=known["models"],
+            hardware=known["hardware"],
+            calibration=setting.calibration.digest,
+            traces=known["traces"],
+        ),
+        inputs=inputs,
+        decision=PlaceDecision(
+            roles=tuple(_role(setting, i, held, stages) for i in used),
+            placement=tuple(_block(setting, i) for i in used),
+            routing=tuple(_routes(setting, flow, rate)),
+        ).model_dump(mode="json", exclude_none=True),
+        predictions=(
+            Prediction(metric=METRIC, value=value),
+            Prediction(metric="output_tokens_per_s", value=rate),
+            Prediction(metric="gpus", value=float(sum(setting.nodes[i].tp for i in used))),
+        ),
+        certificate=Certificate(
+            claim="no layers on these nodes, over as many stages at most, let more tokens through than the bound, "
+            "under the stated prices",
+            status="feasible",
+            objective=Objective(metric=METRIC, sense="maximize", value=value),
+            bound=bound,
+            gap=relative_gap(value, bound),
+            tolerance=TOLERANCE,
+            axes={"stages": [*range(1, setting.options.max_stages + 1)], "layers of a node": ["every span"]},
+            candidates=setting.options.max_stages,
+        ),
+        evidence=Evidence(basis={"analytical": 1.0}, notes=(UNMEASURED,)),
+        assumptions=ASSUMPTIONS,
+    )
+
+
+def check(decision: PlaceDecision, layers: int | None) -> Iterator[Finding]:
+    """Every way of the requests goes through all layers once, in order."""
+    spans = {
+        role.name: (int(role.limits.get("first_layer", 0)), int(role.limits.get("num_layers", 0)))
+        for role in decision.roles
+    }
+    goes_on = {route.source for route in decision.routing if route.source is not None}
+    for route in decision.routing:
+        first, _ = spans[route.to]
+        before = 0 if route.source is None else sum(spans[route.source])
+        what = f"requests come to layer {first} after {before} layers"
+        hint = "send requests on to nodes that hold the layers that follow"
+        yield Finding("place.way", first == before, what, f"routing.{route.to}", hint)
+    for name, (first, number) in spans.items():
+        if name not in goes_on and layers is not None:
+            what = f"requests leave after {first + number} of {layers} layers"
+            hint = "let the last nodes hold the last layers"
+            yield Finding("place.way", first + number == layers, what, f"roles.{name}", hint)
+
+
+def _stages(held: Held) -> int:
+    """Stages that a request passes at most: the longest chain of spans that follow one another."""
+    ends: dict[int, int] = {0: 0}
+    for start, end in sorted({span for span in held if span is not None}):
+        if start in ends:
+            ends[end] = max(ends.get(end, 0), ends[start] + 1)
+    return max(ends.values()) or 1
+
+
+def _names(setting: LayersSetting) -> list[str]:
+    return [f"{pool.name}-{node}" for pool in setting.resolved.pools for node in pool.healthy_nodes]
+
+
+def _role(setting: LayersSetting, index: int, held: Held, stages: int) -> Role:
+    node, span, engine = setting.nodes[index], held[index], setting.resolved.problem.engine
+    assert span is not None
+    share = (span[1] - span[0]) / setting.arch.num_layers
+    batch = node.batch(share, stages)
+    return Role(
+        name=_names(setting)[index],
+        function="stage",
+        model=setting.workload.model,
+        engine=Engine(name=engine.name, version=engine.version),
+        pool=node.pool.name,
+        replicas=1,
+        parallelism=Parallelism(tp=node.tp),
+        limits={"first_layer": span[0], "num_layers": span[1] - span[0], "max_batch": batch},
+        memory=Memory(
+            weights_bytes=node.weights_bytes * share,
+            kv_cache_bytes=batch * stages * node.cache_bytes * share,
+            workspace_bytes=node.beside_bytes,
+            capacity_bytes=node.room_bytes,
+        ),
+    )
+
+
+def _block(setting: LayersSetting, index: int) -> Block:
+    node, name = setting.nodes[index], _names(setting)[index]
+    number = int(name.rpartition("-")[2])
+    devices = range(number * node.pool.node.num_gpus, (number + 1) * node.pool.node.num_gpus)
+    axes = (Axis(name="tp", size=node.tp, stride=1),) if node.tp > 1 else ()
+    return block_on([*devices], name, node.pool.name, axes)
+
+
+def _routes(setting: LayersSetting, flow: dict[tuple[int, int], float], rate: float) -> Iterator[Route]:
+    """Shares of all requests, from node to node as the maximum flow sends them."""
+    names: Sequence[str] = _names(setting)
+    for (a, b), tokens in sorted(flow.items()):
+        if b < len(names) and tokens > TRACE * rate:
+            source = None if a < 0 else names[a]
+            yield Route(workload=setting.workload.spec.name, to=names[b], source=source, share=min(tokens / rate, 1.0))
