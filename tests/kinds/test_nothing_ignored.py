@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from option_cases import LAUNCHED, OPTIONS, SIMULATED
+from option_cases import LAUNCHED, MIXED, OPTIONS, SIMULATED
 from schema_leaves import FIELDS, leaves
 from static_level import solve
 
@@ -385,6 +385,10 @@ READ: dict[str, dict[str, Case]] = {
             LAYERED % ("", "", ""),
             LAYERED % (", nic_bandwidth: 1MB/s", "", ""),
         ),
+        "cluster.pools.*.usd_per_gpu_hour": (
+            MIXED % (3, 3, 2, 1, 1, 0),
+            (MIXED % (3, 3, 2, 1, 1, 0)).replace("1.9", "3"),
+        ),
         "cluster.links.*.pools": (LAYERED % ("", "", ""), LAYERED % ("", "", JOINT % "1MB/s")),
         "cluster.links.*.bandwidth_bytes_per_s": (
             LAYERED % ("", "", JOINT % "1MB/s"),
@@ -414,7 +418,10 @@ LIMITS: dict[str, dict[str, tuple[Limits, Limits, str]]] = {
         "seed": (Limits(seed=1), Limits(seed=2), ""),
     },
     "experts": {"gap": (Limits(), Limits(gap=0.5), ""), "seed": (Limits(seed=1), Limits(seed=2), TIGHT)},
-    "place": {"seed": (Limits(seed=1), Limits(seed=2), "")},
+    "place": {
+        "seed": (Limits(seed=1), Limits(seed=2), ""),
+        "time_limit_s": (Limits(), Limits(time_limit_s=1e-9), MIXED % (3, 3, 2, 1, 1, 1)),
+    },
 }
 """Two limits that give two plans of a problem; `threads` must not change a plan, and has tests of its own."""
 

@@ -247,7 +247,18 @@ LAYERED = (
     " ; cluster={pools: [{gpu: l4, nodes: 3, gpus_per_node: 1}, {gpu: l40s, nodes: 1, gpus_per_node: 1}]}"
     " ; options={layers: {max_stages: %s, max_batch: %s}}"
 )
+MIXED = (
+    "objective={minimize: cost} ; workloads=[] ; cluster={pools: [{name: p, gpu: l4, gpus: 8, price: 1USD/h}, {name: q,"
+    " gpu: l40s, gpus: 8, price: 1.9USD/h}]} ; options={mix: {buckets: {a: {rate: %s/s, slices: %s}}, rates: {p: {a:"
+    " 1.0}, q: {a: %s}}, gpus_per_instance: {p: 1, q: %s}, least: %s, failures: %s}}"
+)
 PLACE: dict[str, Case] = {
+    "mix.buckets.*.rate_per_s": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (4.5, 3, 2, 1, 1, 0)),
+    "mix.buckets.*.slices": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 1, 2, 1, 1, 0)),
+    "mix.rates": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 0.5, 1, 1, 0)),
+    "mix.gpus_per_instance": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 2, 2, 1, 0)),
+    "mix.least": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 2, 1, 5, 0)),
+    "mix.failures": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 2, 1, 1, 1)),
     "layers.max_stages": (LAYERED % (1, 8), LAYERED % (4, 8)),
     "layers.max_batch": (LAYERED % (4, 8), LAYERED % (4, 16)),
     "max_group_gpus": ("", "options.max_group_gpus=1"),

@@ -19,6 +19,8 @@ def check(envelope: Envelope, decision: PlaceDecision) -> list[Finding]:
     """One finding a rule and group or model, or of layers a rule and way."""
     if not decision.hosts:
         problem = recorded_problem(envelope.inputs)
+        if decision.roles[0].function == "mix":
+            return []  # what it serves is judged where it is stated again
         model = None if problem is None else recorded_model(problem, decision.roles[0].model)
         return [*check_layers(decision, None if model is None else model.num_layers)]
     findings = [*_groups(decision), *_hosts(decision), *_shares(decision), *_memory(decision)]

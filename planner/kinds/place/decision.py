@@ -1,10 +1,11 @@
 """Schema of multi-model placement problems (options) and plans (decision)."""
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from planner.documents.units import PER_S
 from planner.plan.records import Amount, Count
 from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec, refuse
@@ -19,12 +20,33 @@ class LayersOptions(Spec):
     max_batch: Count = Field(default=32, description="sequences of a micro-batch at most")
 
 
+class BucketSpec(Spec):
+    """Requests alike, in slices of which each goes to one GPU type."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"rate": ("rate_per_s", PER_S)}
+    rate_per_s: Annotated[float, Field(gt=0)]
+    slices: Count = 8
+
+
+class MixOptions(Spec):
+    """Instances of GPU types, one a pool, that serve buckets of requests at least cost, in place of groups."""
+
+    buckets: Annotated[dict[str, BucketSpec], Field(min_length=1)]
+    rates: dict[str, dict[str, Amount]] = Field(
+        description="requests a second that an instance of a pool serves of a bucket alone, within limits, as measured"
+    )
+    gpus_per_instance: dict[str, Count] = Field(default_factory=dict, description="by pool; 1 where absent")
+    least: Count = Field(default=1, description="instances of all types together")
+    failures: Annotated[int, Field(ge=0)] = Field(default=0, description="instances, any, that may fail")
+
+
 class PlaceOptions(Spec):
     """Limits of the placement, and how the engines of a group work; or the layers of one model over all pools."""
 
     layers: LayersOptions | None = Field(
         default=None, description="place the layers of the only model over the nodes of all pools"
     )
+    mix: MixOptions | None = Field(default=None, description="the cheapest mix of GPU types for buckets of requests")
 
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")
@@ -53,21 +75,30 @@ class Host(Spec):
     max_batch: Count = 1
 
 
+class BucketSlices(Spec):
+    """Slices of a bucket that go to the instances of a role."""
+
+    bucket: str
+    to: str = Field(description="name of a role")
+    slices: Count
+
+
 class PlaceDecision(Decision):
     """Each role of function `group` is one set of devices with its parallelism; `hosts` say which models live there."""
 
-    hosts: tuple[Host, ...] = Field(default=(), description="none where roles are `stage`s that hold layers")
+    hosts: tuple[Host, ...] = Field(default=(), description="of roles that are a `group`; none of a `stage` or `mix`")
+    slices: tuple[BucketSlices, ...] = Field(default=(), description="of buckets, where roles are of a `mix`")
 
     @model_validator(mode="after")
     def inhabited(self) -> "PlaceDecision":
-        if not self.hosts and any(role.function != "stage" for role in self.roles):
+        if not self.hosts and any(role.function == "group" for role in self.roles):
             raise refuse("groups have at least 1 host", "name the models that live on them", "hosts")
         return self
 
     def reasons(self) -> tuple[str, ...]:
         """How many groups of each shape, and on how many of them models live; or the stages that hold layers."""
         if not self.hosts:
-            return self._stages()
+            return self._stages() if self.roles[0].function == "stage" else ()
         shapes = Counter(f"tp{role.parallelism.tp} pp{role.parallelism.pp}" for role in self.roles)
         homes = sorted(Counter(host.model for host in self.hosts).values())
         alike = ", ".join(f"{count} of {name}" for name, count in shapes.items())

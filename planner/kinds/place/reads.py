@@ -8,9 +8,14 @@ from planner.problem.schema import Problem
 
 def _unread(problem: Problem) -> Iterator[Unread]:
     """Only engines that batch have batches, steps and caches; only without batches groups have stages."""
+    if problem.options.get("mix") is not None:
+        names = ("layers", *ENGINES)
+        yield from idle_options(problem.options, *names, why="with `mix`, which is of instances by measured rates")
+        for name in MEASURED:
+            yield Unread(name, "with `mix`, whose rates are as measured", "remove it")
+        return
     if problem.options.get("layers") is not None:
-        names = (*GROUPS, "batching", "max_batch", "chunk_tokens", "simulated_requests")
-        yield from idle_options(problem.options, *names, why="with `layers`, which are over nodes and not on groups")
+        yield from idle_options(problem.options, *ENGINES, why="with `layers`, which are over nodes and not on groups")
         yield Unread("limits.gpus", "with `layers`, which are over all nodes", "take nodes out of the pools")
         return
     if problem.options.get("batching", True):
@@ -21,7 +26,15 @@ def _unread(problem: Problem) -> Iterator[Unread]:
         yield Unread(name, "with `batching: false`, where requests answer in one pass", "remove it")
 
 
-GROUPS = ("max_group_gpus", "min_replicas", "tp", "pp")
+MEASURED = (
+    *(f"models.*.{name}" for name in ("weights", "kv_cache")),
+    *("engine.memory_utilisation", "costs.calibration", "limits.gpus", "seed"),
+    *("cluster.links", "cluster.pools.*.nic_bandwidth_bytes_per_s"),
+)
+ENGINES = (
+    *("max_group_gpus", "min_replicas", "tp", "pp"),
+    *("batching", "max_batch", "chunk_tokens", "simulated_requests"),
+)
 PERCENTILES = ("p50_s", "p90_s", "p95_s", "p99_s")
 TIMES = ("ttft", "tpot", "latency")
 
@@ -29,24 +42,24 @@ READS = Reads(
     plans="placements",
     fields=WHOLE
     | NODES
-    | {"cluster.pools.*.nic_bandwidth_bytes_per_s", "cluster.links"}
+    | {"cluster.pools.*.nic_bandwidth_bytes_per_s", "cluster.pools.*.usd_per_gpu_hour", "cluster.links"}
     | {"models.*.weights", "models.*.kv_cache"}
     | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens")}
     | {f"workloads.*.load.{name}" for name in ("rate_per_s", "arrival_cv")}
     | {f"workloads.*.slo.{name}" for name in (*TIMES, "attainment")}
     | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
     | {"costs.calibration", "objective.maximize", "objective.minimize", "limits.gpus", "seed"},
-    limits=frozenset({"seed"}),
+    limits=frozenset({"seed", "time_limit_s"}),
     instead={
         "workloads.*.load.concurrency": "write a `rate`: placements serve open streams",
         "workloads.*.slo.itl": "limit a percentile of ttft, tpot or latency",
         "costs.profiles": "remove it: groups that several engines share are priced by formulas",
-        "objective": "write `maximize: attainment` or `minimize: gpus`; of layers `maximize: tokens_per_s_per_gpu`",
+        "objective": "write `maximize: attainment` or `minimize: gpus`; with `layers` write "
+        "`maximize: tokens_per_s_per_gpu`, with `mix` `minimize: cost`",
         "cluster.pools.*.fabric": "remove it, and write its `nic_bandwidth`",
         "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
         "limits.usd_per_hour": "write `limits: {gpus: N}`",
         "availability": "write `options: {min_replicas: 2}`",
-        "time_limit_s": "leave it out: the search simulates a number of requests",
         "gap": "leave it out: the search simulates a number of requests",
         "threads": "leave it out: the search runs on one thread",
         "backend": "leave it out: placements are searched without a solver",

@@ -8,9 +8,10 @@ from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.place.layers import plan as layers_plan
 from planner.kinds.place.layers.setting import read_setting as layers_setting
+from planner.kinds.place.mix import plan as mix_plan
 from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import PlaceSetting, read_setting
-from planner.kinds.place.solve import envelope, fewest, layers_asked
+from planner.kinds.place.solve import envelope, fewest
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Envelope
@@ -24,12 +25,15 @@ REL_TOL = 1e-9  # of a bound that is computed again
 
 
 def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated:
-    """The plan of these groups and hosts on the streams of its problem, or of these layers.
+    """The plan of these groups and hosts on the streams of its problem, or of these layers or instances.
 
     Raises NotAtHand for inputs that are not, PlannerError for groups that the problem cannot have.
     """
     resolved = _resolved(stated, hand)
-    if layers_asked(resolved):
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    if options.mix is not None:
+        return mix_plan.restate(resolved, stated, decision)
+    if options.layers is not None:
         return layers_plan.restate(layers_setting(resolved), stated, decision)
     setting = read_setting(resolved)
     groups = _groups(setting, decision)
@@ -46,7 +50,11 @@ def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[F
     if stated.certificate.bound is None:
         return
     resolved = _resolved(stated, hand)
-    if layers_asked(resolved):
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    if options.mix is not None:
+        yield from mix_plan.prove(resolved, stated)
+        return
+    if options.layers is not None:
         yield from layers_plan.prove(layers_setting(resolved), stated)
         return
     setting = read_setting(resolved)

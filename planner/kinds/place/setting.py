@@ -136,6 +136,9 @@ def _require_form(resolved: Resolved) -> None:
     if problem.cluster.pools[0].nic_bandwidth_bytes_per_s is not None:
         what = "groups lie within nodes, and `nic_bandwidth` is of what joins these"
         raise PlannerError(what, where=where(("cluster", "pools", 0, "nic_bandwidth")), hint="remove it")
+    if problem.cluster.pools[0].usd_per_gpu_hour is not None:
+        what = "placements of models count GPUs, and no prices"
+        raise PlannerError(what, where=where(("cluster", "pools", 0, "price")), hint="remove it")
     if problem.cluster.links:
         what = "groups lie within nodes of one pool, and links join pools"
         raise PlannerError(what, where=where(("cluster", "links")), hint="remove them")

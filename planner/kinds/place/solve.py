@@ -48,18 +48,17 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
     Raises PlannerError for problems that no placement answers, Infeasible where the shares asked for are not reached.
     """
-    del limits  # none is read
-    if layers_asked(resolved):
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    if options.mix is not None:
+        from planner.kinds.place.mix.plan import solve as solve_mix
+
+        return solve_mix(resolved, limits)
+    if options.layers is not None:
         from planner.kinds.place.layers.plan import solve as solve_layers
 
         return solve_layers(resolved)
     setting = read_setting(resolved)
     return envelope(setting, fewest_choice(setting) if fewest(setting) else best_choice(setting))
-
-
-def layers_asked(resolved: Resolved) -> bool:
-    """Whether the layers of one model are to be placed over unequal nodes."""
-    return PlaceOptions.model_validate(resolved.problem.options).layers is not None
 
 
 def fewest(setting: PlaceSetting) -> bool:

@@ -119,6 +119,10 @@ def read_setting(resolved: Resolved) -> LayersSetting:
     if resolved.problem.objective.maximize != "tokens_per_s_per_gpu":
         hint = "write `maximize: tokens_per_s_per_gpu`"
         raise PlannerError("layers are placed for tokens a second", where=where(("objective",)), hint=hint)
+    for index, spec in enumerate(resolved.problem.cluster.pools):
+        if spec.usd_per_gpu_hour is not None:
+            what = "layers are placed for tokens a second on all nodes, whatever their prices"
+            raise PlannerError(what, where=where(("cluster", "pools", index, "price")), hint="remove it")
     calibration = load_calibration(resolved.problem.costs.calibration)
     kinds = [_costs(resolved, options, calibration, pool) for pool in resolved.pools]
     nodes = tuple(kind for kind in kinds for _ in kind.pool.healthy_nodes)

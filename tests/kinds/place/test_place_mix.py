@@ -1,0 +1,117 @@
+"""`options.mix` of `kind: place`: the cheapest mix against all counts, its check, and bad problems."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.documents.read import given_document
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.place.decision import PlaceDecision
+from planner.load.problems import load_problem, resolve_document
+from planner.plan.findings import FAILED
+from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand
+from planner.problem.resolve import Resolved
+
+MIX = Path(__file__).parent.parent.parent.parent / "examples" / "place-gpu-mix.yaml"
+SMALL: dict[str, Any] = {
+    "schema": "planner.problem/1",
+    "kind": "place",
+    "models": {"m": {"name": "Qwen/Qwen3-0.6B"}},
+    "cluster": {
+        "pools": [
+            {"name": "small", "gpu": "l4", "gpus": 4, "price": "1USD/h"},
+            {"name": "large", "gpu": "l40s", "gpus": 4, "price": "2.3USD/h"},
+        ]
+    },
+    "objective": {"minimize": "cost"},
+    "options": {
+        "mix": {
+            "buckets": {"long": {"rate": "2/s", "slices": 2}, "short": {"rate": "6/s", "slices": 3}},
+            "rates": {"small": {"short": 2.0, "long": 0.5}, "large": {"short": 5.0, "long": 2.0}},
+        }
+    },
+}
+
+
+def small(mix: dict[str, Any] | None = None, **changes: object) -> Resolved:
+    data = json.loads(json.dumps(SMALL | changes))
+    data["options"]["mix"] |= mix or {}
+    return resolve_document(given_document(data, "problem"), Path())
+
+
+def failed(plan: Envelope, decision: PlaceDecision) -> set[str]:
+    findings = check_plan(plan, decision, hand=AtHand(), proof=True)
+    return {finding.rule for finding in findings if finding.verdict == FAILED}
+
+
+def least_cost(failures: int) -> float:
+    """Over all counts: what is left of any failures serves whole slices, by the parts of time that they take."""
+    rates = SMALL["options"]["mix"]["rates"]
+    each = {"long": (2, 1.0), "short": (3, 2.0)}
+    best = float("inf")
+    for small_count, large_count in itertools.product(range(5), repeat=2):
+        lost = [(k, failures - k) for k in range(failures + 1)]
+        left = [(max(small_count - a, 0), max(large_count - b, 0)) for a, b in lost]
+        if all(
+            any(
+                (2 - x) * each["long"][1] / rates["large"]["long"] + (3 - y) * 2.0 / rates["large"]["short"] <= b + 1e-9
+                and x * each["long"][1] / rates["small"]["long"] + y * 2.0 / rates["small"]["short"] <= a + 1e-9
+                for x, y in itertools.product(range(3), range(4))
+            )
+            for a, b in left
+        ):
+            best = min(best, small_count * 1.0 + large_count * 2.3)
+    return best
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_the_mix_costs_what_the_cheapest_of_all_counts_does(failures: int) -> None:
+    plan = solve(small({"failures": failures}))
+    assert plan.certificate.objective.value == pytest.approx(least_cost(failures))
+    assert plan.certificate.gap == pytest.approx(0.0, abs=1e-9)
+
+
+def test_the_plan_is_checked_to_its_bound_and_an_instance_less_is_refused() -> None:
+    plan = solve(load_problem(MIX))
+    decision = PlaceDecision.model_validate(plan.decision)
+    assert failed(plan, decision) == set()
+    first, *others = decision.slices
+    fewer = decision.model_copy(update={"slices": tuple(others)})
+    assert "restated.plan" in failed(plan, fewer)  # a bucket of which slices go nowhere
+    more = first.model_copy(update={"slices": first.slices + 100})
+    assert "restated.plan" in failed(plan, decision.model_copy(update={"slices": (more, *others)}))
+    value = plan.certificate.objective.value
+    assert value is not None
+    low = plan.certificate.model_copy(update={"bound": 1.0, "gap": abs(1.0 / value - 1.0)})
+    assert "certificate.bound_again" in failed(plan.model_copy(update={"certificate": low}), decision)
+
+
+@pytest.mark.parametrize(
+    ("mix", "changes", "told"),
+    [
+        ({"rates": {"small": {"short": 1.0}}}, {}, "pool `large` has no rates"),
+        ({"rates": {"tiny": {}}}, {}, "no pool is called `tiny`"),
+        ({"rates": {"small": {"huge": 1.0}, "large": {}}}, {}, "no bucket is called `huge`"),
+        ({"rates": {"small": {"short": 1.0}, "large": {"short": 1.0}}}, {}, "no type serves bucket `long`"),
+        ({}, {"objective": {"minimize": "gpus"}}, "are the cheapest"),
+        ({}, {"limits": {"gpus": 3}}, "has no effect with `mix`"),
+    ],
+)
+def test_mixes_that_cannot_be_are_refused_with_what_to_do(
+    mix: dict[str, Any], changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(PlannerError, match=told) as raised:
+        solve(small(mix, **changes))
+    assert raised.value.hint
+
+
+def test_pools_with_too_few_gpus_are_infeasible() -> None:
+    with pytest.raises(Infeasible) as raised:
+        solve(small({"buckets": {"short": {"rate": "500/s"}}, "rates": {"small": {"short": 1}, "large": {"short": 2}}}))
+    assert raised.value.proved
