@@ -13,6 +13,7 @@ import numpy as np
 from training_replay import Replay
 
 from planner.arrays import Bools, Floats
+from planner.costs.training.physics.bounds import bound_of
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import LayerShape, MeasuredShape, MeasuredShapes, ShapeKind, nearness
 from planner.documents.read import parse_document
@@ -60,11 +61,11 @@ def spread_of(name: str) -> float:
     return PRIOR_TIME if name.startswith(("start", "host", "step")) and name != "host_overlap" else PRIOR_SHARE
 
 
-def limit_of(name: str) -> float:
-    """The most that a rate may be: shares end at 1, traffic that caches keep may seem faster than memory."""
-    if name == "host_overlap":
-        return 20.0
-    return 1.3 if name.startswith("move") else 1.0
+def limits(names: Sequence[str]) -> tuple[Floats, Floats]:
+    """Logarithms of the least and the most that physics allows of these rates; shares may be as small as 1e-6."""
+    known = [bound_of(name) for name in names]
+    lower, upper = (np.log(np.maximum([getattr(each, end) for each in known], 1e-6)) for end in ("lower", "upper"))
+    return lower - 1e-9, upper + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def fit_rates(
 
     known = prior()
     centre, spread = known.start, np.array([spread_of(name) for name in known.names])
-    upper = np.log(np.array([limit_of(name) for name in known.names])) + 1e-9
+    lower, upper = limits(known.names)
     root, logs_measured = np.sqrt(weights[used]), np.log(measured[used])
 
     def residuals(x: Floats) -> Floats:
@@ -97,9 +98,10 @@ def fit_rates(
         here = residuals(x)
         return np.stack([(residuals(x + _STEP * row) - here) / _STEP for row in np.eye(len(x))], axis=1)
 
-    inside = np.minimum(centre if start is None else start, upper - 1e-6)
-    bounds = (np.full(len(inside), -np.inf), upper)
-    solution = least_squares(residuals, inside, jac=jacobian, bounds=bounds, max_nfev=evaluations, xtol=1e-4, ftol=1e-4)
+    inside = np.clip(centre if start is None else start, lower + 1e-6, upper - 1e-6)
+    solution = least_squares(
+        residuals, inside, jac=jacobian, bounds=(lower, upper), max_nfev=evaluations, xtol=1e-4, ftol=1e-4
+    )
     x = np.asarray(solution.x, dtype=np.float64)
     sensitivity = jacobian(x)
     errors = np.sqrt(np.diag(np.linalg.inv(sensitivity.T @ sensitivity)))

@@ -287,6 +287,18 @@ def overlap_of(row: Mapping[str, str], framework: Framework) -> frozenset[str]:
     switches = {"grad_reduce", "param_gather", "p2p"}
     if framework.name.startswith(("mega", "nemo")) or "AsyncTP" in note:
         switches.add("tp_comm")
-    if (row.get("schedule") or "").startswith("dualpipe"):
+    if (row.get("schedule") or "").startswith("dualpipe") or _overlaps_experts(row, framework):
         switches.add("ep_comm")
     return frozenset(switches)
+
+
+def _overlaps_experts(row: Mapping[str, str], framework: Framework) -> bool:
+    """Whether Megatron Bridge's recipe runs the exchange between experts beside computing.
+
+    Its recipes do (`moe_a2a_overlap`) with whole steps as CUDA graphs, and beyond racks of NVLink where ranks hold
+    several stages (NVIDIA-NeMo/Megatron-Bridge v0.1.0 to v0.5.0, scripts/performance).
+    """
+    if framework.host == "graphs":
+        return True
+    beyond = "NVL72" not in (row.get("gpu") or "")
+    return "Bridge" in (row.get("framework") or "") and beyond and float(row.get("vpp") or 1) > 1

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.costs.training.config import TrainingConfig, machine_of
+from planner.costs.training.physics.bounds import bound_of
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.shapes import LayerShape, main_shape, nearness, read, written
 from planner.hardware.library import find_node
@@ -15,7 +16,7 @@ from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAtte
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from training_fit import fit_rates, fit_shapes, limit_of, prior
+from training_fit import fit_rates, fit_shapes, prior
 from training_replay import replay
 from training_runs import spreads
 
@@ -41,8 +42,21 @@ def test_a_fit_finds_the_rate_that_runs_were_made_with() -> None:
     assert runs.step_s(fit.rates) == pytest.approx(measured, rel=0.01)
 
 
+def test_a_fit_stays_within_physics() -> None:
+    """Runs on hosts that take 200 us an operation are not explained by such hosts."""
+    runs = replay([configuration(hidden, size) for hidden in (512, 1024) for size in (1, 2)])
+    truth = dict(prior().free) | dict(prior().fixed) | {"host_launch_s.eager": 2e-4}
+    measured = runs.step_s(Rates(truth))
+    fit = fit_rates(runs, measured, 100.0 * np.ones(len(measured)), np.ones(len(measured), dtype=np.bool_))
+    assert fit.rates.values["host_launch_s.eager"] == pytest.approx(bound_of("host_launch_s.eager").upper, rel=1e-3)
+    assert all(
+        bound_of(name).lower * 0.999 <= value <= bound_of(name).upper * 1.001
+        for name, value in fit.rates.values.items()
+    )
+
+
 def test_start_values_are_inside_their_limits() -> None:
-    assert all(value <= limit_of(name) for name, value in prior().free.items())
+    assert all(bound_of(name).holds(value) for name, value in (*prior().free.items(), *prior().fixed.items()))
 
 
 def test_every_rate_of_the_prior_is_in_the_calibration() -> None:

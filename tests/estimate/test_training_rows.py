@@ -206,6 +206,23 @@ def test_columns_tell_the_training_code_of_a_row() -> None:
     assert not config_of_row(row(dispatcher="alltoall")).config.framework.forwarded_experts
 
 
+@pytest.mark.parametrize(
+    ("framework", "gpu", "vpp", "beside"),
+    [
+        ("Megatron-Bridge 26.06", "GB200-NVL72-186GB", "", True),  # whole steps as graphs
+        ("Megatron-Bridge 26.02", "GB200-NVL72-186GB", "2", False),
+        ("Megatron-Bridge 25.11", "H100-SXM5-80GB", "2", True),
+        ("Megatron-Bridge 25.11", "H100-SXM5-80GB", "", False),
+        ("NeMo v25.04", "H100-SXM5-80GB", "2", False),
+    ],
+)
+def test_recipes_of_bridge_say_where_experts_exchange_beside_computing(
+    framework: str, gpu: str, vpp: str, beside: bool
+) -> None:
+    config = config_of_row(row(framework=framework, gpu=gpu, vpp=vpp)).config
+    assert ("ep_comm" in config.overlap) == beside
+
+
 def test_megascale_and_what_it_started_from_are_told_apart() -> None:
     before, after = (
         config_of_row(row(framework=name)).config for name in ("Megatron-LM (commit 285068c8)", "MegaScale")

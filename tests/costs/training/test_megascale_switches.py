@@ -7,8 +7,8 @@ import pytest
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, TrainingConfig, machine_of
 from planner.costs.training.eras import ERAS, windowed
-from planner.costs.training.host_idle import READ_S, idle_s
-from planner.costs.training.layer_costs import layer_cost
+from planner.costs.training.host_idle import READ_S, REFILL_CALLS, idle_s
+from planner.costs.training.layer_costs import host_launch_s, layer_cost
 from planner.costs.training.rates import default_rates
 from planner.costs.training.step import step_time
 from planner.hardware.library import find_node
@@ -60,7 +60,7 @@ def test_what_shows_of_an_overlapped_exchange_hangs_on_its_shape() -> None:
 def test_fused_kernels_hide_more_the_more_waves_of_tiles_there_are() -> None:
     assert shown(2, way="tp_fused") < 0.5 * shown(2)  # two pieces by rank, many waves
     assert 0.04 <= shown(8, way="tp_fused", micro_batch=8) < 0.5 * shown(8, way="tp_fused")
-    assert shown(8, micro_batch=8) == pytest.approx(shown(8), rel=0.1)  # as many ranks, as many pieces
+    assert shown(8, micro_batch=8) == pytest.approx(shown(8), rel=0.15)  # as many ranks, as many pieces
 
 
 def test_a_larger_batch_spends_less_of_its_time_in_bubbles() -> None:
@@ -76,7 +76,8 @@ def with_habits(config: TrainingConfig, **habits: Any) -> TrainingConfig:  # noq
 def test_hosts_wait_for_every_hand_over_and_read_every_sample() -> None:
     assert idle_s(CONFIG, RATES) == 0.0
     waiting = with_habits(CONFIG, blocking_hand_overs=True)
-    assert idle_s(waiting, RATES) == pytest.approx(2 * 64 * 6 * RATES.get("start.sync"))
+    wait_s = RATES.get("start.sync") + REFILL_CALLS * host_launch_s(RATES, CONFIG.shard)
+    assert idle_s(waiting, RATES) == pytest.approx(2 * 64 * 6 * wait_s)
     assert idle_s(replace(waiting, pp=1, vpp=1), RATES) == 0.0
     reading = with_habits(CONFIG, loaders_per_node=8)
     assert idle_s(reading, RATES) == pytest.approx(64 * 8 * READ_S)

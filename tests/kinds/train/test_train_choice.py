@@ -49,10 +49,7 @@ def test_a_large_mixture_of_experts_is_planned_as_people_run_it() -> None:
     assert decision.degrees.pp >= 4
     assert decision.degrees.ep >= 4
     assert (decision.zero_stage, decision.micro_batch <= 2) == (1, True)
-    assert certificate.status == "feasible"
-    (faster,) = plan.model_dump()["certificate"]["next_best"]
-    assert faster["objective"] == pytest.approx(certificate.bound)
-    assert faster["loss"] == pytest.approx(-(certificate.gap or 0.0))
+    assert (certificate.status, certificate.gap) == ("optimal", 0.0)  # no strange plan is predicted to be faster
     assert not any("no measurement near" in note for note in plan.evidence.notes)
 
 
@@ -63,6 +60,9 @@ def test_the_choice_is_the_best_of_the_ranges_and_the_bound_that_of_all() -> Non
     assert chosen.decision == inside.decision
     assert fastest.certificate.status == "optimal"
     assert chosen.certificate.bound == fastest.certificate.bound == objective(fastest)
+    (faster,) = chosen.model_dump()["certificate"]["next_best"]
+    assert faster["objective"] == pytest.approx(chosen.certificate.bound)
+    assert faster["loss"] == pytest.approx(-(chosen.certificate.gap or 0.0))
     assert any("no measurement near" in note for note in fastest.evidence.notes)
 
 

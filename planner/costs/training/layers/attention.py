@@ -31,6 +31,10 @@ from planner.costs.training.layers.sizes import collectives, memory_pass, pass_k
 from planner.errors import PlannerError
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, Mixer, UnsupportedMixer
 
+SCAN_KERNELS = (5.0, 13.0)
+"""Of a chunked scan, forward and backward: cumulative sums, states of chunks, their passing on, products of queries
+and keys, outputs; the first four again, and nine for the gradients (`ssd_combined.py` of state-spaces/mamba)."""
+
 
 def attention_kernels(machine: Machine, mixer: Mixer, shard: Shard) -> Iterator[Kernel]:
     """Every kernel of the mixer, without the norm in front of it and the exchange behind it.
@@ -159,8 +163,8 @@ def _recurrent(machine: Machine, mixer: LinearAttention, shard: Shard) -> Iterat
     once = float(widths.flop_per_token) * shard.tokens / machine.peak_flop_per_s["bf16"]
     moved = float(widths.moved_values) * shard.tokens * ACTIVATION_BYTES / machine.memory_bandwidth_bytes_per_s
     again = SCAN_BACKWARD
-    yield Kernel("scan", FORWARD, CORE, once, moved, launches=3.0)
-    yield Kernel("scan", BACKWARD_INPUT, CORE, again * once, again * moved, launches=7.0)
+    yield Kernel("scan", FORWARD, CORE, once, moved, launches=SCAN_KERNELS[0])
+    yield Kernel("scan", BACKWARD_INPUT, CORE, again * once, again * moved, launches=SCAN_KERNELS[1])
     yield from pass_kernels(machine, gate_and_norm(shard.tokens * widths.values), kind="scan")
     yield from products_kernels(machine, shard, (leaving,))
 

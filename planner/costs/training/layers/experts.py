@@ -8,6 +8,7 @@ from planner.costs.operators.experts import routed_rows, sent_copies
 from planner.costs.operators.products import Projection, dense_products, sparse_products
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
+from planner.costs.training.layers.host import dispatch_calls, grouped_calls, router_calls
 from planner.costs.training.layers.linear import linear_kernels, products_kernels
 from planner.costs.training.layers.sizes import collectives, pass_kernels, scatter, spread_ranks
 from planner.models.architecture import MoeFfn
@@ -41,6 +42,7 @@ def _grouped(machine: Machine, ffn: MoeFfn, shard: Shard, product: Projection, r
     groups = max(ffn.num_experts / shard.ep, 1.0)
     sizes = float(product.depth), float(product.columns)
     yield from linear_kernels(machine, _MODULE, shard, *sizes, rows=rows / groups, groups=groups, kind="experts")
+    yield from grouped_calls(shard, _MODULE, groups)
 
 
 def _router(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Iterator[Kernel]:
@@ -48,6 +50,7 @@ def _router(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Itera
     router = sparse_products(ffn, shard.hidden)[:1]
     yield from products_kernels(machine, shard, router, rows=tokens, precision="bf16")
     yield from pass_kernels(machine, router_selection(tokens * ffn.num_experts, FUSED), kind="router")
+    yield from router_calls(_MODULE)
 
 
 def _exchange(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float, width: float) -> Iterator[Kernel]:
@@ -55,20 +58,13 @@ def _exchange(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float, width:
     row_bytes = tokens * width * ACTIVATION_BYTES
     kind = "ep.overlapped" if shard.ep_overlap else "ep"
     yield from pass_kernels(machine, permutation(tokens * width, ffn.experts_per_token, FUSED), kind="permute")
+    yield from dispatch_calls(shard, _MODULE, ffn.num_experts)
     for part in (FORWARD, BACKWARD_INPUT):
-        yield Kernel(f"dispatch.{_waiting(shard)}", part, _MODULE)
         if shard.ep > 1:
             yield exchange(machine, ffn, shard, Kernel(kind, part, _MODULE, launches=2.0), row_bytes)
         if shard.etp > 1:
             size = row_bytes * ffn.experts_per_token * shard.etp
             yield collectives(machine, "tp", part, _MODULE, size, shard.etp, 1, around(True))
-
-
-def _waiting(shard: Shard) -> str:
-    """How the host learns the rows of each expert: not at all, or by waiting for the device, in few or many kernels."""
-    if shard.host == "graphs":
-        return "graphs"
-    return "forwarded" if shard.forwarded else "plain"
 
 
 def exchange(machine: Machine, ffn: MoeFfn, shard: Shard, kernel: Kernel, size_bytes: float) -> Kernel:

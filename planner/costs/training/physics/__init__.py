@@ -1,0 +1,1 @@
+"""What physics and published latencies allow of the parameters of training costs."""
