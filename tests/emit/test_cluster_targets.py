@@ -115,11 +115,10 @@ def test_artifacts_read_back_say_what_the_plan_says() -> None:
         read += read_back(*PAIRS[read % len(PAIRS)], draw)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("target", "engine"), PAIRS)
-def test_artifacts_of_many_plans_read_back_say_what_they_say(target: str, engine: str) -> None:
+def test_artifacts_of_every_target_read_back_say_what_they_say(target: str, engine: str) -> None:
     draw = random.Random(f"{target}/{engine}")
-    assert sum(read_back(target, engine, draw) for _ in range(400)) >= 200
+    assert sum(read_back(target, engine, draw) for _ in range(40)) >= 10
 
 
 def assert_as_planned(case: Case, role: RolePlan, got: ReadRole, engine: str) -> None:

@@ -108,15 +108,16 @@ def _sides(decision: ServeDecision) -> Iterator[Finding]:
 def _orders(decision: ServeDecision, problem: Problem) -> Iterator[Finding]:
     """Orders of requests and shared caches are among those that the problem allows."""
     options = recorded_options(problem, ServeOptions)
-    if options is None:
+    stated = decision.queueing is not None or decision.elastic is not None
+    if options is None or not (stated or options.reordered):
         return
-    for name, stated, allowed in (
+    for name, chosen, allowed in (
         ("queueing", decision.queueing or "fcfs", options.queueing),
         ("elastic", bool(decision.elastic), options.elastic),
     ):
-        what = f"{name} {stated}, the problem allows {', '.join(map(str, allowed))}"
+        what = f"{name} {chosen}, the problem allows {', '.join(map(str, allowed))}"
         yield Finding(
-            f"serve.{name}", stated in allowed, what, name, f"take one of those, or add it to `options.{name}`"
+            f"serve.{name}", chosen in allowed, what, name, f"take one of those, or add it to `options.{name}`"
         )
 
 
