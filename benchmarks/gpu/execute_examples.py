@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
@@ -20,16 +20,19 @@ from planner.costs.serving.memory import weight_bytes
 from planner.documents.files import write_text_atomic
 from planner.errors import PlannerError
 from planner.execute.execution import ExecutionOptions, execute_plan
+from planner.execute.judge.predict import rank_memory_bytes
 from planner.execute.ranks.launch import TimeLimits
-from planner.execute.shards.cases import Cut
+from planner.execute.shards.cases import DECODE, MIXED, PREFILL, Cut, role_steps
 from planner.execute.shards.faults import FaultKind
 from planner.execute.shards.spec import distinct_ranks, role_spec
+from planner.hardware.profiling.writer import CARD
 from planner.plan.reader import read_plan
 
 SCHEMA = "planner.gpu-executed/1"
 EACH_S = 60.0  # for one role of a plan
 LEAST_S = 20.0  # left of the budget, to start another role
 STEP_BUDGET_S = 1.0  # of repeats of one step
+FILLED_SHARE = 0.85  # of the memory of the device: what PyTorch keeps beside the tensors of a step takes the rest
 STATE_OVER_WEIGHTS = 8.0  # of training: 16 bytes a parameter of master weights, moments and gradients, over bf16's two
 ERROR_LIMITS = {"median": 0.08, "worst": 0.20, "memory": 0.03}
 
@@ -58,6 +61,32 @@ class Examples:
         return sorted(pairs, key=lambda pair: built_bytes(self.folder / f"{pair[0]}.json", pair[1]))
 
 
+def fitting(path: Path, role_name: str, cut: Cut, room_bytes: float) -> Cut:
+    """`cut` with as few sequences as a rank of the role has room for on this device: plans were made for another."""
+    plan = read_plan(path)
+    role = role_spec(plan, role_name)
+    ranks = distinct_ranks(role)
+
+    def needed_bytes(cut: Cut) -> float:
+        cases = [case for case in role_steps(plan, plan.role(role_name), cut) if case.kind in (PREFILL, DECODE, MIXED)]
+        return max(
+            (rank_memory_bytes(role.arch, cut.of_rank(rank), case) for rank in ranks for case in cases), default=0.0
+        )
+
+    batch = max((case.batch for case in role_steps(plan, plan.role(role_name), cut)), default=1)
+    while needed_bytes(cut) > room_bytes and batch > 1:
+        batch = max(1, batch * 9 // 10)
+        cut = replace(cut, batch=batch)
+    return cut
+
+
+def _room_bytes(card: Path) -> float:
+    """What a step may take of the device that was profiled; without bounds where its card does not say."""
+    if not card.is_file():
+        return math.inf
+    return FILLED_SHARE * float(json.loads(card.read_text(encoding="utf-8"))["device"].get("memory_bytes") or math.inf)
+
+
 def built_bytes(path: Path, role_name: str) -> float:
     """Bytes of weights, of training also its state, on a rank of the role times the ranks that run alone in turn."""
     try:
@@ -80,7 +109,7 @@ def execute_examples(
     Plans are priced as for the hardware `accelerator`, from the tables in `profile`. A role that cannot run, or ran
     past its limit, is noted under `unexecuted` with the reason, and under `unfinished` where more time would help.
     """
-    deadline_s = time.monotonic() + budget_s
+    deadline_s, room_bytes = time.monotonic() + budget_s, _room_bytes(profile / CARD)
     runs: list[dict[str, Any]] = json.loads(done.read_text(encoding="utf-8"))["runs"] if done.is_file() else []
     runs = [run for run in runs if run["whole"]]
     known = {(run["plan"], run["role"]) for run in runs}
@@ -97,8 +126,8 @@ def execute_examples(
         limit_s = min(left_s, each_s)
         plan = _for_hardware(examples.folder / f"{name}.json", accelerator, done.parent)
         options = ExecutionOptions(
-            roles=(role,), device=device, num_processes=1, cut=cut, profiles=(str(profile),),
-            limits=TimeLimits(total_s=limit_s), step_budget_s=STEP_BUDGET_S,
+            roles=(role,), device=device, num_processes=1, profiles=(str(profile),),
+            cut=fitting(plan, role, cut, room_bytes) if math.isfinite(room_bytes) else cut, limits=TimeLimits(total_s=limit_s), step_budget_s=STEP_BUDGET_S,
         )  # fmt: skip
         try:
             result = (execute or execute_plan)(plan, options).as_json()

@@ -130,6 +130,10 @@ def _profile(request: Request, shapes: dict[str, Any], name: str, folder: Path) 
     )
     verified = verify(families, folder, device=request.device, budget_s=request.budget_s * VERIFY_SHARE)
     write_text_atomic(folder / VERIFIED, json.dumps(summary(verified)) + "\n")
+    if request.device == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()  # the ranks of plans need the memory
 
 
 def _execute(request: Request, shapes: dict[str, Any], name: str, folder: Path) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def random_values(device: "torch.device", *sizes: int, dtype: "torch.dtype | Non
     return block.repeat(-(-count // _BLOCK_VALUES))[:count].view(*sizes)
 
 
-def device_event() -> Any:  # noqa: ANN401 - PyTorch leaves the constructor untyped
-    """An event on the current stream that knows its time."""
+def device_event(*, external: bool = False) -> Any:  # noqa: ANN401 - PyTorch leaves the constructor untyped
+    """An event on the current stream that knows its time; `external`: also when a replayed graph records it."""
     import torch
 
     make: Any = torch.cuda.Event
-    return make(enable_timing=True)
+    return make(enable_timing=True, external=True) if external else make(enable_timing=True)

@@ -1,7 +1,8 @@
 """Times a kernel: CUDA events or CUDA-graph replay on a GPU, the thread clock on a CPU.
 
-Inputs are rotated among several sets that together exceed the cache, so that a kernel finds none of them there; kernels
-under 100 µs are replayed from a graph, since the host cannot launch them as fast as they run.
+Inputs are rotated among several sets that together exceed the cache, so that a kernel finds none of them there. What
+takes under a millisecond is replayed from a graph: a pass of a dozen kernels costs the host 100 µs and more to launch,
+however little the device has to do.
 """
 
 import contextlib
@@ -20,8 +21,10 @@ from planner.hardware.profiling.shapes import KernelShape, MemoryPassShape
 if TYPE_CHECKING:
     import torch
 
-GRAPH_BELOW_S = 100e-6
+GRAPH_BELOW_S = 1e-3
+_CPU_SAMPLE_S = 100e-6  # the least that the clock of a processor is read over
 _WARM_UPS = 3
+_WAKING_S = 4e-3  # of work before the first sample: clocks of an idle device rise within it
 _GRAPH_S = 1e-3  # a graph holds as many runs as take about this long
 _MOST_IN_GRAPH = 512
 _SAMPLES = (9, 101)  # at least, at most
@@ -81,7 +84,7 @@ def time_on_cpu(kernels: Sequence[PreparedKernel]) -> KernelTiming:
     started = time.perf_counter()
     kernels[0].run()
     once_s = max(time.perf_counter() - started, 1e-7)
-    inner = int(np.clip(GRAPH_BELOW_S / once_s, 1, 1000))
+    inner = int(np.clip(_CPU_SAMPLE_S / once_s, 1, 1000))
     samples = []
     for sample in range(_num_samples(once_s * inner)):
         started = time.perf_counter()
@@ -95,9 +98,7 @@ def time_on_cuda(kernels: Sequence[PreparedKernel]) -> KernelTiming:
     """By device events around single runs, or around replays of a graph of many."""
     import torch
 
-    for warm_up in range(max(_WARM_UPS, len(kernels))):
-        kernels[warm_up % len(kernels)].run()
-    torch.cuda.synchronize()
+    _wake(kernels)
     once_s = float(np.median(_event_samples(kernels, 5)))
     if once_s < GRAPH_BELOW_S and kernels[0].capturable:
         try:
@@ -105,6 +106,19 @@ def time_on_cuda(kernels: Sequence[PreparedKernel]) -> KernelTiming:
         except RuntimeError:  # a kernel that waits for the host cannot be captured
             torch.cuda.synchronize()
     return _timing(_event_samples(kernels, _num_samples(once_s)), "events", kernels[0].source)
+
+
+def _wake(kernels: Sequence[PreparedKernel]) -> None:
+    """Runs every kernel, and goes on until the device has worked for a while."""
+    import torch
+
+    started, runs = time.perf_counter(), 0
+    while runs < max(_WARM_UPS, len(kernels)) or time.perf_counter() - started < _WAKING_S:
+        kernels[runs % len(kernels)].run()
+        runs += 1
+        if runs % len(kernels) == 0:
+            torch.cuda.synchronize()
+    torch.cuda.synchronize()
 
 
 def _event_samples(kernels: Sequence[PreparedKernel], samples: int) -> list[float]:

@@ -19,6 +19,7 @@ from planner.hardware.profiling.timing import one_thread, time_shape
 
 SCHEMA = "planner.profile-verified/1"
 _AGAIN = 5  # one point in so many is a repetition
+_BLOCK_TOKENS = 16  # of a paged KV cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,14 @@ def _as_measured(family: Family, journal: ProfileJournal) -> Family | None:
 
 
 def _between(refinement: Refinement, draw: random.Random) -> Point:
-    """Sizes drawn evenly in the logarithm of each axis; those of memory and copies in steps of 4 KiB."""
+    """Sizes drawn evenly in the logarithm of each axis.
+
+    Those of memory and copies in steps of 4 KiB, those of a cache in whole blocks of 16 tokens, as engines keep it.
+    """
     point = []
     for name, values in refinement.family.sweep:
         size = round(float(np.exp(draw.uniform(np.log(values[0]), np.log(values[-1])))))
-        step = 4096 if name.endswith("bytes") else 1
+        step = 4096 if name.endswith("bytes") else _BLOCK_TOKENS if name == "context" else 1
         point.append(min(max(values[0], size // step * step), values[-1]))
     return tuple(point)
 

@@ -119,8 +119,11 @@ def test_layers_that_are_recomputed_run_again_on_both_sides(of: Callable[..., An
         ("attention-and-norms", {"prefill_attention": 4, "norm": 8}),
         ("mlp", {"ffn_up": 4, "ffn_activation": 4, "ffn_down": 4}),
         ("activation", {"expert_activation": 2}),
-        ("moe", {"experts": 2, "router": 2, "router_top_k": 2, "expert_combine": 2}),
-        ("moe-with-activation", {"experts": 2, "router": 2, "router_top_k": 2, "expert_combine": 2}),
+        ("moe", {"experts": 2, "router": 2, "router_top_k": 2, "expert_permute": 4, "expert_combine": 2}),
+        (
+            "moe-with-activation",
+            {"experts": 2, "router": 2, "router_top_k": 2, "expert_permute": 4, "expert_combine": 2},
+        ),
         ("mlp-of-two", {"ffn_up": 4, "ffn_activation": 4, "ffn_down": 4, "ffn_all_reduce": 4}),
         ("attention-of-context", {"prefill_attention": 4, "context_all_gather": 8}),
     ],

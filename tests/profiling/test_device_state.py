@@ -184,9 +184,14 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("kernel_ms", "capturable", "method", "seconds"),
-    [(0.02, True, "graph", 20e-6), (0.02, False, "events", 30e-6), (0.5, True, "events", 510e-6)],
+    [
+        (0.02, True, "graph", 20e-6),
+        (0.02, False, "events", 30e-6),
+        (0.5, True, "graph", 500e-6),
+        (1.5, True, "events", 1510e-6),
+    ],
 )
-def test_kernels_under_100_us_are_replayed_from_a_graph_without_the_hosts_share(
+def test_kernels_under_a_millisecond_are_replayed_from_a_graph_without_the_hosts_share(
     kernel_ms: float, capturable: bool, method: str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(monkeypatch, kernel_ms, host_ms=0.01)

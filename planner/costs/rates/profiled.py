@@ -57,6 +57,7 @@ PASS_OF = {
     "sampling": "sampling",
     "cross_entropy": "cross_entropy",
     "kv_gather": "gather",
+    "expert_permute": "gather",
     "expert_combine": "combine",
     "norm_input_gradient": "norm_backward",
     "rotary_and_cache_input_gradient": "rotary_backward",

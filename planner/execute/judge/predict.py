@@ -12,6 +12,7 @@ from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Gemm, MemoryPass, Operator
 from planner.costs.operators.optimizer import adamw
 from planner.costs.operators.paged import kv_gathers
+from planner.costs.operators.permuted import expert_permutes
 from planner.costs.operators.recompute import again, recomputed_layers, recomputed_modules
 from planner.costs.operators.work import Shards, Work
 from planner.costs.operators.working_format import BF16, in_working_format
@@ -56,7 +57,7 @@ def executed_operators(
     if case.kind == OPTIMIZER:
         return [adamw(rank_parameters(arch, rank, updated=True), working)]
     operators = laid_out(rank_operators(arch, rank, case), role.layouts_of(rank), rank.expert_part)
-    return list(in_working_format(operators, working))
+    return list(in_working_format([*operators, *expert_permutes(operators)], working))
 
 
 def rank_operators(arch: Architecture, rank: RankSpec, case: StepCase) -> list[Operator]:

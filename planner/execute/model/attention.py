@@ -223,10 +223,10 @@ class Latent(nn.Module):
     def _attend(self, segment: Segment, query: Tensor, cached: Tensor, _: Tensor, cache: KvCache | None) -> Tensor:
         cp, shard = self.shard.groups.cp, self.shard
         if cache is not None:
-            (cached,) = _context(segment, (cached,), cp, cache, self.layer, shard)
+            (cached,) = _context(segment, (cached,), cp, cache, self.layer, shard, whole_blocks=segment.decodes)
         cached = cached[:, 0]
         if segment.decodes:
-            out = self._absorbed(query, cached)
+            out = self._absorbed(query, cached, segment.cached_tokens + 1)
         else:
             out = self._expanded(query, cached, None if cache is not None else segment)
         return out.transpose(1, 2).flatten(0, 1)
@@ -260,8 +260,12 @@ class Latent(nn.Module):
         again = again_if("core_attention" in shard.recompute, shard.operators, of_context)
         return again(query, plain, turned, value)
 
-    def _absorbed(self, query: Tensor, cached: Tensor) -> Tensor:
-        """One query a sequence: scores against the latent, and the values out of the mixed latent."""
+    def _absorbed(self, query: Tensor, cached: Tensor, context: int) -> Tensor:
+        """One query a sequence: scores against the latent, and the values out of the mixed latent.
+
+        cached [sequences, rows of whole blocks, width], of which the first `context` are tokens: products of matrices
+        take half as long again and more where sizes are odd.
+        """
         mixer, operators, scale = self.mixer, self.shard.operators, self.query_width**-0.5
         keys_up, values_up = self.up.unflatten(0, (self.heads, -1)).split(
             [mixer.qk_nope_head_dim, mixer.v_head_dim], dim=1
@@ -270,9 +274,10 @@ class Latent(nn.Module):
         with operators("absorbed_query"):
             absorbed = torch.bmm(plain.transpose(0, 1), keys_up).transpose(0, 1)
         with operators("decode_attention"):
-            whole = torch.cat([absorbed, turning], dim=-1)
-            shares = (torch.bmm(whole, cached.transpose(1, 2)) * scale).float().softmax(dim=-1).to(cached.dtype)
-            mixed = torch.bmm(shares, cached[..., : mixer.kv_lora_rank])
+            whole = torch.cat([absorbed, turning], dim=-1) * scale
+            scores = torch.bmm(whole, cached.transpose(1, 2))
+            scores[..., context:] = float("-inf")
+            mixed = torch.bmm(scores.softmax(dim=-1), cached[..., : mixer.kv_lora_rank])
         with operators("absorbed_value"):
             return torch.bmm(mixed.transpose(0, 1), values_up.transpose(1, 2)).transpose(0, 1)[:, :, None]
 
@@ -293,8 +298,9 @@ def _segments(
 
 
 def _context(
-    segment: Segment, new: tuple[Tensor, ...], cp: Communicator, cache: KvCache | None, layer: int, shard: ShardContext
-) -> tuple[Tensor, ...]:
+    segment: Segment, new: tuple[Tensor, ...], cp: Communicator, cache: KvCache | None, layer: int, shard: ShardContext,
+    *, whole_blocks: bool = False,
+) -> tuple[Tensor, ...]:  # fmt: skip
     """All that the segment's queries may look at, in order of position."""
     if cp.size > 1:
         new = _gathered(segment, new, cp, shard)
@@ -306,7 +312,7 @@ def _context(
     if not segment.cached_tokens:
         return new
     with shard.operators(KV_GATHER):
-        return cache.gathered(layer, segment)
+        return cache.gathered(layer, segment, whole_blocks=whole_blocks)
 
 
 def _gathered(segment: Segment, new: tuple[Tensor, ...], cp: Communicator, shard: ShardContext) -> tuple[Tensor, ...]:

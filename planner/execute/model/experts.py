@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn import functional as F
 
+from planner.costs.operators.permuted import EXPERT_PERMUTE
 from planner.execute.model.collectives import exchanged, gathered, joined, own_part, scattered, spread, summed
 from planner.execute.model.groups import Communicator
-from planner.execute.model.layers import DenseFeedForward, Norm, ShardContext, activated
+from planner.execute.model.layers import PLAIN_FORMATS, DenseFeedForward, Norm, ShardContext, activated, quantised
 from planner.execute.model.recompute import again_if, output_dropped
-from planner.execute.model.weights import Piece, part_of
+from planner.execute.model.weights import Piece, Weights, part_of
 from planner.execute.shards.expert_layout import ExpertLayout
 from planner.models.architecture import MoeFfn
 
@@ -91,10 +92,45 @@ def _ends(layout: ExpertLayout, in_order: Sequence[int]) -> Iterator[float]:
         total = total if following == expert else 0.0
 
 
-class RoutedExperts(nn.Module):
-    """The experts `own` of one ep part, a moe_tp slice of each; rows sorted by slot, one grouped product each way."""
+class Grouped(nn.Module):
+    """One matrix an expert [experts, outputs, inputs]."""
 
     holds_experts = True
+
+    def __init__(self, weights: Weights, pieces: Sequence[Piece], count: int) -> None:
+        super().__init__()
+        self.weight = weights.parameter(pieces, stack=count)
+        self.count = count
+
+    def times(self, rows: Tensor, ends: Tensor) -> Tensor:
+        """Rows [tokens, inputs] by the matrix of their expert; `ends` of each expert's rows."""
+        product: Tensor = torch._grouped_mm(rows, self.weight.transpose(1, 2), offs=ends)
+        return product
+
+    def of(self, index: int) -> Tensor:
+        """The matrix of one expert."""
+        return self.weight[index]
+
+
+class Fp8Grouped(Grouped):
+    """The same in 8-bit floats, a scale for each output of an expert; inputs are cast on the way in. No backward."""
+
+    def __init__(self, weights: Weights, pieces: Sequence[Piece], count: int) -> None:
+        super().__init__(weights, pieces, count)
+        values, self.scale = quantised(self.weight.data, by_row=True)
+        self.weight = nn.Parameter(values, requires_grad=False)
+
+    def times(self, rows: Tensor, ends: Tensor) -> Tensor:
+        row_scale = torch.ones(len(rows), device=rows.device)
+        product: Tensor = torch._scaled_grouped_mm(
+            rows.to(torch.float8_e4m3fn), self.weight.transpose(1, 2), row_scale, self.scale,
+            offs=ends, out_dtype=rows.dtype,
+        )  # fmt: skip
+        return product
+
+
+class RoutedExperts(nn.Module):
+    """The experts `own` of one ep part, a moe_tp slice of each; rows sorted by slot, one grouped product each way."""
 
     def __init__(self, shard: ShardContext, ffn: MoeFfn, prefix: str, own: Sequence[int]) -> None:
         super().__init__()
@@ -107,32 +143,41 @@ class RoutedExperts(nn.Module):
             for name in ups
         ]
         down = [Piece.by_inputs(f"{prefix}experts.down_proj.{expert}", width, size, *part) for expert in own]
-        self.up = shard.weights.parameter(up, stack=len(own))  # [experts, slice x ups, width]
-        self.down = shard.weights.parameter(down, stack=len(own))  # [experts, width, slice]
+        precision = shard.arch.precisions.experts
+        grouped = Fp8Grouped if shard.fp8 and precision.startswith("fp8") else Grouped
+        if grouped is Grouped and precision not in PLAIN_FORMATS:
+            shard.plain.add(precision)
+        self.up = grouped(shard.weights, up, len(own))  # [experts, slice x ups, width]
+        self.down = grouped(shard.weights, down, len(own))  # [experts, width, slice]
         self.gated, self.operators = ffn.gated, shard.operators
         self.recomputed = "moe_activation" in shard.recompute and "moe" not in shard.recompute
 
-    def forward(self, x: Tensor, expert: Tensor) -> Tensor:
-        """Each row by its expert; rows of an expert that is not in [0, experts) come back as zeros."""
-        count = len(self.up)
-        known = (expert >= 0) & (expert < count)
-        key = torch.where(known, expert, count)
-        order = key.argsort(stable=True)
-        rows = x[order]
+    def forward(self, x: Tensor, expert: Tensor, *, foreign: bool = False) -> Tensor:
+        """Row i of the result is row i // copies of x by expert i, where `expert` has that many copies of every row.
+
+        foreign: some experts are not in [0, experts); their rows come back as zeros.
+        """
+        count, copies = self.up.count, len(expert) // max(len(x), 1)
+        with self.operators(EXPERT_PERMUTE):
+            key = torch.where((expert >= 0) & (expert < count), expert, count) if foreign else expert
+            order = key.argsort(stable=True)
+            rows = x[order // copies] if copies > 1 else x[order]
         if x.device.type == "cuda" and x.dtype == torch.bfloat16:
-            out = self._grouped(rows, key[order], count)
+            out = self._grouped(rows, key[order], count, foreign)
         else:
             out = self._one_by_one(rows, torch.bincount(key, minlength=count + 1)[:count].tolist())
-        return out[_inverse(order)]
+        with self.operators(EXPERT_PERMUTE):
+            return out[_inverse(order)]
 
-    def _grouped(self, rows: Tensor, key: Tensor, count: int) -> Tensor:
+    def _grouped(self, rows: Tensor, key: Tensor, count: int, foreign: bool) -> Tensor:
         """One kernel for all experts; sizes stay on the device, so that a CUDA graph can hold it."""
         ends = torch.searchsorted(key, torch.arange(count, device=key.device), right=True).to(torch.int32)
-        local = (key < count)[:, None]
-        inner = torch._grouped_mm(torch.where(local, rows, 0), self.up.transpose(1, 2), offs=ends)
+        local = (key < count)[:, None] if foreign else None
+        inner = self.up.times(rows if local is None else torch.where(local, rows, 0), ends)
         active = self._activated(inner, local)
         with self._dropped(inner, active, local):
-            return torch.where(local, torch._grouped_mm(active, self.down.transpose(1, 2), offs=ends), 0)
+            out = self.down.times(active, ends)
+            return out if local is None else torch.where(local, out, 0)
 
     def _activated(self, inner: Tensor, local: Tensor | None = None) -> Tensor:
         active = activated(inner, gated=self.gated)
@@ -143,10 +188,10 @@ class RoutedExperts(nn.Module):
         return output_dropped(self.recomputed, self.operators, "expert_activation", activate, inner, active)
 
     def _one_expert(self, rows: Tensor, index: int) -> Tensor:
-        inner = F.linear(rows, self.up[index])
+        inner = F.linear(rows, self.up.of(index))
         active = self._activated(inner)
         with self._dropped(inner, active):
-            return F.linear(active, self.down[index])
+            return F.linear(active, self.down.of(index))
 
     def _one_by_one(self, rows: Tensor, sizes: list[int]) -> Tensor:
         rest = len(rows) - sum(sizes)
@@ -223,14 +268,13 @@ class MixtureOfExperts(nn.Module):
         group = self.groups.expert
         x, shares = spread(x, group, "moe_all_reduce"), spread(shares, group, "moe_all_reduce")
         local = chosen - self.first_slot
-        partial = self._mixed(x, local, shares)
+        partial = self._mixed(x, local, shares, foreign=group.size > 1)
         with self.operators("moe_all_reduce"):
             return summed(partial, group, "moe_all_reduce")
 
-    def _mixed(self, x: Tensor, local: Tensor, shares: Tensor) -> Tensor:
-        top_k = local.shape[1]
+    def _mixed(self, x: Tensor, local: Tensor, shares: Tensor, *, foreign: bool = False) -> Tensor:
         with self.operators("experts"):
-            out = self.experts(x.repeat_interleave(top_k, dim=0), local.flatten())
+            out = self.experts(x, local.flatten(), foreign=foreign)
         return self._combined(out, shares)
 
     def _combined(self, copies: Tensor, shares: Tensor) -> Tensor:
@@ -270,7 +314,7 @@ class MixtureOfExperts(nn.Module):
             copies = exchanged(x.repeat_interleave(top_k, dim=0)[order], to, from_, ep, "dispatch")
             local = exchanged(expert[order], to, from_, ep, "dispatch") - self.first_slot
         with self.operators("experts"):
-            done = self.experts(copies, local)
+            done = self.experts(copies, local, foreign=True)
         with self.operators("combine"):
             back = exchanged(done, from_, to, ep, "combine")
         return self._combined(back[_inverse(order)], shares)

@@ -60,25 +60,30 @@ class Linear(nn.Module):
 
 
 class Fp8Linear(Linear):
-    """The same with weights in 8-bit floats, one scale a tensor; inputs are quantised on the way in. No backward."""
+    """The same with weights in 8-bit floats, one scale a tensor. No backward.
+
+    Inputs are cast on the way in, under a scale that was set beforehand, as quantised checkpoints bring it.
+    """
 
     def __init__(self, weights: Weights, pieces: Sequence[Piece], biases: Sequence[Piece] = ()) -> None:
         super().__init__(weights, pieces, biases)
-        values, self.scale = _quantised(self.weight.data)
+        values, self.scale = quantised(self.weight.data)
         self.weight = nn.Parameter(values, requires_grad=False)
+        self.input_scale = torch.ones((), device=values.device)
 
     def forward(self, x: Tensor) -> Tensor:
-        values, scale = _quantised(x)
         product: Tensor = torch._scaled_mm(
-            values, self.weight.t(), scale_a=scale, scale_b=self.scale, bias=self.bias(), out_dtype=x.dtype
-        )
+            x.to(torch.float8_e4m3fn), self.weight.t(), scale_a=self.input_scale, scale_b=self.scale,
+            bias=self.bias(), out_dtype=x.dtype,
+        )  # fmt: skip
         return product
 
 
-def _quantised(plain: Tensor) -> tuple[Tensor, Tensor]:
-    """The tensor in 8-bit floats, and its scale."""
-    scale = (plain.abs().amax().float() / FP8_RANGE).clamp(min=1e-12)
-    return (plain / scale).to(torch.float8_e4m3fn), scale
+def quantised(plain: Tensor, *, by_row: bool = False) -> tuple[Tensor, Tensor]:
+    """The tensor in 8-bit floats, and its scale; `by_row`: of every row [..., width] one, as [...] values."""
+    largest = plain.abs().amax(dim=-1, keepdim=True) if by_row else plain.abs().amax()
+    scale = (largest.float() / FP8_RANGE).clamp(min=1e-12)
+    return (plain / scale.to(plain.dtype)).to(torch.float8_e4m3fn), scale.squeeze(-1) if by_row else scale
 
 
 class Norm(nn.Module):

@@ -132,9 +132,13 @@ class KvCache:
             rows = value.transpose(1, 2).flatten(0, 1).to(self.dtype)
             store.flatten(0, 1).index_copy_(0, self._new_slots(segment), rows)
 
-    def gathered(self, layer: int, segment: Segment) -> tuple[Tensor, ...]:
-        """All rows of the segment's sequences, the new ones included: [sequences, heads, tokens, width]."""
+    def gathered(self, layer: int, segment: Segment, *, whole_blocks: bool = False) -> tuple[Tensor, ...]:
+        """All rows of the segment's sequences, the new ones included: [sequences, heads, tokens, width].
+
+        whole_blocks: with what lies behind the last token in its block.
+        """
         stop = segment.cached_tokens + segment.new_tokens
+        stop += -stop % self.block_tokens if whole_blocks else 0
         blocks = self.table[segment.rows, : -(-stop // self.block_tokens)]
         return tuple(store[blocks].flatten(1, 2)[:, :stop].transpose(1, 2) for store in self.of_layer[layer])
 

@@ -1,8 +1,9 @@
 """Times each operator inside a step, and records which one a rank is in (for hangs and crashes).
 
 A pass over the step is timed operator by operator, and the median over passes is taken. Time belongs to the innermost
-operator that is running, so that what the backward pass computes again is not counted twice. On a CUDA device the first
-thing in the queue keeps the device busy until the host has queued the rest, so that events do not measure the host.
+operator that is running, so that what the backward pass computes again is not counted twice. On a CUDA device a step
+that is replayed as a graph is captured once more with its events in it; of any other the first thing in the queue keeps
+the device busy until the host has queued the rest. Either way events do not measure the host.
 """
 
 import time
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from planner.execute.judge.predict import BACKWARD
+from planner.execute.ranks.timing import OWN_THREAD
 from planner.execute.shards.faults import RankProgress
 from planner.hardware.profiling.kernel import device_event
 
@@ -91,6 +93,18 @@ class CudaMoments(Moments):
         return [float(first.elapsed_time(last)) * 1e-3 for first, last in pairwise(self._events)]
 
 
+class GraphMoments(CudaMoments):
+    """Events inside a captured graph, which every replay records anew."""
+
+    def begin(self) -> None:
+        """Nothing to do: a replay needs no host."""
+
+    def now(self) -> None:
+        event = device_event(external=True)
+        event.record()
+        self._events.append(event)
+
+
 class OperatorTimer:
     """Seconds by operator of one pass; gradients are those of the operator whose forward pass made their node."""
 
@@ -151,18 +165,41 @@ class OperatorTimer:
 Recorder = EnteredOperators | OperatorTimer
 
 
+Attach = Callable[[OperatorTimer], None]
+
+
 def operator_seconds(
-    run: Callable[[], object], attach: Callable[[OperatorTimer], None], device: str
+    run: Callable[[], object], attach: Attach, device: str, *, graph: bool = False
 ) -> dict[str, float]:
-    """Median seconds of each operator over passes of `run`; `attach` hands the recorder of a pass to the shard."""
-    passes: list[dict[str, float]] = []
-    for _ in range(PASSES):
+    """Median seconds of each operator over passes of `run`; `attach` hands the recorder of a pass to the shard.
+
+    graph: `run` can be captured, and its passes are replays.
+    """
+    passes = _replayed_passes(run, attach) if graph else []
+    for _ in range(PASSES if not passes else 0):
         timer = OperatorTimer(Moments() if device == "cpu" else CudaMoments())
         attach(timer)
         timer.begin()
         run()
         passes.append(timer.collect())
     return {name: float(np.median([seconds.get(name, 0.0) for seconds in passes])) for name in passes[0]}
+
+
+def _replayed_passes(run: Callable[[], object], attach: Attach) -> list[dict[str, float]]:
+    """Seconds of each operator in replays of one graph; none where events cannot be captured."""
+    timer, graph = OperatorTimer(GraphMoments()), torch.cuda.CUDAGraph()
+    attach(timer)
+    passes: list[dict[str, float]] = []
+    try:
+        with torch.cuda.graph(graph, capture_error_mode=OWN_THREAD):
+            run()
+        for _ in range(PASSES + 1):  # the first warms up
+            graph.replay()
+            passes.append(timer.collect())
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return []
+    return passes[1:]
 
 
 def _sequence_number() -> int:

@@ -20,7 +20,7 @@ from planner.execute.model.step import BLOCK_TOKENS, KvCache
 from planner.execute.ranks.launch import result_path
 from planner.execute.ranks.link import link_difference
 from planner.execute.ranks.worker import RankWorker, meet
-from planner.execute.shards.cases import DECODE, KV_TRANSFER, OPTIMIZER, TRAIN, TRAINING, Cut, StepCase, role_steps
+from planner.execute.shards.cases import KV_TRANSFER, OPTIMIZER, TRAIN, TRAINING, Cut, StepCase, role_steps
 from planner.execute.shards.faults import BUILD, RankProgress
 from planner.execute.shards.spec import RoleSpec, role_spec
 from planner.plan.reader import read_plan
@@ -79,7 +79,7 @@ def _train(worker: RankWorker, case: StepCase) -> None:
 
 
 def _serve(worker: RankWorker, case: StepCase, block_tokens: int) -> None:
-    """One prefill, decode or mixed step with a paged KV cache; steps that only decode are replayed as a graph.
+    """One prefill, decode or mixed step with a paged KV cache, replayed as a graph where this rank runs it alone.
 
     With the ranks of the other stages, micro-batches follow each other through all of them, each with its own cache.
     """
@@ -95,7 +95,7 @@ def _serve(worker: RankWorker, case: StepCase, block_tokens: int) -> None:
             run = _through_stages(worker, case, caches)
             worker.measure(case.kind, run, beside=(PIPELINE,), micro_batches=batches)
         else:
-            worker.measure(case.kind, _through_own(worker, case, caches[0]), graph=case.kind == DECODE)
+            worker.measure(case.kind, _through_own(worker, case, caches[0]), graph=True)
 
 
 def _through_own(worker: RankWorker, case: StepCase, cache: KvCache) -> Callable[[], None]:

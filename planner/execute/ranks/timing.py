@@ -1,8 +1,8 @@
 """Times a function on a device: warm-up, cold caches, repeated runs; median and spread.
 
 CUDA: device events around each run, the L2 cache overwritten before it. Runs under 100 us, whose launches would cost
-more than their work, and steps that engines replay as CUDA graphs are captured and replayed. CPU: one thread and the
-wall clock.
+more than their work, and steps are captured as CUDA graphs and replayed, so that the time is the device's and not that
+of a host which launches kernel by kernel. CPU: one thread and the wall clock.
 """
 
 import time
@@ -18,6 +18,7 @@ SHORT_S = 100e-6
 _LEAST_REPEATS, _MOST_REPEATS = 5, 30
 _WARM_UPS = 2
 _DEFAULT_L2_BYTES = 64 << 20  # where the driver does not say
+OWN_THREAD = "thread_local"  # other threads, such as the watchdog of NCCL, may use the device during a capture
 _GRAPH_S = 300e-6  # of work in one captured graph of short runs
 
 Run = Callable[[], object]
@@ -109,7 +110,7 @@ class CudaClock(Clock):
         """`inner` runs as one graph; None where something in them cannot be captured."""
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode=OWN_THREAD):
                 for _ in range(inner):
                     run()
         except torch.OutOfMemoryError:

@@ -114,10 +114,13 @@ class RankWorker:
             self.progress.enter("")
             run()
 
-        clock = (CudaClock if self.device.type == "cuda" else Clock)(self.budget_s, together=not self.alone)
-        timing = clock.time(marked, graph=graph and self.alone)
+        together = not self.alone and distributed.get_world_size() > 1
+        clock = (CudaClock if self.device.type == "cuda" else Clock)(self.budget_s, together=together)
+        timing = clock.time(marked, graph=graph and not together)
         self.progress.enter("")
-        seconds = operator_seconds(marked, self.record, self.device.type) if operators.entered else {}
+        seconds: dict[str, float] = {}
+        if operators.entered:
+            seconds = operator_seconds(marked, self.record, self.device.type, graph=timing.graph)
         self.record(None)
         executed = [name for name in operators.entered if not _is_collective(name) or base_name(name) not in skipped]
         counts = _counts(seconds, operators.entered, executed)
