@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner.cli import completion
+from planner.cli.artifacts import audit, import_
 from planner.cli.catalogs import doctor, hardware, models
 from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
@@ -127,7 +128,7 @@ def _print_version(wanted: bool) -> None:
 _COMMANDS: tuple[Callable[..., int], ...] = (
     solve.solve, check.check, calibrate.calibrate, diff.diff, emit.emit, estimate.estimate, execute.execute,
     explain.explain, init.init, doctor.doctor, sweep.sweep, simulate.simulate, schema.schema, show.show,
-    profile.profile, completion.completion,
+    profile.profile, import_.import_, audit.audit, completion.completion,
 )  # fmt: skip
 _NOUNS: dict[str, Any] = {  # modules with a `HELP` and verbs as `COMMANDS`
     "hardware": hardware, "models": models, "profiles": profiles, "trace": trace, "experts": experts,
@@ -149,7 +150,7 @@ def built_command() -> Any:  # noqa: ANN401 - parser types differ between versio
         refuse_unknown_variables()
 
     for command in _COMMANDS:
-        app.command(command.__name__, cls=_Verb)(command)
+        app.command(command.__name__.rstrip("_"), cls=_Verb)(command)
     for name, module in _NOUNS.items():
         noun = _group(module.HELP)
         for verb, command in module.COMMANDS.items():

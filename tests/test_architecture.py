@@ -42,6 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "estimate",
             "execute",
             "explain",
+            "importing",
             "load",
             "propose",
         }
@@ -53,7 +54,7 @@ LAYERS: tuple[frozenset[str], ...] = (
 PEERS = (1, 3, 7)  # layers whose members may import each other, as long as no cycle comes of it
 MOST_MODULES = 20  # of one folder, its `__init__.py` among them
 FOUNDATION = frozenset().union(*LAYERS[:2])
-LAZY = {"ortools", "pulp", "highspy", "scipy", "networkx", "pyarrow", "pandas", "torch", "rich", "numba"}
+LAZY = {"ortools", "pulp", "highspy", "scipy", "networkx", "pyarrow", "pandas", "torch", "rich", "numba", "tree_sitter"}
 SOLVER_PACKAGES = {"ortools", "pulp", "highspy"}
 BUILT_ON_TORCH = (
     "planner.execute.",

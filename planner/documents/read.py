@@ -94,7 +94,7 @@ def load_document(path: str | Path) -> Document:
     Raises PlannerError for a file that is missing, unreadable, above 64 MiB, not UTF-8, or not plain YAML or JSON.
     """
     source = "<stdin>" if str(path) == "-" else str(path)
-    return parse_document(_decode(_read(path, source), source), source)
+    return parse_document(decode(read_bytes(path, source), source), source)
 
 
 def parse_document(text: str, source: str) -> Document:
@@ -121,7 +121,8 @@ def parse_document(text: str, source: str) -> Document:
     return _parse_yaml(text, source)
 
 
-def _read(path: str | Path, source: str) -> bytes:
+def read_bytes(path: str | Path, source: str) -> bytes:
+    """The content of a file of at most 64 MiB, or of standard input for `<stdin>`. Raises PlannerError."""
     try:
         if source == "<stdin>":
             content = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -150,7 +151,8 @@ def _similar_file(path: Path) -> str:
     return f"did you mean `{path.parent / close[0]}`?" if close else "check the path"
 
 
-def _decode(content: bytes, source: str) -> str:
+def decode(content: bytes, source: str) -> str:
+    """UTF-8 as text. Raises PlannerError."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as problem:

@@ -1,0 +1,1 @@
+"""Verbs that read what people run: scripts, manifests and recipes."""

@@ -1,0 +1,209 @@
+"""The flags of serving engines as the fields of a role.
+
+Names of flags: vLLM `vllm/engine/arg_utils.py`, SGLang `sglang/srt/server_args.py`, TensorRT-LLM
+`tensorrt_llm/llmapi/llm_args.py` and `commands/serve.py`. A degree that is not set is 1 in all three; every other
+setting that is not set stays open, since its default rests on the release and the GPU (planner/engines/settings.yaml).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.documents.read import parse_document
+from planner.importing.launches import Launch
+from planner.importing.options import POSITIONAL, Options, named, read_options
+from planner.importing.unknown import is_unknown
+from planner.importing.values import Values
+
+_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "vllm": {
+        "tp": ("tensor_parallel_size",), "pp": ("pipeline_parallel_size",), "dp": ("data_parallel_size",),
+        "max_num_seqs": ("max_num_seqs",), "max_model_len": ("max_model_len",),
+        "chunk_tokens": ("max_num_batched_tokens",), "kv_dtype": ("kv_cache_dtype",),
+        "memory_utilisation": ("gpu_memory_utilization",), "model": ("model", "model_tag"),
+        "served": ("served_model_name",), "nodes": ("nnodes",),
+    },
+    "sglang": {
+        "tp": ("tensor_parallel_size", "tp_size"), "pp": ("pipeline_parallel_size", "pp_size"),
+        "dp": ("data_parallel_size", "dp_size"), "ep": ("ep_size", "expert_parallel_size"),
+        "max_num_seqs": ("max_running_requests",), "max_model_len": ("context_length",),
+        "chunk_tokens": ("chunked_prefill_size",), "kv_dtype": ("kv_cache_dtype",),
+        "memory_utilisation": ("mem_fraction_static",), "model": ("model_path", "model"),
+        "served": ("served_model_name",), "nodes": ("nnodes",),
+    },
+    "trtllm": {
+        "tp": ("tensor_parallel_size", "tp_size"), "pp": ("pipeline_parallel_size", "pp_size"),
+        "ep": ("moe_expert_parallel_size", "ep_size", "expert_parallel_size"),
+        "max_num_seqs": ("max_batch_size",), "max_model_len": ("max_seq_len",), "chunk_tokens": ("max_num_tokens",),
+        "kv_dtype": ("kv_cache_dtype", "kv_cache_config.dtype"), "model": ("model", "model_path"),
+        "memory_utilisation": (
+            "kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction",
+        ),
+        "served": ("served_model_name",), "nodes": ("nnodes",),
+    },
+}  # fmt: skip
+_CONFIG_FLAGS = {
+    "vllm": ("config",),
+    "sglang": ("config",),
+    "trtllm": ("extra_llm_api_options", "config", "config_file", "extra_engine_args"),
+}
+
+
+@dataclass(frozen=True)
+class Given:
+    """What stands around a command: GPUs and nodes of a replica, replicas, and what it is called for; None: unsaid."""
+
+    gpus: int | None = None
+    nodes: int | None = None
+    replicas: int | None = 1
+    role: str | None = None
+    max_replicas: int | None = None
+
+
+def options_of(launch: Launch) -> Options:
+    """The settings of a launch, those of a configuration file that stands beside it included; flags go first."""
+    flags = read_options(launch.words)
+    for name in _CONFIG_FLAGS.get(launch.engine, ()):
+        path = flags.get(name)
+        text = launch.files.get(path) if isinstance(path, str) else None
+        if text is not None:
+            return config_options(text, str(path)) | flags
+    return flags
+
+
+def config_options(text: str, source: str) -> Options:
+    """The settings in the YAML of a configuration file, those inside mappings under names with dots too."""
+    marked = text.replace("\x00", "\ue000")
+    data = parse_document(marked, source).data if marked.strip() else {}
+    return flat_options(data) if isinstance(data, Mapping) else {}
+
+
+def flat_options(data: Mapping[str, Any]) -> Options:
+    """Settings by name, those inside mappings under names with dots too."""
+    options = named({key: _unmarked(value) for key, value in data.items()})
+    for key, value in list(options.items()):
+        if isinstance(value, Mapping):
+            options |= {f"{key}.{name}": below for name, below in flat_options(value).items()}
+    return options
+
+
+def _unmarked(value: object) -> object:
+    return value.replace("\ue000", "\x00") if isinstance(value, str) else value
+
+
+def first(options: Mapping[str, Any], names: tuple[str, ...]) -> object:
+    """The value of the first name that is set to anything."""
+    return next((options[name] for name in names if options.get(name) is not None), None)
+
+
+def role_of(engine: str, options: Options, given: Given, values: Values) -> dict[str, Any]:
+    """The fields of one role; degrees that are not set are 1, and the GPUs are the given ones, else the ranks."""
+    names = _NAMES[engine]
+    degree = {key: values.integer(first(options, names[key]), 1) if key in names else 1 for key in ("tp", "pp", "dp")}
+    if engine == "trtllm" and values.switch(options.get("enable_attention_dp")):
+        degree["dp"] = degree["tp"]
+    ranks = ranks_of(engine, degree, options, values)
+    nodes = given.nodes or values.integer(options.get("nnodes")) or _nodes_of(options, degree, values)
+    role: dict[str, Any] = {
+        "role": given.role or _asked_role(options, values) or "colocated",
+        "replicas": given.replicas,
+        "gpus_per_replica": given.gpus or ranks,
+        "nodes_per_replica": nodes,
+        **degree,
+        "ep": _experts(engine, options, degree, values),
+        "max_num_seqs": values.integer(first(options, names["max_num_seqs"])),
+        "max_model_len": values.integer(first(options, names["max_model_len"])),
+        "chunk_tokens": values.integer(first(options, names["chunk_tokens"])),
+        "kv_dtype": values.text(first(options, names["kv_dtype"])),
+        "memory_utilisation": values.number(first(options, names["memory_utilisation"])),
+        "prefix_caching": _prefix_caching(engine, options, values),
+        "speculative": _speculative(options, values),
+    }
+    if values.switch(options.get("enforce_eager")) or values.switch(options.get("disable_cuda_graph")):
+        role["enforce_eager"] = True
+    if given.max_replicas is not None and given.max_replicas != given.replicas:
+        role["max_replicas"] = given.max_replicas
+    return role
+
+
+def ranks_of(engine: str, degree: Mapping[str, int | None], options: Options, values: Values) -> int | None:
+    """The processes of a replica, one a GPU: data-parallel attention of SGLang and TensorRT-LLM shares those of TP."""
+    tp, pp, dp = degree["tp"], degree["pp"], degree["dp"]
+    shared = engine == "trtllm" or (engine == "sglang" and values.switch(options.get("enable_dp_attention")))
+    if tp is None or pp is None or (dp is None and not shared):
+        return None
+    return tp * pp * (1 if shared or dp is None else dp)
+
+
+def _nodes_of(options: Options, degree: Mapping[str, int | None], values: Values) -> int:
+    """Nodes by the share of data parallelism that is local; 1 where nothing says so."""
+    local, dp = values.integer(options.get("data_parallel_size_local")), degree["dp"]
+    return dp // local if local and dp and dp % local == 0 else 1
+
+
+def _experts(engine: str, options: Options, degree: Mapping[str, int | None], values: Values) -> int | None:
+    if engine != "vllm":
+        return values.integer(first(options, _NAMES[engine]["ep"]), 1)
+    asked = options.get("enable_expert_parallel")
+    if asked is None or values.switch(asked) is False:
+        return 1
+    tp, dp = degree["tp"], degree["dp"]
+    return None if is_unknown(asked) or tp is None or dp is None else tp * dp
+
+
+def _prefix_caching(engine: str, options: Options, values: Values) -> bool | None:
+    if engine == "sglang":
+        return False if values.switch(options.get("disable_radix_cache")) else None
+    if engine == "trtllm":
+        return values.switch(first(options, ("kv_cache_config.enable_block_reuse", "enable_block_reuse")))
+    return values.switch(options.get("enable_prefix_caching"))
+
+
+def _speculative(options: Options, values: Values) -> dict[str, Any] | None:
+    """The method and the tokens drafted a step."""
+    config = values.mapping(options.get("speculative_config"))
+    if config:
+        method = config.get("method") or config.get("decoding_type") or config.get("model")
+        tokens = first(config, ("num_speculative_tokens", "num_nextn_predict_layers", "max_draft_len"))
+        return {"method": method, "tokens": values.integer(tokens)}
+    method = values.text(options.get("speculative_algorithm"))
+    if method is None:
+        return None
+    return {"method": method, "tokens": values.integer(options.get("speculative_num_draft_tokens"))}
+
+
+def _asked_role(options: Options, values: Values) -> str | None:
+    """The side of a disaggregated deployment that the flags name; None for both, and for none."""
+    mode = values.text(options.get("disaggregation_mode"))
+    if mode in ("prefill", "decode"):
+        return mode
+    if values.switch(options.get("is_prefill_worker")):
+        return "prefill"
+    if values.switch(options.get("is_decode_worker")):
+        return "decode"
+    transfer = values.mapping(options.get("kv_transfer_config"))
+    return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(transfer.get("kv_role")))
+
+
+def hands_over(options: Options) -> bool:
+    """Whether the flags set up the handing over of KV caches between two sides."""
+    return any(options.get(name) for name in ("kv_transfer_config", "disaggregation_mode", "cache_transceiver_config"))
+
+
+def model_of(engine: str, options: Options, values: Values) -> str | None:
+    """The model's name: the one loaded, or the one served where that alone is a name and not a path."""
+    loaded = first(options, _NAMES[engine]["model"]) or options.get(POSITIONAL)
+    served = options.get("served_model_name")
+    served = served[0] if isinstance(served, list) and served else served
+    if is_unknown(loaded) or isinstance(loaded, bool):
+        return values.text(loaded)
+    loaded = str(loaded).removeprefix("hf://") if loaded is not None else None
+    if (loaded is None or not is_repository(loaded)) and isinstance(served, str) and is_repository(served):
+        return served
+    return values.text(loaded)
+
+
+def is_repository(name: str) -> bool:
+    """Whether `name` is `owner/model` and no path."""
+    owner, slash, rest = name.partition("/")
+    return bool(slash and owner and rest) and "/" not in rest and owner not in (".", "..", "~") and not is_unknown(name)

@@ -1,0 +1,71 @@
+"""Artifacts from paths, folders and standard input to one reading; nothing in them is run or fetched."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from planner.documents.read import decode, read_bytes
+from planner.errors import PlannerError
+from planner.importing.audit import findings_of
+from planner.importing.records import Reading
+from planner.importing.registry import Artifact, read_artifact
+from planner.importing.serving import reading_of_roles
+
+MAX_BYTES = 16 * 2**20
+SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".sh", ".sbatch", ".slurm", ".bash")
+
+
+def read_files(paths: Sequence[str], given: Mapping[str, str]) -> Reading:
+    """What the artifacts decide together, with its findings. Raises PlannerError, naming the file and the fix."""
+    files = [path for name in paths for path in _files(name)]
+    readings = [read_artifact(Artifact(_text(path), "<stdin>" if path == "-" else path, given)) for path in files]
+    reading = readings[0] if len(readings) == 1 else joined(readings, files)
+    findings = tuple(dict.fromkeys((*reading.findings, *findings_of(reading.fields))))
+    return Reading(reading.fields, reading.unresolved, findings, reading.guesses)
+
+
+def _files(name: str) -> list[str]:
+    if name == "-" or not Path(name).is_dir():
+        return [name]
+    files = sorted(str(path) for path in Path(name).rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    if not files:
+        raise PlannerError("holds no artifact", where=name, hint=f"files end in {', '.join(SUFFIXES)}")
+    return files
+
+
+def _text(path: str) -> str:
+    source = "<stdin>" if path == "-" else path
+    content = read_bytes(path, source)
+    if len(content) > MAX_BYTES:
+        raise PlannerError("is larger than 16 MiB", where=source, hint="name the manifest or script alone")
+    if b"\x00" in content[:65536]:
+        raise PlannerError("is a binary file", where=source, hint="name a script, a manifest or a configuration")
+    return decode(content, source)
+
+
+def joined(readings: Sequence[Reading], files: Sequence[str]) -> Reading:
+    """Serving artifacts as one deployment: all roles of all files. Raises PlannerError for those of different kinds."""
+    first = readings[0].fields
+    for reading, path in zip(readings, files, strict=True):
+        for key in ("kind", "engine"):
+            if reading.fields[key] != first[key] or first["kind"] != "serve":
+                raise PlannerError(
+                    f"{key} is `{reading.fields[key]}`, and `{first[key]}` in {files[0]}",
+                    where=path,
+                    hint="import files of one deployment at a time",
+                )
+    models = {reading.fields["model"] for reading in readings} - {None}
+    if len(models) > 1:
+        raise PlannerError(
+            f"the files serve several models: {', '.join(sorted(models))}",
+            where=files[0],
+            hint="import files of one deployment at a time",
+        )
+    types = {reading.fields["gpu_type"] for reading in readings} - {None}
+    return reading_of_roles(
+        first["engine"],
+        models.pop() if models else None,
+        [role for reading in readings for role in reading.fields["roles"]],
+        [name for reading in readings for name in reading.unresolved],
+        gpu_type=types.pop() if len(types) == 1 else None,
+        guesses=[guess for reading in readings for guess in reading.guesses],
+    )

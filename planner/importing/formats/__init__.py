@@ -1,0 +1,1 @@
+"""One module a format: what its documents say, in the fields of `planner.importing.records`."""

@@ -1,0 +1,370 @@
+"""Objects of Kubernetes: Deployments, LeaderWorkerSets, Dynamo, KServe, AIBrix; pods as launches."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from planner.importing.engines import Given, is_repository, model_of, options_of
+from planner.importing.formats.accelerators import accelerator_in
+from planner.importing.launches import (
+    Launch,
+    Started,
+    launch_of,
+    launches_of_script,
+    shell_text,
+    split_words,
+    substituted,
+)  # fmt: skip
+from planner.importing.records import Reading
+from planner.importing.serving import SERVING, agreed, reading_of_roles, role_of_launch
+from planner.importing.values import Values
+from planner.importing.worlds import World
+
+Document = Mapping[str, Any]
+_CONTROLLERS = frozenset(
+    {"Deployment", "StatefulSet", "ReplicaSet", "DaemonSet", "Job", "Pod", "ReplicationController"}
+)
+_SELECTORS = (
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "gpu.nvidia.com/class",
+    "gpu.nvidia.com/model",
+)
+_EXTRA_ARGS = ("VLLM_ADDITIONAL_ARGS", "VLLM_EXTRA_ARGS")
+
+
+@dataclass(frozen=True)
+class Pods:
+    """Pods that work as one replica: how many replicas, nodes a replica, GPUs of them all, and what they are called."""
+
+    spec: Mapping[str, Any]
+    replicas: int | None
+    nodes: int = 1
+    gpus: int | None = None
+    role: str | None = None
+    max_replicas: int | None = None
+    environment: Mapping[str, str] | None = None
+    engine: str | None = None
+    model: str | None = None
+    extra: tuple[str, ...] = ()
+
+
+def read_objects(documents: Sequence[Document], given: Mapping[str, str], source: str) -> Reading | None:
+    """The deployment that all objects of a file make together; None where no object starts an engine."""
+    maps = config_maps(documents)
+    ways: list[tuple[list[tuple[Pods, Launch]], World]] = []
+    pods = [pod for document in documents for pod in pods_of(document)]
+    ways.append(([], World((), {}, {})))
+    for pod in pods:
+        started = _started(pod, maps, given, source)
+        if started:
+            ways = [
+                ([*done, *[(pod, one) for one in way.launches]], _both(world, way.world))
+                for done, world in ways
+                for way in started
+            ]
+    readings = [(_reading(launches, documents), world) for launches, world in ways if launches]
+    return agreed(readings) if readings else None
+
+
+def _both(left: World, right: World) -> World:
+    return World((), {}, {**left.decided, **right.decided})
+
+
+def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Document]) -> Reading:
+    values = Values()
+    roles, models = [], []
+    for pod, launch in launches:
+        role_given = Given(pod.gpus, pod.nodes, pod.replicas, None, pod.max_replicas)
+        kept = Values()
+        options = options_of(launch)
+        role = role_of_launch(launch, role_given, kept, pod.role)
+        if pod.role in ("prefill", "decode") and pod.engine is not None:
+            role["role"] = pod.role
+        roles.append(role)
+        models.append(pod.model or model_of(launch.engine, options, kept))
+        values.unresolved += kept.unresolved
+    model = next((name for name in models if name is not None and is_repository(name)), models[0])
+    gpu_type, guesses = _gpu_type(documents, [pod for pod, _ in launches])
+    return reading_of_roles(launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, guesses=guesses)
+
+
+def _gpu_type(documents: Sequence[Document], pods: Sequence[Pods]) -> tuple[str | None, list[str]]:
+    """The GPU that node selectors name, else the one in the name of the object, which is told as a guess."""
+    chosen = {accelerator_in(text) for pod in pods for text in _selectors(pod.spec)} - {None}
+    if len(chosen) == 1:
+        return chosen.pop(), []
+    for document in documents:
+        if any(True for _ in pods_of(document)):
+            name = str(_map(document.get("metadata")).get("name", ""))
+            accelerator = accelerator_in(name)
+            if accelerator is not None and not chosen:
+                return accelerator, [f"gpu_type {accelerator} is taken from the name `{name}`"]
+    return None, []
+
+
+def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:
+    selector = _map(spec.get("nodeSelector"))
+    yield from (str(selector[key]) for key in _SELECTORS if key in selector)
+    affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
+    required = _map(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for term in _list(required.get("nodeSelectorTerms")):
+        for expression in _list(_map(term).get("matchExpressions")):
+            wanted = _list(_map(expression).get("values"))
+            if (
+                _map(expression).get("key") in _SELECTORS
+                and len(wanted) == 1
+                and _map(expression).get("operator") == "In"
+            ):
+                yield str(wanted[0])
+
+
+def config_maps(documents: Sequence[Document]) -> dict[str, dict[str, str]]:
+    """The files of every ConfigMap by its name."""
+    return {
+        str(_map(document.get("metadata")).get("name")): {
+            key: str(text) for key, text in _map(document.get("data")).items()
+        }
+        for document in documents
+        if document.get("kind") == "ConfigMap"
+    }
+
+
+def pods_of(document: Document) -> Iterator[Pods]:
+    """The pods that an object runs; none for objects that run none."""
+    kind, spec = str(document.get("kind", "")), _map(document.get("spec"))
+    if kind in _CONTROLLERS:
+        yield from _controller(document, kind, spec)
+    elif kind == "LeaderWorkerSet":
+        yield _leader_worker_set(spec, replicas=_count(spec.get("replicas"), 1), role=None)
+    elif kind == "DynamoGraphDeployment":
+        yield from _dynamo(spec)
+    elif kind == "LLMInferenceService":
+        yield from _llm_inference_service(spec)
+    elif kind == "InferenceService":
+        yield from _inference_service(spec)
+    elif kind == "StormService":
+        template = _map(_map(spec.get("template")).get("spec"))
+        for role in _list(template.get("roles")):
+            replicas = _count(spec.get("replicas"), 1) * _count(_map(role).get("replicas"), 1)
+            nodes = _count(_map(role).get("podGroupSize"), 1)
+            inner = _map(_map(_map(role).get("template")).get("spec"))
+            yield Pods(
+                inner, replicas, nodes, _times(gpus_of(inner), nodes), str(_map(role).get("name")), engine="role"
+            )
+
+
+def _controller(document: Document, kind: str, spec: Mapping[str, Any]) -> Iterator[Pods]:
+    inner = spec if kind == "Pod" else _map(_map(spec.get("template")).get("spec"))
+    metadata = _map(document.get("metadata"))
+    labels = {**_map(metadata.get("labels")), **_map(_map(_map(spec.get("template")).get("metadata")).get("labels"))}
+    role = _labelled(labels) or str(metadata.get("name", ""))
+    count = spec.get("parallelism") if kind == "Job" else spec.get("replicas")
+    yield Pods(inner, _count(count, 1), 1, gpus_of(inner), _side(role))
+
+
+def _leader_worker_set(spec: Mapping[str, Any], *, replicas: int, role: str | None) -> Pods:
+    template = _map(spec.get("leaderWorkerTemplate"))
+    size = _count(template.get("size"), 1)
+    worker = _map(_map(template.get("workerTemplate")).get("spec"))
+    leader_template = _map(template.get("leaderTemplate")) or _map(template.get("workerTemplate"))
+    leader = _map(leader_template.get("spec")) or worker
+    labels = {**_map(_map(template.get("workerTemplate")).get("metadata")).get("labels", {})}
+    own = gpus_of(leader), gpus_of(worker)
+    gpus = None if own[0] is None and own[1] is None else (own[0] or 0) + (size - 1) * (own[1] or own[0] or 0)
+    environment = {"LWS_GROUP_SIZE": str(size), "LWS_WORKER_INDEX": "0"}
+    return Pods(leader, replicas, size, gpus, role or _labelled(labels), None, environment)
+
+
+def _dynamo(spec: Mapping[str, Any]) -> Iterator[Pods]:
+    """Services of v1alpha1 and components of v1beta1."""
+    framework = str(spec.get("backendFramework", "")).lower()
+    parts = [(name, _map(part)) for name, part in _map(spec.get("services")).items()]
+    parts += [(str(_map(part).get("name")), _map(part)) for part in _list(spec.get("components"))]
+    for _, part in parts:
+        pod = _map(part.get("extraPodSpec"))
+        inner = _map(_map(part.get("podTemplate")).get("spec")) or pod
+        main = _map(pod.get("mainContainer"))
+        if main:
+            inner = {**inner, "containers": [{**main, "env": [*_list(part.get("envs")), *_list(main.get("env"))]}]}
+        nodes = _count(_map(part.get("multinode")).get("nodeCount"), 1)
+        resources = _map(part.get("resources"))
+        own = _gpus_in(_map(resources.get("limits"))) or _gpus_in(_map(resources.get("requests"))) or gpus_of(inner)
+        side = _side(str(part.get("subComponentType") or part.get("type") or ""))
+        if str(part.get("componentType", part.get("type", ""))) in ("frontend", "planner"):
+            continue
+        engine = framework if framework in SERVING and side else ("role" if side else None)
+        yield Pods(inner, _count(part.get("replicas"), 1), nodes, _times(own, nodes), side, engine=engine)
+
+
+def _llm_inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
+    """KServe runs vLLM where the service names no command of its own."""
+    model = _map(spec.get("model"))
+    name = str(model.get("uri", "")).removeprefix("hf://") or str(model.get("name", ""))
+    if not is_repository(name) and is_repository(str(model.get("name", ""))):
+        name = str(model.get("name"))
+    prefill = _map(spec.get("prefill"))
+    sides = [("decode" if prefill else "colocated", spec)] + ([("prefill", prefill)] if prefill else [])
+    for side, part in sides:
+        inner = _map(part.get("template"))
+        worker = _map(part.get("worker"))
+        parallel = _map(part.get("parallelism"))
+        flags = {
+            "tensor": "--tensor-parallel-size",
+            "pipeline": "--pipeline-parallel-size",
+            "data": "--data-parallel-size",
+            "dataLocal": "--data-parallel-size-local",
+        }
+        extra = [f"{flag}={parallel[key]}" for key, flag in flags.items() if key in parallel]
+        extra += ["--enable-expert-parallel"] if parallel.get("expert") is True else []
+        nodes = 1
+        if worker and parallel.get("data") and parallel.get("dataLocal"):
+            nodes = max(1, int(parallel["data"]) // int(parallel["dataLocal"]))
+        elif worker and parallel.get("pipeline"):
+            nodes = int(parallel["pipeline"])
+        own = gpus_of(inner)
+        if not inner.get("containers"):
+            inner = {**inner, "containers": [{"name": "main"}]}
+        yield Pods(inner, _count(part.get("replicas"), 1), nodes, _times(own, nodes), side, engine="vllm", model=name,
+                   extra=tuple(extra))  # fmt: skip
+
+
+def _inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
+    predictor = _map(spec.get("predictor"))
+    model = _map(predictor.get("model"))
+    worker = _map(predictor.get("workerSpec"))
+    nodes = _count(worker.get("pipelineParallelSize"), 1) if worker else 1
+    inner = {"containers": [model]} if model else predictor
+    uri = str(model.get("storageUri", "")).removeprefix("hf://")
+    engine = "vllm" if _map(model.get("modelFormat")).get("name") == "huggingface" else None
+    low, high = _count(predictor.get("minReplicas"), 1), predictor.get("maxReplicas")
+    extra = [f"--{option}={worker[key]}" for key, option in
+             (("tensorParallelSize", "tensor-parallel-size"), ("pipelineParallelSize", "pipeline-parallel-size"))
+             if key in worker]  # fmt: skip
+    most = _count(high, low) if high else None
+    yield Pods({**predictor, **inner}, low, nodes, _times(gpus_of(inner), nodes), None, most,
+               engine=engine, model=uri or None, extra=tuple(extra))  # fmt: skip
+
+
+def _started(pod: Pods, maps: Mapping[str, Mapping[str, str]], given: Mapping[str, str], source: str) -> list[Started]:
+    """The ways through the containers of a pod that start an engine; the first container that does counts."""
+    for container in _list(pod.spec.get("containers")):
+        ways = _container(_map(container), pod, maps, given, source)
+        ways = [w for w in ways if any(launch.engine in SERVING for launch in w.launches)]
+        if ways:
+            return ways
+    return []
+
+
+def _container(
+    container: Mapping[str, Any],
+    pod: Pods,
+    maps: Mapping[str, Mapping[str, str]],
+    given: Mapping[str, str],
+    source: str,
+) -> list[Started]:
+    environment = {**_environment(container, maps), **(pod.environment or {}), **given}
+    words = [
+        substituted(str(word), environment.get) for key in ("command", "args") for word in _words(container.get(key))
+    ]
+    files = _files(container, pod.spec, maps)
+    script = shell_text(words)
+    if script is not None:
+        ways = launches_of_script(script, environment, source, files)
+    else:
+        launch = launch_of(words) or _by_image(container, words, pod)
+        ways = [] if launch is None else [Started((replace(launch, files=files),), World((), {}, {}))]
+    extra = [word for name in _EXTRA_ARGS for word in split_words(environment.get(name, ""))] + list(pod.extra)
+    return [_extended(way, tuple(extra)) for way in ways] if extra else ways
+
+
+def _extended(way: Started, extra: tuple[str, ...]) -> Started:
+    return Started(tuple(replace(launch, words=(*launch.words, *extra)) for launch in way.launches), way.world)
+
+
+def _by_image(container: Mapping[str, Any], words: Sequence[str], pod: Pods) -> Launch | None:
+    """The launch of an image whose own entry point is the engine: vLLM's, and that of KServe's services."""
+    image = str(container.get("image", ""))
+    if pod.engine in SERVING and container.get("name") in ("main", "kserve-container", None):
+        return Launch(pod.engine, tuple(words))
+    if re.search(r"vllm[\w.-]*openai|/vllm-(openai|cpu)", image) and words:
+        return Launch("vllm", tuple(words))
+    return Launch("vllm", tuple(words)) if pod.model is not None and pod.engine == "vllm" else None
+
+
+def _words(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else split_words(str(value))
+
+
+def _environment(container: Mapping[str, Any], maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Variables that stand in the text: values, and keys of ConfigMaps in the same file. Secrets stay unread."""
+    variables: dict[str, str] = {}
+    for entry in _list(container.get("envFrom")):
+        variables |= maps.get(str(_map(_map(entry).get("configMapRef")).get("name")), {})
+    for entry in _list(container.get("env")):
+        name, value = str(_map(entry).get("name")), _map(entry).get("value")
+        reference = _map(_map(_map(entry).get("valueFrom")).get("configMapKeyRef"))
+        if value is not None:
+            variables[name] = substituted(str(value), variables.get)
+        elif reference:
+            text = maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
+            variables |= {} if text is None else {name: text}
+    return variables
+
+
+def _files(
+    container: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    """The files of mounted ConfigMaps by the path that the container sees."""
+    volumes = {str(_map(v).get("name")): _map(_map(v).get("configMap")) for v in _list(spec.get("volumes"))}
+    files: dict[str, str] = {}
+    for mount in _list(container.get("volumeMounts")):
+        source = volumes.get(str(_map(mount).get("name")), {})
+        path, key = str(_map(mount).get("mountPath", "")).rstrip("/"), _map(mount).get("subPath")
+        held = maps.get(str(source.get("name")), {})
+        renamed = {str(_map(i).get("key")): str(_map(i).get("path")) for i in _list(source.get("items"))}
+        for name, text in held.items():
+            files[path if key == name else f"{path}/{renamed.get(name, name)}"] = text
+    return files
+
+
+def gpus_of(spec: Mapping[str, Any]) -> int | None:
+    """The GPUs that the containers of a pod ask for; None where none says."""
+    counts = []
+    for container in _list(spec.get("containers")):
+        resources = _map(_map(container).get("resources"))
+        counts.append(_gpus_in(_map(resources.get("limits"))) or _gpus_in(_map(resources.get("requests"))))
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _gpus_in(resources: Mapping[str, Any]) -> int | None:
+    for key, value in resources.items():
+        if (key == "gpu" or key.endswith("/gpu")) and str(value).isdigit():
+            return int(value)
+    return None
+
+
+def _labelled(labels: Mapping[str, Any]) -> str | None:
+    return next((_side(str(v)) for k, v in labels.items() if k.rpartition("/")[2] in ("role", "inference-role")), None)
+
+
+def _side(text: str) -> str | None:
+    return text if text in ("prefill", "decode") else None
+
+
+def _times(count: int | None, factor: int) -> int | None:
+    return None if count is None else count * factor
+
+
+def _count(value: object, default: int) -> int:
+    return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdigit()) else default
+
+
+def _map(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,229 @@
+"""RL post-training: overrides of verl, AReaL's YAML, slime's and OpenRLHF's arguments."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.importing.formats.training import megatron_degrees
+from planner.importing.launches import Launch
+from planner.importing.options import Options, read_options
+from planner.importing.records import Reading
+from planner.importing.values import Values
+
+_ALGORITHMS = {"gae": "ppo"}
+_ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+
+
+def rl_reading(fields: Mapping[str, Any], values: Values, findings: Sequence[str]) -> Reading:
+    """An RL run in the order of summaries."""
+    order = ("engine", "algorithm", "model", "gpus", "colocated", "train", "rollout", "prompts", "minibatch",
+             "max_prompt", "max_response")  # fmt: skip
+    ordered = {"kind": "rl"} | {key: fields.get(key) for key in order}
+    return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings))
+
+
+def rl_findings(gpus: int | None, a_node: int | None, rollout_tp: int | None, ranks: int | None) -> list[str]:
+    """Degrees that span nodes or do not divide the GPUs."""
+    findings = []
+    if rollout_tp and a_node and rollout_tp > a_node:
+        nodes = math.ceil(rollout_tp / a_node)
+        words = {2: "two", 3: "three", 4: "four"}
+        findings.append(f"rollout tensor parallelism {rollout_tp} spans {words.get(nodes, nodes)} nodes of {a_node}")
+    if rollout_tp and gpus and (rollout_tp > gpus or gpus % rollout_tp):
+        findings.append(f"rollout tensor parallelism {rollout_tp} does not divide {gpus} GPUs")
+    if ranks and gpus and ranks > gpus:
+        findings.append(f"the training degrees need {ranks} GPUs, the script starts {gpus}")
+    elif ranks and gpus and gpus % ranks:
+        findings.append(f"the training degrees, {ranks} ranks, do not divide {gpus} GPUs")
+    return findings
+
+
+def read_verl(launch: Launch) -> Reading:
+    """Hydra overrides of verl (`verl/trainer/config/ppo_trainer.yaml`); actor, rollout and reference share GPUs."""
+    values = Values()
+    settings: Options = {}
+    for word in launch.words:
+        key, equals, value = word.partition("=")
+        if equals and re.match(r"[+~]*[A-Za-z_][\w.@/]*\Z", key):
+            settings[key.lstrip("+~")] = value.strip("'\"")
+    nodes = values.integer(settings.get("trainer.nnodes"), 1)
+    a_node = values.integer(settings.get("trainer.n_gpus_per_node"), 8)
+    separate = (
+        re.search(r"one_step_off|fully_async|split_placement", " ".join((*launch.before[-1:], *launch.words[:1])))
+        is not None
+    )
+    estimator = str(settings.get("algorithm.adv_estimator", "gae"))
+    gpus = nodes * a_node if nodes and a_node else None
+    train = _verl_train(settings, values)
+    tp = values.integer(settings.get(f"{_ROLLOUT}.tensor_model_parallel_size"), 2)
+    rollout = {"engine": values.text(settings.get(f"{_ROLLOUT}.name")), "tp": tp,
+               "samples": values.integer(settings.get(f"{_ROLLOUT}.n"), 1)}  # fmt: skip
+    fields = {
+        "engine": "verl",
+        "algorithm": None if "\x00" in estimator else _ALGORITHMS.get(estimator, estimator),
+        "model": values.text(settings.get("actor_rollout_ref.model.path")),
+        "gpus": gpus,
+        "colocated": not separate,
+        "train": train,
+        "rollout": rollout,
+        "prompts": values.integer(settings.get("data.train_batch_size")),
+        "minibatch": values.integer(settings.get(f"{_ACTOR}.ppo_mini_batch_size")),
+        "max_prompt": values.integer(settings.get("data.max_prompt_length")),
+        "max_response": values.integer(settings.get("data.max_response_length")),
+    }
+    ranks = _product(train, ("tp", "pp", "cp"))
+    findings = rl_findings(gpus, a_node, tp, ranks)
+    prompts, minibatch = fields["prompts"], fields["minibatch"]
+    if isinstance(prompts, int) and isinstance(minibatch, int) and minibatch > prompts:
+        findings.append(f"a minibatch of {minibatch} prompts is larger than the batch of {prompts}")
+    return rl_reading(fields, values, findings)
+
+
+def _verl_train(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
+    engine = settings.get("model_engine") or settings.get(f"{_ACTOR}.strategy") or "fsdp"
+    engine = {"dp": "fsdp"}.get(str(engine), str(engine))
+    if engine.startswith("megatron"):
+        names = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
+        base = f"{_ACTOR}.megatron"
+        degrees = {
+            key: values.integer(settings.get(f"{base}.{name}_{'model_' if key != 'cp' else ''}parallel_size"), 1)
+            for key, name in names.items()
+        }
+        offload = values.switch(settings.get(f"{base}.param_offload"))
+        return {"engine": "megatron", **{key: degrees[key] for key in names}, "offload": bool(offload)}
+    strategy = values.text(settings.get(f"{_ACTOR}.strategy")) or engine
+    base = f"{_ACTOR}.fsdp_config"
+    offload = values.switch(settings.get(f"{base}.param_offload"))
+    return {"engine": strategy, "offload": bool(offload)}
+
+
+def _product(train: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    product = 1
+    for key in keys:
+        degree = train.get(key, 1)
+        if not isinstance(degree, int):
+            return None
+        product *= degree
+    return product
+
+
+def read_slime(launch: Launch) -> Reading:
+    """Arguments of slime (`slime/utils/arguments.py`): Megatron-LM trains, SGLang rolls out."""
+    values = Values()
+    options = read_options(launch.words)
+    nodes, a_node = (
+        values.integer(options.get("actor_num_nodes"), 1),
+        values.integer(options.get("actor_num_gpus_per_node"), 8),
+    )
+    colocated = values.switch(options.get("colocate")) or False
+    actors = nodes * a_node if nodes and a_node else None
+    rollout_gpus = values.integer(options.get("rollout_num_gpus"))
+    gpus = actors if colocated else actors + rollout_gpus if actors and rollout_gpus else None
+    degrees = megatron_degrees(options, values)
+    offload = bool(options.get("optimizer_cpu_offload") or options.get("offload") or options.get("offload_train"))
+    tp = values.integer(options.get("rollout_num_gpus_per_engine"), 1)
+    estimator = str(options.get("advantage_estimator", "grpo"))
+    fields = {
+        "engine": "slime",
+        "algorithm": estimator,
+        "model": values.text(options.get("hf_checkpoint")),
+        "gpus": gpus,
+        "colocated": colocated,
+        "train": {"engine": "megatron", **degrees, "offload": offload},
+        "rollout": {"engine": "sglang", "tp": tp, "samples": values.integer(options.get("n_samples_per_prompt"), 1)},
+        "prompts": values.integer(options.get("rollout_batch_size")),
+        "minibatch": values.integer(options.get("global_batch_size")),
+        "max_prompt": values.integer(options.get("rollout_max_prompt_len")),
+        "max_response": values.integer(options.get("rollout_max_response_len")),
+    }
+    ranks = _product(degrees, ("tp", "pp", "cp"))
+    findings = rl_findings(gpus if colocated else rollout_gpus, a_node, tp, None) + rl_findings(
+        actors, a_node, None, ranks
+    )
+    return rl_reading(fields, values, findings)
+
+
+def read_openrlhf(launch: Launch) -> Reading:
+    """Arguments of OpenRLHF (`openrlhf/cli/train_ppo_ray.py`): DeepSpeed trains, vLLM rolls out."""
+    values = Values()
+    options = read_options(launch.words)
+    nodes, a_node = (
+        values.integer(options.get("actor_num_nodes"), 1),
+        values.integer(options.get("actor_num_gpus_per_node"), 8),
+    )
+    tp, engines = (
+        values.integer(options.get("vllm_tensor_parallel_size"), 1),
+        values.integer(options.get("vllm_num_engines")),
+    )
+    colocated = values.switch(options.get("colocate_all_models")) or False
+    actors = nodes * a_node if nodes and a_node else None
+    gpus = actors if colocated else actors + engines * tp if actors and engines and tp else None
+    estimator = values.text(options.get("advantage_estimator")) or "gae"
+    fields = {
+        "engine": "openrlhf",
+        "algorithm": {"gae": "ppo", "group_norm": "grpo"}.get(estimator, estimator),
+        "model": values.text(options.get("pretrain")),
+        "gpus": gpus,
+        "colocated": colocated,
+        "train": {"engine": "deepspeed", "offload": bool(options.get("adam_offload"))},
+        "rollout": {"engine": "vllm", "tp": tp, "samples": values.integer(options.get("n_samples_per_prompt"), 1)},
+        "prompts": values.integer(options.get("rollout_batch_size")),
+        "minibatch": values.integer(options.get("train_batch_size")),
+        "max_prompt": values.integer(options.get("prompt_max_len")),
+        "max_response": values.integer(options.get("generate_max_len")),
+    }
+    return rl_reading(fields, values, rl_findings(gpus if colocated else None, a_node, tp, None))
+
+
+_ALLOCATED = re.compile(r"(?:([a-z0-9_]+)(?:\[[\w]+\])?:)?((?:[dtpce]\d+)+)")
+
+
+def allocation(text: str) -> tuple[str | None, dict[str, int]]:
+    """`sglang:d4p1t1` as the engine and the degrees of AReaL's allocation modes."""
+    match = _ALLOCATED.fullmatch(text.strip())
+    if match is None:
+        return None, {}
+    return match[1], {letter: int(count) for letter, count in re.findall(r"([dtpce])(\d+)", match[2])}
+
+
+def read_areal(document: Mapping[str, Any]) -> Reading:
+    """AReaL's YAML (`areal/api/cli_args.py`): backends as `engine:d4p1t1`, or both sides in `allocation_mode`."""
+    values = Values()
+    cluster, actor, rollout = (_map(document.get(key)) for key in ("cluster", "actor", "rollout"))
+    sides = str(document.get("allocation_mode", "")).split("+")
+    generated, trained = str(rollout.get("backend") or sides[0]), str(actor.get("backend") or sides[-1])
+    (engine, generation), (trainer, training) = allocation(generated), allocation(trained)
+    nodes, a_node = values.integer(cluster.get("n_nodes"), 1), values.integer(cluster.get("n_gpus_per_node"))
+    gpus = nodes * a_node if nodes and a_node else None
+    sizes = [math.prod(count for letter, count in side.items() if letter in "dtpc") for side in (generation, training)]
+    settings, dataset = _map(document.get("gconfig")), _map(document.get("train_dataset"))
+    prompts, parts = values.integer(dataset.get("batch_size")), values.integer(actor.get("ppo_n_minibatches"), 1)
+    groups = _map(actor.get("reward_norm")).get("mean_level") == "group"
+    train: dict[str, Any] = {"engine": trainer or "fsdp"}
+    train |= {key: training.get(letter, 1) for key, letter in (("tp", "t"), ("pp", "p"), ("dp", "d"))}
+    fields = {
+        "engine": "areal",
+        "algorithm": "ppo" if document.get("critic") else "grpo" if groups else None,
+        "model": values.text(actor.get("path")),
+        "gpus": gpus,
+        "colocated": gpus is not None and sum(sizes) > gpus,
+        "train": train | {"offload": document.get("enable_offload") is True},
+        "rollout": {
+            "engine": engine,
+            "tp": generation.get("t", 1),
+            "samples": values.integer(settings.get("n_samples"), 1),
+        },
+        "prompts": prompts,
+        "minibatch": prompts // parts if prompts and parts else None,
+        "max_prompt": values.integer(dataset.get("max_length")),
+        "max_response": values.integer(settings.get("max_new_tokens")),
+    }
+    findings = (
+        [f"rollout and training need {sum(sizes)} GPUs, the cluster has {gpus}"] if gpus and max(sizes) > gpus else []
+    )
+    return rl_reading(fields, values, findings + rl_findings(None, a_node, generation.get("t", 1), None))
+
+
+def _map(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

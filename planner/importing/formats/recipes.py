@@ -1,0 +1,182 @@
+"""Engine settings outside Kubernetes: srt-slurm, Helm values, SkyPilot, Ray Serve, configurations, recipes."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.documents.read import parse_document
+from planner.importing.engines import Given, flat_options, is_repository, model_of, role_of
+from planner.importing.formats.accelerators import accelerator_in
+from planner.importing.launches import launches_of_script
+from planner.importing.options import Options, read_options
+from planner.importing.records import Reading
+from planner.importing.serving import reading_of_roles, reading_of_ways
+from planner.importing.values import Values
+
+Document = Mapping[str, Any]
+_SRT_SIDES = (("prefill", "prefill", "prefill"), ("decode", "decode", "decode"), ("aggregated", "agg", "colocated"))
+
+
+def read_srt_slurm(document: Document, given: Mapping[str, str], source: str) -> Reading:
+    """A recipe of srt-slurm: workers of each side, and the engine's settings under `<engine>_config`."""
+    backend, resources = _map(document.get("backend")), _map(document.get("resources"))
+    engine = str(backend.get("type", "sglang")).lower()
+    engine = "trtllm" if engine.startswith("trt") else engine
+    configs = _map(backend.get(f"{engine}_config"))
+    values, roles, models = Values(), [], []
+    for key, short, role in _SRT_SIDES:
+        options = flat_options(_map(configs.get(key)))
+        workers = values.integer(resources.get(f"{short}_workers"))
+        if not workers:
+            continue
+        nodes, per_node = (
+            values.integer(resources.get(f"{short}_nodes")),
+            values.integer(resources.get("gpus_per_node")),
+        )
+        gpus = values.integer(resources.get(f"gpus_per_{short}"))
+        if gpus is None and nodes and per_node:
+            gpus = nodes * per_node // workers
+        spans = math.ceil(gpus / per_node) if gpus and per_node else 1
+        asked = dict(options) | {"disaggregation_mode": None, "kv_transfer_config": None}
+        roles.append(role_of(engine, asked, Given(gpus, spans, workers, role), values))
+        models.append(model_of(engine, options, values))
+    identity = _map(_map(document.get("identity")).get("model")).get("repo")
+    path = _map(document.get("model")).get("path")
+    names = [name for name in (identity, *models, path) if isinstance(name, str)]
+    model = next((name for name in names if is_repository(name)), path if isinstance(path, str) else None)
+    gpu_type = accelerator_in(str(resources.get("gpu_type", ""))) or values.text(resources.get("gpu_type"))
+    return reading_of_roles(engine, model, roles, values.unresolved, gpu_type=gpu_type)
+
+
+def read_production_stack(document: Document, given: Mapping[str, str], source: str) -> Reading:
+    """Values of vLLM's production stack: `servingEngineSpec.modelSpec`, one entry a deployment."""
+    values, roles, models = Values(), [], []
+    for entry in _list(_map(document.get("servingEngineSpec")).get("modelSpec")):
+        spec = _map(entry)
+        config = _map(spec.get("vllmConfig"))
+        options = flat_options({key: value for key, value in config.items() if key != "extraArgs"})
+        options |= read_options([str(word) for word in _list(config.get("extraArgs"))])
+        cache = _map(spec.get("lmcacheConfig"))
+        role = {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(cache.get("kvRole")), "colocated")
+        gpus, visible = values.integer(spec.get("requestGPU")), cache.get("cudaVisibleDevices")
+        if gpus is None and visible is not None:
+            gpus = len(str(visible).split(","))
+        replicas, nodes = values.integer(spec.get("replicaCount"), 1), 1
+        ray = _map(spec.get("raySpec"))
+        if ray.get("enabled") is True and gpus is not None and replicas is not None:
+            head = values.integer(_map(ray.get("headNode")).get("requestGPU"), 0) or 0
+            gpus, nodes, replicas = gpus * replicas + head, replicas + (1 if head else 0), 1
+        if spec.get("enableChunkedPrefill") is not None:
+            options.setdefault("enable_chunked_prefill", spec["enableChunkedPrefill"])
+        roles.append(role_of("vllm", options, Given(gpus, nodes, replicas, role), values))
+        models.append(values.text(spec.get("modelURL")))
+    model = models[0] if models and all(name == models[0] for name in models) else None
+    return reading_of_roles("vllm", model, roles, values.unresolved)
+
+
+def read_skypilot(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
+    """A task of SkyPilot: accelerators a node, nodes, and the script under `run`."""
+    variables = {str(k): str(v) for k, v in _map(document.get("envs")).items() if v is not None} | dict(given)
+    resources, policy = _map(document.get("resources")), _map(_map(document.get("service")).get("replica_policy"))
+    nodes = document.get("num_nodes", 1)
+    choices = _accelerators(resources.get("accelerators"))
+    counts, types = {count for _, count in choices}, {name for name, _ in choices}
+    count = counts.pop() if len(counts) == 1 else None
+    variables |= {} if count is None else {"SKYPILOT_NUM_GPUS_PER_NODE": str(count)}
+    variables |= {"SKYPILOT_NUM_NODES": str(nodes), "SKYPILOT_NODE_RANK": "0"}
+    low = policy.get("min_replicas", _map(document.get("service")).get("replicas", 1))
+    high = policy.get("max_replicas")
+    ways = launches_of_script(str(document.get("run", "")), variables, source)
+    if not ways:
+        return None
+    gpus = None if count is None else count * int(nodes)
+    gpu_type = accelerator_in(types.pop()) if len(types) == 1 else None
+    return reading_of_ways(ways, Given(gpus, int(nodes), int(low), None, high), gpu_type=gpu_type)
+
+
+def _accelerators(value: object) -> list[tuple[str, int]]:
+    """`H100:8`, `{H100:1, H200:1}` and lists of them as names and counts."""
+    if isinstance(value, str):
+        pairs = re.findall(r"([A-Za-z][\w-]*)\s*(?::\s*(\d+))?", value)
+        return [(name, int(count or 1)) for name, count in pairs]
+    if isinstance(value, Mapping):
+        flat = []
+        for key, count in value.items():
+            name, colon, number = str(key).partition(":")
+            flat.append((name, int(number if colon and number.isdigit() else count or 1)))
+        return flat
+    return [pair for item in _list(value) for pair in _accelerators(item)]
+
+
+def read_ray_serve(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
+    """A RayService, or the configuration of Ray Serve alone: `llm_configs` of its applications."""
+    spec = _map(document.get("spec"))
+    config: object = document
+    if spec:
+        text = spec.get("serveConfigV2", "")
+        config = parse_document(text, f"{source}: serveConfigV2").data if isinstance(text, str) and text else text
+    values, roles, models = Values(), [], []
+    for application in _list(_map(config).get("applications")):
+        for entry in _list(_map(_map(application).get("args")).get("llm_configs")):
+            llm = _map(entry)
+            loading, deployment = _map(llm.get("model_loading_config")), _map(llm.get("deployment_config"))
+            scaling = _map(deployment.get("autoscaling_config"))
+            replicas = values.integer(scaling.get("min_replicas", deployment.get("num_replicas", 1)), 1)
+            high = values.integer(scaling.get("max_replicas"))
+            options = flat_options(_map(llm.get("engine_kwargs")))
+            roles.append(role_of("vllm", options, Given(None, None, replicas, None, high), values))
+            models.append(values.text(loading.get("model_source") or loading.get("model_id")))
+            accelerator = accelerator_in(str(llm.get("accelerator_type", "")))
+    if not roles:
+        return None
+    workers = _list(_map(spec.get("rayClusterConfig")).get("workerGroupSpecs"))
+    given_gpus = [_worker_gpus(_map(group)) for group in workers]
+    total = sum(given_gpus) if given_gpus and all(given_gpus) else None
+    return reading_of_roles("vllm", models[0], roles, values.unresolved, gpus=total, gpu_type=accelerator)
+
+
+def _worker_gpus(group: Mapping[str, Any]) -> int:
+    from planner.importing.formats.kubernetes import gpus_of
+
+    a_pod = gpus_of(_map(_map(group.get("template")).get("spec"))) or 0
+    return a_pod * int(group.get("replicas", 1)) * int(group.get("numOfHosts", 1))
+
+
+def read_engine_config(document: Document, engine: str, given: Mapping[str, str], source: str) -> Reading:
+    """The file that `vllm serve --config`, `trtllm-serve --config` or SGLang's `--config` reads."""
+    values = Values()
+    options = flat_options(document)
+    role = role_of(engine, options, Given(), values)
+    model = model_of(engine, options, values) or given.get("model")
+    if model is None:
+        values.unresolved.append("model")
+    return reading_of_roles(engine, model, [role], values.unresolved)
+
+
+def read_vllm_recipe(document: Document, given: Mapping[str, str], source: str) -> Reading:
+    """A page of vLLM's recipes: the model, its arguments, and the commands of the guide where they agree."""
+    model = _map(document.get("model"))
+    name = model.get("model_id")
+    scripts = re.findall(r"```(?:bash|shell|sh)\n(.*?)```", str(document.get("guide", "")), re.S)
+    commands = [way for text in scripts for way in launches_of_script(text, given, source)]
+    values = Values()
+    base = read_options([str(word) for word in _list(model.get("base_args"))])
+    if not commands:
+        role = role_of("vllm", base, Given(), values)
+        return reading_of_roles("vllm", values.text(name), [role], values.unresolved)
+    roles = [_recipe_role(way.launches[0].words, base, values) for way in commands]
+    same = {key: value if all(role.get(key) == value for role in roles) else None for key, value in roles[0].items()}
+    return reading_of_roles("vllm", values.text(name), [same], values.unresolved)
+
+
+def _recipe_role(words: Sequence[str], base: Options, values: Values) -> dict[str, Any]:
+    return role_of("vllm", base | read_options(words), Given(), values)
+
+
+def _map(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

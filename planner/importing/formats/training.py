@@ -1,0 +1,216 @@
+"""Training runs: arguments of Megatron-LM, torchtitan's TOML, DeepSpeed's JSON and LLaMA-Factory's YAML."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.importing.launches import Launch
+from planner.importing.options import Options, read_options
+from planner.importing.records import Reading
+from planner.importing.values import Values
+
+
+def training_reading(fields: Mapping[str, Any], values: Values, findings: Sequence[str] = ()) -> Reading:
+    """A training run in the order of summaries; degrees that nothing sets must be in `fields` already."""
+    order = ("engine", "model", "gpus", "tp", "pp", "cp", "ep", "dp", "vpp", "micro_batch", "global_batch", "sequence",
+             "precision")  # fmt: skip
+    ordered = {"kind": "train"} | {key: fields.get(key) for key in order}
+    ordered |= {key: value for key, value in fields.items() if key not in ordered}
+    return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings))
+
+
+def launcher_gpus(
+    before: Sequence[str], values: Values, environment: Mapping[str, str] | None = None
+) -> tuple[int | None, int | None]:
+    """Nodes, and GPUs a node, that `torchrun`, `srun` or `deepspeed` in front of a program starts."""
+    options = read_options(before)
+    nodes = values.integer(options.get("nnodes", options.get("nodes", options.get("num_nodes"))))
+    a_node = values.integer(options.get("nproc_per_node", options.get("ntasks_per_node", options.get("num_gpus"))))
+    if options.get("nnodes") is None and nodes is None and a_node is not None:
+        nodes = 1
+    return nodes, a_node
+
+
+def read_megatron(launch: Launch, given: tuple[int | None, int | None] = (None, None)) -> Reading:
+    """Arguments of Megatron-LM (`megatron/training/arguments.py`), under the launcher's nodes and GPUs a node."""
+    values = Values()
+    options = read_options(launch.words)
+    nodes, a_node = launcher_gpus(launch.before, values)
+    nodes, a_node = nodes or given[0], a_node or given[1]
+    gpus = nodes * a_node if nodes and a_node else None
+    degrees = megatron_degrees(options, values)
+    fields: dict[str, Any] = {
+        "engine": "megatron-lm",
+        "model": {
+            "layers": values.integer(options.get("num_layers")),
+            "hidden": values.integer(options.get("hidden_size")),
+            "heads": values.integer(options.get("num_attention_heads")),
+        },
+        "gpus": gpus,
+        **degrees,
+        "dp": _data_parallel(gpus, degrees),
+        "vpp": _virtual_stages(options, degrees["pp"], values),
+        "micro_batch": values.integer(options.get("micro_batch_size")),
+        "global_batch": values.integer(options.get("global_batch_size")),
+        "sequence": values.integer(options.get("seq_length")),
+        "precision": _precision(options),
+    }
+    return training_reading(fields, values, training_findings(fields, nodes, a_node, options))
+
+
+def megatron_degrees(options: Options, values: Values) -> dict[str, int | None]:
+    """Degrees by Megatron-LM's names; 1 where nothing sets them."""
+    return {
+        "tp": values.integer(options.get("tensor_model_parallel_size"), 1),
+        "pp": values.integer(options.get("pipeline_model_parallel_size"), 1),
+        "cp": values.integer(options.get("context_parallel_size"), 1),
+        "ep": values.integer(options.get("expert_model_parallel_size"), 1),
+    }
+
+
+def _data_parallel(gpus: int | None, degrees: Mapping[str, int | None]) -> int | None:
+    ranks = 1
+    for key in ("tp", "pp", "cp"):
+        degree = degrees[key]
+        if degree is None:
+            return None
+        ranks *= degree
+    return gpus // ranks if gpus and gpus % ranks == 0 else None
+
+
+def _virtual_stages(options: Options, pp: int | None, values: Values) -> int | None:
+    """Model chunks a stage: by layers a virtual stage, or by their number."""
+    chunks = values.integer(options.get("num_virtual_stages_per_pipeline_rank"))
+    a_stage, layers = (
+        values.integer(options.get("num_layers_per_virtual_pipeline_stage")),
+        values.integer(options.get("num_layers")),
+    )
+    if chunks is None and a_stage and layers and pp:
+        return layers // pp // a_stage
+    return chunks
+
+
+def _precision(options: Options) -> str | None:
+    if options.get("fp8_format") or options.get("fp8"):
+        return "fp8"
+    if options.get("fp4_format"):
+        return "fp4"
+    return "bf16" if options.get("bf16") is True else "fp16" if options.get("fp16") is True else None
+
+
+def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int | None, options: Options) -> list[str]:
+    """Contradictions of degrees, GPUs and batches in a training run."""
+    findings = []
+    parts = [(key, fields.get(key)) for key in ("tp", "pp", "cp")]
+    used = [(key, degree) for key, degree in parts if isinstance(degree, int) and degree > 1]
+    ranks = 1
+    for _, degree in used:
+        ranks *= degree
+    gpus, asked = fields.get("gpus"), " x ".join(f"{key} {degree}" for key, degree in used)
+    if gpus and ranks > gpus:
+        started = f"{nodes} node{'s' if nodes != 1 else ''} of {a_node}" if nodes and a_node else f"{gpus} GPUs"
+        findings.append(f"{asked} needs {ranks} GPUs, the script starts {started}")
+    elif gpus and gpus % ranks:
+        findings.append(f"{asked} does not divide {gpus} GPUs")
+    findings += _batch_findings(fields)
+    model = fields.get("model")
+    heads, tp = (model.get("heads"), fields.get("tp")) if isinstance(model, dict) else (None, None)
+    if heads and tp and heads % tp:
+        findings.append(f"{heads} attention heads do not divide by tp {tp}")
+    if options.get("bf16") is True and options.get("fp16") is True:
+        findings.append("--bf16 and --fp16 contradict each other")
+    if options.get("sequence_parallel") is True and fields.get("tp") == 1:
+        findings.append("--sequence-parallel is ignored with tp 1")
+    return findings
+
+
+def _batch_findings(fields: Mapping[str, Any]) -> list[str]:
+    batch, micro, dp = fields.get("global_batch"), fields.get("micro_batch"), fields.get("dp")
+    if batch and micro and dp and batch % (micro * dp):
+        return [f"global batch {batch} does not divide by micro batch {micro} x dp {dp}"]
+    return []
+
+
+def read_torchtitan(document: Mapping[str, Any]) -> Reading:
+    """torchtitan's job file (`torchtitan/config/job_config.py`); a shard degree of -1 takes the GPUs that are left."""
+    values = Values()
+    parallel, training = _map(document.get("parallelism")), _map(document.get("training"))
+    model, experimental = _map(document.get("model")), _map(document.get("experimental"))
+
+    def degree(name: str) -> int | None:
+        return values.integer(parallel.get(name, experimental.get(name)), 1)
+
+    shard, replicate = (
+        values.integer(parallel.get("data_parallel_shard_degree", -1)),
+        degree("data_parallel_replicate_degree"),
+    )
+    tp, pp, cp = degree("tensor_parallel_degree"), degree("pipeline_parallel_degree"), degree("context_parallel_degree")
+    dp = shard * replicate if shard is not None and shard > 0 and replicate else None
+    batch = values.integer(training.get("global_batch_size"))
+    fields: dict[str, Any] = {
+        "engine": "torchtitan",
+        "model": " ".join(str(model[key]) for key in ("name", "flavor") if key in model) or None,
+        "gpus": dp * tp * pp * cp if dp and tp and pp and cp else None,
+        "tp": tp, "pp": pp, "cp": cp, "ep": degree("expert_parallel_degree"), "dp": dp,
+        "vpp": None,
+        "micro_batch": values.integer(training.get("local_batch_size", training.get("batch_size"))),
+        "global_batch": batch if batch and batch > 0 else None,
+        "sequence": values.integer(training.get("seq_len")),
+        "precision": _titan_precision(model, training),
+    }  # fmt: skip
+    return training_reading(fields, values, training_findings(fields, None, None, {}))
+
+
+def _titan_precision(model: Mapping[str, Any], training: Mapping[str, Any]) -> str | None:
+    if any("float8" in str(name) for name in _list(model.get("converters"))):
+        return "fp8"
+    names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+    return names.get(str(training.get("mixed_precision_param")))
+
+
+_OFFLOADED = ("offload_optimizer", "offload_param")
+
+
+def read_deepspeed(document: Mapping[str, Any]) -> Reading:
+    """DeepSpeed's JSON (deepspeed.ai/docs/config-json); `auto` is left to the trainer that reads it."""
+    values = Values()
+    zero = _map(document.get("zero_optimization"))
+    tensor = _map(document.get("tensor_parallel"))
+    fields: dict[str, Any] = {
+        "engine": "deepspeed", "model": None, "gpus": None,
+        "tp": values.integer(tensor.get("autotp_size"), 1), "pp": 1,
+        "cp": values.integer(document.get("sequence_parallel_size"), 1),
+        "ep": 1, "dp": None, "vpp": None,
+        "micro_batch": values.integer(document.get("train_micro_batch_size_per_gpu")),
+        "global_batch": values.integer(document.get("train_batch_size")),
+        "sequence": None,
+        "precision": next((name for name in ("bf16", "fp16") if _map(document.get(name)).get("enabled") is True), None),
+        "zero_stage": values.integer(zero.get("stage"), 0),
+        "offload": any(_map(zero.get(key)).get("device") in ("cpu", "nvme") for key in _OFFLOADED),
+    }  # fmt: skip
+    findings = []
+    if all(_map(document.get(name)).get("enabled") is True for name in ("bf16", "fp16")):
+        findings.append("bf16 and fp16 contradict each other")
+    return training_reading(fields, values, findings)
+
+
+def read_llama_factory(document: Mapping[str, Any]) -> Reading:
+    """LLaMA-Factory's YAML (`src/llamafactory/hparams`)."""
+    values = Values()
+    micro = values.integer(document.get("per_device_train_batch_size"))
+    fields: dict[str, Any] = {
+        "engine": "llama-factory", "model": values.text(document.get("model_name_or_path")), "gpus": None,
+        "tp": 1, "pp": 1, "cp": values.integer(document.get("sequence_parallel_size"), 1), "ep": 1, "dp": None,
+        "vpp": None,
+        "micro_batch": micro, "global_batch": None, "sequence": values.integer(document.get("cutoff_len")),
+        "precision": "bf16" if document.get("bf16") is True else "fp16" if document.get("fp16") is True else None,
+        "accumulation": values.integer(document.get("gradient_accumulation_steps"), 1),
+    }  # fmt: skip
+    return training_reading(fields, values)
+
+
+def _map(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,49 @@
+"""Fields that the user gives where an artifact leaves them open."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.errors import PlannerError, did_you_mean
+from planner.importing.records import Reading
+
+_TEXTS = frozenset({"model", "gpu_type", "kv_dtype", "precision"})
+
+
+def with_fields(reading: Reading, given: Mapping[str, str]) -> Reading:
+    """The reading with the fields of `given` filled in. Raises PlannerError for fields that it has not, or has set."""
+    fields: dict[str, Any] = dict(reading.fields)
+    if "roles" in fields:
+        fields["roles"] = [dict(role) for role in fields["roles"]]
+    for path, text in given.items():
+        _fill(fields, path, text)
+    unresolved = tuple(name for name in reading.unresolved if name not in given)
+    return Reading(fields, unresolved, reading.findings, reading.guesses)
+
+
+def _fill(fields: dict[str, Any], path: str, text: str) -> None:
+    role, dot, key = path.rpartition(".")
+    holders = [one for one in fields.get("roles", ()) if one["role"] == role] if dot else [fields]
+    known = [name for name in fields if name not in ("roles", "kind", "engine")]
+    known += [f"{one['role']}.{name}" for one in fields.get("roles", ()) for name in one if name != "role"]
+    if path not in known:
+        raise PlannerError(
+            f"no field `{path}`",
+            where="--set",
+            hint=did_you_mean(path, known, otherwise=f"fields are {', '.join(known[:8])}"),
+        )
+    for holder in holders:
+        if holder[key] is not None:
+            raise PlannerError(
+                f"`{path}` is {holder[key]} in the artifact", where="--set", hint="change it there, or leave it out"
+            )
+        holder[key] = text if key in _TEXTS else _number(path, text)
+
+
+def _number(path: str, text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise PlannerError(
+            f"`{path}` must be a number, found `{text}`", where="--set", hint=f"write `--set {path}=8`"
+        ) from None
+    return int(number) if number.is_integer() else number

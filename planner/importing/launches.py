@@ -1,0 +1,127 @@
+"""Commands that start an engine, told apart from all others by the program that they name."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from planner.importing.worlds import World, worlds
+
+MAX_NESTING = 4
+_DYNAMO = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "trtllm"}
+_MODULES = {
+    "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
+    "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang", **_DYNAMO,
+}  # fmt: skip
+_SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A program with its words: `before` stand ahead of it (a launcher's own flags), `files` can be read beside it."""
+
+    engine: str
+    words: tuple[str, ...]
+    before: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def launch_of(words: Sequence[str]) -> Launch | None:
+    """The engine that these words start; None for other commands."""
+    for position, word in enumerate(words):
+        name = PurePosixPath(word).name if "\x00" not in word else ""
+        rest = tuple(words[position + 1 :])
+        before = tuple(words[:position])
+        if word in _MODULES:
+            return Launch(_MODULES[word], rest[1:] if rest[:1] == ("serve",) else rest, before)
+        if name in ("vllm", "sglang") and rest[:1] == ("serve",):
+            return Launch(name, rest[1:], before)
+        if name in ("vllm", "sglang") and rest[:1] == ("bench",):
+            return None
+        if name == "trtllm-serve":
+            return Launch("trtllm", rest[1:] if rest[:1] == ("serve",) else rest, before)
+        if re.fullmatch(r"vllm-openai(:.*)?", name) and rest and "serve" not in rest:
+            return Launch("vllm", rest, before)
+        trained = _training_engine(word, name, rest)
+        if trained is not None:
+            return Launch(trained, rest, before)
+    return None
+
+
+def _training_engine(word: str, name: str, rest: tuple[str, ...]) -> str | None:
+    if re.fullmatch(r"(verl|recipe)\.[\w.]*main_\w+", word):
+        return "verl"
+    if re.fullmatch(r"openrlhf\.cli\.train_ppo\w*", word):
+        return "openrlhf"
+    if re.fullmatch(r"(pretrain|train)_\w+\.py", name) and any(w.startswith("--num-layers") for w in rest):
+        return "megatron-lm"
+    if name.startswith("pretrain_") and name.endswith(".py"):
+        return "megatron-lm"
+    slime = any(w.startswith(("--actor-num-gpus-per-node", "--rollout-num-gpus")) for w in rest)
+    return "slime" if slime and name in ("train.py", "train_async.py") else None
+
+
+@dataclass(frozen=True)
+class Started:
+    """The launches of one way through a script."""
+
+    launches: tuple[Launch, ...]
+    world: World
+
+
+def launches_of_script(
+    text: str, given: Mapping[str, str], source: str, files: Mapping[str, str] | None = None, depth: int = 0
+) -> list[Started]:
+    """For every way through a script the launches in it; ways that launch nothing are left out where others do."""
+    ways = []
+    for world in worlds(text, given, source):
+        beside = dict(files or {}) | dict(world.files)
+        started: list[Launch] = []
+        for command in world.commands:
+            inner = shell_text(command.words)
+            if inner is not None and depth < MAX_NESTING:
+                below = launches_of_script(inner, given, source, beside, depth + 1)
+                started += below[0].launches if below else []
+                continue
+            launch = launch_of(command.words)
+            if launch is not None:
+                environment = dict(command.environment)
+                started.append(Launch(launch.engine, launch.words, launch.before, environment, beside))
+        ways.append(Started(tuple(started), world))
+    return [way for way in ways if way.launches]
+
+
+def shell_text(words: Sequence[str]) -> str | None:
+    """The script of `bash -c SCRIPT`; None for other commands."""
+    for position, word in enumerate(words[:-1]):
+        if PurePosixPath(word).name in _SHELLS:
+            for offset, flag in enumerate(words[position + 1 : -1], position + 1):
+                if re.fullmatch(r"-[a-z]*c", flag):
+                    return words[offset + 1]
+                if not flag.startswith("-") and flag != "pipefail":
+                    break
+    return None
+
+
+def split_words(text: str) -> list[str]:
+    """A text of flags as its words; the text split at blanks where its quotes do not close."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def substituted(text: str, look: Callable[[str], str | None]) -> str:
+    """`$(NAME)` of Kubernetes replaced by what the environment holds; others stand as they are."""
+    return re.sub(r"\$\(([A-Za-z_]\w*)\)", lambda match: _or(look(match[1]), match[1]), text)
+
+
+def _or(value: str | None, name: str) -> str:
+    return f"\x00{name}\x00" if value is None else value
+
+
+def flags_of(words: Sequence[str]) -> Iterator[str]:
+    """The names of the flags among words, as written."""
+    yield from (word.partition("=")[0] for word in words if word.startswith("--"))

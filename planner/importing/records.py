@@ -1,0 +1,30 @@
+"""What an artifact decides, in the form in which summaries are written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ROLE_FIELDS = (
+    "role", "replicas", "gpus_per_replica", "nodes_per_replica", "tp", "pp", "dp", "ep", "max_num_seqs",
+    "max_model_len", "chunk_tokens", "kv_dtype", "memory_utilisation", "prefix_caching", "speculative",
+)  # fmt: skip
+ROLE_ORDER = ("prefill", "decode", "colocated")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read: `fields` in the order of a summary, and beside them what the text leaves open or only suggests.
+
+    `unresolved` are names of variables (or of settings) that some field waits for; `findings` are contradictions that
+    stand in the text itself; `guesses` rest on names and are no evidence.
+    """
+
+    fields: Mapping[str, Any]
+    unresolved: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = field(default=())
+
+    def summary(self) -> dict[str, Any]:
+        """The fields, then `unresolved`, `audit` and, where there are any, `guesses`."""
+        rest = {"guesses": list(self.guesses)} if self.guesses else {}
+        return dict(self.fields) | {"unresolved": list(self.unresolved), "audit": list(self.findings)} | rest

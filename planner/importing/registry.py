@@ -1,0 +1,225 @@
+"""Texts by the format that they are in; a format is told by its own keys, never by the name of a file."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from planner.documents.read import parse_document
+from planner.errors import PlannerError
+from planner.importing.engines import Given
+from planner.importing.formats import kubernetes, post_training, recipes, training
+from planner.importing.launches import Launch, Started, launches_of_script
+from planner.importing.records import Reading
+from planner.importing.serving import SERVING, agreed, reading_of_ways
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A text to read, what errors call it, and the variables that the user gives."""
+
+    text: str
+    source: str
+    given: Mapping[str, str]
+
+
+def _has(*keys: str) -> Callable[[Document], bool]:
+    return lambda document: all(key in document for key in keys)
+
+
+def _any_of(*keys: str) -> Callable[[Document], bool]:
+    return lambda document: any(key.replace("-", "_") in keys for key in document)
+
+
+_ENGINE_KEYS = {
+    "trtllm": ("kv_cache_config", "cuda_graph_config", "enable_attention_dp", "max_num_tokens", "moe_config",
+               "max_seq_len", "moe_expert_parallel_size", "attn_backend", "disable_overlap_scheduler"),
+    "sglang": ("model_path", "tp_size", "mem_fraction_static", "chunked_prefill_size", "max_running_requests",
+               "context_length", "disable_radix_cache"),
+    "vllm": ("model", "tensor_parallel_size", "max_num_seqs", "max_model_len", "max_num_batched_tokens",
+             "kv_cache_dtype", "gpu_memory_utilization", "enable_prefix_caching", "no_enable_prefix_caching",
+             "async_scheduling", "enable_expert_parallel", "compilation_config", "served_model_name"),
+}  # fmt: skip
+
+
+def _engine_config(engine: str) -> Callable[[Document, Mapping[str, str], str], Reading]:
+    return lambda document, given, source: recipes.read_engine_config(document, engine, given, source)
+
+
+MAPPINGS: tuple[
+    tuple[str, Callable[[Document], bool], Callable[[Document, Mapping[str, str], str], Reading | None]], ...
+] = (
+    ("srt-slurm recipe", _has("backend", "resources"), recipes.read_srt_slurm),
+    ("production-stack values", _has("servingEngineSpec"), recipes.read_production_stack),
+    ("Ray Serve configuration", _has("applications"), recipes.read_ray_serve),
+    ("SkyPilot task", _has("run", "resources"), recipes.read_skypilot),
+    ("vLLM recipe", lambda d: isinstance(d.get("model"), dict) and "model_id" in d["model"], recipes.read_vllm_recipe),
+    ("AReaL YAML", _has("actor", "rollout"), lambda d, given, source: post_training.read_areal(referred(d))),
+    ("DeepSpeed JSON", _has("zero_optimization"), lambda d, given, source: training.read_deepspeed(d)),
+    ("DeepSpeed JSON", _has("train_micro_batch_size_per_gpu"), lambda d, given, source: training.read_deepspeed(d)),
+    (
+        "LLaMA-Factory YAML",
+        _has("model_name_or_path", "stage"),
+        lambda d, given, source: training.read_llama_factory(d),
+    ),
+    ("trtllm-serve --config", _any_of(*_ENGINE_KEYS["trtllm"]), _engine_config("trtllm")),
+    ("SGLang --config", _any_of(*_ENGINE_KEYS["sglang"]), _engine_config("sglang")),
+    ("vllm serve --config", _any_of(*_ENGINE_KEYS["vllm"]), _engine_config("vllm")),
+)
+FORMATS = (
+    "shell scripts of vLLM, SGLang, TensorRT-LLM, Dynamo, Megatron-LM, verl, slime, OpenRLHF", "Kubernetes objects",
+    "LeaderWorkerSet", "DynamoGraphDeployment", "KServe", "StormService", "RayService", "torchtitan TOML",
+    *dict.fromkeys(name for name, _, _ in MAPPINGS),
+)  # fmt: skip
+
+
+def read_artifact(artifact: Artifact) -> Reading:
+    """What one text decides. Raises PlannerError for templates, half documents, and formats that are not known."""
+    text = artifact.text
+    if re.search(r"\{\{-?\s*(\.|include\b|template\b|if\b|range\b|with\b|toYaml\b|end\b)", text):
+        raise PlannerError(
+            "is a Helm template that is not rendered",
+            where=artifact.source,
+            hint="render it first: `helm template ...`",
+        )
+    if _is_script(text):
+        return _script(artifact)
+    toml = _toml(text)
+    if toml is not None:
+        if "parallelism" in toml or {"training", "model"} <= toml.keys():
+            return training.read_torchtitan(toml)
+        raise _unknown(artifact.source)
+    documents = documents_of(text, artifact.source)
+    if any("kind" in document and "apiVersion" in document for document in documents):
+        return _objects(documents, artifact)
+    for _, belongs, read in MAPPINGS:
+        for document in documents:
+            if belongs(document):
+                reading = read(document, artifact.given, artifact.source)
+                if reading is not None:
+                    return reading
+    if not documents and re.search(r"(?m)^\s*(python3?|vllm|sglang|torchrun|export|trtllm-serve)\b", text):
+        return _script(artifact)
+    raise _unknown(artifact.source)
+
+
+def _unknown(source: str) -> PlannerError:
+    return PlannerError("starts nothing that planner knows", where=source, hint=f"formats are {'; '.join(FORMATS)}")
+
+
+def _is_script(text: str) -> bool:
+    """Whether this is shell: a first line that says so, or lines that YAML and TOML have no use for."""
+    if text.startswith("#!"):
+        return True
+    if re.match(r"\s*[{\[]", text) or re.search(r"(?m)^(apiVersion|kind|[\w-]+):(\s|$)", text):
+        return False
+    return (
+        re.search(
+            r"(?m)^\s*(export\s+\w+=|(exec\s+|\w+=\S*\s+)*(vllm|sglang|torchrun|python3?|trtllm-serve|docker|ray|srun|deepspeed|bash|uv)\s)",
+            text,
+        )
+        is not None
+    )
+
+
+def _toml(text: str) -> dict[str, Any] | None:
+    if not re.search(r"(?m)^\s*\[[\w.]+\]\s*(#.*)?$", text):
+        return None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def documents_of(text: str, source: str) -> list[dict[str, Any]]:
+    """The mappings of a YAML stream, each parsed with the lines that it has in the file."""
+    documents: list[dict[str, Any]] = []
+    starts = [0, *(match.start() for match in re.finditer(r"(?m)^---(?=\s|$)", text)), len(text)]
+    for start, end in pairwise(starts):
+        part = re.sub(r"\A---[^\n]*", "", text[start:end])
+        if not re.search(r"(?m)^\s*[^\s#]", part):
+            continue
+        data = parse_document("\n" * text.count("\n", 0, start) + part, source).data
+        if isinstance(data, dict):
+            items = data.get("items") if data.get("kind") == "List" else None
+            documents += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else [data]
+    return documents
+
+
+def _objects(documents: Sequence[dict[str, Any]], artifact: Artifact) -> Reading:
+    for document in documents:
+        if document.get("kind") == "RayService":
+            reading = recipes.read_ray_serve(document, artifact.given, artifact.source)
+            if reading is not None:
+                return reading
+    reading = kubernetes.read_objects(documents, artifact.given, artifact.source)
+    if reading is None:
+        raise _unknown(artifact.source)
+    return reading
+
+
+def _script(artifact: Artifact) -> Reading:
+    given = {**_batch_directives(artifact.text), **artifact.given}
+    ways = launches_of_script(artifact.text, given, artifact.source)
+    if not ways:
+        raise _unknown(artifact.source)
+    if any(launch.engine in SERVING for launch in ways[0].launches):
+        kept = [Started(tuple(x for x in way.launches if x.engine in SERVING), way.world) for way in ways]
+        return reading_of_ways([way for way in kept if way.launches], Given())
+    nodes, a_node = given.get("SLURM_NNODES", ""), given.get("SLURM_GPUS_ON_NODE", "")
+    allocated = (int(nodes) if nodes.isdigit() else None, int(a_node) if a_node.isdigit() else None)
+    return agreed([(_training(way.launches[0], allocated), way.world) for way in ways])
+
+
+def _training(launch: Launch, allocated: tuple[int | None, int | None]) -> Reading:
+    if launch.engine == "megatron-lm":
+        return training.read_megatron(launch, allocated)
+    readers = {
+        "verl": post_training.read_verl,
+        "slime": post_training.read_slime,
+        "openrlhf": post_training.read_openrlhf,
+    }
+    return readers[launch.engine](launch)
+
+
+def _batch_directives(text: str) -> dict[str, str]:
+    """What `#SBATCH` asks for, as the variables that Slurm sets."""
+    variables: dict[str, str] = {}
+    patterns = {
+        r"(?:--nodes|-N)[= ]+(\d+)\b": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+        r"--(?:gpus-per-node|gres)[= ]+(?:gpu:)?(?:[\w-]+:)?(\d+)": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
+        r"--ntasks-per-node[= ]+(\d+)": ("SLURM_NTASKS_PER_NODE",),
+    }
+    for line in re.findall(r"(?m)^#SBATCH\s+(.*)$", text):
+        for pattern, names in patterns.items():
+            match = re.search(pattern, line)
+            variables |= dict.fromkeys(names, match[1]) if match else {}
+    return variables
+
+
+def referred(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of OmegaConf with `${a.b}` replaced by what it names in the same file."""
+
+    def look(path: str, depth: int) -> object:
+        value: object = document
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return replaced(value, depth + 1)
+
+    def replaced(value: object, depth: int) -> object:
+        if depth > 12:
+            return None
+        if isinstance(value, str):
+            whole = re.fullmatch(r"\$\{([\w.]+)\}", value)
+            return look(whole[1], depth) if whole else value
+        if isinstance(value, dict):
+            return {key: replaced(below, depth + 1) for key, below in value.items()}
+        return [replaced(below, depth + 1) for below in value] if isinstance(value, list) else value
+
+    resolved: dict[str, Any] = json.loads(json.dumps({key: replaced(value, 0) for key, value in document.items()}))
+    return resolved

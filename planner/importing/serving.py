@@ -1,0 +1,125 @@
+"""Roles of a serving deployment put together, and ways through a script that disagree laid over each other."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.importing.engines import Given, hands_over, model_of, options_of, role_of
+from planner.importing.launches import Launch, Started
+from planner.importing.options import Options
+from planner.importing.records import ROLE_ORDER, Reading
+from planner.importing.values import Values
+from planner.importing.worlds import World
+
+SERVING = ("vllm", "sglang", "trtllm")
+
+
+def reading_of_roles(
+    engine: str | None,
+    model: str | None,
+    roles: Sequence[Mapping[str, Any]],
+    unresolved: Sequence[str] = (),
+    *,
+    gpus: int | None = None,
+    gpu_type: str | None = None,
+    findings: Sequence[str] = (),
+    guesses: Sequence[str] = (),
+) -> Reading:
+    """A serving deployment; `gpus` are those that the artifact gives, else those of all replicas."""
+    ordered = sorted(merged_replicas(roles), key=lambda role: ROLE_ORDER.index(role["role"]))
+    parts = [
+        None
+        if role["replicas"] is None or role["gpus_per_replica"] is None
+        else role["replicas"] * role["gpus_per_replica"]
+        for role in ordered
+    ]
+    total = sum(part for part in parts if part is not None) if None not in parts else None
+    fields = {
+        "kind": "serve",
+        "engine": engine,
+        "model": model,
+        "gpus": gpus if gpus is not None else total,
+        "gpu_type": gpu_type,
+        "roles": ordered,
+    }
+    return Reading(fields, tuple(dict.fromkeys(unresolved)), tuple(findings), tuple(guesses))
+
+
+def merged_replicas(roles: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Roles that are equal but for their replicas as one."""
+    merged: list[dict[str, Any]] = []
+    for role in roles:
+        same = next((m for m in merged if {**m, "replicas": 0} == {**role, "replicas": 0}), None)
+        if same is not None and same["replicas"] is not None and role["replicas"] is not None:
+            same["replicas"] += role["replicas"]
+        else:
+            merged.append(dict(role))
+    return merged
+
+
+def role_of_launch(launch: Launch, given: Given, values: Values, named_role: str | None = None) -> dict[str, Any]:
+    """The role that a launch has; `named_role` counts where its flags hand caches over and name no side."""
+    options = options_of(launch)
+    role = role_of(launch.engine, options, given, values)
+    if role["role"] == "colocated" and named_role in ROLE_ORDER and hands_over(options):
+        role["role"] = named_role
+    return role
+
+
+def is_later_rank(options: Options) -> bool:
+    """Whether the words start another node of a replica that is counted already."""
+    rank = options.get("node_rank")
+    return isinstance(rank, str) and rank.isdigit() and int(rank) > 0
+
+
+def reading_of_ways(ways: Sequence[Started], given: Given, *, gpu_type: str | None = None) -> Reading:
+    """What all ways through a script agree on; a field on which they differ waits for their conditions."""
+    readings = [(_reading_of_way(way, given, gpu_type), way.world) for way in ways]
+    return agreed(readings)
+
+
+def _reading_of_way(way: Started, given: Given, gpu_type: str | None) -> Reading:
+    values = Values()
+    roles, models = [], []
+    launches = [launch for launch in way.launches if launch.engine in SERVING]
+    for launch in launches:
+        options = options_of(launch)
+        if is_later_rank(options):
+            continue
+        roles.append(role_of_launch(launch, given, values))
+        models.append(model_of(launch.engine, options, values))
+    model = models[0] if models and all(name == models[0] for name in models) else None
+    return reading_of_roles(launches[0].engine, model, roles, values.unresolved, gpu_type=gpu_type)
+
+
+def agreed(readings: Sequence[tuple[Reading, World]]) -> Reading:
+    """The fields that all readings have alike; the others are None, and wait for the conditions that they rest on."""
+    unresolved: list[str] = []
+    fields = _agreed([(dict(reading.fields), world) for reading, world in readings], unresolved)
+    names = [name for reading, _ in readings for name in reading.unresolved]
+    findings = [text for text in readings[0][0].findings if all(text in reading.findings for reading, _ in readings)]
+    guesses = readings[0][0].guesses
+    return Reading(fields, tuple(dict.fromkeys([*names, *unresolved])), tuple(findings), guesses)
+
+
+def _agreed(values: Sequence[tuple[Any, World]], unresolved: list[str]) -> Any:  # noqa: ANN401 - plain data
+    value = values[0][0]
+    if all(other == value for other, _ in values):
+        return value
+    if all(isinstance(other, dict) and other.keys() == value.keys() for other, _ in values):
+        return {key: _agreed([(other[key], world) for other, world in values], unresolved) for key in value}
+    if all(isinstance(other, list) and len(other) == len(value) for other, _ in values):
+        return [_agreed([(other[k], world) for other, world in values], unresolved) for k in range(len(value))]
+    unresolved += [name for name in _deciding(values) if name not in unresolved]
+    return None
+
+
+def _deciding(values: Sequence[tuple[Any, World]]) -> list[str]:
+    """The variables of the conditions whose answer changes the value."""
+    from planner.importing.unknown import unknown_names
+
+    names: list[str] = []
+    for condition in dict.fromkeys(text for _, world in values for text in world.decided):
+        sides = [{repr(v) for v, world in values if world.decided.get(condition) is answer} for answer in (True, False)]
+        if sides[0] != sides[1]:
+            names += [name for name in unknown_names(condition) if name != "$()"]
+    return names

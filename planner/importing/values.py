@@ -1,0 +1,79 @@
+"""Flag texts as values, with a note of every variable that a value waits for."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.importing.unknown import is_unknown, unknown_names
+
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+_NOTHING = frozenset({"", "none", "null", "auto", "???"})
+_SCALE = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+@dataclass
+class Values:
+    """Reads texts as numbers, names and switches; `unresolved` grows with each that waits for a variable."""
+
+    unresolved: list[str] = field(default_factory=list)
+
+    def _waits(self, value: object) -> bool:
+        if not isinstance(value, str) or not is_unknown(value):
+            return False
+        self.unresolved += [name for name in unknown_names(value) if name not in self.unresolved]
+        return True
+
+    def integer(self, value: object, default: int | None = None) -> int | None:
+        """A whole number, with the suffixes k and K of engines; None where it waits for a variable."""
+        if self._waits(value):
+            return None
+        if value is None or isinstance(value, bool):
+            return default
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().strip("'\"")
+        scale = 1
+        if len(text) > 1 and text[-1] in _SCALE:
+            text, scale = text[:-1], _SCALE[text[-1]]
+        try:
+            number = float(text) * scale
+        except ValueError:
+            return default
+        return int(number) if number == int(number) else default
+
+    def number(self, value: object) -> float | None:
+        """A number; None where there is none or it waits for a variable."""
+        if self._waits(value) or value is None or isinstance(value, bool):
+            return None
+        try:
+            return float(str(value).strip())
+        except ValueError:
+            return None
+
+    def text(self, value: object) -> str | None:
+        """A name; None for nothing, `auto` and what waits for a variable."""
+        if self._waits(value) or value is None:
+            return None
+        text = str(value).strip()
+        return None if text.lower() in _NOTHING else text
+
+    def switch(self, value: object) -> bool | None:
+        """True or false; None for neither, and for what waits for a variable."""
+        if self._waits(value) or value is None:
+            return None
+        if isinstance(value, bool):
+            return value
+        text = str(value).strip().lower()
+        return True if text in _TRUE else False if text in _FALSE else None
+
+    def mapping(self, value: object) -> dict[str, Any]:
+        """A mapping, or one written as JSON; empty for everything else."""
+        if isinstance(value, dict):
+            return value
+        if isinstance(value, str) and value.strip().startswith("{") and not self._waits(value):
+            try:
+                parsed = json.loads(value)
+            except (json.JSONDecodeError, RecursionError):
+                return {}
+            return parsed if isinstance(parsed, dict) else {}
+        return {}
