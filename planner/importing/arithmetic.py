@@ -13,6 +13,11 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Div: lambda a, b: int(a / b), ast.FloorDiv: lambda a, b: int(a / b), ast.Mod: lambda a, b: a - int(a / b) * b,
     ast.LShift: lambda a, b: a << min(b, 62), ast.RShift: lambda a, b: a >> min(b, 62),
 }  # fmt: skip
+_COMPARISONS: dict[type[ast.cmpop], Callable[[int, int], bool]] = {
+    ast.Gt: lambda a, b: a > b, ast.GtE: lambda a, b: a >= b, ast.Lt: lambda a, b: a < b, ast.LtE: lambda a, b: a <= b,
+    ast.Eq: lambda a, b: a == b, ast.NotEq: lambda a, b: a != b,
+}  # fmt: skip
+_TERNARY = re.compile(r"\A([^?:]+)\?([^?:]+):([^?:]+)\Z")
 
 
 def arithmetic(
@@ -37,6 +42,7 @@ def arithmetic(
     plain = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda match: value(match[0], None), plain).strip()
     if waits:
         return list(dict.fromkeys(waits))
+    plain = _TERNARY.sub(r"(\2) if (\1) else (\3)", plain)
     try:
         return _value(ast.parse(plain or "0", mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, OverflowError):
@@ -49,6 +55,10 @@ def _value(node: ast.expr) -> int:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         number = _value(node.operand)
         return -number if isinstance(node.op, ast.USub) else number
+    if isinstance(node, ast.IfExp):
+        return _value(node.body) if _value(node.test) else _value(node.orelse)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
+        return int(_COMPARISONS[type(node.ops[0])](_value(node.left), _value(node.comparators[0])))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         number = _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
         if len(str(number)) <= MAX_DIGITS:

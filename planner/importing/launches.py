@@ -51,16 +51,19 @@ def launch_of(words: Sequence[str]) -> Launch | None:
 
 
 def _training_engine(word: str, name: str, rest: tuple[str, ...]) -> str | None:
-    if re.fullmatch(r"(verl|recipe)\.[\w.]*main_\w+", word):
+    if re.fullmatch(r"(verl|recipe)\.[\w.]*(main_\w+|\w+_main)", word):
         return "verl"
     if re.fullmatch(r"openrlhf\.cli\.train_ppo\w*", word):
         return "openrlhf"
-    if re.fullmatch(r"(pretrain|train)_\w+\.py", name) and any(w.startswith("--num-layers") for w in rest):
-        return "megatron-lm"
-    if name.startswith("pretrain_") and name.endswith(".py"):
-        return "megatron-lm"
-    slime = any(w.startswith(("--actor-num-gpus-per-node", "--rollout-num-gpus")) for w in rest)
-    return "slime" if slime and name in ("train.py", "train_async.py") else None
+    if not name.endswith(".py"):
+        return None
+    if name.startswith("train") and any(
+        w.startswith(("--actor-num-gpus-per-node", "--rollout-num-gpus")) for w in rest
+    ):
+        return "slime"
+    trains = any(w.startswith(("--train-iters", "--train-samples", "--global-batch-size")) for w in rest)
+    shaped = any(w.startswith(("--num-layers", "--tensor-model-parallel-size")) for w in rest)
+    return "megatron-lm" if name.startswith("pretrain_") or (trains and shaped) else None
 
 
 @dataclass(frozen=True)

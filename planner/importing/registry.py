@@ -87,13 +87,13 @@ def read_artifact(artifact: Artifact) -> Reading:
             where=artifact.source,
             hint="render it first: `helm template ...`",
         )
-    if _is_script(text):
-        return _script(artifact)
-    toml = _toml(text)
+    toml = None if text.startswith("#!") else _toml(text)
     if toml is not None:
         if "parallelism" in toml or {"training", "model"} <= toml.keys():
             return training.read_torchtitan(toml)
         raise _unknown(artifact.source)
+    if _is_script(text):
+        return _script(artifact)
     documents = documents_of(text, artifact.source)
     if any("kind" in document and "apiVersion" in document for document in documents):
         return _objects(documents, artifact)
@@ -103,8 +103,6 @@ def read_artifact(artifact: Artifact) -> Reading:
                 reading = read(document, artifact.given, artifact.source)
                 if reading is not None:
                     return reading
-    if not documents and re.search(r"(?m)^\s*(python3?|vllm|sglang|torchrun|export|trtllm-serve)\b", text):
-        return _script(artifact)
     raise _unknown(artifact.source)
 
 
@@ -112,19 +110,17 @@ def _unknown(source: str) -> PlannerError:
     return PlannerError("starts nothing that planner knows", where=source, hint=f"formats are {'; '.join(FORMATS)}")
 
 
+_SCRIPT_LINE = re.compile(
+    r"(?m)^(export\s+\w+=|[A-Za-z_]\w*\+?=|set -[a-z]|(exec\s+|\w+=\S*\s+)*"
+    r"(vllm|sglang|torchrun|python3?|trtllm-serve|docker|ray|srun|mpirun|deepspeed|bash|uv|nohup)\s+[^:\s])"
+)
+
+
 def _is_script(text: str) -> bool:
-    """Whether this is shell: a first line that says so, or lines that YAML and TOML have no use for."""
+    """Whether this is shell: a first line that says so, or lines without indentation that no YAML mapping has."""
     if text.startswith("#!"):
         return True
-    if re.match(r"\s*[{\[]", text) or re.search(r"(?m)^(apiVersion|kind|[\w-]+):(\s|$)", text):
-        return False
-    return (
-        re.search(
-            r"(?m)^\s*(export\s+\w+=|(exec\s+|\w+=\S*\s+)*(vllm|sglang|torchrun|python3?|trtllm-serve|docker|ray|srun|deepspeed|bash|uv)\s)",
-            text,
-        )
-        is not None
-    )
+    return re.match(r"\s*[{\[]", text) is None and _SCRIPT_LINE.search(text) is not None
 
 
 def _toml(text: str) -> dict[str, Any] | None:

@@ -25,6 +25,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _REQUIRES = re.compile(
     r"(check|require|need|ensure|assert)\w*(env|var)|env\w*(check|require)|(env|var)s?_?(set|required)"
 )
+_MISSING = re.compile(r"-z\s+\"?\$\{?([A-Za-z_]\w*)")  # a script that exits without it requires it
 _ESCAPE = re.compile(r"\\(.)", re.S)
 _IGNORED = frozenset({"source", ".", "echo", "printf", "set", "cd", "mkdir", "shift", "trap", "wait", "sleep", "kill"})
 
@@ -121,6 +122,8 @@ class Shell:
     def _if(self, node: Node) -> None:
         children = node.named_children
         condition, body = children[0], children[1:]
+        if any(re.match(r"exit\b", _text(child)) for child in body):
+            self.required |= set(_MISSING.findall(_text(condition))) - self.variables.keys()
         if self.holds(condition):
             self._branch([child for child in body if child.type not in ("elif_clause", "else_clause")])
             return
@@ -186,7 +189,8 @@ class Shell:
             target = target or next((child for child in heredoc.named_children if child.type == "file_redirect"), None)
             text = self._heredoc(heredoc)
             if target is not None and body.type == "command":
-                self.files[self.string(target.named_children[-1])] = text
+                path, appends = self.string(target.named_children[-1]), _text(target).startswith(">>")
+                self.files[path] = (self.files.get(path, "") if appends else "") + text
                 return
             words = [word for child in body.named_children for word in self.words(child)]
             if "tee" in words:

@@ -51,7 +51,10 @@ def parse_shell(text: str) -> "Node":
 def worlds(
     text: str, given: Mapping[str, str], source: str, *, positional: Mapping[str, str] | None = None
 ) -> list[World]:
-    """The ways through the script `text`; `given` are variables by name. Raises PlannerError above 64 ways."""
+    """The ways through the script `text`; `given` are variables by name. Raises PlannerError above 64 ways.
+
+    Where there are many, commands and files that a condition asks for are taken to succeed and to be there.
+    """
     root = parse_shell(text)
     waiting: list[dict[str, bool]] = [{}]
     complete: list[World] = []
@@ -61,7 +64,10 @@ def worlds(
         try:
             shell.run(root)
         except UndecidedError as open_question:
-            waiting += [decided | {open_question.condition: answer} for answer in (True, False)]
+            crowded = len(waiting) + len(complete) > MAX_WORLDS // 4
+            assumed = crowded and set(unknown_names(open_question.condition)) <= {OPAQUE}
+            answers = (True,) if assumed else (True, False)
+            waiting += [decided | {open_question.condition: answer} for answer in answers]
         else:
             complete.append(World(tuple(shell.commands), shell.files, decided))
         if len(waiting) + len(complete) > MAX_WORLDS:

@@ -38,6 +38,7 @@ def role(text: str, **given: str) -> dict[str, Any]:
         ("${NAME##*-}", 5),
         ("$(( (B + 1) / 2 ))", 2),
         ("${B:+7}", 7),
+        ("$((B > 2 ? B : 2))", 3),
     ],
 )
 def test_words_of_a_shell_are_followed(size: str, tp: int) -> None:
@@ -273,3 +274,22 @@ def test_public_artifacts_are_read_as_people_read_them(monkeypatch: pytest.Monke
         summary = read_files([str(SHARED / truth["file"])], {}).summary()
         assert score(summary, truth)[2] == [], path.stem
         assert len(summary["audit"]) == len(truth["audit"]), path.stem
+
+
+def test_a_script_needs_no_first_line_and_what_it_exits_without_is_required() -> None:
+    script = 'set -ex\nif [ -z "${ROOT}" ]; then\n  echo set ROOT\n  exit 1\nfi\nvllm serve org/m --max-num-seqs 4\n'
+    assert role(script)["max_num_seqs"] == 4
+
+
+def test_lines_appended_to_a_file_stand_behind_the_others() -> None:
+    script = """#!/bin/bash
+cat > c.yaml << EOF
+max_batch_size: 8
+EOF
+cat << EOF >> c.yaml
+kv_cache_config:
+  dtype: fp8
+EOF
+trtllm-serve org/m --config c.yaml
+"""
+    assert (role(script)["max_num_seqs"], role(script)["kv_dtype"]) == (8, "fp8")
