@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from planner.importing.flags import limit_findings
+
 
 def findings_of(fields: Mapping[str, Any]) -> list[str]:
     """The findings on a serving deployment; those of training and RL are made where their launcher is read."""
@@ -11,6 +13,7 @@ def findings_of(fields: Mapping[str, Any]) -> list[str]:
         return []
     roles = fields["roles"]
     findings = [text for role in roles for text in _ranks(role, fields.get("engine"))]
+    findings += [text for role in roles for text in limit_findings(fields.get("engine"), role)]
     sides = {role["role"] for role in roles}
     if len(sides & {"prefill", "decode"}) == 1 and "colocated" not in sides:
         findings.append(f"partial: only the {sides.pop()} side is in this file")
@@ -52,7 +55,7 @@ def _disagreements(roles: list[Mapping[str, Any]]) -> list[str]:
     return [f"prefill keeps its cache as {left}, decode as {right}"] if left and right and left != right else []
 
 
-_RUNS = re.compile(r"partial: | is ignored | spans | uses \d+ of ")
+_RUNS = re.compile(r"partial: | is ignored | spans | uses \d+ of | cancel each other")
 
 
 def blocks(finding: str) -> bool:

@@ -60,6 +60,11 @@ class Given:
     max_replicas: int | None = None
 
 
+def decision_names(engine: str) -> list[str]:
+    """The names of settings that decide a field of a role."""
+    return [name for names in _NAMES[engine].values() for name in names]
+
+
 def options_of(launch: Launch) -> Options:
     """The settings of a launch, those of a configuration file that stands beside it included; flags go first."""
     flags = read_options(launch.words)

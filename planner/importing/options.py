@@ -59,8 +59,10 @@ def _is_flag(word: str) -> bool:
 
 def _put(options: Options, key: str, value: object) -> None:
     key = _SHORT.get(key, key)
+    options.pop(key, None)
     options[key] = value
     if key.startswith("no_") and value in (True, "true", "True"):
+        options.setdefault(key[3:], False)
         options[key[3:]] = False
 
 

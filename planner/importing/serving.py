@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from planner.importing.engines import Given, hands_over, model_of, options_of, role_of
+from planner.importing.flags import chunk_findings, flag_findings
 from planner.importing.launches import Launch, Started
 from planner.importing.options import Options
 from planner.importing.records import ROLE_ORDER, Reading
@@ -79,7 +80,7 @@ def reading_of_ways(ways: Sequence[Started], given: Given, *, gpu_type: str | No
 
 def _reading_of_way(way: Started, given: Given, gpu_type: str | None) -> Reading:
     values = Values()
-    roles, models = [], []
+    roles, models, findings = [], [], list[str]()
     launches = [launch for launch in way.launches if launch.engine in SERVING]
     for launch in launches:
         options = options_of(launch)
@@ -87,8 +88,10 @@ def _reading_of_way(way: Started, given: Given, gpu_type: str | None) -> Reading
             continue
         roles.append(role_of_launch(launch, given, values))
         models.append(model_of(launch.engine, options, values))
+        findings += flag_findings(launch.engine, options)
+        findings += chunk_findings(launch.engine, options, roles[-1], values)
     model = models[0] if models and all(name == models[0] for name in models) else None
-    return reading_of_roles(launches[0].engine, model, roles, values.unresolved, gpu_type=gpu_type)
+    return reading_of_roles(launches[0].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
 
 
 def agreed(readings: Sequence[tuple[Reading, World]]) -> Reading:

@@ -293,3 +293,23 @@ EOF
 trtllm-serve org/m --config c.yaml
 """
     assert (role(script)["max_num_seqs"], role(script)["kv_dtype"]) == (8, "fp8")
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--max-num-seq 8", ["unknown flag --max-num-seq, nearest is --max-num-seqs"]),
+        ("--enable-prefix-caching --no-enable-prefix-caching", ["cancel each other"]),
+        ("--no-enable-prefix-caching", []),
+        ("--max-num-batched-tokens 64 --max-num-seqs 128", ["64 is below max-num-seqs 128"]),
+        ("--max-num-batched-tokens 128 --max-num-seqs 128", []),
+        ("--no-enable-chunked-prefill --max-num-batched-tokens 64 --max-model-len 128", ["without chunked prefill"]),
+        ("--max-num-batched-tokens 64 --max-model-len 128", []),
+        ("--gpu-memory-utilization 90", ["not between 0 and 1"]),
+    ],
+)
+def test_flags_that_the_engine_refuses_or_drops_are_told(tmp_path: Path, flags: str, says: list[str]) -> None:
+    (tmp_path / "a.sh").write_text(f"#!/bin/bash\nvllm serve org/m {flags}\n")
+    findings = read_files([str(tmp_path)], {}).findings
+    assert len(findings) == len(says)
+    assert all(part in text for part, text in zip(says, findings, strict=True))

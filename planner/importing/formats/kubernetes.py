@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.importing.engines import Given, is_repository, model_of, options_of
+from planner.importing.flags import chunk_findings, flag_findings
 from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.launches import (
     Launch,
@@ -74,7 +75,7 @@ def _both(left: World, right: World) -> World:
 
 def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Document]) -> Reading:
     values = Values()
-    roles, models = [], []
+    roles, models, findings = [], [], list[str]()
     for pod, launch in launches:
         role_given = Given(pod.gpus, pod.nodes, pod.replicas, None, pod.max_replicas)
         kept = Values()
@@ -83,11 +84,14 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
         if pod.role in ("prefill", "decode") and pod.engine is not None:
             role["role"] = pod.role
         roles.append(role)
+        findings += flag_findings(launch.engine, options) + chunk_findings(launch.engine, options, role, kept)
         models.append(pod.model or model_of(launch.engine, options, kept))
         values.unresolved += kept.unresolved
     model = next((name for name in models if name is not None and is_repository(name)), models[0])
     gpu_type, guesses = _gpu_type(documents, [pod for pod, _ in launches])
-    return reading_of_roles(launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, guesses=guesses)
+    return reading_of_roles(
+        launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings, guesses=guesses
+    )
 
 
 def _gpu_type(documents: Sequence[Document], pods: Sequence[Pods]) -> tuple[str | None, list[str]]:

@@ -133,7 +133,7 @@ def read_slime(launch: Launch) -> Reading:
         "train": {"engine": "megatron", **degrees, "offload": offload},
         "rollout": {"engine": "sglang", "tp": tp, "samples": values.integer(options.get("n_samples_per_prompt"), 1)},
         "prompts": values.integer(options.get("rollout_batch_size")),
-        "minibatch": values.integer(options.get("global_batch_size")),
+        "minibatch": _slime_batch(options, values),
         "max_prompt": values.integer(options.get("rollout_max_prompt_len")),
         "max_response": values.integer(options.get("rollout_max_response_len")),
     }
@@ -142,6 +142,19 @@ def read_slime(launch: Launch) -> Reading:
         actors, a_node, None, ranks
     )
     return rl_reading(fields, values, findings)
+
+
+def _slime_batch(options: Options, values: Values) -> int | None:
+    """Samples of an optimizer step: as set, else those of a rollout over its steps."""
+    batch = values.integer(options.get("global_batch_size"))
+    steps, prompts = (
+        values.integer(options.get("num_steps_per_rollout")),
+        values.integer(options.get("rollout_batch_size")),
+    )
+    if batch is not None or not steps or not prompts:
+        return batch
+    samples = values.integer(options.get("n_samples_per_prompt"), 1)
+    return None if samples is None else prompts * samples // steps
 
 
 def read_openrlhf(launch: Launch) -> Reading:
