@@ -102,7 +102,7 @@ def shell_text(words: Sequence[str]) -> str | None:
         if PurePosixPath(word).name in _SHELLS:
             for offset, flag in enumerate(words[position + 1 : -1], position + 1):
                 if re.fullmatch(r"-[a-z]*c", flag):
-                    return words[offset + 1]
+                    return next((word for word in words[offset + 1 :] if word != "--"), None)
                 if not flag.startswith("-") and flag != "pipefail":
                     break
     return None

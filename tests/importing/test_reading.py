@@ -313,3 +313,20 @@ def test_flags_that_the_engine_refuses_or_drops_are_told(tmp_path: Path, flags: 
     findings = read_files([str(tmp_path)], {}).findings
     assert len(findings) == len(says)
     assert all(part in text for part, text in zip(says, findings, strict=True))
+
+
+def test_a_fleet_of_ray_clusters_counts_its_head_and_its_workers() -> None:
+    pod = "{containers: [{command: [/bin/bash, -lc, --], args: [%s], resources: {limits: {nvidia.com/gpu: 8}}}]}"
+    serve = "'ulimit -n 65536; vllm serve org/m --tensor-parallel-size 8 --pipeline-parallel-size 2'"
+    text = f"""
+apiVersion: orchestration.aibrix.ai/v1alpha1
+kind: RayClusterFleet
+spec:
+  replicas: 2
+  template:
+    spec:
+      headGroupSpec: {{template: {{spec: {pod % serve}}}}}
+      workerGroupSpecs: [{{replicas: 1, template: {{spec: {pod % "ray start"}}}}}]
+"""
+    only = role(text)
+    assert [only[key] for key in ("replicas", "nodes_per_replica", "gpus_per_replica", "tp", "pp")] == [2, 2, 16, 8, 2]

@@ -146,6 +146,11 @@ def pods_of(document: Document) -> Iterator[Pods]:
         yield from _dynamo(spec)
     elif kind == "LLMInferenceService":
         yield from _llm_inference_service(spec)
+    elif kind == "RayClusterFleet":
+        cluster = _map(_map(spec.get("template")).get("spec"))
+        yield from _ray_cluster(cluster, _count(spec.get("replicas"), 1))
+    elif kind == "RayCluster":
+        yield from _ray_cluster(spec, 1)
     elif kind == "InferenceService":
         yield from _inference_service(spec)
     elif kind == "StormService":
@@ -179,6 +184,18 @@ def _leader_worker_set(spec: Mapping[str, Any], *, replicas: int, role: str | No
     gpus = None if own[0] is None and own[1] is None else (own[0] or 0) + (size - 1) * (own[1] or own[0] or 0)
     environment = {"LWS_GROUP_SIZE": str(size), "LWS_WORKER_INDEX": "0"}
     return Pods(leader, replicas, size, gpus, role or _labelled(labels), None, environment)
+
+
+def _ray_cluster(spec: Mapping[str, Any], replicas: int) -> Iterator[Pods]:
+    """A head that starts the engine, and workers whose GPUs it takes through Ray."""
+    head = _map(_map(_map(spec.get("headGroupSpec")).get("template")).get("spec"))
+    nodes, gpus = (1, gpus_of(head)) if gpus_of(head) else (0, None)
+    for group in _list(spec.get("workerGroupSpecs")):
+        own = gpus_of(_map(_map(_map(group).get("template")).get("spec")))
+        count = _count(_map(group).get("replicas"), 1) * _count(_map(group).get("numOfHosts"), 1)
+        if own:
+            nodes, gpus = nodes + count, (gpus or 0) + own * count
+    yield Pods(head, replicas, max(nodes, 1), gpus)
 
 
 def _dynamo(spec: Mapping[str, Any]) -> Iterator[Pods]:
