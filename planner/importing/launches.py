@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from planner.importing.worlds import World, worlds
+from planner.errors import PlannerError
+from planner.importing.worlds import World, broken_lines, parse_shell, worlds
 
 MAX_NESTING = 4
 _DYNAMO = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "trtllm"}
@@ -79,6 +80,8 @@ def launches_of_script(
 ) -> list[Started]:
     """For every way through a script the launches in it; ways that launch nothing are left out where others do."""
     ways = []
+    text = re.sub(r"\\\s*\Z", "\n", text)  # a last line that continues with nothing
+    broken = broken_lines(parse_shell(text))
     for world in worlds(text, given, source):
         beside = dict(files or {}) | dict(world.files)
         started: list[Launch] = []
@@ -89,6 +92,10 @@ def launches_of_script(
                 started += below[0].launches if below else []
                 continue
             launch = launch_of(command.words)
+            if launch is not None and any(command.line <= line <= command.last_line + 1 for line in broken):
+                raise PlannerError(
+                    "is not whole where an engine is started", where=f"{source}:{command.line}", hint="close its quotes"
+                )
             if launch is not None:
                 environment = dict(command.environment)
                 started.append(Launch(launch.engine, launch.words, launch.before, environment, beside))

@@ -44,11 +44,12 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True)
 class Command:
-    """The words of one command, the variables set for it alone, and its line from 1."""
+    """The words of one command, the variables set for it alone, and its first and last line from 1."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
     line: int
+    last_line: int
 
 
 @dataclass
@@ -218,9 +219,9 @@ class Shell:
             elif child.type not in ("file_redirect", "herestring_redirect"):
                 words += self.words(child)
         if words:
-            self._called(words, environment, node.start_point[0] + 1)
+            self._called(words, environment, (node.start_point[0] + 1, node.end_point[0] + 1))
 
-    def _called(self, words: list[str], environment: dict[str, str], line: int) -> None:
+    def _called(self, words: list[str], environment: dict[str, str], lines: tuple[int, int]) -> None:
         name = words[0]
         if name in self.functions:
             body = self.functions[name]
@@ -233,7 +234,7 @@ class Shell:
         elif _REQUIRES.search(name.lower()) and all(_NAME.match(word) for word in words[1:]):
             self.required |= set(words[1:])
         elif name not in _IGNORED:
-            self.commands.append(Command(tuple(words), environment, line))
+            self.commands.append(Command(tuple(words), environment, *lines))
 
     # conditions
 

@@ -48,6 +48,14 @@ def parse_shell(text: str) -> "Node":
     return _parser().parse(text.encode()).root_node
 
 
+def broken_lines(node: "Node") -> list[int]:
+    """The lines, from 1, at which the text is no shell."""
+    if not node.has_error:
+        return []
+    own = [node.start_point[0] + 1] if node.is_missing or node.type == "ERROR" else []
+    return own + [line for child in node.children for line in broken_lines(child)]
+
+
 def worlds(
     text: str, given: Mapping[str, str], source: str, *, positional: Mapping[str, str] | None = None
 ) -> list[World]:

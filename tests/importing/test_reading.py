@@ -238,9 +238,11 @@ def test_open_fields_are_given_and_set_ones_are_not_overridden() -> None:
         (b"hello: world\n", "nothing that planner knows"),
         (b"#!/bin/bash\necho hello\n", "nothing that planner knows"),
         (b"", "nothing that planner knows"),
+        (b"#!/bin/bash\nvllm serve a/b --tensor-parallel-size $((\n", "not whole"),
+        (b"#!/bin/bash\nvllm serve 'a/b --tensor-parallel-size 2\n", "not whole"),
         (b"#" * (17 * 2**20), "larger than 16 MiB"),
     ],
-    ids=["binary", "half", "cycle", "helm", "other", "script", "empty", "large"],
+    ids=["binary", "half", "cycle", "helm", "other", "script", "empty", "open-sum", "open-quote", "large"],
 )
 def test_what_cannot_be_read_is_one_clear_error(tmp_path: Path, content: bytes, says: str) -> None:
     file = tmp_path / "artifact.yaml"
