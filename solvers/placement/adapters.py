@@ -5,6 +5,7 @@ Source      Wu et al., "dLoRA: Dynamically Orchestrating Requests and Adapters f
 Sets        k in K adapters, j in J engines, r in R requests with adapter k(r) on engine h(r)
 Parameters  e_r [s] of a request, n_r cache blocks of it;  a_j adapters of an engine at most, N_j its blocks
             B [1/s] blocks that an engine swaps, p [s] that a request costs which leaves its engine
+            l engines at least of every adapter with requests
             f of the time of a request, where its engine runs merged with its adapter; none runs merged without it
 Variables   y_kj whether adapter k is on j;  x_rj shares of requests;  v_rj those that run merged
             m_kj whether j is merged with k, and so serves k alone;  z_j [s] of swapping;  t [s]
@@ -14,6 +15,7 @@ Objective   min t
 (C3) z_j >= (sum_r n_r (x_rj + v_rj) - N_j) / B
 (C4) t >= sum_r e_r (x_rj + f v_rj) + p sum over r not on j of (x_rj + v_rj) + z_j
 (C5) v_rj <= m_k(r)j <= y_k(r)j;  x_rj <= 1 - sum_k m_kj;  sum_k m_kj <= 1
+(C6) sum_j y_kj >= l
 """
 
 from collections.abc import Sequence
@@ -55,6 +57,7 @@ class Adapters:
     migration_s: float
     blocks_per_s: float
     merged: float | None = None  # of the time of a request; None where engines do not merge
+    least: int = 1  # engines of every adapter with requests
 
     def __post_init__(self) -> None:
         for number, request in enumerate(self.requests):
@@ -68,11 +71,15 @@ class Adapters:
                 what = f"request {number} has {request.blocks:g} blocks and takes {request.exec_s:g} s"
                 raise PlannerError(what, where=WHERE, hint="give 0 or more")
         room, asked = sum(engine.adapters for engine in self.engines), len({r.adapter for r in self.requests})
-        if asked > room:
+        if self.least > len(self.engines):
+            what = f"{self.least} engines of every adapter, and there are {len(self.engines)}"
+            raise PlannerError(what, where=WHERE, hint=f"ask for {len(self.engines)} at most")
+        if asked * self.least > room:
+            each = f" on {self.least} engines each" if self.least > 1 else ""
             raise PlannerError(
-                f"requests are of {asked} adapters, and all engines together hold {room}",
+                f"requests are of {asked} adapters{each}, and all engines together hold {room}",
                 where=WHERE,
-                hint=f"let engines hold {asked - room} more",
+                hint=f"let engines hold {asked * self.least - room} more",
             )
         if not self.blocks_per_s > 0 or self.migration_s < 0:
             what = f"{self.blocks_per_s:g} blocks a second, {self.migration_s:g} s for a migration"
@@ -91,7 +98,9 @@ class AdapterPlacement:
     merged: tuple[int | None, ...]
 
 
-def place_adapters(problem: Adapters, *, time_limit_s: float | None = None) -> SolveResult[AdapterPlacement]:
+def place_adapters(
+    problem: Adapters, *, time_limit_s: float | None = None, gap: float = 0.0
+) -> SolveResult[AdapterPlacement]:
     """The placement whose last engine is done soonest; objective and bound in seconds."""
     model, engines = LinearModel(), range(len(problem.engines))
     y = [[model.binary(f"y[{k},{j}]") for j in engines] for k in range(problem.adapters)]
@@ -116,8 +125,10 @@ def place_adapters(problem: Adapters, *, time_limit_s: float | None = None) -> S
         model.add(last_s >= total([*own, *moved, swap_s]), f"C4[{j}]")
     if problem.merged is not None:
         _merge_rules(model, problem, x, y, m, v)
+    for k in sorted({request.adapter for request in problem.requests}):
+        model.add(total(y[k]) >= float(problem.least), f"C6[{k}]")
     model.objective = last_s.terms
-    result = solve(model, time_limit_s=time_limit_s)
+    result = solve(model, time_limit_s=time_limit_s, gap=gap)
     placement = None
     if result.solution is not None:
         value = result.solution.value

@@ -65,6 +65,7 @@ SERVE: dict[str, Case] = {
 }
 LAUNCHED = {
     "serve": ("speculation.algorithm", "speculation.checkpoint"),
+    "place": ("lora.adapters.*.checkpoint",),
 }
 """What only launch scripts read; tests/emit/test_emit_speculation.py holds them to it."""
 
@@ -252,7 +253,19 @@ MIXED = (
     " gpu: l40s, gpus: 8, price: 1.9USD/h}]} ; options={mix: {buckets: {a: {rate: %s/s, slices: %s}}, rates: {p: {a:"
     " 1.0}, q: {a: %s}}, gpus_per_instance: {p: 1, q: %s}, least: %s, failures: %s}}"
 )
+ADAPTED = (
+    "workloads=[{input_tokens: 512, output_tokens: 32}] ; objective={%s} ; options={tp: [1], lora: {adapters:"
+    " {a: {rate: %s/s}, b: {rate: 2/s}}, %s}}"
+)
+TOKENS, FEW = "maximize: tokens_per_s_per_gpu", "minimize: gpus"
 PLACE: dict[str, Case] = {
+    "lora.adapters.*.rate_per_s": (ADAPTED % (TOKENS, 3, "slots: 1"), ADAPTED % (TOKENS, 4, "slots: 1")),
+    "lora.rank": (ADAPTED % (TOKENS, 3, "rank: 16"), ADAPTED % (TOKENS, 3, "rank: 64")),
+    "lora.modules": (ADAPTED % (TOKENS, 3, "rank: 16"), ADAPTED % (TOKENS, 3, "modules: [ffn]")),
+    "lora.slots": (ADAPTED % (TOKENS, 3, "slots: 1"), ADAPTED % (TOKENS, 3, "slots: 2")),
+    "lora.merged": (ADAPTED % (TOKENS, 3, "rank: 16"), ADAPTED % (TOKENS, 3, "merged: true")),
+    "lora.slowdown": (ADAPTED % (TOKENS, 3, "rank: 16"), ADAPTED % (TOKENS, 3, "slowdown: 1.5")),
+    "lora.max_busy": (ADAPTED % (FEW, 40, "max_busy: 0.9"), ADAPTED % (FEW, 40, "max_busy: 0.2")),
     "mix.buckets.*.rate_per_s": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (4.5, 3, 2, 1, 1, 0)),
     "mix.buckets.*.slices": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 1, 2, 1, 1, 0)),
     "mix.rates": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 0.5, 1, 1, 0)),

@@ -14,11 +14,13 @@ def router_groups(scene: Scene, decision: Decision, engine: ServingEngine) -> li
     """Routers in the order in which models and modes first appear.
 
     A router may send any request of its group to any instance, so that prefill and decode roles that no one connector
-    joins stand behind routers of their own, as the plan's routes join them.
+    joins stand behind routers of their own, as the plan's routes join them, and so does an engine with adapters.
     """
-    members: dict[tuple[str, bool], list[EngineInstance]] = {}
+    members: dict[tuple[str, bool, str], list[EngineInstance]] = {}
     for instance in scene.instances:
-        members.setdefault((scene.model_key(instance), instance.role.function == "colocated"), []).append(instance)
+        alone = instance.role.name if "lora_modules" in instance.role.limits else ""
+        key = (scene.model_key(instance), instance.role.function == "colocated", alone)
+        members.setdefault(key, []).append(instance)
     groups: list[RouterGroup] = []
     for group in members.values():
         parts = [group] if _joined(scene, group, engine) else _by_route(group, decision)

@@ -1,5 +1,7 @@
 """Groups of GPUs that engines of several models share, as instances of serving scripts: one for each model of a group.
 
+Engines that hold LoRA adapters are instances of their own, and `routes.json` names the engines of every adapter.
+
 Engines of a group stand on the same GPUs, each with its own part of their memory, of which vLLM measures at its start
 what is left; so the engines of a node are to be started one after the other.
 """
@@ -16,6 +18,7 @@ from planner.plan.store import plan_digest, plan_json
 from planner.problem.recorded import recorded_options, recorded_problem
 
 ROUTES = "planner.routes/1"
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # `--max-lora-rank` of vLLM 0.33 (vllm/config/lora.py)
 
 
 def emit_groups(envelope: Envelope, decision: Decision, *, engine: ServingEngine) -> dict[str, str]:
@@ -24,9 +27,13 @@ def emit_groups(envelope: Envelope, decision: Decision, *, engine: ServingEngine
     Raises PlannerError for groups that take requests one by one, which no engine here does.
     """
     assert isinstance(decision, PlaceDecision)
-    engines = as_engines(envelope, decision)
-    scripts = emit_serving(envelope, engines, engine=engine)
-    return {**scripts, "routes.json": _routes(envelope, decision, engines, engine)}
+    if decision.adapters:
+        engines = with_adapters(envelope, decision)
+        routes = _adapter_routes(envelope, decision, engines, engine)
+    else:
+        engines = as_engines(envelope, decision)
+        routes = _routes(envelope, decision, engines, engine)
+    return {**emit_serving(envelope, engines, engine=engine), "routes.json": routes}
 
 
 def as_engines(envelope: Envelope, decision: PlaceDecision) -> Decision:
@@ -56,6 +63,53 @@ def as_engines(envelope: Envelope, decision: PlaceDecision) -> Decision:
         blocks = (block for block in decision.placement if block.role == host.group)
         placement += [block.model_copy(update={"role": name}) for block in blocks]
     return Decision(roles=tuple(roles), placement=tuple(placement), router_policy=decision.router_policy)
+
+
+def with_adapters(envelope: Envelope, decision: PlaceDecision) -> Decision:
+    """A role for each engine, whose limits name the adapters that it loads and where from."""
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, PlaceOptions)
+    if options is None or options.lora is None:
+        raise PlannerError("is no problem with adapters", where="inputs", hint="check the plan: `planner check`")
+    merged = next((host for host in decision.adapters if host.merged), None)
+    if merged is not None:
+        raise PlannerError(
+            f"`{merged.engine}` runs merged with `{merged.adapter}`, and engines load adapters beside their weights",
+            where="decision.adapters",
+            hint="solve with `options.lora.merged=false`, or merge that checkpoint yourself",
+        )
+    rank = next((rank for rank in RANKS if rank >= options.lora.rank), None)
+    if rank is None:
+        what, where = f"adapters of rank {options.lora.rank}", "inputs.options.lora.rank"
+        raise PlannerError(what, where=where, hint=f"engines load ranks up to {RANKS[-1]}")
+    roles = []
+    for role in decision.roles:
+        here = [host.adapter for host in decision.adapters if host.engine == role.name]
+        sources = {name: options.lora.adapters[name].checkpoint or name for name in here}
+        limits = {
+            "max_batch": role.limits["max_batch"],
+            "chunk_tokens": options.chunk_tokens,
+            "max_loras": options.lora.slots,
+            "max_lora_rank": rank,
+            "lora_modules": json.dumps([{"name": name, "path": path} for name, path in sources.items()]),
+        }
+        roles.append(role.model_copy(update={"function": "colocated", "limits": limits}))
+    return Decision(roles=tuple(roles), placement=decision.placement)
+
+
+def _adapter_routes(envelope: Envelope, decision: PlaceDecision, engines: Decision, engine: ServingEngine) -> str:
+    """Where every adapter is asked for, by its name as the model, and the share of its requests that goes there."""
+    scene, _ = read_scene(envelope, engines, (), engine)
+    where = {
+        instance.role.name: {"node": scene.node(instance.head).title, "port": API_PORT + instance.head.slot}
+        for instance in scene.instances
+    }
+    rows = defaultdict[str, list[dict[str, object]]](list)
+    for host in decision.adapters:
+        rows[host.adapter].append({**where[host.engine], "share": host.share})
+    base = scene.model_name(scene.instances[0])
+    data = {"schema": ROUTES, "plan": plan_digest(plan_json(envelope)), "base": base, "adapters": rows}
+    return json.dumps(data, indent=1) + "\n"
 
 
 def _name(host: Host) -> str:

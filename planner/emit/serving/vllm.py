@@ -51,6 +51,7 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
             *_parallelism(scene, instance, index),
             *_limits(instance),
             *_memory(scene, instance),
+            *_adapters(instance),
             *_speculation(scene, instance),
             *_transfer(scene, instance),
         ),
@@ -191,6 +192,19 @@ def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterato
     yield "VLLM_NIXL_SIDE_CHANNEL_PORT", word(SIDE_CHANNEL_PORT + 100 * part.slot)
     if cache_traits(scene.model(instance)).state:
         yield from ((name, word(value)) for name, value in scene.connectors[instance.role.name].settings.items())
+
+
+def _adapters(instance: EngineInstance) -> Iterator[Flag]:
+    """Adapters that the engine loads at its start, under their names as models."""
+    limits = instance.role.limits
+    if "lora_modules" not in limits:
+        return
+    yield "--enable-lora", None
+    yield "--max-loras", word(limits["max_loras"])
+    yield "--max-lora-rank", word(limits["max_lora_rank"])
+    modules = json.loads(str(limits["lora_modules"]))
+    if modules:
+        yield "--lora-modules", tuple(argument(json.dumps(module), what="adapter") for module in modules)
 
 
 def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:

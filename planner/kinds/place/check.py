@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from planner.documents.units import format_si
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.place.layers.plan import check as check_layers
+from planner.kinds.place.lora.plan import check as check_adapters
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -21,6 +22,10 @@ def check(envelope: Envelope, decision: PlaceDecision) -> list[Finding]:
         problem = recorded_problem(envelope.inputs)
         if decision.roles[0].function == "mix":
             return []  # what it serves is judged where it is stated again
+        if decision.roles[0].function == "adapters":
+            options = recorded_options(problem, PlaceOptions)
+            lora = None if options is None else options.lora
+            return [*check_adapters(decision, None if lora is None else lora.slots)]
         model = None if problem is None else recorded_model(problem, decision.roles[0].model)
         return [*check_layers(decision, None if model is None else model.num_layers)]
     findings = [*_groups(decision), *_hosts(decision), *_shares(decision), *_memory(decision)]

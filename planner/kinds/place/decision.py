@@ -1,7 +1,7 @@
 """Schema of multi-model placement problems (options) and plans (decision)."""
 
 from collections import Counter
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -40,6 +40,37 @@ class MixOptions(Spec):
     failures: Annotated[int, Field(ge=0)] = Field(default=0, description="instances, any, that may fail")
 
 
+class AdapterSpec(Spec):
+    """A LoRA adapter: its load, and where engines load it from."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"rate": ("rate_per_s", PER_S)}
+    rate_per_s: Annotated[float, Field(gt=0)]
+    checkpoint: str | None = Field(default=None, description="folder or repository; the adapter's name where absent")
+
+
+class LoraOptions(Spec):
+    """Adapters of one base model on engines that all run it, in place of models on groups."""
+
+    adapters: Annotated[dict[str, AdapterSpec], Field(min_length=1)]
+    rank: Count = Field(default=16, description="of every adapter")
+    modules: Annotated[tuple[Literal["attention", "ffn"], ...], Field(min_length=1)] = Field(
+        default=("attention", "ffn"), description="matrices that adapters change"
+    )
+    slots: Count = Field(default=8, description="adapters that an engine holds at most")
+    merged: bool = Field(
+        default=False,
+        description="whether an engine may run with an adapter merged into its weights: faster, and of that one alone",
+    )
+    slowdown: Annotated[float, Field(ge=1)] | None = Field(
+        default=None,
+        description="time of a request with an adapter beside the weights over one without, as measured; by the bytes "
+        "and FLOP of adapters where absent",
+    )
+    max_busy: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="part of the time that engines may work, where they are to be few; 0.9 where absent"
+    )
+
+
 class PlaceOptions(Spec):
     """Limits of the placement, and how the engines of a group work; or the layers of one model over all pools."""
 
@@ -47,6 +78,7 @@ class PlaceOptions(Spec):
         default=None, description="place the layers of the only model over the nodes of all pools"
     )
     mix: MixOptions | None = Field(default=None, description="the cheapest mix of GPU types for buckets of requests")
+    lora: LoraOptions | None = Field(default=None, description="LoRA adapters on engines of the only model")
 
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")
@@ -83,11 +115,21 @@ class BucketSlices(Spec):
     slices: Count
 
 
+class AdapterHost(Spec):
+    """An adapter on an engine, with the part of its requests that goes there."""
+
+    engine: str = Field(description="name of a role")
+    adapter: str
+    share: Fraction = Field(description="of all requests to the adapter")
+    merged: bool = Field(default=False, description="whether the engine runs with its weights changed by the adapter")
+
+
 class PlaceDecision(Decision):
     """Each role of function `group` is one set of devices with its parallelism; `hosts` say which models live there."""
 
-    hosts: tuple[Host, ...] = Field(default=(), description="of roles that are a `group`; none of a `stage` or `mix`")
+    hosts: tuple[Host, ...] = Field(default=(), description="of roles that are a `group`, and of no others")
     slices: tuple[BucketSlices, ...] = Field(default=(), description="of buckets, where roles are of a `mix`")
+    adapters: tuple[AdapterHost, ...] = Field(default=(), description="of roles that hold `adapters`")
 
     @model_validator(mode="after")
     def inhabited(self) -> "PlaceDecision":

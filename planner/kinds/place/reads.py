@@ -9,10 +9,18 @@ from planner.problem.schema import Problem
 def _unread(problem: Problem) -> Iterator[Unread]:
     """Only engines that batch have batches, steps and caches; only without batches groups have stages."""
     if problem.options.get("mix") is not None:
-        names = ("layers", *ENGINES)
+        names = ("layers", "lora", *ENGINES)
         yield from idle_options(problem.options, *names, why="with `mix`, which is of instances by measured rates")
         for name in MEASURED:
             yield Unread(name, "with `mix`, whose rates are as measured", "remove it")
+        return
+    if problem.options.get("lora") is not None:
+        names = ("layers", "max_group_gpus", "pp", "batching", "simulated_requests")
+        yield from idle_options(problem.options, *names, why="with `lora`, which is of engines of one model")
+        yield Unread("seed", "with `lora`, whose solver draws nothing", "remove it")
+        if problem.objective.minimize is None:
+            lora = problem.options["lora"]
+            yield from idle_options(lora, "max_busy", why="where tokens are to be many", above="options.lora")
         return
     if problem.options.get("layers") is not None:
         yield from idle_options(problem.options, *ENGINES, why="with `layers`, which are over nodes and not on groups")
@@ -55,7 +63,8 @@ READS = Reads(
         "workloads.*.slo.itl": "limit a percentile of ttft, tpot or latency",
         "costs.profiles": "remove it: groups that several engines share are priced by formulas",
         "objective": "write `maximize: attainment` or `minimize: gpus`; with `layers` write "
-        "`maximize: tokens_per_s_per_gpu`, with `mix` `minimize: cost`",
+        "`maximize: tokens_per_s_per_gpu`, with `mix` `minimize: cost`, with `lora` one of "
+        "`maximize: tokens_per_s_per_gpu` and `minimize: gpus`",
         "cluster.pools.*.fabric": "remove it, and write its `nic_bandwidth`",
         "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
         "limits.usd_per_hour": "write `limits: {gpus: N}`",

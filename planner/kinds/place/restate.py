@@ -8,6 +8,7 @@ from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
 from planner.kinds.place.layers import plan as layers_plan
 from planner.kinds.place.layers.setting import read_setting as layers_setting
+from planner.kinds.place.lora import plan as lora_plan
 from planner.kinds.place.mix import plan as mix_plan
 from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import PlaceSetting, read_setting
@@ -25,7 +26,7 @@ REL_TOL = 1e-9  # of a bound that is computed again
 
 
 def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated:
-    """The plan of these groups and hosts on the streams of its problem, or of these layers or instances.
+    """The plan of these groups and hosts on the streams of its problem, or of these layers, adapters or instances.
 
     Raises NotAtHand for inputs that are not, PlannerError for groups that the problem cannot have.
     """
@@ -33,6 +34,8 @@ def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated
     options = PlaceOptions.model_validate(resolved.problem.options)
     if options.mix is not None:
         return mix_plan.restate(resolved, stated, decision)
+    if options.lora is not None:
+        return lora_plan.restate(resolved, stated, decision)
     if options.layers is not None:
         return layers_plan.restate(layers_setting(resolved), stated, decision)
     setting = read_setting(resolved)
@@ -53,6 +56,9 @@ def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[F
     options = PlaceOptions.model_validate(resolved.problem.options)
     if options.mix is not None:
         yield from mix_plan.prove(resolved, stated)
+        return
+    if options.lora is not None:
+        yield from lora_plan.prove(resolved, stated)
         return
     if options.layers is not None:
         yield from layers_plan.prove(layers_setting(resolved), stated)

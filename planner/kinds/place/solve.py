@@ -57,6 +57,10 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         from planner.kinds.place.layers.plan import solve as solve_layers
 
         return solve_layers(resolved)
+    if options.lora is not None:
+        from planner.kinds.place.lora.plan import solve as solve_lora
+
+        return solve_lora(resolved, limits)
     setting = read_setting(resolved)
     return envelope(setting, fewest_choice(setting) if fewest(setting) else best_choice(setting))
 

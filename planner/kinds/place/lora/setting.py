@@ -1,0 +1,228 @@
+"""What adapters are placed with: bytes of an adapter, and the time of a request with and without one.
+
+An adapter of rank r adds A [in, r] and B [r, out] to every matrix [in, out] that it changes, 2 r (in + out) FLOP a
+token. Of a matrix that tensor parallelism cuts by columns a rank holds A and its part of B, of one cut by rows its part
+of A and B. A step reads each adapter that its sequences need once, as many as the engine holds at most. With b of B
+sequences decoded at a time, p tokens of a prompt, o of an answer and t_d(b), t_p times of the whole model's steps
+    merged      t_p + (o - 1) t_d(b) / b
+    unmerged    that, and  p F / peak + A / BW + (o - 1) (F / peak + min(b, slots) A / (b BW))
+or as much longer as the problem's `slowdown` says. A are bytes and F FLOP of a token of an adapter on a rank, b the
+most sequences whose caches lie beside weights and adapters.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from planner.costs.operators.work import Shards, Work
+from planner.costs.rates.calibration import Calibration, load_calibration
+from planner.costs.rates.pricer import make_pricer
+from planner.costs.rates.step import step_time
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
+from planner.kinds.place.decision import LoraOptions, PlaceOptions
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer
+from planner.problem.resolve import Resolved, Workload
+
+MAX_BUSY = 0.9
+PARAMETER_BYTES = 2.0  # of adapters, bf16
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShape:
+    """An engine of so many GPUs: its memory [bytes of a device], and what a request takes of its time [s]."""
+
+    tp: int
+    batch: int
+    weights_bytes: float
+    adapter_bytes: float
+    cache_bytes: float  # of all sequences
+    activations_bytes: float
+    workspace_bytes: float
+    room_bytes: float
+    merged_s: float
+    unmerged_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoraSetting:
+    """A resolved problem with the shapes that its engines can have; adapters in the order of their names."""
+
+    resolved: Resolved
+    options: PlaceOptions
+    lora: LoraOptions
+    calibration: Calibration
+    shapes: tuple[EngineShape, ...]
+
+    @property
+    def workload(self) -> Workload:
+        """The only one, whose lengths are those of all adapters' requests."""
+        return self.resolved.workloads[0]
+
+    @property
+    def pool(self) -> Pool:
+        """The only one."""
+        return self.resolved.pools[0]
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self.lora.adapters)
+
+    @property
+    def rates_per_s(self) -> list[float]:
+        """Requests a second, by adapter."""
+        return [self.lora.adapters[name].rate_per_s for name in self.names]
+
+    @property
+    def gpus(self) -> int:
+        """At hand."""
+        return min(len(self.pool.job_devices), self.resolved.problem.limits.gpus or len(self.pool.job_devices))
+
+    @property
+    def max_busy(self) -> float:
+        """Part of the time that engines may work, where they are to be few."""
+        return MAX_BUSY if self.lora.max_busy is None else self.lora.max_busy
+
+    def shape(self, tp: int) -> EngineShape:
+        """Raises PlannerError where engines of so many GPUs are none of the problem's."""
+        for shape in self.shapes:
+            if shape.tp == tp:
+                return shape
+        sizes = ", ".join(str(shape.tp) for shape in self.shapes)
+        raise PlannerError(f"engines of {tp} GPUs", where="decision.roles", hint=f"the problem's have {sizes}")
+
+
+def read_setting(resolved: Resolved) -> LoraSetting:
+    """Raises PlannerError for problems of several models or pools, and for bases that no engine holds."""
+    options = PlaceOptions.model_validate(resolved.problem.options)
+    lora = options.lora
+    assert lora is not None
+    _require_form(resolved)
+    calibration = load_calibration(resolved.problem.costs.calibration)
+    pool = resolved.pools[0]
+    degrees = options.tp or tuple(1 << power for power in range(pool.node.num_gpus.bit_length()))
+    fitting = [tp for tp in sorted(set(degrees)) if pool.node.num_gpus % tp == 0 and _divides(resolved, tp)]
+    if not fitting:
+        what = f"no engine of tp {list(degrees)} lies within a node of {pool.node.num_gpus} GPUs and divides the heads"
+        raise PlannerError(what, where=resolved.where(("options", "tp")), hint="name divisors of both")
+    shapes = [_shape(resolved, options, lora, calibration, tp) for tp in fitting]
+    able = tuple(shape for shape in shapes if shape.batch)
+    if not able:
+        last = shapes[-1]
+        need = last.weights_bytes + lora.slots * last.adapter_bytes + last.activations_bytes + last.workspace_bytes
+        raise PlannerError(
+            f"no engine holds its model, {lora.slots} adapters and a sequence: on {last.tp} GPUs they take "
+            f"{need / 1e9:.1f} GB of {last.room_bytes / 1e9:.1f} GB before the cache",
+            where=resolved.where(("options", "lora", "slots")),
+            hint="lower `slots` or `rank`, or allow larger engines in `options.tp`",
+        )
+    return LoraSetting(resolved, options, lora, calibration, able)
+
+
+def _require_form(resolved: Resolved) -> None:
+    where, problem = resolved.where, resolved.problem
+    if len(resolved.workloads) != 1 or len(resolved.models) != 1:
+        what = f"{len(resolved.models)} models and {len(resolved.workloads)} workloads"
+        hint = "place adapters of one model, with one workload that states the lengths of requests"
+        raise PlannerError(what, where=where(("workloads",)), hint=hint)
+    if len(resolved.pools) != 1:
+        what, hint = f"{len(resolved.pools)} pools", "place adapters on engines of one pool"
+        raise PlannerError(what, where=where(("cluster", "pools")), hint=hint)
+    (workload,) = resolved.workloads
+    resolved.require_priceable(workload.model)
+    if workload.spec.load is not None or list(workload.spec.slo.limits()) or workload.spec.slo.attainment is not None:
+        what = "adapters are placed for an even load of engines, by the rates of `options.lora.adapters`"
+        raise PlannerError(what, where=where(("workloads", 0)), hint="remove `load` and `slo`")
+    pool = problem.cluster.pools[0]
+    stated = (("price", pool.usd_per_gpu_hour), ("nic_bandwidth", pool.nic_bandwidth_bytes_per_s))
+    for name, value in stated:
+        if value is not None:
+            what = f"adapters are placed on engines that lie within nodes, whatever their `{name}`"
+            raise PlannerError(what, where=where(("cluster", "pools", 0, name)), hint="remove it")
+    if problem.cluster.links:
+        what = "adapters are placed on engines of one pool, and links join pools"
+        raise PlannerError(what, where=where(("cluster", "links")), hint="remove them")
+
+
+def _divides(resolved: Resolved, tp: int) -> bool:
+    """Whether heads divide over the ranks."""
+    arch = resolved.models[resolved.workloads[0].model]
+    mixers = [layer.mixer for layer, _ in arch.layer_groups() if isinstance(layer.mixer, GroupedQueryAttention)]
+    return all(
+        mixer.num_heads % tp == 0 and (mixer.num_kv_heads % tp == 0 or tp % mixer.num_kv_heads == 0) for mixer in mixers
+    )
+
+
+def _shape(
+    resolved: Resolved, options: PlaceOptions, lora: LoraOptions, calibration: Calibration, tp: int
+) -> EngineShape:
+    (workload,), pool, engine = resolved.workloads, resolved.pools[0], resolved.problem.engine
+    arch = resolved.models[workload.model]
+    shards, overheads = Shards.of(float(tp)), calibration.engine(engine.name, engine.version)
+    pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=None)
+    prompt, answer = workload.input.mean_tokens, workload.output.mean_tokens
+    weights = float(weight_bytes(arch, shards)[0])
+    sequence = float(kv_cache_bytes(arch, shards, prompt + answer)[0])
+    activations = float(activation_bytes(arch, shards, float(options.chunk_tokens), float(options.max_batch))[0])
+    own, flop = _adapter(resolved, arch, lora, tp)
+    room = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
+    free = room - weights - lora.slots * own - activations - overheads.workspace_bytes
+    batch = min(options.max_batch, max(math.floor(free / sequence), 0))
+    if not batch:
+        workspace = overheads.workspace_bytes
+        return EngineShape(tp, 0, weights, own, 0.0, activations, workspace, room, math.inf, math.inf)
+    together = max(options.chunk_tokens / prompt, 1.0)
+    prefill = step_time(arch, pricer, shards, Work.prefill(prompt * together, 0.0, together), overheads).seconds[0]
+    decode = step_time(arch, pricer, shards, Work.decode(float(batch), prompt + answer), overheads).seconds[0]
+    merged_s = float(prefill / together + (answer - 1.0) * decode / batch)
+    token_s = flop / pool.node.accelerator.peak("bf16")
+    read_s = own / pool.node.accelerator.memory_bandwidth_bytes_per_s
+    beside_s = prompt * token_s + read_s + (answer - 1.0) * (token_s + min(batch, lora.slots) * read_s / batch)
+    return EngineShape(
+        tp,
+        batch,
+        weights,
+        own,
+        sequence * batch,
+        activations,
+        overheads.workspace_bytes,
+        room,
+        merged_s,
+        merged_s + beside_s if lora.slowdown is None else merged_s * lora.slowdown,
+    )
+
+
+def _adapter(resolved: Resolved, arch: Architecture, lora: LoraOptions, tp: int) -> tuple[float, float]:
+    """Bytes of an adapter on a rank, and its FLOP a token there."""
+    parameters = sum(
+        count * sum(lora.rank * ends for ends in _ends(resolved, arch, layer, lora, tp))
+        for layer, count in arch.layer_groups()
+    )
+    return parameters * PARAMETER_BYTES, 2.0 * parameters
+
+
+def _ends(resolved: Resolved, arch: Architecture, layer: Layer, lora: LoraOptions, tp: int) -> Iterator[float]:
+    """Of every matrix that adapters change, rows and columns of what a rank holds of its A and B."""
+    hidden = arch.hidden_size
+    if "attention" in lora.modules:
+        mixer = layer.mixer
+        if not isinstance(mixer, GroupedQueryAttention):
+            what = f"adapters of the attention of `{resolved.workloads[0].model}` are not priced"
+            raise PlannerError(
+                what, where=resolved.where(("options", "lora", "modules")), hint="write `modules: [ffn]`"
+            )
+        for width in (mixer.num_heads * mixer.head_dim, *_kv_widths(mixer)):
+            yield hidden + width / tp
+        yield mixer.num_heads * mixer.v_head_dim / tp + hidden
+    if "ffn" in lora.modules:
+        if not isinstance(layer.ffn, DenseFfn):
+            what = f"adapters of the experts of `{resolved.workloads[0].model}` are not priced"
+            where, hint = resolved.where(("options", "lora", "modules")), "write `modules: [attention]`"
+            raise PlannerError(what, where=where, hint=hint)
+        yield from [hidden + layer.ffn.intermediate_size / tp] * (2 if layer.ffn.gated else 1)
+        yield layer.ffn.intermediate_size / tp + hidden
+
+
+def _kv_widths(mixer: GroupedQueryAttention) -> tuple[float, float]:
+    return float(mixer.num_kv_heads * mixer.head_dim), float(mixer.num_kv_heads * mixer.v_head_dim)
