@@ -126,9 +126,14 @@ def execute_examples(
         limit_s = min(left_s, each_s)
         plan = _for_hardware(examples.folder / f"{name}.json", accelerator, done.parent)
         options = ExecutionOptions(
-            roles=(role,), device=device, num_processes=1, profiles=(str(profile),),
-            cut=fitting(plan, role, cut, room_bytes) if math.isfinite(room_bytes) else cut, limits=TimeLimits(total_s=limit_s), step_budget_s=STEP_BUDGET_S,
-        )  # fmt: skip
+            roles=(role,),
+            device=device,
+            num_processes=1,
+            profiles=(str(profile),),
+            cut=fitting(plan, role, cut, room_bytes) if math.isfinite(room_bytes) else cut,
+            limits=TimeLimits(total_s=limit_s),
+            step_budget_s=STEP_BUDGET_S,
+        )
         try:
             result = (execute or execute_plan)(plan, options).as_json()
         except PlannerError as error:
