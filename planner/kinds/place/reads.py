@@ -15,8 +15,8 @@ def _unread(problem: Problem) -> Iterator[Unread]:
             yield Unread(name, "with `mix`, whose rates are as measured", "remove it")
         return
     if problem.options.get("lora") is not None:
-        names = ("layers", "max_group_gpus", "pp", "batching", "simulated_requests")
-        yield from idle_options(problem.options, *names, why="with `lora`, which is of engines of one model")
+        others = ("layers", "max_group_gpus", "pp", "batching", "simulated_requests")
+        yield from idle_options(problem.options, *others, why="with `lora`, which is of engines of one model")
         yield Unread("seed", "with `lora`, whose solver draws nothing", "remove it")
         if problem.objective.minimize is None:
             lora = problem.options["lora"]
