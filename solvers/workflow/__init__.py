@@ -1,0 +1,1 @@
+"""Graphs and pipelines of stages: options under a chance of lateness, servers shared, batches on engines, queues."""
