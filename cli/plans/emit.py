@@ -43,6 +43,15 @@ def emit(
     gpus: Annotated[
         str | None, typer.Option(metavar="HOW", help="GPUs as `counts` of a resource, or by `claims`.", **_CLUSTER)
     ] = None,
+    launcher: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Whose script the nodes of a job run.", **_CLUSTER)
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="For that script; repeatable.", **_CLUSTER)
+    ] = None,
+    argument: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="For that script; repeatable.", **_CLUSTER)
+    ] = None,
     inputs: Inputs = None,
     profiles: Profiles = None,
     output: Output = None,
@@ -63,7 +72,7 @@ def emit(
       planner emit plan.json --target lws --namespace serving --model-cache models -o launch/
     """
     from planner.check.sound import require_sound
-    from planner.emit.options import ClusterOptions
+    from planner.emit.options import ClusterOptions, read_settings
     from planner.emit.registry import LayoutPlan
     from planner.emit.registry import emit as emit_files
     from planner.load.problems import load_plan
@@ -75,7 +84,11 @@ def emit(
         named = bool(path) and role in {role.name for role in decision.roles}
         path = path if named else text
         layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
-    options = ClusterOptions(image, router_image, namespace, model_cache, token_secret, gpus)
+    options = ClusterOptions(
+        *(image, router_image, namespace, model_cache, token_secret, gpus, launcher),
+        settings=read_settings(env) if env else None,
+        arguments=tuple(argument) if argument else None,
+    )
     files = emit_files(envelope, decision, target, layouts, options)
     notes: list[str] = []
     for own in (LayoutPlan(plan, None, envelope, decision), *layouts):

@@ -1,8 +1,10 @@
 """What whoever launches a plan on a cluster adds to it: images, a namespace, volumes and secrets by their names."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from planner.emit.shell import refuse_unprintable
 from planner.errors import PlannerError
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -10,6 +12,7 @@ LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*")
 ON_KUBERNETES = ("image", "router_image", "namespace", "model_cache", "token_secret", "gpus")
 """What targets whose pods are written whole take."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,9 @@ class ClusterOptions:
     model_cache: str | None = None  # claim of a volume with checkpoints
     token_secret: str | None = None  # secret with the key HF_TOKEN
     gpus: str | None = None  # `counts` of a vendor's resource, or `claims` of dynamic allocation
+    launcher: str | None = None  # the target whose script the nodes of a job run
+    settings: tuple[tuple[str, str], ...] | None = None  # variables of the environment of that script
+    arguments: tuple[str, ...] | None = None  # of that script
 
     def __post_init__(self) -> None:
         for name in ("image", "router_image"):
@@ -32,6 +38,8 @@ class ClusterOptions:
             require_label(getattr(self, name), flag(name))
         if self.gpus not in (None, "counts", "claims"):
             raise PlannerError(f"found `{self.gpus}`", where=flag("gpus"), hint="write `counts` or `claims`")
+        for text in (*(value for _, value in self.settings or ()), *(self.arguments or ())):
+            refuse_unprintable(text)
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -41,7 +49,24 @@ class ClusterOptions:
 
 def flag(name: str) -> str:
     """An option as the command line calls it."""
-    return f"--{name.replace('_', '-')}"
+    return {"settings": "--env", "arguments": "--argument"}.get(name, f"--{name.replace('_', '-')}")
+
+
+def read_settings(entries: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Variables from `NAME=VALUE`; raises PlannerError for other text, names given twice, and tokens in the open."""
+    settings: dict[str, str] = {}
+    for entry in entries:
+        name, equals, value = entry.partition("=")
+        if not equals or not _VARIABLE.fullmatch(name) or name in settings:
+            what = "is given twice" if name in settings else "is no NAME=VALUE"
+            raise PlannerError(f"`{entry}` {what}", where=flag("settings"), hint="write each NAME=VALUE once")
+        if name == "HF_TOKEN":
+            hint = f"name the secret that holds it: `{flag('token_secret')} NAME`"
+            raise PlannerError(
+                "a token would stand in the file as it is", where=f"{flag('settings')} HF_TOKEN", hint=hint
+            )
+        settings[name] = value
+    return tuple(settings.items())
 
 
 def require_label(value: str | None, where: str) -> None:

@@ -46,7 +46,7 @@ def built(case: Case, engine: str) -> tuple[Envelope, Any]:
     return envelope, decision.model_copy(update={"roles": roles})
 
 
-def files_of(case: Case, target: str, engine: str = "vllm", **options: str) -> dict[str, str]:
+def files_of(case: Case, target: str, engine: str = "vllm", **options: Any) -> dict[str, str]:  # noqa: ANN401
     given = dataclasses.replace(OPTIONS.get(target, IMAGES), **options)
     return emit(*built(case, engine), target, (), given)
 

@@ -265,14 +265,15 @@ def _group(
         model=scene.model_name(own[0]),
         replicas=len(own),
         pods=pods[0],
-        resource=_resource(spec.gpu),
+        resource=resource_of(spec.gpu),
         pool=label_of(spec.label, 63) if len(pools) > 1 else None,
         nodes=tuple(require_host(names[place.node]) for place in places) if names else (),
         files=files,
     )
 
 
-def _resource(gpu: str) -> str:
+def resource_of(gpu: str) -> str:
+    """What Kubernetes calls the GPUs of a catalog name; raises PlannerError for vendors that it is not known of."""
     from planner.hardware.library import find_node
 
     vendor = find_node(gpu).accelerator.vendor

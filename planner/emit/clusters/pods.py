@@ -5,6 +5,7 @@ doubled. No shell runs.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from planner.emit.clusters.launch import CACHE, FOLDER, OWN, Group, Launch, Pod
 from planner.emit.options import ClusterOptions
@@ -14,8 +15,20 @@ from planner.emit.shell import Variable, Word
 Json = dict[str, object]
 _STARTS = {"periodSeconds": 10, "failureThreshold": 720}  # two hours for weights to be fetched and graphs captured
 _CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}  # of the vendors' drivers for claims
+SHARED_MEMORY: Json = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 _SHM_MOUNT: tuple[Json, ...] = ({"name": "shm", "mountPath": "/dev/shm"},)
 POD_IP: Json = {"name": OWN.name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+class Planned(Protocol):
+    """A plan on a cluster, as its objects are marked."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def options(self) -> ClusterOptions: ...
 
 
 def escaped(text: str) -> str:
@@ -29,12 +42,12 @@ def expanded(each: Word, addresses: Mapping[Variable, str]) -> str:
     return "".join(escaped(part) if isinstance(part, str) else known[part] for part in each.parts)
 
 
-def labels(launch: Launch, component: str) -> dict[str, str]:
+def labels(launch: Planned, component: str) -> dict[str, str]:
     """What tells the pods of a part of the plan from all others."""
     return {"app.kubernetes.io/instance": launch.name, "app.kubernetes.io/component": component}
 
 
-def metadata(launch: Launch, name: str, component: str = "") -> Json:
+def metadata(launch: Planned, name: str, component: str = "") -> Json:
     """Of an object of the plan: its name, and which plan it is of."""
     where = {} if launch.options.namespace is None else {"namespace": launch.options.namespace}
     own = {"labels": labels(launch, component)} if component else {}
@@ -95,9 +108,14 @@ def serves(port: int = API_PORT) -> Json:
 
 def resources(launch: Launch, group: Group, pod: Pod) -> Json:
     """GPUs as a count of the vendor's resource, or by the pod's claim."""
-    if launch.options.gpus == "claims":
+    return devices(launch.options, group.resource, pod.gpus)
+
+
+def devices(options: ClusterOptions, resource: str, gpus: int) -> Json:
+    """GPUs of a container as a count of the vendor's resource, or by the pod's claim."""
+    if options.gpus == "claims":
         return {"claims": [{"name": "gpus"}]}
-    count = {group.resource: str(pod.gpus)}
+    count = {resource: str(gpus)}
     return {"limits": count, "requests": dict(count)}
 
 
@@ -110,45 +128,57 @@ def mounts(launch: Launch, group: Group) -> list[Json]:
 
 def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json], *, shared_memory: bool = True) -> Json:
     """Volumes, claims and nodes of a pod around its containers."""
-    volumes = [{"name": "shm", "emptyDir": {"medium": "Memory"}}] if shared_memory else list[Json]()
+    volumes = [dict(SHARED_MEMORY)] if shared_memory else list[Json]()
     if launch.options.model_cache is not None:
         volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": launch.options.model_cache}})
     if group.files:
         volumes.append({"name": "files", "configMap": {"name": f"{group.name}-files"}})
     claims: Json = {}
     if launch.options.gpus == "claims":
-        claims = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": _claim_name(group, pod)}]}
+        claims = claimed(_claim_name(group, pod))
     named: Json = {"volumes": volumes} if volumes else {}
-    return {"containers": list(containers), **named, **claims, **where(group)}
+    return {"containers": list(containers), **named, **claims, **where(group.nodes, group.pool)}
 
 
-def where(group: Group) -> Json:
-    """The nodes that pods of a group may run on: those of the plan by name, else those of its pool."""
-    if group.nodes:
-        terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(group.nodes)}]
+def claimed(template: str) -> Json:
+    """Of a pod, its claim of GPUs."""
+    return {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": template}]}
+
+
+def where(nodes: Sequence[str], pool: str | None) -> Json:
+    """The nodes that pods may run on: those of the plan by name, else those of its pool."""
+    if nodes:
+        terms = [{"key": "kubernetes.io/hostname", "operator": "In", "values": list(nodes)}]
         required = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
         return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}
-    return {} if group.pool is None else {"nodeSelector": {"planner/pool": group.pool}}
+    return {} if pool is None else {"nodeSelector": {"planner/pool": pool}}
 
 
 def beside(launch: Launch, group: Group) -> list[Json]:
     """Objects that the pods of a group name: their files, and the templates of their claims."""
     objects: list[Json] = []
     if group.files:
-        of = metadata(launch, f"{group.name}-files")
-        objects.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": of, "data": dict(group.files)})
+        objects.append(config_map(launch, f"{group.name}-files", group.files))
     if launch.options.gpus == "claims":
         for pod in {pod.gpus: pod for pod in group.pods}.values():
-            request = {"name": "gpus", "exactly": {"deviceClassName": _CLASSES[group.resource], "count": pod.gpus}}
-            objects.append(
-                {
-                    "apiVersion": "resource.k8s.io/v1",
-                    "kind": "ResourceClaimTemplate",
-                    "metadata": metadata(launch, _claim_name(group, pod)),
-                    "spec": {"spec": {"devices": {"requests": [request]}}},
-                }
-            )
+            objects.append(claim_template(launch, _claim_name(group, pod), group.resource, pod.gpus))
     return objects
+
+
+def config_map(launch: Planned, name: str, files: Mapping[str, str]) -> Json:
+    """Files that pods mount."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(launch, name), "data": dict(files)}
+
+
+def claim_template(launch: Planned, name: str, resource: str, gpus: int) -> Json:
+    """What a pod claims of dynamic allocation: so many GPUs of the vendor's class."""
+    request = {"name": "gpus", "exactly": {"deviceClassName": _CLASSES[resource], "count": gpus}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": metadata(launch, name),
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
 
 
 def _claim_name(group: Group, pod: Pod) -> str:
