@@ -43,6 +43,11 @@ def emit(
     gpus: Annotated[
         str | None, typer.Option(metavar="HOW", help="GPUs as `counts` of a resource, or by `claims`.", **_CLUSTER)
     ] = None,
+    measure: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Add a job: vllm, guidellm or aiperf.", **_CLUSTER)
+    ] = None,
+    measure_image: Annotated[str | None, typer.Option(metavar="IMAGE", help="Of that job.", **_CLUSTER)] = None,
+    measure_url: Annotated[str | None, typer.Option(metavar="URL", help="Where it sends to.", **_CLUSTER)] = None,
     launcher: Annotated[
         str | None, typer.Option(metavar="TARGET", help="Whose script the nodes of a job run.", **_CLUSTER)
     ] = None,
@@ -85,7 +90,8 @@ def emit(
         path = path if named else text
         layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
     options = ClusterOptions(
-        *(image, router_image, namespace, model_cache, token_secret, gpus, launcher),
+        *(image, router_image, namespace, model_cache, token_secret, gpus),
+        *(measure, measure_image, measure_url, launcher),
         settings=read_settings(env) if env else None,
         arguments=tuple(argument) if argument else None,
     )

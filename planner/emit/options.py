@@ -10,8 +10,19 @@ from planner.errors import PlannerError
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 """A label of RFC 1123, as Kubernetes names things."""
 _IMAGE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._/:@-]*")
-ON_KUBERNETES = ("image", "router_image", "namespace", "model_cache", "token_secret", "gpus")
+ON_KUBERNETES = (
+    "image",
+    "router_image",
+    "namespace",
+    "model_cache",
+    "token_secret",
+    "gpus",
+    "measure",
+    "measure_image",
+    "measure_url",
+)
 """What targets whose pods are written whole take."""
+_URL = re.compile(r"https?://[A-Za-z0-9._:/%~\[\]-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,12 +36,15 @@ class ClusterOptions:
     model_cache: str | None = None  # claim of a volume with checkpoints
     token_secret: str | None = None  # secret with the key HF_TOKEN
     gpus: str | None = None  # `counts` of a vendor's resource, or `claims` of dynamic allocation
+    measure: str | None = None  # the load generator of a job that measures the plan
+    measure_image: str | None = None
+    measure_url: str | None = None  # where it sends requests
     launcher: str | None = None  # the target whose script the nodes of a job run
     settings: tuple[tuple[str, str], ...] | None = None  # variables of the environment of that script
     arguments: tuple[str, ...] | None = None  # of that script
 
     def __post_init__(self) -> None:
-        for name in ("image", "router_image"):
+        for name in ("image", "router_image", "measure_image"):
             value = getattr(self, name)
             if value is not None and not _IMAGE.fullmatch(value):
                 raise PlannerError(f"is no container image: `{value}`", where=flag(name), hint="write NAME:TAG")
@@ -38,6 +52,10 @@ class ClusterOptions:
             require_label(getattr(self, name), flag(name))
         if self.gpus not in (None, "counts", "claims"):
             raise PlannerError(f"found `{self.gpus}`", where=flag("gpus"), hint="write `counts` or `claims`")
+        if self.measure_url is not None and not _URL.fullmatch(self.measure_url):
+            raise PlannerError(
+                f"is no address: `{self.measure_url}`", where=flag("measure_url"), hint="write http://HOST"
+            )
         for text in (*(value for _, value in self.settings or ()), *(self.arguments or ())):
             refuse_unprintable(text)
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from planner.benchmark_reports.records import MeasuredRun
 from planner.benchmark_reports.registry import read_measured
-from planner.engine_check.drive import drive_of
-from planner.engine_check.generators import Generator, GeneratorRun, find_generator
+from planner.emit.loads.drive import drive_of
+from planner.emit.loads.generators import GeneratorRun
+from planner.engine_check.generators import Generator, find_generator
 from planner.engine_check.judge import METRICS, judge
 from planner.engine_check.processes import POLL_S, running, termination_as_interrupt
 from planner.engine_check.server import NotReady, Server, answers, launched, scripts_of, wait_ready

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from planner import __version__
 from planner.documents.files import digest
+from planner.emit.loads.drive import drive_of
+from planner.emit.loads.generators import GUIDELLM_REPORT, GeneratorRun, guidellm
 from planner.emit.registry import emit
 from planner.emit.serving.scene import API_PORT, ROUTER_PORT
-from planner.engine_check.drive import drive_of
-from planner.engine_check.generators import GUIDELLM_REPORT, GeneratorRun, guidellm
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.place import placement_blocks

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from engine_plans import program
 
-from planner.engine_check.drive import Drive, TokenCounts
-from planner.engine_check.generators import GeneratorRun, find_generator
+from planner.emit.loads.drive import Drive, TokenCounts
+from planner.emit.loads.generators import GeneratorRun
+from planner.engine_check.generators import find_generator
 from planner.errors import PlannerError
 
 OPEN = Drive("chat", "lab/model", TokenCounts(512, 64), TokenCounts(128), rate_per_s=2.5, concurrency=None)

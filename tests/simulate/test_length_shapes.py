@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import planner
-from planner.engine_check.drive import TokenCounts, _counts
+from planner.emit.loads.drive import TokenCounts, counts
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.lengths import LengthFacts, end_of_samples, length_quantile, quantile_lengths, served_lengths
@@ -80,7 +80,7 @@ def test_draws_parts_and_quantiles_of_a_shape_agree(name: str, side: str) -> Non
     assert set(drawn.tolist()) <= set(of.traced)
     assert drawn.max() == end_of_samples(workload, side) == length_quantile(shape, of, 1.0)
     assert quantile_lengths(shape, of, 64).mean() == pytest.approx(of.mean_tokens, rel=1e-9)
-    assert _counts(shape, side) == TokenCounts(round(of.mean_tokens), round(of.mean_tokens * of.cv))
+    assert counts(shape, side) == TokenCounts(round(of.mean_tokens), round(of.mean_tokens * of.cv))
 
 
 def test_a_plan_for_a_shape_is_that_for_its_lengths_in_traces(tmp_path: Path) -> None:

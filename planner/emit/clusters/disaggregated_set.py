@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from planner.emit.clusters.fronts import router, service
 from planner.emit.clusters.launch import Front, Group, Launch, serving_target
 from planner.emit.clusters.lws import HEADS, lws_spec
+from planner.emit.clusters.measure import measured_at, service_url
 from planner.emit.clusters.pods import Json, beside, labels, metadata, runs
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES, flag
@@ -113,5 +114,6 @@ TARGETS = (
         _files,
         engines=("vllm", "sglang"),
         takes=ON_KUBERNETES,
+        measured=measured_at(service_url),
     ),
 )

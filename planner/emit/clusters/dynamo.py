@@ -7,9 +7,11 @@ deployments), from `multinode.nodeCount` and the engine's sizes. The operator mo
 
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
 from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, metadata, mounts, pod_spec, runs, surroundings
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
+from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Word, word
 
 _TYPES = {"colocated": "worker", "prefill": "prefill", "decode": "decode"}
@@ -19,11 +21,10 @@ _HOLDS = "NVIDIA Dynamo and the engine"
 
 def _graph(launch: Launch, front: Front) -> Json:
     components = [_frontend(launch), *(_worker(launch, group) for group in front.groups)]
-    name = launch.name if len(launch.fronts) == 1 else front.name
     return {
         "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
-        "metadata": metadata(launch, name),
+        "metadata": metadata(launch, _graph_name(launch, front)),
         "spec": {"components": components},
     }
 
@@ -75,6 +76,15 @@ def _program(launch: Launch, group: Group) -> tuple[tuple[Word, ...], tuple[Word
     return (word("python3"), word("-m"), word("dynamo.sglang")), ()
 
 
+def _graph_name(launch: Launch, front: Front) -> str:
+    return launch.name if len(launch.fronts) == 1 else front.name
+
+
+def _url(launch: Launch, front: Front) -> str:
+    """The Service that the operator makes of a frontend."""
+    return f"http://{_graph_name(launch, front)}-frontend:{API_PORT}"
+
+
 def _files(launch: Launch) -> dict[str, str]:
     graphs = [_graph(launch, front) for front in launch.fronts]
     others = [each for group in launch.groups for each in beside(launch, group)]
@@ -88,5 +98,6 @@ TARGETS = (
         _files,
         engines=("vllm", "sglang"),
         takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
+        measured=measured_at(_url),
     ),
 )

@@ -9,6 +9,7 @@ import re
 
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
 from planner.emit.clusters.launch import HEAD, Front, Group, Launch, Pod, serving_target
+from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import (
     Json,
     beside,
@@ -126,5 +127,6 @@ TARGETS = (
         _files,
         engines=("vllm",),
         takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
+        measured=measured_at(),
     ),
 )

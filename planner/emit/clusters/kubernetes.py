@@ -6,6 +6,7 @@ different commands, so that each is a StatefulSet of its own; nothing restarts t
 
 from planner.emit.clusters.fronts import front_objects, service
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
+from planner.emit.clusters.measure import measured_at, service_url
 from planner.emit.clusters.pods import Json, beside, container, labels, metadata, pod_spec
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
@@ -71,5 +72,6 @@ TARGETS = (
         _files,
         engines=("vllm", "sglang"),
         takes=ON_KUBERNETES,
+        measured=measured_at(service_url),
     ),
 )

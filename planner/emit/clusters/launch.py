@@ -158,8 +158,12 @@ def serving_target(
     *,
     engines: Sequence[str],
     takes: Sequence[str],
+    measured: "ServingFiles | None" = None,
 ) -> EmitTarget:
-    """A target for serving plans of `engines` that reads the options `takes`; `files` gives names and texts."""
+    """A target for serving plans of `engines` that reads the options `takes`; `files` gives names and texts.
+
+    `measured` gives the job that measures the plan, where one is asked for.
+    """
 
     def launched(
         envelope: Envelope,
@@ -169,9 +173,18 @@ def serving_target(
     ) -> dict[str, str]:
         options = options or ClusterOptions()
         refuse_options(name, options, takes)
-        return files(read_launch(envelope, decision, layouts, options, name, engines))
+        launch = read_launch(envelope, decision, layouts, options, name, engines)
+        _refuse_idle_options(options)
+        return files(launch) | (measured(launch) if measured is not None and options.measure is not None else {})
 
     return EmitTarget(name, purpose, ("serve",), launched, launched, launched)
+
+
+def _refuse_idle_options(options: ClusterOptions) -> None:
+    """Raises PlannerError for what is said of a job that nobody asked for."""
+    for name in ("measure_image", "measure_url"):
+        if name in options.given and options.measure is None:
+            raise PlannerError("no job measures the plan", where=flag(name), hint=f"give `{flag('measure')} NAME` too")
 
 
 def refuse_options(target: str, options: ClusterOptions, takes: Sequence[str]) -> None:

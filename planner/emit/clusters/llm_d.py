@@ -7,6 +7,7 @@ a proxy beside decode takes port 8000, and decode answers at 8200.
 """
 
 from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, mounts, pod_spec, runs, surroundings
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
@@ -141,5 +142,6 @@ TARGETS = (
         _files,
         engines=("vllm",),
         takes=ON_KUBERNETES,
+        measured=measured_at(),
     ),
 )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from planner.emit.clusters.fronts import front_objects
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
+from planner.emit.clusters.measure import measured_at, service_url
 from planner.emit.clusters.pods import Json, beside, container, expanded, labels, metadata, pod_spec
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
@@ -125,5 +126,6 @@ TARGETS = (
         _files,
         engines=("vllm", "sglang"),
         takes=ON_KUBERNETES,
+        measured=measured_at(service_url),
     ),
 )

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
 from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, environment, metadata, mounts, pod_spec, resources
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
+from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Word
 
 _VERSION = "2.60.0"  # of the schema that was read
@@ -21,7 +23,6 @@ _SHARE = 0.001  # of a role's resource that a bundle takes: that it is there is 
 
 
 def _application(launch: Launch, front: Front, index: int) -> Json:
-    route = "/" if len(launch.fronts) == 1 else f"/{front.name}"
     if front.prefill:
         sides = {"prefill_config": front.prefill, "decode_config": front.decode}
         args: Json = {name: _config(_alone(front, groups)) for name, groups in sides.items()}
@@ -31,7 +32,7 @@ def _application(launch: Launch, front: Front, index: int) -> Json:
         builder = "build_openai_app"
     return {
         "name": f"llm-{index}",
-        "route_prefix": route,
+        "route_prefix": _route(launch, front),
         "import_path": f"ray.serve.llm:{builder}",
         "args": args,
     }
@@ -133,6 +134,15 @@ def _worker_group(launch: Launch, group: Group) -> Json:
     }
 
 
+def _route(launch: Launch, front: Front) -> str:
+    return "/" if len(launch.fronts) == 1 else f"/{front.name}"
+
+
+def _url(launch: Launch, front: Front) -> str:
+    """The Service that KubeRay makes of an application."""
+    return f"http://{launch.name}-serve-svc:{API_PORT}{_route(launch, front)}".rstrip("/")
+
+
 def _files(launch: Launch) -> dict[str, str]:
     for group in launch.groups:
         if group.files:
@@ -156,5 +166,6 @@ TARGETS = (
         _files,
         engines=("vllm",),
         takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
+        measured=measured_at(_url),
     ),
 )

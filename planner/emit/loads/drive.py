@@ -52,7 +52,11 @@ def drive_of(envelope: Envelope, problem: Problem) -> Drive:
             where="inputs.workloads",
             hint="run a load generator of your own, and judge its report with `--report`",
         )
-    workload = problem.workloads[0]
+    return workload_drive(envelope, problem, problem.workloads[0])
+
+
+def workload_drive(envelope: Envelope, problem: Problem, workload: WorkloadSpec) -> Drive:
+    """The load of one workload of the plan; raises PlannerError for what generators cannot send."""
     if workload.prefix_hits:
         raise PlannerError(
             f"the prompts of load generators share nothing, and `{workload.name}` states `prefix_hits`",
@@ -63,8 +67,8 @@ def drive_of(envelope: Envelope, problem: Problem) -> Drive:
     return Drive(
         workload=workload.name,
         model=published_name(problem.models[problem.model_of(workload)]),
-        input=_counts(workload.input_tokens, "input_tokens"),
-        output=_counts(workload.output_tokens, "output_tokens"),
+        input=counts(workload.input_tokens, "input_tokens"),
+        output=counts(workload.output_tokens, "output_tokens"),
         rate_per_s=rate,
         concurrency=concurrency,
         arrival_cv=arrival_cv,
@@ -85,7 +89,8 @@ def _load(workload: WorkloadSpec, envelope: Envelope) -> tuple[float | None, int
     )
 
 
-def _counts(lengths: Lengths, name: str) -> TokenCounts:
+def counts(lengths: Lengths, name: str) -> TokenCounts:
+    """Lengths as generators take them; raises PlannerError for those of a trace."""
     if isinstance(lengths, int):
         return TokenCounts(lengths)
     if isinstance(lengths, UniformLengths):
