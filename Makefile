@@ -18,6 +18,7 @@ test: $(VENV)/installed-dev
 .PHONY: test-launch
 test-launch: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/launch.py
+	$(BIN)/python benchmarks/launch_matrix.py
 
 check: $(VENV)/installed-dev
 	$(BIN)/ruff check .

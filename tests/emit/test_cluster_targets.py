@@ -94,7 +94,11 @@ def random_case(draw: random.Random) -> Case:
 
 def read_back(target: str, engine: str, draw: random.Random) -> bool:
     """Whether a random plan can be written for a target; what is written must say what the plan says."""
-    case = random_case(draw)
+    return read_case(random_case(draw), target, engine, draw)
+
+
+def read_case(case: Case, target: str, engine: str, draw: random.Random) -> bool:
+    """Whether a plan can be written for a target; what is written must say what the plan says."""
     claims = {"gpus": "claims"} if target != "docker-compose" and draw.random() < 0.3 else {}
     try:
         files = files_of(case, target, engine, **claims)

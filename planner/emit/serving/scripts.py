@@ -23,11 +23,16 @@ from planner.emit.serving.scene import (
     limit,
 )
 from planner.emit.shell import Command, Flag, Word, script, word
-from planner.errors import PlannerError
+from planner.errors import PlannerError, require_known
 from planner.plan.schema import Decision, Envelope
 
 Settle = Callable[[list[EngineInstance]], tuple[list[EngineInstance], dict[NodeId, Node]]]
 _POLICY = "power-of-two"  # of plans that state none: of two instances the one with fewer requests
+LIMITS = (
+    *("max_context_tokens", "max_batch", "chunk_tokens", "draft_tokens", "micro_batches"),
+    *("async_scheduling", "prefix_caching"),
+)
+"""What roles of serving plans are limited by."""
 SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}
 
 
@@ -75,6 +80,8 @@ def read_scene(
     cluster = read_cluster(envelope)
     _refuse_foreign_functions(decision, engine)
     _refuse_other_engine(decision, engine)
+    if envelope.kind == "serve":
+        _refuse_unknown_limits(decision)
     _refuse_reordered(decision, engine)
     instances = read_instances(decision, cluster, engine.rank_order)
     if settle is None:
@@ -195,6 +202,13 @@ def _refuse_other_engine(decision: Decision, engine: ServingEngine) -> None:
                 where=f"decision.roles.{role.name}.engine",
                 hint=f"solve again with `engine: {{name: {engine.key}}}`",
             )
+
+
+def _refuse_unknown_limits(decision: Decision) -> None:
+    """Raises PlannerError for limits that no flag is made of, which would be lost without a word."""
+    for role in decision.roles:
+        for name in role.limits:
+            require_known("limit", name, LIMITS, where=f"decision.roles.{role.name}.limits")
 
 
 def _refuse_foreign_functions(decision: Decision, engine: ServingEngine) -> None:
