@@ -18,6 +18,10 @@ Output = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.", rich_help_panel=OUTPUT),
 ]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", help="All of the proof: claim, space, notes, assumptions.", rich_help_panel=OUTPUT),
+]
 Match = Annotated[
     str | None,
     typer.Option("--match", metavar="TEXT", help="Only names that hold this text.", rich_help_panel=INPUT),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from planner.cli.errors import plain
-from planner.cli.render.plan import render_infeasible
+from planner.cli.render.findings import render_infeasible
 from planner.documents.files import write_text_atomic
 from planner.errors import Infeasible, PlannerError
 

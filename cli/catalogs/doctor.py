@@ -7,7 +7,7 @@ import typer
 
 from planner.cli.options import Json, Output, Profiles, profile_paths
 from planner.cli.output import write_result
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 
 if TYPE_CHECKING:
     from planner.doctor import Diagnostic

@@ -8,8 +8,8 @@ import typer
 
 from planner.cli.options import INPUT, Force, Json, Match, Output
 from planner.cli.output import say, write_result
-from planner.cli.render.plan import figure, table
-from planner.documents.units import significant
+from planner.cli.render.columns import table
+from planner.documents.units import figure, significant
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.cli.experts.experts_input import model_of
 from planner.cli.output import say, write_data, write_folder
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.documents.units import format_si
 from planner.errors import PlannerError
 from planner.experts.forms import files_of, find_form, launch_rows

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from planner.cli.output import say, write_data, write_json, write_result
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.documents.units import format_si, significant
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ def list_(profiles: Profiles = None, as_json: Json = False, output: Output = Non
 
       planner profiles list --json
     """
-    from planner.cli.render.plan import table
+    from planner.cli.render.columns import table
 
     rows = [_fields(identity) for identity in _identities(profiles)]
     header = ("accelerator", "engine", "version", "table")
@@ -90,7 +90,7 @@ def show(
 
       planner profiles show h200_sxm --json
     """
-    from planner.cli.render.plan import table
+    from planner.cli.render.columns import table
 
     identities = _identities(profiles)
     known = sorted({identity.accelerator for identity in identities})

@@ -7,7 +7,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output
 from planner.cli.output import write_data, write_json, write_result
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.documents.units import PER_S, parse_quantity
 from planner.errors import PlannerError
 from planner.progress import MAX_SEED

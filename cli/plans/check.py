@@ -22,7 +22,7 @@ from planner.cli.plans.execute_options import (
     TimeLimit,
 )
 from planner.cli.progress import announce_compilation
-from planner.cli.render.plan import render_findings
+from planner.cli.render.findings import render_findings
 from planner.cli.render.simulation import render_beside
 from planner.errors import PlannerError, require_known
 from planner.plan.findings import as_row, counts, passed, undecided_fails

@@ -4,17 +4,18 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Json, Output
+from planner.cli.options import Json, Output, Verbose
 from planner.cli.output import write_data
 from planner.cli.render.plan import render_plan
 
 
 def show(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
+    verbose: Verbose = False,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
-    """Show a plan: roles, predictions and limits, proof, and a map of who stands where.
+    """Show a plan: what to launch, limits and predictions, money, proof, and a map of who stands where.
 
     With --json the plan itself is printed, in the one layout that planner writes.
 
@@ -35,7 +36,7 @@ def show(
     if as_json:
         write_data(plan_json(envelope), output)
         return 0
-    parts = [render_plan(envelope, decision)]
+    parts = [render_plan(envelope, decision, verbose=verbose)]
     if decision.placement:
         require_countable(decision.placement)
         problem = recorded_problem(envelope.inputs)

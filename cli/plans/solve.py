@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, fraction, profile_paths, seconds
+from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, Verbose, fraction, profile_paths, seconds
 from planner.cli.output import (
     EXIT_STOPPED,
     refuse_unwritable,
@@ -18,7 +18,8 @@ from planner.cli.output import (
     write_result,
 )
 from planner.cli.progress import progress
-from planner.cli.render.plan import render_plan, table
+from planner.cli.render.columns import table
+from planner.cli.render.plan import render_plan
 from planner.cli.tables import say_tables
 from planner.errors import Infeasible, Stopped, require_known
 from planner.progress import MAX_SEED
@@ -46,6 +47,7 @@ def solve(
         ),
     ] = None,
     profiles: Profiles = None,
+    verbose: Verbose = False,
     show_config: Annotated[
         bool,
         typer.Option("--show-config", help="Print every field and its origin; solve nothing.", rich_help_panel=INPUT),
@@ -118,7 +120,7 @@ def solve(
         return say_infeasible(answer, as_json=as_json)
     except Stopped as answer:
         return _say_stopped(answer, given, as_json=as_json)
-    _hand_over(envelope, output, as_json=as_json, took_s=time.perf_counter() - started)
+    _hand_over(envelope, output, as_json=as_json, verbose=verbose, took_s=time.perf_counter() - started)
     return 0
 
 
@@ -133,14 +135,14 @@ def _of_level(level: str | None) -> list[str]:
     return [f"options.{name}={value}" for name, value in levels[level].items()]
 
 
-def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, took_s: float) -> None:
+def _hand_over(envelope: "Envelope", output: str | None, *, as_json: bool, verbose: bool, took_s: float) -> None:
     from planner.kinds.registry import find_kind
     from planner.plan.store import plan_json
 
     text = plan_json(envelope)
     if not as_json and output != "-":
         decision = find_kind(envelope.kind).decision.model_validate(envelope.decision)
-        write_data(render_plan(envelope, decision))
+        write_data(render_plan(envelope, decision, verbose=verbose))
     if output is not None:
         write_data(text, output)
     if as_json and output != "-":

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
-from planner.cli.render.plan import figure
+from planner.documents.units import figure
 
 if TYPE_CHECKING:
     from planner.diff import FieldChange, FigureChange, PlanDiff

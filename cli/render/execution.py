@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from planner.cli.errors import plain
-from planner.cli.render.plan import render_findings, table
+from planner.cli.render.columns import table
+from planner.cli.render.findings import render_findings
 from planner.documents.units import format_si
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
+from planner.cli.render.columns import wrapped
 
 if TYPE_CHECKING:
     from planner.explain import Explanation, Fact
@@ -46,7 +47,7 @@ def render_explanation(envelope: "Envelope", explanation: "Explanation") -> str:
     for topic, heading in _HEADINGS.items():
         facts = [fact for fact in explanation.facts if fact.topic == topic]
         if facts:
-            lines += [f"{heading}:", *(f"  {_line(fact)}" for fact in facts)]
+            lines += [f"{heading}:", *(wrapped(_line(fact)) for fact in facts)]
     if len(lines) == 1:
         lines.append("  nothing more is known of it from this plan")
     return plain("\n".join(lines))

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from string import ascii_lowercase, ascii_uppercase
 from typing import TYPE_CHECKING
 
+from planner.cli.render.columns import items
 from planner.plan.placement import devices, last_device
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ def render_map(decision: "Decision", pools: "Mapping[str, Pool]") -> str:
     """
     users = _users(decision)
     letters = _letters(users)
-    lines = []
+    lines, drawn = [], set[str]()
     for name in dict.fromkeys(block.pool for block in decision.placement):
         rows = list(_rows(users.get(name, {}), letters, pools.get(name), _size(decision, name)))
+        drawn |= {mark for _, text in rows for mark in text}
         lines += [f"  {name}", *_drawn(rows)]
     sharing = [f"{letter} {' + '.join(roles)}" for roles, letter in letters.items()]
     marks = {IDLE: "idle", OUT_OF_SERVICE: "out of service"}
-    drawn = "".join(line.rpartition("  ")[2] for line in lines)
-    return "\n".join([*lines, "  " + "   ".join([*sharing, *(f"{m} {w}" for m, w in marks.items() if m in drawn)])])
+    return "\n".join([*lines, items([*sharing, *(f"{m} {w}" for m, w in marks.items() if m in drawn)])])
 
 
 def _users(decision: "Decision") -> dict[str, dict[int, tuple[str, ...]]]:

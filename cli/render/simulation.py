@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from planner.cli.render.plan import table
+from planner.cli.render.columns import fitted, table
 
 SHOWN = ("mean", "p50", "p90", "p99")
 
@@ -20,15 +20,15 @@ def render_beside(rows: Sequence[Mapping[str, Any]]) -> str:
     for row in rows:
         stated, simulated = row["stated_s"], row["simulated_s"]
         apart = f"{simulated / stated - 1.0:+.1%}" if stated and simulated is not None else "-"
-        times = (_time(value) if value is not None else "-" for value in (stated, simulated))
+        times = [_time(value) if value is not None else "-" for value in (stated, simulated)]
         between = " to ".join(map(_time, row["interval_s"])) if row["interval_s"] else "-"
         limit = f"<= {_time(row['limit_s'])}" if row["limit_s"] is not None else "-"
         margin = f"{row['margin']:+.1%}" if row["margin"] is not None else "-"
         verdict = row["verdict"] or "-"
-        names = row["workload"], row["time"], row["statistic"]
-        cells.append((*names, *times, between, apart, limit, margin, verdict))
-    header = ("workload", "time", "statistic", "stated", "simulated", "95 % interval", "apart", "limit", "margin")
-    return table((*header, "verdict"), cells)
+        names = row["time"], row["workload"], row["statistic"]
+        cells.append((*names, limit, times[1], verdict, between, margin, times[0], apart))
+    header = ("time", "of", "statistic", "limit", "simulated", "verdict", "95 % interval", "margin", "stated", "apart")
+    return fitted(header, cells)
 
 
 def _verdict(summary: Mapping[str, Any]) -> list[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.render.plan import table as aligned
+from planner.cli.render.columns import table as aligned
 from planner.documents.units import significant
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.documents.read import Document
 from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic
 from planner.rl.evaluate import evaluate

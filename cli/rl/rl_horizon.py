@@ -7,7 +7,7 @@ import typer
 
 from planner.cli.options import Json, Output
 from planner.cli.output import EXIT_NO, say_infeasible, write_data, write_json, write_result
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.errors import Infeasible
 
 if TYPE_CHECKING:

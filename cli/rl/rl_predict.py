@@ -6,7 +6,7 @@ import typer
 
 from planner.cli.options import Json
 from planner.cli.output import write_data, write_json
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 
 
 def predict(

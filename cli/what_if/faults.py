@@ -7,7 +7,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output, fraction, seconds
 from planner.cli.output import write_result
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.cli.what_if.faults_report import effective_table, replanned_rows, simulate_tiers, simulated_table
 from planner.documents.units import BYTES_PER_S, parse_quantity
 from planner.errors import PlannerError

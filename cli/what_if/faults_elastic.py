@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 
 if TYPE_CHECKING:
     from planner.plan.schema import Decision, Envelope

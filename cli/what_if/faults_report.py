@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from planner.cli.render.plan import table
+from planner.cli.render.columns import table
 from planner.documents.units import format_si, significant
 
 if TYPE_CHECKING:

@@ -46,6 +46,8 @@ _SUFFIXES = (  # of a metric's name, and the unit it is printed in
 _UNITS = {  # of metrics whose name does not say it
     "goodput_per_gpu": "requests/s/gpu",
     "usd_per_mtok": "USD/Mtok",
+    "usd_per_iteration": "USD/iteration",
+    "tokens_per_usd": "tokens/USD",
     "rate_per_s": "requests/s",
 }
 

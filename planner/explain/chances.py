@@ -7,13 +7,14 @@ divides limits. Errors of the time per output token are those of gaps and whole 
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.spread import group_of_runs
 from planner.errors import PlannerError
 from planner.explain.facts import Fact
 from planner.explain.stated import limited_predictions
-from planner.plan.schema import Decision, Envelope
+from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import INPUTS, recorded_model, recorded_problem
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
@@ -21,34 +22,64 @@ from planner.problem.schema import Problem
 BY_NAME = ("default", "none")
 
 
+@dataclass(frozen=True, slots=True)
+class Sure:
+    """How sure a predicted time keeps its limit, and whether the costs were fitted to runs of its group."""
+
+    workload: str
+    prediction: Prediction
+    chance: float
+    fitted: bool
+
+
 def chance_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     """One fact a limit of a serving plan, and one of all of a workload that has several."""
-    problem = recorded_problem(envelope.inputs)
-    limited = list(limited_predictions(envelope))
-    if envelope.kind != "serve" or problem is None or not limited:
+    calibration = _calibration(envelope)
+    if isinstance(calibration, str):
+        yield Fact("note", calibration)
         return
-    if problem.costs.calibration not in BY_NAME:
-        yield Fact("note", "how sure the limits are is not told: the calibration file of the plan is not at hand")
-        return
-    calibration = load_calibration(problem.costs.calibration)
-    if not {"ttft", "tpot"} <= set(calibration.spreads):
+    if calibration is None:
         return
     if calibration.digest != envelope.digests.calibration:
         yield Fact("note", "the costs have changed since the plan: how sure its limits are is by those of today")
+    chances: dict[str, dict[str, float]] = {}
+    for sure in chances_of(envelope, decision):
+        name = sure.prediction.metric.removesuffix("_s")
+        of = chances.setdefault(sure.workload, {})
+        of[name] = min(sure.chance, of.get(name, 1.0))
+        what = f"`{sure.workload}` keeps its limit on {sure.prediction.statistic} {name} with {sure.chance:.0%}"
+        what += "" if sure.fitted else ", of a group of runs that the costs were not fitted to"
+        yield Fact("limit", what, (sure.workload, name), figures={"chance": sure.chance})
+    for workload, each in chances.items():
+        if len(each) > 1:
+            yield _together(workload, tuple(each.values()))
+
+
+def chances_of(envelope: Envelope, decision: Decision) -> Iterator[Sure]:
+    """The chance of every limit on a time of a serving plan; none where the costs of the plan are not at hand."""
+    problem, calibration = recorded_problem(envelope.inputs), _calibration(envelope)
+    if problem is None or calibration is None or isinstance(calibration, str):
+        return
+    limited = list(limited_predictions(envelope))
     for workload in problem.workloads:
-        key = problem.model_of(workload)
-        groups = _groups(problem, decision, key)
+        groups = _groups(problem, decision, problem.model_of(workload))
         spreads = calibration.spreads_of(groups)
-        chances: dict[str, float] = {}
-        for prediction, limit_s in ((row, limit_s) for name, row, limit_s in limited if name == workload.name):
-            name = prediction.metric.removesuffix("_s")
-            spread = spreads["ttft" if name == "ttft" else "tpot"]
-            chance = spread.chance(limit_s / prediction.value) if prediction.value > 0.0 else 1.0
-            chances[name] = min(chance, chances.get(name, 1.0))
-            what = f"`{workload.name}` keeps its limit on {prediction.statistic} {name} with {chance:.0%}"
-            yield Fact("limit", what + _known(calibration, groups), (workload.name, name), figures={"chance": chance})
-        if len(chances) > 1:
-            yield _together(workload.name, tuple(chances.values()))
+        fitted = not calibration.groups or not groups - calibration.groups
+        for name, row, limit_s in limited:
+            if name == workload.name:
+                spread = spreads["ttft" if row.metric == "ttft_s" else "tpot"]
+                yield Sure(name, row, spread.chance(limit_s / row.value) if row.value > 0.0 else 1.0, fitted)
+
+
+def _calibration(envelope: Envelope) -> Calibration | str | None:
+    """The costs of a serving plan with limits; why they are not at hand, or None where there is nothing to tell."""
+    problem = recorded_problem(envelope.inputs)
+    if envelope.kind != "serve" or problem is None or not any(limited_predictions(envelope)):
+        return None
+    if problem.costs.calibration not in BY_NAME:
+        return "how sure the limits are is not told: the calibration file of the plan is not at hand"
+    calibration = load_calibration(problem.costs.calibration)
+    return calibration if {"ttft", "tpot"} <= set(calibration.spreads) else None
 
 
 def _together(workload: str, chances: tuple[float, ...]) -> Fact:
@@ -72,8 +103,3 @@ def _groups(problem: Problem, decision: Decision, model: str) -> set[str]:
             accelerator = ""
         names.add("" if arch is None or not accelerator else group_of_runs(arch, accelerator, problem.engine.name))
     return names or {""}
-
-
-def _known(calibration: Calibration, groups: set[str]) -> str:
-    strange = groups - calibration.groups
-    return ", of a group of runs that the costs were not fitted to" if calibration.groups and strange else ""

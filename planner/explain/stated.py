@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from pydantic import JsonValue
+
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.plan.schema import Decision, Envelope, Prediction, Role
@@ -22,17 +24,19 @@ def limited_predictions(envelope: Envelope) -> Iterator[tuple[str, Prediction, f
     problem = recorded_problem(envelope.inputs)
     for workload in problem.workloads if problem is not None else ():
         for prediction in envelope.predictions:
-            limit_s = _limit_s(workload, prediction)
-            if prediction.of == workload.name and limit_s is not None:
-                yield workload.name, prediction, limit_s
+            if prediction.of == workload.name:
+                limit_s = _limit_s(envelope, workload, prediction)
+                if limit_s is not None:
+                    yield workload.name, prediction, limit_s
 
 
-def _limit_s(workload: WorkloadSpec, prediction: Prediction) -> float | None:
+def _limit_s(envelope: Envelope, workload: WorkloadSpec, prediction: Prediction) -> float | None:
     """The limit on this prediction; a mean stands for every statistic that is not predicted itself."""
     stated = {of: bound_s for name, of, bound_s in workload.slo.limits() if f"{name}_s" == prediction.metric}
-    if prediction.statistic == "mean":
-        return min(stated.values(), default=None)
-    return stated.get(prediction.statistic)
+    if prediction.statistic != "mean":
+        return stated.get(prediction.statistic)
+    told = {row.statistic for row in envelope.predictions if (row.metric, row.of) == (prediction.metric, workload.name)}
+    return min((bound_s for of, bound_s in stated.items() if of == "mean" or of not in told), default=None)
 
 
 def _used_limit(workload: str, prediction: Prediction, limit_s: float) -> Fact:
@@ -87,12 +91,15 @@ def time_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
         yield Fact("time", what, (role.name, "step"), figures=dict(step.seconds))
 
 
+def other_plans(envelope: Envelope) -> Iterator[dict[str, JsonValue]]:
+    """The records of the next best plans: a kind states one of them, or several."""
+    others = envelope.certificate.next_best
+    yield from (other for other in (others if isinstance(others, list) else [others]) if isinstance(other, dict))
+
+
 def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
     """What the best plans of another make lose."""
-    others = envelope.certificate.next_best
-    for other in others if isinstance(others, list) else []:
-        if not isinstance(other, dict):
-            continue
+    for other in other_plans(envelope):
         value, loss, name = other.get("objective"), other.get("loss"), other.get("plan", "another plan")
         metric = envelope.certificate.objective.metric
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):

@@ -1,6 +1,6 @@
 """The text of a check: what holds, what fails with its hint, and what could not be judged."""
 
-from planner.cli.render.plan import render_findings
+from planner.cli.render.findings import render_findings
 from planner.plan.findings import Finding, unverifiable
 
 

@@ -18,8 +18,9 @@ from planner.experts.ahead import plan_ahead
 from planner.experts.instance import read_resident
 from planner.experts.layout import Layout, plan_layout
 from planner.experts.model_layers import layers_of
-from planner.experts.ranks import Ranks, make_ranks
+from planner.experts.ranks import Ranks, linear_layout, make_ranks
 from planner.experts.readers import Loads, read_loads
+from planner.experts.replay import served_imbalance
 from planner.experts.step_time import MoeCosts
 from planner.experts.steps import StepPlanner
 from planner.hardware.cluster import Pool
@@ -360,4 +361,13 @@ def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
             **({} if above is None else {"bounds_above_1": above}),
             "rules": ["all ranks busy to the end", "slots for the copies that no rank time holds", "heaviest items"],
         },
+        next_best=[_in_order(setting, value)],
     )
+
+
+def _in_order(setting: ExpertsSetting, value: float) -> dict[str, JsonValue]:
+    """What engines start with: experts in order over the ranks, no copies, under the same loads."""
+    load_LE = setting.planned_LE
+    start_LP = np.tile(linear_layout(setting.ranks, load_LE.shape[1]), (len(load_LE), 1))
+    before = float(served_imbalance(setting.ranks, start_LP, load_LE).mean())
+    return {"plan": "experts in order, as engines start", "objective": before, "loss": before / value - 1.0}

@@ -1,0 +1,72 @@
+"""Renders what was proven of a plan: in a line with what else there is, or in full."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.render.columns import wrapped
+from planner.documents.units import figure, significant
+
+if TYPE_CHECKING:
+    from planner.plan.schema import Decision, Envelope
+
+
+def render_proof(envelope: "Envelope", decision: "Decision") -> list[str]:
+    """The objective and its bound, what the next best plans lose, and what the costs rest on."""
+    lines = [wrapped(_objective(envelope)), *(wrapped(line) for line in next_best_lines(envelope))]
+    lines += [wrapped(line) for line in quality_lines(envelope, decision)]
+    more = "`--verbose` has the claim, the space, notes and assumptions"
+    return [*lines, wrapped(f"{_basis(envelope)}; {more}")]
+
+
+def proof_lines(envelope: "Envelope", decision: "Decision") -> list[str]:
+    """The objective, the claim, the space with what was pruned, next best plans, evidence and assumptions."""
+    certificate = envelope.certificate
+    lines = [_objective(envelope), f"claim: {certificate.claim}"]
+    if certificate.candidates:
+        lines.append(f"space: {certificate.candidates} candidates")
+        lines += [f"  pruned {count} by {name}" for name, count in certificate.pruned.items() if count]
+    lines += [*next_best_lines(envelope), *quality_lines(envelope, decision), _basis(envelope)]
+    lines += [f"note: {note}" for note in envelope.evidence.notes]
+    lines += [f"assumes: {assumption}" for assumption in envelope.assumptions]
+    return [wrapped(line.lstrip(), indent=2 + len(line) - len(line.lstrip())) for line in lines]
+
+
+def _objective(envelope: "Envelope") -> str:
+    certificate = envelope.certificate
+    objective = certificate.objective
+    bound = f", bound {figure(objective.metric, certificate.bound)}" if certificate.bound is not None else ""
+    return f"{objective.sense} {objective.metric}: {figure(objective.metric, objective.value)}{bound}"
+
+
+def _basis(envelope: "Envelope") -> str:
+    basis = {name: share for name, share in envelope.evidence.basis.items() if share}
+    if not basis:
+        return "costs rest on what the plan states"
+    return f"costs rest on: {', '.join(f'{name} {significant(100 * share)} %' for name, share in basis.items())}"
+
+
+def next_best_lines(envelope: "Envelope") -> Iterator[str]:
+    """How much worse the best plans of other forms would be."""
+    from planner.explain.stated import other_plans
+
+    metric = envelope.certificate.objective.metric
+    for other in other_plans(envelope):
+        value, loss, far = other.get("objective"), other.get("loss"), other.get("no_measurement_near")
+        if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
+            yield _next_best(str(other.get("plan", "another plan")), figure(metric, value), loss, far)
+
+
+def _next_best(plan: str, value: str, loss: float, far: Any) -> str:  # noqa: ANN401 - parsed JSON
+    if isinstance(far, list):
+        return (
+            f"faster by the costs alone: {plan}: {value} ({-100 * loss:.1f} % better); no measurement near: "
+            f"{', '.join(map(str, far))}; `choice: fastest` takes it"
+        )
+    return f"next best: {plan}: {value} ({100 * loss:.1f} % worse)"
+
+
+def quality_lines(envelope: "Envelope", decision: "Decision") -> Iterator[str]:
+    """What the plan does not judge of the number formats that it runs in."""
+    from planner.explain.formats import format_facts
+
+    yield from (fact.what for fact in format_facts(envelope, decision))
