@@ -1,5 +1,6 @@
 """Renders every limit as stated, beside the value, its interval, the chance that it holds, and what judged it."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,7 @@ def render_limits(envelope: "Envelope", decision: "Decision") -> str:
 
 
 def _row(limit: "StatedLimit", chance: float | None) -> tuple[str, ...]:
-    share = limit.metric == "attainment"
-    show = (lambda value: f"{value:.2%}") if share else partial(figure, limit.metric)
+    show: Callable[[float], str] = partial(_shown, limit.metric)
     value = "-" if limit.value is None else show(limit.value)
     if limit.value is not None and limit.value_of != limit.statistic:
         value += f" ({limit.value_of})"
@@ -38,3 +38,7 @@ def _row(limit: "StatedLimit", chance: float | None) -> tuple[str, ...]:
     sure = "-" if chance is None else f"{chance:.0%}"
     name, of = limit.metric.removesuffix("_s"), limit.of or "plan"
     return name, of, limit.statistic, f"{limit.sense} {show(limit.bound)}", value, word, interval, sure, limit.judged_by
+
+
+def _shown(metric: str, value: float) -> str:
+    return f"{value:.2%}" if metric == "attainment" else figure(metric, value)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from planner.cli import options, progress
+from planner.cli.render import columns
 from planner.cli.render import plan as render
+from planner.documents.units import figure
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.load.problems import load_plan
 from planner.plan.schema import Envelope
@@ -233,7 +235,7 @@ def test_text_reads_the_same_without_colour(
 ) -> None:
     plain = run(*command).out
     assert "\x1b" not in plain
-    monkeypatch.setattr(render, "wants_colour", lambda: True)
+    monkeypatch.setattr(columns, "wants_colour", lambda: True)
     coloured = run(*command).out
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain
 
@@ -242,9 +244,9 @@ def test_no_color_is_obeyed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert render.wants_colour()
+    assert columns.wants_colour()
     monkeypatch.setenv("NO_COLOR", "1")
-    assert not render.wants_colour()
+    assert not columns.wants_colour()
 
 
 class _Terminal(io.StringIO):
@@ -311,7 +313,7 @@ def test_time_limit_needs_a_unit() -> None:
     ],
 )
 def test_figures_carry_units_and_three_digits(metric: str, value: float | None, text: str) -> None:
-    assert render.figure(metric, value) == text
+    assert figure(metric, value) == text
 
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly() -> None:
@@ -341,7 +343,7 @@ def test_one_screen_shows_every_part_of_a_plan_of_every_kind() -> None:
         assert text.startswith(f"{envelope.name}: {envelope.kind}, ")
         assert all(role.name in text for role in decision.roles)
         for prediction in envelope.predictions:
-            assert render.figure(prediction.metric, prediction.value) in text
+            assert figure(prediction.metric, prediction.value) in text
         own = decision.model_dump(exclude_defaults=True, exclude=set(type(decision).__mro__[1].model_fields))  # type: ignore[attr-defined]  # the class of decisions of all kinds
         for name, value in own.items():
             if not isinstance(value, (list, tuple)):

@@ -74,7 +74,12 @@ def test_numbers_in_a_row_are_ranges_and_a_shared_unit_is_said_once() -> None:
 def test_every_stage_of_a_pipeline_is_shown_once_where_stages_are_alike() -> None:
     def stages(document: dict[str, Any]) -> None:
         memory = document["decision"]["roles"][0].get("memory") or {"capacity_bytes": 8e10}
-        rank = {"forward_s": 0.05, "backward_input_s": 0.1, "idle_share": 0.1, "peak_micro_batches": 2.0}
+        rank: dict[str, Any] = {
+            "forward_s": 0.05,
+            "backward_input_s": 0.1,
+            "idle_share": 0.1,
+            "peak_micro_batches": 2.0,
+        }
         rank |= {"backward_weight_s": 0.02, "memory": memory}
         document["decision"]["pipeline_ranks"] = [rank] * 16
 
