@@ -2,6 +2,7 @@
 
     python benchmarks/cases_scored.py            all
     python benchmarks/cases_scored.py --quick    those that take seconds
+    python benchmarks/cases_scored.py --only workflow_ stage_    those whose names begin so
 
 A row has the objective, the proven bound, the gap, CPU seconds of solving, what the scorer beside the cases says, and
 the best answer and the best trivial answer that the case's own files state.
@@ -27,11 +28,11 @@ STATED = {  # where a case states its best answer and the best trivial one, by p
 }
 
 
-def cases(*, quick: bool) -> list[Path]:
+def cases(*, quick: bool, beginnings: tuple[str, ...]) -> list[Path]:
     """The files of cases that are solved, placement first."""
     files = [*sorted((DATA / "placement").glob("*.json")), *sorted((DATA / "cases").glob("*.json"))]
     known = [path for path in files if json.loads(path.read_text()).get("kind") in KINDS]
-    return [path for path in known if not (quick and path.stem in SLOW)]
+    return [path for path in known if path.name.startswith(beginnings) and not (quick and path.stem in SLOW)]
 
 
 def scored(case: Path, answer: Path) -> str:
@@ -68,12 +69,13 @@ def _or_none(value: float | None, form: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
+    parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names of cases")
     arguments = parser.parse_args()
     if not DATA.exists():
         print(f"skipped: {DATA} is absent")
         return 0
     worst = 0
-    for case in cases(quick=arguments.quick):
+    for case in cases(quick=arguments.quick, beginnings=tuple(arguments.only)):
         with tempfile.TemporaryDirectory() as folder:
             answer = Path(folder) / "answer.json"
             command = [sys.executable, str(HERE / "cases.py"), str(case), "--output", str(answer)]
