@@ -77,6 +77,7 @@ bench-serving: $(VENV)/installed
 
 bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training.py ../shared/data/training
+	$(BIN)/python benchmarks/sealed_training.py --open
 	$(BIN)/python benchmarks/estimate_equals_solve.py
 	$(BIN)/python benchmarks/training_search.py
 	$(BIN)/python benchmarks/training_nodes.py

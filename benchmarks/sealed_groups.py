@@ -2,7 +2,7 @@
 
 A group is all rows of a table that share the values of some columns, joined by `|` as they stand in the file (empty
 stays empty). It is sealed where the last bit of the SHA-256 of that text is 1, else open. Nothing may be chosen on rows
-of sealed groups, and no error on them is printed but by `benchmarks/sealed_serving.py`, which logs it.
+of sealed groups, and no error on them is printed but by `sealed_serving.py` and `sealed_training.py`, which log it.
 
 benchmarks/data/sealed_groups.csv holds the split as it was made before any error on these rows was seen: names of
 groups, no measurement. `python benchmarks/sealed_groups.py` writes it anew from the tables; a test holds both to the

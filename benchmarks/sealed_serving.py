@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from recipe_columns import filled, load_alone
@@ -47,20 +47,23 @@ def predictions(rows: list[Row]) -> dict[str, Answer]:
 
 def errors(pairs: Pairs) -> str:
     """Mean and median of the absolute error in percent, each group of at least LIKELY rows weighing the same."""
-    weighted = sorted(
-        (100.0 * abs(predicted / measured - 1.0), 1.0 / len(group))
+    groups = [
+        [abs(predicted / measured - 1.0) for predicted, measured in group]
         for group in pairs.values()
         if len(group) >= LIKELY
-        for predicted, measured in group
-    )
-    if not weighted:
-        return "-"
-    whole, passed, median = sum(weight for _, weight in weighted), 0.0, 0.0
-    for median, weight in weighted:  # noqa: B007 - the error at which half of the weight is passed
+    ]
+    return "{:.1f} / {:.1f}".format(*(100.0 * figure for figure in weighted(groups))) if groups else "-"
+
+
+def weighted(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Mean and median of all values, each group weighing the same."""
+    values = sorted((value, 1.0 / len(group)) for group in groups for value in group)
+    whole, passed, median = sum(weight for _, weight in values), 0.0, 0.0
+    for median, weight in values:  # noqa: B007 - the value at which half of the weight is passed
         passed += weight
         if passed >= whole / 2.0:
             break
-    return f"{sum(error * weight for error, weight in weighted) / whole:.1f} / {median:.1f}"
+    return sum(value * weight for value, weight in values) / whole, median
 
 
 def bias(pairs: Pairs) -> str:

@@ -49,6 +49,7 @@ from planner.errors import PlannerError
 from planner.estimate.training_rows import completed, config_of_row
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
+from planner.models.parameters import parameter_counts
 
 MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
 SINGLE = "measured_single_node.csv"
@@ -130,9 +131,7 @@ def _parts(runs: Runs, main_table: Bools) -> Iterator[tuple[str, Bools]]:
 
 def _constants(runs: Runs, main_table: Bools) -> Floats:
     """Steps [N] by 6 operations a parameter and token at the median rate of the GPU's other groups."""
-    configs = [run.config for run in runs.runs]
-    tokens = np.array([c.global_batch * c.sequence_tokens / c.num_gpus for c in configs])
-    flop = 6.0 * tokens * np.array([_active_parameters(run.config) for run in runs.runs])
+    flop = np.array([plain_flop(run.config) for run in runs.runs])
     rate = flop / runs.measured
     gpus = np.array([run.row["gpu"] for run in runs.runs])
     rate_of_gpu = np.empty(len(rate))
@@ -142,13 +141,11 @@ def _constants(runs: Runs, main_table: Bools) -> Floats:
     return np.asarray(flop / rate_of_gpu)
 
 
-def _active_parameters(config: object) -> float:
-    from planner.costs.training.config import TrainingConfig
-    from planner.models.parameters import parameter_counts
-
-    assert isinstance(config, TrainingConfig)
+def plain_flop(config: TrainingConfig) -> float:
+    """6 operations a parameter and token, of a step on one GPU."""
     counts = parameter_counts(config.arch)
-    return float(counts.active) if counts.experts else total_parameters(config.arch)
+    active = float(counts.active) if counts.experts else total_parameters(config.arch)
+    return 6.0 * active * config.global_batch * config.sequence_tokens / config.num_gpus
 
 
 def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Bools) -> None:

@@ -10,6 +10,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import sealed_groups
 import sealed_serving
+import sealed_training
 
 
 def test_groups_are_sealed_by_the_last_bit_of_their_name() -> None:
@@ -38,3 +39,11 @@ def test_groups_weigh_the_same_and_small_ones_nothing() -> None:
     large, other = [(1.1, 1.0)] * 90, [(1.5, 1.0)] * 10
     assert sealed_serving.errors({"a": other * 9, "b": large, "c": other, "d": [(9.0, 1.0)] * 9}) == "36.7 / 50.0"
     assert sealed_serving.bias({"a": large, "b": other, "c": [(9.0, 1.0)]}) == "+50.0"
+
+
+def test_rows_of_training_are_scored_by_their_groups_alone() -> None:
+    if not sealed_groups.DATA.exists():
+        pytest.skip("needs the tables of ../shared")
+    scored = sealed_training.Scored(sealed_training.chosen("open")[:3], lambda row: 2.0 * float(row["step_time_s"]))
+    assert scored.figures.startswith("1 | 3 of 3 | ")
+    assert "(100.0 / 100.0)" in scored.figures
