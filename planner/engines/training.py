@@ -4,6 +4,7 @@
   config.py): 1F1B and interleaved schedules; ZeRO 1 is the distributed optimizer, ZeRO 2 and 3 are Megatron's FSDP,
   which has no pipeline and reads no checkpoint of another layout, so that fine-tuning does without it; experts are sent
   by `alltoall`, or by the `flex` dispatcher with DeepEP or, in racks of 72, HybridEP (moe_flex_dispatcher_backend).
+  Megatron-LM has Muon, with states by whole layers on data-parallel ranks (`dist_muon`).
 - `torchtitan` (0.3, torchtitan/config/configs.py, torchtitan/distributed/fsdp.py): FSDP2 beside the schedules of
   torch.distributed.pipelining; ZeRO 2 keeps gathered weights until the step ends.
 - `deepspeed` (0.19, deepspeed/runtime/config.py): ZeRO 0 to 3; its pipelines and experts are classes of the program, so
@@ -47,6 +48,9 @@ class TrainingEngine:
     some_layers_again: bool = True  # recomputes some layers of a stage whole
     later_heads: bool = True  # trains heads of multi-token prediction
     graphs: bool = False  # captures layers as CUDA graphs
+    drops: bool = False  # tokens beyond an expert's capacity
+    packs: bool = False  # documents into sequences, each attending to itself
+    in_network: bool = False  # asks switches to reduce (SHARP)
 
     def stages(self, pp: int, task: str) -> tuple[int, ...]:
         """ZeRO stages of a job with so many pipeline ranks."""
@@ -79,7 +83,11 @@ _MEGATRON_LM = TrainingEngine(
     tasks=("pretrain", "sft"),
     context_methods=("ring", "all_gather", "ulysses"),
     dispatchers=("deepep", "hybridep", "alltoall"),
+    optimizers=("adamw", "sgd", "muon"),
     graphs=True,
+    drops=True,
+    packs=True,
+    in_network=True,
 )
 _MEGATRON_BRIDGE = TrainingEngine(
     name="megatron-bridge",
@@ -93,6 +101,9 @@ _MEGATRON_BRIDGE = TrainingEngine(
     context_methods=_MEGATRON_LM.context_methods,
     dispatchers=_MEGATRON_LM.dispatchers,
     graphs=True,
+    drops=True,
+    packs=True,
+    in_network=True,
 )
 _TORCHTITAN = TrainingEngine(
     name="torchtitan",

@@ -5,6 +5,7 @@ a dense feed-forward part (`planner.costs.operators.products.dense_products`); e
 """
 
 import math
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -61,3 +62,33 @@ def sent_copies(places: Sized, top_k: float, among: int, *, once: bool) -> Sized
     3.2.2); Megatron-LM's all-to-all sends what was permuted by expert, a row for each.
     """
     return distinct_places(places, top_k, among) if once else places * 0.0 + top_k
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertLoad:
+    """How unevenly tokens choose experts, and how many rows an expert takes at most; even and unlimited as it is made.
+
+    `fullest`: rows of the fullest expert over the mean of all. `capacity`: the most of an expert's rows over that mean,
+    the rest dropped (GShard, arXiv:2006.16668, section 2.2); `padded`: every expert computes so many, needed or not.
+    """
+
+    fullest: float = 1.0
+    capacity: float | None = None
+    padded: bool = False
+
+    def of_rank(self, num_experts: int, ep: int) -> float:
+        """Rows of the fullest of the `ep` ranks that share the experts, over those of an even load.
+
+        Where experts' loads are independent and alike, the fullest of E lies q(E) standard deviations above the mean,
+        and of ep ranks with E / ep experts each q(ep) / sqrt(E / ep) of them, q(n) = sqrt(2 ln n), which bounds the
+        expected maximum of n normal variables from above and meets it as n grows.
+        """
+        if self.capacity is not None and self.padded:
+            return self.capacity
+        rank = 1.0
+        if ep > 1 and num_experts > 1:
+            rank += (self.fullest - 1.0) * math.sqrt(math.log(ep) / math.log(num_experts) * ep / num_experts)
+        return rank if self.capacity is None else min(rank, self.capacity)
+
+
+EVEN = ExpertLoad()

@@ -135,7 +135,7 @@ def _dense(kept: dict[str, float], ffn: DenseFfn, shard: Shard) -> None:
 
 def _experts(kept: dict[str, float], ffn: MoeFfn, shard: Shard) -> None:
     tokens = shard.tokens / shard.tp
-    rows = tokens * ffn.experts_per_token * shard.etp
+    rows = tokens * ffn.experts_per_token * shard.etp * shard.expert_load.of_rank(ffn.num_experts, shard.ep)
     width = float(ffn.latent_size or shard.hidden)
     inner = rows * ffn.intermediate_size / shard.etp
     _add(kept, "moe", tokens * (ffn.num_experts * 8.0 + shard.hidden * BF16))

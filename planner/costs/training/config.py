@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Literal
 
 from planner.costs.operators.elementwise import EAGER, FUSED, Fusion
+from planner.costs.operators.experts import EVEN, ExpertLoad
 from planner.hardware.cluster import NodeType
 from planner.models.architecture import Architecture, Layer
 from planner.solvers.schedules.pipeline import stages_of_ranks
@@ -13,6 +14,7 @@ from planner.solvers.schedules.pipeline import stages_of_ranks
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
 Task = Literal["pretrain", "sft", "lora"]
 ContextParallel = Literal["ring", "all_gather", "ulysses"]
+OptimizerName = Literal["adamw", "lamb", "sgd", "muon"]
 Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 
 MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
@@ -149,11 +151,17 @@ class TrainingConfig:
     recompute: RecomputeConfig = RecomputeConfig()
     precision: Precision = "bf16"
     task: Task = "pretrain"
+    optimizer: OptimizerName = "adamw"
     overlap: frozenset[str] = MEGATRON_OVERLAPS
     offload: frozenset[str] = frozenset()  # of "optimizer" and "activations"
+    moved_layers: int = 0  # whose activations move to the host, where these are offloaded; 0: all but the last
     lora_rank: int = 16
     framework: Framework = MEGATRON
     layers_of_stage: tuple[int, ...] = ()  # decoder layers of the pp x vpp stages in order; empty = as even as possible
+    expert_load: ExpertLoad = EVEN
+    document_tokens: float = 0.0  # of the documents that a sequence is packed of; 0: it is one
+    in_network: bool = False  # switches add up what is reduced beyond the NVLink domain (SHARP)
+    step_spread: float = 0.0  # standard deviation of a GPU's step over its mean
     ends_count_as_layers: bool = False  # embedding and loss take a layer's place each in the even layout
 
     @property
@@ -166,9 +174,16 @@ class TrainingConfig:
         return max(self.global_batch // (self.dp * self.micro_batch), 1)
 
     @property
+    def moved_share(self) -> float:
+        """Of the activations of all layers but the last, which its backward pass takes at once: what the host holds."""
+        if "activations" not in self.offload:
+            return 0.0
+        return self.moved_layers / max(self.arch.num_layers - 1, 1) if self.moved_layers else 1.0
+
+    @property
     def dense_shard(self) -> "Shard":
         """The key of what has no experts: shapes that differ in their experts alone share it."""
-        return replace(self.shard, ep=1, etp=1)
+        return replace(self.shard, ep=1, etp=1, expert_load=EVEN)
 
     @property
     def shard(self) -> "Shard":
@@ -193,6 +208,8 @@ class TrainingConfig:
             lora_rank=self.lora_rank if self.task == "lora" else 0,
             tp_overlap="fused" if "tp_fused" in self.overlap else "split" if "tp_comm" in self.overlap else "none",
             ep_overlap="ep_comm" in self.overlap,
+            expert_load=self.expert_load,
+            document_tokens=self.document_tokens,
         )
 
 
@@ -218,6 +235,8 @@ class Shard:
     lora_rank: int
     tp_overlap: Literal["none", "split", "fused"]  # of gathers and scatters with the products next to them
     ep_overlap: bool
+    expert_load: ExpertLoad = EVEN
+    document_tokens: float = 0.0
 
     @property
     def tokens(self) -> float:

@@ -7,7 +7,7 @@ PASSES = 3.0  # a backward pass has two products for each of the forward pass (a
 FROZEN_PASSES = 2.0  # weights that are not trained have no gradient: one product forwards, one for that of the inputs
 
 
-def model_flop_per_token(arch: Architecture, sequence_tokens: int, *, frozen: bool = False) -> float:
+def model_flop_per_token(arch: Architecture, sequence_tokens: float, *, frozen: bool = False) -> float:
     """Forward and backward pass of one token, nothing computed again.
 
     Two operations for each parameter that a token passes but the embedding table, and attention over whole sequences,
@@ -20,7 +20,7 @@ def model_flop_per_token(arch: Architecture, sequence_tokens: int, *, frozen: bo
     return (FROZEN_PASSES if frozen else PASSES) * 2.0 * passed + PASSES * scores
 
 
-def _scores_flop(layer: Layer, sequence_tokens: int) -> float:
+def _scores_flop(layer: Layer, sequence_tokens: float) -> float:
     """Scores and their sum over values, of one token in one layer."""
     match layer.mixer:
         case GroupedQueryAttention() as mixer:

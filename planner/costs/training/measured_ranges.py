@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from planner.costs.operators.experts import EVEN
 from planner.costs.training.config import TrainingConfig
 from planner.models.architecture import MoeFfn
 
@@ -65,11 +66,30 @@ def outside(config: TrainingConfig) -> Iterator[str]:
             yield f"{name} {own} ({measured.text})"
 
 
+def unmeasured(config: TrainingConfig) -> Iterator[str]:
+    """What no measured run has: optimizers, loads of experts, packed documents, offloads, switches that add up."""
+    if config.optimizer == "muon":
+        yield "the optimizer muon"
+    if config.expert_load != EVEN:
+        yield "uneven or dropped tokens of experts"
+    if config.document_tokens:
+        yield "packed documents"
+    if config.offload:
+        yield f"{' and '.join(sorted(config.offload))} on the host"
+    if config.in_network:
+        yield "reductions in the network"
+    if config.step_spread:
+        yield "GPUs that lag"
+
+
 def range_note(config: TrainingConfig) -> str | None:
     """What a plan says of itself where it lies outside what was measured; None inside."""
-    far = list(outside(config))
-    if not far:
+    far, unlike = list(outside(config)), list(unmeasured(config))
+    if not far and not unlike:
         return None
+    if not far:
+        return f"no measurement near: first principles alone price {', '.join(unlike)}"
     runs = max(each.runs for (kind, _), each in measured_ranges().items() if kind == kind_of(config))
     what = {"experts": "mixtures of experts", "lora": "LoRA", "dense": "dense models"}[kind_of(config)]
-    return f"no measurement near: beyond the {runs} measured runs of {what} are {', '.join(far)}"
+    also = f"; first principles alone price {', '.join(unlike)}" if unlike else ""
+    return f"no measurement near: beyond the {runs} measured runs of {what} are {', '.join(far)}{also}"

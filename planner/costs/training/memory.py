@@ -89,9 +89,9 @@ def memory(config: TrainingConfig, rates: Rates | None = None) -> RankBytes:
 def _kept_bytes(config: TrainingConfig) -> Floats:
     """Activations of one micro-batch that each stage keeps on the device [S]."""
     contents = stage_contents(config)
-    if "activations" in config.offload:
+    if config.moved_share == 1.0:
         return np.zeros(len(contents))
-    return np.array([stage_bytes(config, parts) for parts in contents])
+    return (1.0 - config.moved_share) * np.array([stage_bytes(config, parts) for parts in contents])
 
 
 def in_flight_bytes(schedule: str, pp: int, vpp: int, num_micro_batches: int, kept_S: Floats) -> Floats:
@@ -152,7 +152,8 @@ def working_bytes(layer: Layer, shard: Shard) -> float:
         inner = shard.tokens * layer.ffn.intermediate_size / shard.tp
         return gathered + inner * BF16 * (3.0 if layer.ffn.gated else 2.0)
     if isinstance(layer.ffn, MoeFfn):
-        rows = shard.tokens / shard.tp * layer.ffn.experts_per_token * shard.etp
+        uneven = shard.expert_load.of_rank(layer.ffn.num_experts, shard.ep)
+        rows = shard.tokens / shard.tp * layer.ffn.experts_per_token * shard.etp * uneven
         inner = rows * layer.ffn.intermediate_size / shard.etp
         return gathered + inner * BF16 * 3.0 + 2.0 * rows * shard.hidden * BF16
     return gathered

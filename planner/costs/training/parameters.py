@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers, stages_of_rank
+from planner.costs.training.optimizers import muon
+from planner.costs.training.optimizers.muon import muon_share
 from planner.models.architecture import Architecture, Layer, Precisions
 from planner.models.parameters import edge_tensors, layer_tensors
 
@@ -159,9 +161,22 @@ def state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
         frozen = framework.parameter_bytes if config.precision == "bf16" else 1.0
         return StateBytes(share(3) * frozen, 0.0, 0.0)
     master = 0.0 if "optimizer" in config.offload else MASTER_BYTES
+    if config.optimizer == "muon":
+        return _muon_bytes(config, parameters)
     if framework.parameter_bytes >= 4.0:
         master = max(master - 4.0, 0.0)  # the weights are the master copy
     return StateBytes(share(3) * framework.parameter_bytes, share(2) * framework.gradient_bytes, share(1) * master)
+
+
+def _muon_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
+    """Weights and gradients of all elements; masters, momentum and moments by whole layers on ZeRO 1's ranks."""
+    ranks, share, framework = sharing_ranks(config), muon_share(config.arch), config.framework
+    if config.zero_stage == 0:
+        ranks = Parameters(1.0, 1.0)
+    mean = MASTER_BYTES - (MASTER_BYTES - muon.MASTER_BYTES) * share
+    optimizer = parameters.dense / ranks.dense * mean + parameters.expert / ranks.expert * muon.MASTER_BYTES
+    total = parameters.total
+    return StateBytes(total * framework.parameter_bytes, total * framework.gradient_bytes, optimizer)
 
 
 def lora_parameters(config: TrainingConfig, parameters: Parameters) -> Parameters:

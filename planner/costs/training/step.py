@@ -7,6 +7,7 @@ and of weights.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log, sqrt
 
 import numpy as np
 
@@ -60,10 +61,19 @@ def step_time(config: TrainingConfig, rates: Rates | None = None) -> OptimizerSt
     reduce_s, gather_s, optimizer_s = np.array([exchange_S3[stages].sum(axis=0) for stages in held]).max(axis=0)
     slowest_13 = pass_R3[[pass_R3.sum(axis=1).argmax()]]
     shown_s = float(shown(switches, gather_s, reduce_s, slowest_13)[0])
+    pipeline_s *= straggling(config.step_spread, config.num_gpus)
     total_s = pipeline_s + shown_s + float(optimizer_s) + known.get("step_s") + idle_s(config, known)
     return OptimizerStepTime(
         total_s, pipeline_s, pipeline_s - float(busy_R.max()), shown_s, float(optimizer_s), pass_R3
     )
+
+
+def straggling(step_spread: float, num_gpus: int) -> float:
+    """How much longer the slowest of so many GPUs takes than their mean, steps spread normally and alike.
+
+    sqrt(2 ln n) standard deviations bound the expected maximum of n normal variables from above.
+    """
+    return 1.0 + step_spread * sqrt(2.0 * log(num_gpus)) if num_gpus > 1 else 1.0
 
 
 def part_shard(config: TrainingConfig, part: Part, layer: Layer | None) -> Shard:
@@ -77,8 +87,9 @@ def stage_passes(config: TrainingConfig, rates: Rates) -> Floats:
     contents = stage_contents(config)
     priced = {parts: _passes(config, parts, rates) for parts in dict.fromkeys(contents)}
     pass_S3 = np.array([priced[parts] for parts in contents])
-    if "activations" in config.offload:
-        moved = {parts: stage_bytes(config, parts) / config.machine.host_bytes_per_s for parts in priced}
+    if config.moved_share:
+        rate = config.machine.host_bytes_per_s / config.moved_share
+        moved = {parts: stage_bytes(config, parts) / rate for parts in priced}
         moved_S = np.array([moved[parts] for parts in contents])
         pass_S3[:, :2] = np.maximum(pass_S3[:, :2], moved_S[:, None])
     return pass_S3
@@ -159,7 +170,9 @@ def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) 
     return DataParallel(
         volume.reduce_inside_s / link + volume.reduce_outside_s / fabric,
         volume.gather_inside_s / link + volume.gather_outside_s / fabric,
-        volume.update_s / rates.get("move.optimizer", generation) + volume.offload_s,
+        volume.update_s / rates.get("move.optimizer", generation)
+        + volume.compute_s / rates.get("flop.gemm", generation)
+        + volume.offload_s,
     )
 
 

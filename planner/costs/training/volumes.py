@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.layers.sizes import message_s, sweep
+from planner.costs.training.layers.sizes import message_s, spread_ranks, sweep
+from planner.costs.training.optimizers import muon
+from planner.costs.training.optimizers.host import host_update_s
 from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas, sharing_ranks
 
 BF16_BYTES = 2.0
@@ -18,19 +20,26 @@ class DataParallelVolume:
     gather_inside_s: float
     gather_outside_s: float
     update_s: float
-    offload_s: float
+    offload_s: float  # of the host, where it updates
+    compute_s: float = 0.0  # of products, at the peak of bf16
 
 
 def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> DataParallelVolume:
-    """The exchange of a pipeline rank that holds these parameters."""
+    """The exchange of a pipeline rank that holds these parameters.
+
+    Where switches add up (SHARP: Graham et al., COMHPC 2016), each adapter sends what is summed over all ranks once and
+    takes the sum once; sums that stay scattered are sent as whole as without.
+    """
     trained = parameters if config.task != "lora" else lora_parameters(config, parameters)
     inside, outside = _swept(config, trained, config.framework.reduce_bytes)
     more = _replicated(config, trained) if config.zero_ranks else (0.0, 0.0)
     reduced = inside + more[0], outside + more[1]
     gathered = _swept(config, parameters if config.zero_stage == 3 else trained, BF16_BYTES)
     if config.zero_stage == 0:  # an all-reduce: gradients gathered again, and no weights
-        reduced, gathered = (2.0 * reduced[0], 2.0 * reduced[1]), (0.0, 0.0)
-    return DataParallelVolume(*reduced, *gathered, *_updated(config, trained))
+        reduced, gathered = _summed(config, trained), (0.0, 0.0)
+    elif config.optimizer == "muon":  # whole matrices are updated: gradients are summed on every rank
+        reduced = _summed(config, trained)
+    return DataParallelVolume(*reduced, *gathered, *_updated(config, trained), _orthogonal_s(config, trained))
 
 
 def _swept(config: TrainingConfig, elements: Parameters, width: float) -> tuple[float, float]:
@@ -42,6 +51,23 @@ def _swept(config: TrainingConfig, elements: Parameters, width: float) -> tuple[
     return dense.inside_s + expert.inside_s, dense.outside_s + expert.outside_s
 
 
+def _summed(config: TrainingConfig, elements: Parameters) -> tuple[float, float]:
+    """All-reduce of gradients over the ranks that share dense parameters, and over those that share experts."""
+    ranks, width, tp = sharing_ranks(config), config.framework.reduce_bytes, config.tp
+    dense = _all_reduce(config, elements.dense * width, ranks.dense, tp)
+    expert = _all_reduce(config, elements.expert * width, ranks.expert, config.ep * config.etp)
+    return dense[0] + expert[0], dense[1] + expert[1]
+
+
+def _all_reduce(config: TrainingConfig, size_bytes: float, group: float, stride: float) -> tuple[float, float]:
+    """Seconds inside the domain, and beyond it."""
+    kernel = sweep(config.machine, "dp", 0, "", size_bytes, group, stride, 2.0)
+    if config.in_network and kernel.outside_s:
+        inside, _ = spread_ranks(config.machine, group, stride)
+        return kernel.inside_s, size_bytes / inside / config.machine.fabric_bytes_per_s
+    return kernel.inside_s, kernel.outside_s
+
+
 def _replicated(config: TrainingConfig, elements: Parameters) -> tuple[float, float]:
     """All-reduce of gradient shards over the replicas of hybrid sharding."""
     alike, ranks, width = replicas(config), sharing_ranks(config), config.framework.reduce_bytes
@@ -51,21 +77,40 @@ def _replicated(config: TrainingConfig, elements: Parameters) -> tuple[float, fl
         (elements.expert, ranks.expert, alike.expert, config.ep * config.etp),
     ):
         size, copies = size_of_one / each * width, all_ranks / each
-        kernel = sweep(config.machine, "dp", 0, "", size, copies, stride * each, 2.0)
-        inside, outside = inside + kernel.inside_s, outside + kernel.outside_s
+        within, beyond = _all_reduce(config, size, copies, stride * each)
+        inside, outside = inside + within, outside + beyond
     return inside, outside
 
 
 def _updated(config: TrainingConfig, trained: Parameters) -> tuple[float, float]:
-    """Adam over the shard of a rank: state read and written, gradients read, cleared, and their norm."""
-    ranks, machine = sharing_ranks(config), config.machine
-    own = trained.total
-    if config.zero_stage >= 1:
-        own = trained.dense / ranks.dense + trained.expert / ranks.expert
+    """Adam over the shard of a rank: state read and written, gradients read, cleared, and their norm.
+
+    Where the optimizer lies on the host, the host updates and the device only clears and norms its gradients.
+    """
+    machine, own = config.machine, _own(config, trained).total
     gradients = (own if config.zero_stage >= 2 else trained.total) * 2.0 * config.framework.gradient_bytes
-    moved = own * (2.0 * MASTER_BYTES + BF16_BYTES + config.framework.gradient_bytes) + gradients
-    offload_s = own * 2.0 * MASTER_BYTES / machine.host_bytes_per_s if "optimizer" in config.offload else 0.0
-    return moved / machine.memory_bandwidth_bytes_per_s, offload_s
+    if "optimizer" in config.offload:
+        host_s = host_update_s(machine.node, machine.generation, own, machine.host_bytes_per_s)
+        return gradients / machine.memory_bandwidth_bytes_per_s, host_s
+    state = muon.MASTER_BYTES if config.optimizer == "muon" else MASTER_BYTES
+    moved = own * (2.0 * state + BF16_BYTES + config.framework.gradient_bytes) + gradients
+    return moved / machine.memory_bandwidth_bytes_per_s, 0.0
+
+
+def _own(config: TrainingConfig, trained: Parameters) -> Parameters:
+    """What one rank updates."""
+    if config.zero_stage == 0:
+        return trained
+    ranks = sharing_ranks(config)
+    return Parameters(trained.dense / ranks.dense, trained.expert / ranks.expert)
+
+
+def _orthogonal_s(config: TrainingConfig, trained: Parameters) -> float:
+    """Muon's products, at the peak."""
+    if config.optimizer != "muon":
+        return 0.0
+    own, each = _own(config, trained), muon.muon_flop_per_element(config.arch, config.tp, config.etp)
+    return (own.dense * each[0] + own.expert * each[1]) / config.machine.peak_flop_per_s["bf16"]
 
 
 def message_volume(config: TrainingConfig) -> tuple[float, float]:

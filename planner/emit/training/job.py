@@ -66,6 +66,11 @@ class LaunchJob:
         return self.data_ranks if self.decision.zero_shards is None else self.decision.zero_shards
 
     @property
+    def moved_layers(self) -> int:
+        """Layers whose activations are offloaded, where these are: the last one's are needed at once."""
+        return self.decision.moved_layers or self.model.num_layers - 1
+
+    @property
     def header(self) -> tuple[str, ...]:
         rows = "All inputs recompute what the longest do: the plan's rows by length have no setting here."
         notes = ([rows] if self.decision.recompute_rows else []) + ([self.priced] if self.priced else [])

@@ -91,7 +91,7 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
     if job.model.mtp_layers:
         model["mtp_num_layers"] = job.heads_for_later_tokens or None
     if "activations" in decision.offload:
-        model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.model.num_layers - 1}
+        model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.moved_layers}
     if decision.cuda_graphs:
         model["use_te_rng_tracker"] = True
     train: Fields = {"micro_batch_size": decision.micro_batch, "global_batch_size": options.global_batch}
@@ -116,7 +116,11 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
             "use_distributed_optimizer": decision.zero_stage > 0,
             "optimizer_cpu_offload": "optimizer" in decision.offload,
         },
-        "dist": {"use_tp_pp_dp_mapping": job.order == DATA_OUTSIDE, "use_megatron_fsdp": decision.zero_stage > 1},
+        "dist": {
+            "use_tp_pp_dp_mapping": job.order == DATA_OUTSIDE,
+            "use_megatron_fsdp": decision.zero_stage > 1,
+            **({"use_sharp": True} if options.in_network_reduction else {}),
+        },
     }
 
 

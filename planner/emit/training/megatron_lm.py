@@ -17,6 +17,7 @@ from planner.emit.training.megatron_plan import (
     layout,
     parallel_fields,
     require_optimizer,
+    shards_by_element,
 )
 from planner.emit.training.torch_launch import Flag, launch_script
 
@@ -96,7 +97,7 @@ def _job_flags(job: LaunchJob) -> Iterator[Flag]:
         if "p2p" not in decision.overlap and job.shape.vpp > 1:
             yield "--no-overlap-p2p-communication", ()
     if "activations" in decision.offload:
-        yield "--cpu-offloading-num-layers", (str(model.num_layers - 1),)
+        yield "--cpu-offloading-num-layers", (str(job.moved_layers),)
     if job.order == DATA_OUTSIDE:
         yield "--use-tp-pp-dp-mapping", ()
 
@@ -108,12 +109,14 @@ def _data_parallel_flags(job: LaunchJob) -> Iterator[Flag]:
         yield "--use-megatron-fsdp", ()
         yield "--data-parallel-sharding-strategy", (SHARDED[decision.zero_stage],)
         yield "--ckpt-format", ("fsdp_dtensor",)
-    if decision.zero_stage:
+    if shards_by_element(job):
         yield "--use-distributed-optimizer", ()
         if job.zero_shards != job.data_ranks:
             yield "--num-distributed-optimizer-instances", (str(job.data_ranks // job.zero_shards),)
     if "grad_reduce" in decision.overlap:
         yield "--overlap-grad-reduce", ()
+    if job.options.in_network_reduction:
+        yield "--use-sharp", ()
     if "param_gather" in decision.overlap and decision.zero_stage:
         yield "--overlap-param-gather", ()
     if "optimizer" in decision.offload:

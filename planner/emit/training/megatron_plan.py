@@ -22,7 +22,7 @@ PRECISIONS: dict[str, Fields] = {  # fields for the formats of matrix products; 
     "mxfp8": {"fp8": "e4m3", "fp8_recipe": "mxfp8"},
     "nvfp4": {"fp4": "e2m1", "fp4_recipe": "nvfp4"},
 }
-OPTIMIZERS = {"adamw": "adam", "sgd": "sgd"}
+OPTIMIZERS = {"adamw": "adam", "sgd": "sgd", "muon": "dist_muon"}
 SHARDED = {2: "optim_grads", 3: "optim_grads_params"}  # what Megatron's FSDP shards, by ZeRO stage; 1 is not FSDP
 CONTEXT = {"ring": "p2p", "all_gather": "all_gather", "ulysses": "a2a"}
 
@@ -52,7 +52,7 @@ def parallel_fields(job: LaunchJob) -> Fields:
             "sequence_parallel",
             "turn sequence parallelism on: Megatron-Core asks for it",
         )
-    return fields | _dispatcher(job) | recompute_fields(job) | _graphs(job)
+    return fields | _dispatcher(job) | _capacity(job) | recompute_fields(job) | _graphs(job)
 
 
 def _graphs(job: LaunchJob) -> Fields:
@@ -78,6 +78,20 @@ def _dispatcher(job: LaunchJob) -> Fields:
         "moe_flex_dispatcher_backend": library,
         "moe_router_dtype": "fp32",  # the libraries take probabilities in fp32 alone
     }
+
+
+def _capacity(job: LaunchJob) -> Fields:
+    """The most rows that an expert takes, where the problem limits them."""
+    load = job.options.experts
+    if load is None or load.capacity is None:
+        return {}
+    fields: Fields = {"moe_expert_capacity_factor": load.capacity}
+    return fields | ({"moe_pad_expert_input_to_capacity": True} if load.padded else {})
+
+
+def shards_by_element(job: LaunchJob) -> bool:
+    """Whether the distributed optimizer shards states; Muon's lie on ranks by whole layers (`dist_muon`)."""
+    return job.decision.zero_stage > 0 and job.options.optimizer != "muon"
 
 
 def layout(job: LaunchJob) -> str:
@@ -117,6 +131,10 @@ def require_optimizer(job: LaunchJob, launcher: str) -> None:
                 "roles",
                 "set `options.optimizer` to adamw or sgd",
             ),
+        ),
+        (
+            job.options.optimizer == "muon" and launcher != "Megatron-LM",
+            refuse(f"{launcher} has no optimizer `muon`", "roles", "use `--target megatron-lm`"),
         ),
         (
             job.data_ranks % job.zero_shards > 0,

@@ -26,6 +26,8 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     if model is None:
         what = f"not judged: the catalog does not know model `{role.model}`"
         return [*findings, Finding("train.layers", True, what, "stage_runs", skipped=True)]
+    if decision.moved_layers is not None:
+        findings.append(_moved(decision, model.num_layers))
     findings += [_layers(decision, model), *_divisible(model, shape), _context(decision, model, shape)]
     findings += _layer_runs(decision, model, shape)
     return findings
@@ -93,6 +95,14 @@ def _sharding(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
     what = f"ZeRO {decision.zero_stage} over {shards or ranks} of dp x cp = {ranks} ranks"
     hint = f"shard over a divisor of {ranks} ranks, with a ZeRO stage of at least 1"
     yield Finding("train.zero_shards", right, what, "zero_shards", hint)
+
+
+def _moved(decision: TrainDecision, layers: int) -> Finding:
+    """Layers whose activations lie on the host."""
+    moved = decision.moved_layers
+    right = moved is None or ("activations" in decision.offload and moved < layers)
+    what = f"activations of {moved} of {layers} layers offloaded" if moved else "no number of layers to offload"
+    return Finding("train.offload", right, what, "moved_layers", "offload activations of fewer layers than there are")
 
 
 def _ranks(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from planner.costs.operators.experts import EVEN, ExpertLoad
 from planner.costs.training.config import USABLE_SHARE, ContextParallel
 from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
@@ -80,6 +81,24 @@ class BatchStage(Spec):
     tokens: Annotated[float, Field(gt=0)]
 
 
+class ExpertLoadSpec(Spec):
+    """How unevenly tokens choose experts, and how many of them an expert takes."""
+
+    fullest: Annotated[float, Field(ge=1)] = Field(
+        default=1.0, description="load of the fullest expert over the mean of all, in a micro-batch"
+    )
+    capacity: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="the most that an expert takes of the mean load; the rest is dropped"
+    )
+    padded: bool = Field(default=False, description="every expert computes its capacity, needed or not")
+
+    @model_validator(mode="after")
+    def padded_to_something(self) -> "ExpertLoadSpec":
+        if self.padded and self.capacity is None:
+            raise refuse("experts padded to no capacity", "write `capacity`, or leave `padded` out", "padded")
+        return self
+
+
 class TrainOptions(Spec):
     """The job: a plan must train this batch of sequences of this length in this precision."""
 
@@ -87,7 +106,7 @@ class TrainOptions(Spec):
     sequence_tokens: Count
     precision: Precision = "bf16"
     train_tokens: Annotated[float, Field(gt=0)] | None = Field(default=None, description="of the whole run")
-    optimizer: Literal["adamw", "lamb", "sgd"] = "adamw"
+    optimizer: Literal["adamw", "lamb", "sgd", "muon"] = "adamw"
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
     lora_rank: Count = Field(default=16, description="with task `lora`")
     memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
@@ -100,6 +119,18 @@ class TrainOptions(Spec):
     )
     dispatcher: Dispatcher | None = Field(
         default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"
+    )
+    experts: ExpertLoadSpec | None = Field(
+        default=None, description="how tokens choose experts; evenly and without a limit when absent"
+    )
+    documents: tuple[InputLength, ...] = Field(
+        default=(), description="that sequences are packed of, with `task: sft` or `lora`; each attends to itself"
+    )
+    step_spread: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="standard deviation of a GPU's step over its mean: all wait for the slowest"
+    )
+    in_network_reduction: bool = Field(
+        default=False, description="switches of the fabric add up gradients that all ranks sum (SHARP)"
     )
     cuda_graphs: bool | None = Field(
         default=None,
@@ -133,6 +164,19 @@ class TrainOptions(Spec):
         return self.dispatcher or (self.code.dispatcher() if self.code else None)
 
     @property
+    def expert_load(self) -> ExpertLoad:
+        """As the costs know it."""
+        return EVEN if self.experts is None else ExpertLoad(**self.experts.model_dump())
+
+    @property
+    def document_tokens(self) -> float:
+        """Length of equal documents that attend as much as those of a sequence, sum of l^2 over sum of l; 0: one."""
+        if not self.documents:
+            return 0.0
+        whole = sum(each.share * each.tokens for each in self.documents)
+        return sum(each.share * each.tokens**2 for each in self.documents) / whole
+
+    @property
     def common_batch(self) -> int:
         """What the batch is a multiple of while it grows."""
         return gcd(self.global_batch, *(stage.global_batch for stage in self.batch_ramp))
@@ -159,6 +203,26 @@ class TrainOptions(Spec):
             raise refuse(
                 "strategies by layer have no table by length", "leave `search.layerwise` or `lengths` out", "lengths"
             )
+        return self
+
+    @model_validator(mode="after")
+    def packed_as_codes_pack(self) -> "TrainOptions":
+        if not self.documents:
+            return self
+        longest = max(each.tokens for each in self.documents)
+        problems = (
+            (self.task == "pretrain", "documents apart in pre-training", "write `task: sft` or `task: lora`"),
+            (bool(self.lengths), "packed documents with several lengths", "leave `lengths` or `documents` out"),
+            (longest > self.sequence_tokens, f"a document of {longest} tokens in shorter sequences", "cut it"),
+            (
+                any(size > 1 for size in self.search.micro_batch or ()),
+                "packed sequences in micro-batches of several",
+                "write `search: {micro_batch: 1}`: packed sequences are one row",
+            ),
+        )
+        for applies, what, hint in problems:
+            if applies:
+                raise refuse(what, hint, "documents")
         return self
 
     @model_validator(mode="after")
@@ -282,6 +346,10 @@ class TrainDecision(Decision):
     context_parallel: ContextParallel = "ring"
     precision: Precision = "bf16"
     offload: tuple[Offload, ...] = ()
+    moved_layers: Count | None = Field(
+        default=None,
+        description="first layers whose activations are offloaded; none: all but the last, where these are",
+    )
     overlap: tuple[Overlap, ...] = ()
     dispatcher: Dispatcher | None = Field(default=None, description="what sends tokens to their experts")
     cuda_graphs: Literal[True] | None = Field(default=None, description="layers are captured as CUDA graphs")

@@ -44,6 +44,9 @@ def engine_of(resolved: Resolved, options: TrainOptions) -> TrainingEngine:
             where=where(("options", "code")),
             hint="leave `code` out, or `engine`: then it is priced, and not emitted",
         )
+    for applies, what, place, hint in _beyond(engine, options):
+        if applies:
+            raise PlannerError(f"{engine.name} {engine.release} {what}", where=where(("options", place)), hint=hint)
     for path, asked, able in _asked(engine, options):
         lacking = [value for value in asked if value not in able]
         if lacking:
@@ -78,6 +81,17 @@ def _asked(
             yield ("search", name), getattr(search, name) or (), tuple(range(1, most + 1))
 
 
+def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[bool, str, str, str]]:
+    """(whether it applies, what the engine does not do, place, hint)."""
+    load = options.experts
+    able = f"name {' or '.join(name for name, each in TRAINING_ENGINES.items() if each.drops)}, or leave it out"
+    drops = load is not None and load.capacity is not None and not engine.drops
+    yield drops, "drops no tokens", "experts", able
+    yield bool(options.documents) and not engine.packs, "packs no documents", "documents", "name `megatron-bridge`"
+    unable = options.in_network_reduction and not engine.in_network
+    yield unable, "has no switch for reductions in the network", "in_network_reduction", able
+
+
 def graphs_of(engine: TrainingEngine, options: TrainOptions, pools: Sequence[Pool], *, named: bool, where: str) -> bool:
     """Whether layers are captured as CUDA graphs: as asked, else where the named engine usually does it.
 
@@ -103,14 +117,35 @@ def graphs_of(engine: TrainingEngine, options: TrainOptions, pools: Sequence[Poo
     return named and not against and all(pool.node.scale_up_size > GPUS_OF_DEEPEP for pool in pools)
 
 
-def dispatcher_of(engine: TrainingEngine, pool: Pool, asked: Dispatcher | None) -> Dispatcher:
-    """The dispatcher asked for, else the engine's first that runs on the GPUs of a pool.
+def dispatcher_of(engine: TrainingEngine, pool: Pool, options: TrainOptions) -> Dispatcher:
+    """The dispatcher asked for, else the engine's first that runs this job on the GPUs of a pool."""
+    if options.wanted_dispatcher is not None:
+        return options.wanted_dispatcher
+    refused = {name for name, _, _ in _unable(pool, options)}
+    return next(name for name in engine.dispatchers if name not in refused)
 
-    DeepEP runs on Ampere, Hopper, B200 and B300, HybridEP in racks of 72 too (megatron/bridge/training/
-    flex_dispatcher_backend.py).
+
+def require_dispatcher(pool: Pool, options: TrainOptions, where: str) -> None:
+    """Raises PlannerError for a dispatcher that the problem names and that does not run on the GPUs of a pool."""
+    for name, what, hint in _unable(pool, options):
+        if name == options.dispatcher:
+            raise PlannerError(f"`{name}` {what}", where=where, hint=hint)
+
+
+def _unable(pool: Pool, options: TrainOptions) -> Iterator[tuple[Dispatcher, str, str]]:
+    """Dispatchers that do not run this job on the GPUs of a pool, why, and what would.
+
+    DeepEP runs on Ampere, Hopper, B200 and B300, HybridEP in racks of 72 (megatron/bridge/training/
+    flex_dispatcher_backend.py); neither pads experts (megatron/core/transformer/moe/token_dispatcher.py).
     """
-    if asked is not None:
-        return asked
+    gpu = pool.node.accelerator.display_name
     racks, able = pool.node.scale_up_size > GPUS_OF_DEEPEP, machine_of(pool.node).generation in FORWARDS
-    runs = {"alltoall": True, "deepep": able and not racks, "hybridep": able and racks}
-    return next(name for name in engine.dispatchers if runs[name])
+    padded = options.experts is not None and options.experts.padded
+    for name, other, here in (("deepep", "hybridep", not racks), ("hybridep", "deepep", racks)):
+        if padded:
+            yield name, "pads no experts to their capacity", "write `dispatcher: alltoall`"  # type: ignore[misc]
+        elif not able:
+            yield name, f"does not run on {gpu}", "write `dispatcher: alltoall`"  # type: ignore[misc]
+        elif not here:
+            place = "in racks of 72" if name == "hybridep" else "on nodes of at most eight GPUs that NVLink joins"
+            yield name, f"runs {place}, and pool `{pool.name}` has {gpu}", f"write `dispatcher: {other}`"  # type: ignore[misc]

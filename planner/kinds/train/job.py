@@ -14,9 +14,10 @@ from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.train.decision import RecomputeName, TrainOptions
-from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, graphs_of, is_named
+from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, graphs_of, is_named, require_dispatcher
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
+from planner.schema.base import Where
 
 NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
@@ -79,7 +80,7 @@ class TrainJob:
     @property
     def dispatcher(self) -> Dispatcher | None:
         """What sends tokens to their experts; None where the model has none."""
-        return dispatcher_of(self.engine, self.pool, self.options.wanted_dispatcher) if self.num_experts else None
+        return dispatcher_of(self.engine, self.pool, self.options) if self.num_experts else None
 
     @property
     def capacity_bytes(self) -> float:
@@ -123,6 +124,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         )
     (key,) = resolved.models
     engine = engine_of(resolved, options)
+    options = _consistent(options, resolved.models[key], where)
     resolved.require_priceable(key, trained=True)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
     if not able:
@@ -130,11 +132,38 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if len(able) == 1 and "one" not in options.search.pools:
         place, hint = where(("options", "search", "pools")), "leave `search.pools` away"
         raise PlannerError("one pool cannot be joined with others", where=place, hint=hint)
+    if options.experts is not None or options.dispatcher is not None:
+        for pool in able:
+            require_dispatcher(pool, options, where(("options", "dispatcher")))
     graphs = graphs_of(engine, options, able, named=is_named(problem), where=where(("options", "cuda_graphs")))
     if len(able) == 1:
         only = _job(resolved, options, key, able[0], engine, graphs)
         return (replace(only, mean_of_lengths=bool(options.lengths)),)
     return tuple(_job(resolved, options, key, pool, engine, graphs) for pool in able)
+
+
+def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> TrainOptions:
+    """The options as the optimizer has them; raises PlannerError for what does not go with it or with the model.
+
+    Megatron-LM asserts against Muon with gradients or weights exchanged beside passes (megatron/training/arguments.py).
+    """
+    muon, stages = options.optimizer == "muon", options.search.zero_stage
+    experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+    problems = (
+        (options.experts is not None and not experts, ("experts",), f"`{arch.name}` has no experts", "leave it out"),
+        (muon and options.task == "lora", ("optimizer",), "Muon with adapters", "write `optimizer: adamw`"),
+        (muon and "optimizer" in options.search.offload, ("search", "offload"), "Muon on the host", "leave it out"),
+        (muon and stages is not None and 1 not in stages, ("search", "zero_stage"), "Muon without ZeRO 1", "write 1"),
+        (muon and options.search.layerwise, ("optimizer",), "Muon with strategies by layer", "write `adamw`"),
+    )
+    for applies, place, what, hint in problems:
+        if applies:
+            raise PlannerError(what, where=where(("options", *place)), hint=hint)
+    if not muon:
+        return options
+    return options.model_copy(
+        update={"overlap": tuple(name for name in options.overlap if name not in ("grad_reduce", "param_gather"))}
+    )
 
 
 def _job(
@@ -166,7 +195,7 @@ def _job(
         framework=replace(
             code,
             sequence_parallel=sequence_parallel[0],
-            forwarded_experts=dispatcher_of(engine, pool, options.wanted_dispatcher) in FORWARDING,
+            forwarded_experts=dispatcher_of(engine, pool, options) in FORWARDING,
         ),
         devices=devices,
         num_gpus=len(devices),

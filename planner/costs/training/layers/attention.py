@@ -93,15 +93,20 @@ def _core(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kerne
 
 
 def _flash(machine: Machine, shard: Shard, core: AttentionCore) -> Iterator[Kernel]:
-    """FlashAttention: causal pairs only; with more ranks a part of the sequence, or of the heads, on each."""
-    new, front = context_part(float(shard.sequence_tokens), shard.cp)
+    """FlashAttention: causal pairs only; with more ranks a part of the sequence, or of the heads, on each.
+
+    Of a sequence that is packed of documents each attends to itself alone.
+    """
+    length = shard.document_tokens or float(shard.sequence_tokens)
+    count = shard.sequences * shard.sequence_tokens / length
+    new, front = context_part(length, shard.cp)
     if shard.cp > 1 and shard.context_parallel == "ulysses":
-        new, front, core = float(shard.sequence_tokens), 0.0, head_part(core, shard.cp)
+        new, front, core = length, 0.0, head_part(core, shard.cp)
     heads, kv_heads, sizes = float(core.heads), float(core.kv_heads), (core.head_dim, core.v_head_dim)
     pairs = float(prompt_pairs(new, front, core.window, chunked=core.chunked))
     keys = float(keys_in_reach(new, front, core.window, chunked=core.chunked))
-    once = core_flop(float(shard.sequences), heads, pairs, *sizes) / machine.peak_flop_per_s["bf16"]
-    moved = shard.sequences * core_bytes(keys, kv_heads, new, heads, sum(sizes), ACTIVATION_BYTES)
+    once = core_flop(count, heads, pairs, *sizes) / machine.peak_flop_per_s["bf16"]
+    moved = count * core_bytes(keys, kv_heads, new, heads, sum(sizes), ACTIVATION_BYTES)
     move_s = moved / machine.memory_bandwidth_bytes_per_s
     yield Kernel(f"attention.{shard.attention}", FORWARD, CORE, once, move_s)
     yield Kernel(

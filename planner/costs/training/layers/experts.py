@@ -20,13 +20,15 @@ def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kern
     """Router, dispatch, experts and combination, and the shared experts beside them.
 
     Sequence-parallel ranks route their own tokens; the experts' group spreads over tp x cp x dp ranks, so every rank
-    sends and receives as many rows where the load is even: its tokens times top-k, times etp.
+    sends and receives as many rows where the load is even: its tokens times top-k, times etp. Where it is not, all wait
+    for the fullest rank, which receives more of them.
     """
     tokens = shard.tokens / shard.tp
-    rows = routed_rows(tokens * shard.ep * shard.etp, ffn.experts_per_token, float(shard.ep))
+    uneven = shard.expert_load.of_rank(ffn.num_experts, shard.ep)
+    rows = uneven * routed_rows(tokens * shard.ep * shard.etp, ffn.experts_per_token, float(shard.ep))
     width = ffn.latent_size or shard.hidden
     yield from _router(machine, ffn, shard, tokens)
-    yield from _exchange(machine, ffn, shard, tokens, float(width))
+    yield from _exchange(machine, ffn, shard, uneven * tokens, float(width))
     up, down = dense_products("expert", _MODULE, ffn.intermediate_size, ffn.gated, width, shard.etp)
     between = activation("expert_activation", "moe_activation", rows * down.depth, gated=ffn.gated, code=FUSED)
     yield from _grouped(machine, ffn, shard, up, rows)

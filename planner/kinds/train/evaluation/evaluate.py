@@ -14,7 +14,7 @@ from planner.costs.training.config import RecomputeConfig, Schedule, TrainingCon
 from planner.costs.training.host_idle import idle_s
 from planner.costs.training.memory import RankBytes, WorkBytes, in_flight_bytes
 from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
-from planner.costs.training.step import joined_seconds
+from planner.costs.training.step import joined_seconds, straggling
 from planner.costs.training.zero_overlap import ExchangeSwitches, each_micro_batch
 from planner.kinds.train.evaluation.layout import (
     Counts,
@@ -45,6 +45,7 @@ class PlanChoice:
     mode: RecomputeMode
     full_layers: int = 0
     shards: int = 0  # ranks that share out what ZeRO shards; 0 = all dp x cp of them
+    moved_layers: int = 0  # whose activations the host holds, where these are offloaded; 0 = all but the last
     batches: int = 0  # micro-batches of a rank where these ranks do a part of the batch; 0 = they do all of it
 
     @property
@@ -68,6 +69,7 @@ class PlanChoice:
             zero_stage=self.zero_stage,
             zero_ranks=self.shards,
             offload=self.offload,
+            moved_layers=self.moved_layers,
             recompute=recompute,
         )
 
@@ -123,7 +125,13 @@ class Evaluation:
     @property
     def step_s(self) -> float:
         """The whole step."""
-        return self.pipeline_s + self.exchange_s + self.optimizer_s + self.host_s
+        return self.pipeline_s + self.straggling_s + self.exchange_s + self.optimizer_s + self.host_s
+
+    @property
+    def straggling_s(self) -> float:
+        """What all wait for the slowest GPU, where GPUs are not as fast as each other."""
+        spread = self.choice.table.job.options.step_spread
+        return (straggling(spread, self.choice.num_gpus) - 1.0) * self.pipeline_s
 
     @property
     def host_s(self) -> float:
@@ -279,6 +287,25 @@ def evaluate_stages(
     )
 
 
+def with_fewest_moved(choice: PlanChoice, counts_S: Sequence[int]) -> PlanChoice:
+    """The choice with as few layers' activations on the host as fit; as it is where stages or lengths are several.
+
+    Megatron-Core has one number of layers, the first of a model without a pipeline
+    (megatron/core/model_parallel_config.py, `cpu_offloading_num_layers`).
+    """
+    offloaded = "activations" in choice.offload and len(counts_S) == 1 and not choice.table.job.options.lengths
+    low, high = 1, sum(counts_S) - 1
+    if not offloaded or high <= low:
+        return choice
+    while low < high:
+        middle = (low + high) // 2
+        if fits(evaluate(replace(choice, moved_layers=middle), counts_S)):
+            high = middle
+        else:
+            low = middle + 1
+    return replace(choice, moved_layers=low)
+
+
 def fits(evaluation: Evaluation) -> bool:
     """Whether every rank leaves the room that is to stay free."""
     return bool((evaluation.memory.total_R <= evaluation.capacity_R * (1.0 + ROUNDING)).all())
@@ -307,11 +334,12 @@ def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats
         pass_S3[:, 1] += again_SK @ np.array(choice.mode.extra_s)
     pass_S3[0] += table.first.pass_s
     pass_S3[-1] += table.last.pass_s
-    if "activations" in choice.offload:
-        moved_S = bytes_S / job.machine.host_bytes_per_s
+    share = choice.config.moved_share
+    if share:
+        moved_S = share * bytes_S / job.machine.host_bytes_per_s
         pass_S3[:, 0] = np.maximum(pass_S3[:, 0], moved_S)
         pass_S3[:, 1] = np.maximum(pass_S3[:, 1], moved_S)
-        bytes_S = np.zeros_like(bytes_S)
+        bytes_S = (1.0 - share) * bytes_S
     return pass_S3, bytes_S
 
 

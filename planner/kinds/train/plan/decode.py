@@ -15,6 +15,7 @@ from planner.kinds.train.decision import (
     Recompute,
     StageRun,
     TrainDecision,
+    TrainOptions,
 )
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
 from planner.kinds.train.figures import DAY_S
@@ -35,10 +36,12 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import normalised
 
+EQUAL = "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool"
+EVENLY = "tokens of a mixture of experts spread evenly over its experts"
 ASSUMPTIONS = (
-    "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool",
+    EQUAL,
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
-    "tokens of a mixture of experts spread evenly over its experts",
+    EVENLY,
     "nothing fails, and no checkpoint is written",
 )
 
@@ -97,6 +100,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         context_parallel=shape.context,
         precision=options.precision,
         offload=tuple(sorted(choice.offload)),  # type: ignore[arg-type]  # of the values of Offload
+        moved_layers=choice.moved_layers or None,
         overlap=options.overlap,
         dispatcher=job.dispatcher if shape.ep * shape.etp > 1 else None,
         cuda_graphs=True if job.cuda_graphs else None,
@@ -169,7 +173,8 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
     job, options = choice.table.job, choice.table.job.options
     tokens = float(options.global_batch * options.sequence_tokens)
     tokens_per_s = tokens / best.step_s
-    flop = model_flop_per_token(job.arch, options.sequence_tokens, frozen=options.task == "lora") / choice.num_gpus
+    length = options.document_tokens or options.sequence_tokens
+    flop = model_flop_per_token(job.arch, length, frozen=options.task == "lora") / choice.num_gpus
     intervals_s = [step_interval_s(part.choice.config, best.step_s, job.rates) for part in best.parts]
     low_s, high_s = min(low for low, _ in intervals_s), max(high for _, high in intervals_s)
     yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
@@ -250,6 +255,7 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
         "data_parallel": best.exchange_s,
         "optimizer": best.optimizer_s,
         "host": best.host_s,
+        **({"stragglers": best.straggling_s} if best.straggling_s else {}),
     }
 
 
@@ -265,9 +271,27 @@ def _idle(part: PoolShare) -> Iterator[str]:
         yield f"{serving - job.num_gpus} GPUs of pool `{job.pool.name}` are not considered: {why}"
 
 
+def _as_stated(text: str, options: TrainOptions) -> str:
+    """An assumption, or what the problem says in its place."""
+    if text == EQUAL and options.step_spread:
+        return f"steps of GPUs spread by {options.step_spread:.1%} around their mean, independently"
+    if text == EVENLY and options.experts is not None:
+        load = options.experts
+        most = "" if load.capacity is None else f", and takes {load.capacity:g} of it at most, the rest dropped"
+        return f"the fullest expert has {load.fullest:g} of the mean load{most}"
+    return text
+
+
 def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
-    yield from ASSUMPTIONS
-    room = 1.0 - best.choice.table.job.options.memory_utilisation
+    options = best.choice.table.job.options
+    yield from (_as_stated(text, options) for text in ASSUMPTIONS)
+    if options.documents:
+        yield f"sequences are packed of documents that attend as those of {options.document_tokens:.0f} tokens do"
+    if options.optimizer == "muon":
+        yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
+    if options.in_network_reduction:
+        yield "switches of the fabric add up what all data-parallel ranks sum"
+    room = 1.0 - options.memory_utilisation
     if room > 0.0:
         yield f"at least {room:.0%} of each GPU's memory stays free, for what its allocator loses between tensors"
     if best.choice.schedule.startswith("zb_"):

@@ -124,6 +124,7 @@ def _choice(job: TrainJob, decision: TrainDecision) -> PlanChoice | str:
         mode=mode[0],
         full_layers=mode[1],
         shards=shards or 0,
+        moved_layers=decision.moved_layers or 0,
     )
 
 

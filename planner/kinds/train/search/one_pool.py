@@ -6,7 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, lay_out, room_of
+from planner.kinds.train.evaluation.evaluate import (
+    Evaluation,
+    PlanChoice,
+    evaluate,
+    lay_out,
+    room_of,
+    with_fewest_moved,
+)
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.search import JobCandidate, PlanSearch
@@ -46,7 +53,7 @@ class OnePool(JobCandidate):
 
     def priced(self) -> Evaluation | None:
         counts_S = lay_out(self.whole)
-        return None if counts_S is None else evaluate(self.whole, counts_S)
+        return None if counts_S is None else evaluate(with_fewest_moved(self.whole, counts_S), counts_S)
 
 
 class OnePoolSearch(PlanSearch):

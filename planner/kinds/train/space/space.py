@@ -121,7 +121,7 @@ def axis_values(job: TrainJob) -> dict[str, tuple[int, ...]]:
         "cp": tuple(cp for cp in powers(MOST_CONTEXT_PARALLEL) if cp == 1 or _long_enough(job, cp)),
         "ep": divisors(job.num_experts) if job.num_experts else (1,),
         "moe_tp": expert_tp,
-        "micro_batch": tuple(size for size in MICRO_BATCHES if batch % size == 0),
+        "micro_batch": (1,) if options.documents else tuple(size for size in MICRO_BATCHES if batch % size == 0),
         "pp": stage_counts(layers),
         "dp": divisors(batch),
         "vpp": tuple(range(1, MOST_STAGES_OF_RANK + 1)),
@@ -282,6 +282,8 @@ def zero_stages(job: TrainJob, pp: int) -> tuple[int, ...]:
     What the problem fixes stands where it names no engine: some code may do it.
     """
     asked, able = job.options.search.zero_stage, job.engine.stages(pp, job.options.task)
+    if job.options.optimizer == "muon":  # whole layers lie on data-parallel ranks, as the distributed optimizer has it
+        return tuple(stage for stage in able if stage == 1 and stage in (asked or able))
     if asked is None:
         return able
     return tuple(stage for stage in asked if stage in able) if job.strict else asked
@@ -289,6 +291,8 @@ def zero_stages(job: TrainJob, pp: int) -> tuple[int, ...]:
 
 def shard_counts(job: TrainJob, tp: int) -> tuple[int | Literal["all"], ...]:
     """Numbers of ranks that may share out the sharded states: all of them, or as many as one NVLink domain holds."""
+    if job.options.optimizer == "muon":
+        return ("all",)
     if job.options.search.zero_shards is not None:
         return job.options.search.zero_shards
     inside = job.machine.domain_gpus // tp

@@ -1,0 +1,191 @@
+"""What a training problem may say of its job beyond degrees: uneven experts, packed documents, Muon, hosts that update,
+GPUs that lag, switches that add up, activations moved by layer; what has no measured run says so."""
+
+from dataclasses import replace
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from train_problems import job, problem
+
+from planner.api import solve
+from planner.costs.operators.experts import ExpertLoad
+from planner.costs.training.config import TrainingConfig, machine_of
+from planner.costs.training.memory import memory
+from planner.costs.training.optimizers.host import MOVED_BYTES
+from planner.costs.training.optimizers.muon import newton_schulz_flop
+from planner.costs.training.parameters import Parameters, rank_parameters
+from planner.costs.training.step import step_time
+from planner.costs.training.volumes import data_parallel_volume
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.hardware.library import find_node
+from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.space.space import ShardShape
+from planner.kinds.train.space.tables import CostTable
+from planner.models.library import find_model
+from planner.plan.schema import Envelope
+
+LLAMA, MOE = "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"
+FIXED: dict[str, Any] = {"tp": 1, "pp": 1, "cp": 1, "micro_batch": 1, "zero_stage": 1}
+
+
+def _config(name: str = LLAMA, **changes: Any) -> TrainingConfig:  # noqa: ANN401
+    made = TrainingConfig(find_model(name), machine_of(find_node("hgx_h100")), 4096, 64, 1, dp=16)
+    return replace(made, **changes)
+
+
+def _planned(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
+    plan = solve(data)
+    return plan, TrainDecision.model_validate(plan.decision)
+
+
+def _step_s(plan: Envelope) -> float:
+    return next(each.value for each in plan.predictions if each.metric == "step_time_s")
+
+
+def test_the_fullest_rank_is_even_alone_and_the_fullest_expert_where_each_has_one() -> None:
+    load = ExpertLoad(2.0)
+    assert load.of_rank(128, 1) == 1.0
+    assert load.of_rank(128, 128) == pytest.approx(2.0)
+    assert 1.0 < load.of_rank(128, 8) < load.of_rank(128, 64) < 2.0
+    assert ExpertLoad(4.0, 1.25).of_rank(128, 128) == 1.25
+    assert ExpertLoad(1.0, 1.25, padded=True).of_rank(128, 1) == 1.25
+
+
+def test_ranks_with_several_experts_are_as_uneven_as_drawn_loads() -> None:
+    """Loads of 128 experts with a normal spread, drawn 2,000 times, summed over ranks of 8."""
+    drawn = 1.0 + 0.2 * np.random.default_rng(1).standard_normal((2000, 128))
+    fullest = float(drawn.max(axis=1).mean())
+    of_ranks = float(drawn.reshape(2000, 16, 8).mean(axis=2).max(axis=1).mean())
+    assert ExpertLoad(fullest).of_rank(128, 16) == pytest.approx(of_ranks, rel=0.02)
+
+
+def test_uneven_experts_take_longer_and_hold_more_and_dropped_tokens_less() -> None:
+    even, uneven = (_config(MOE, ep=8, expert_load=ExpertLoad(fullest)) for fullest in (1.0, 2.0))
+    dropped = replace(uneven, expert_load=ExpertLoad(2.0, 0.8))
+    steps, bytes_ = zip(*((step_time(c).step_s, memory(c).total_R.max()) for c in (even, uneven, dropped)), strict=True)
+    assert steps[2] < steps[0] < steps[1]
+    assert bytes_[2] < bytes_[0] < bytes_[1]
+
+
+def test_packed_documents_attend_to_themselves_alone() -> None:
+    """Equal documents: the pairs of the whole sequence against those of its documents, counted."""
+    whole = job(problem(LLAMA, task="sft", search=FIXED))
+    packed = job(problem(LLAMA, task="sft", search=FIXED, documents=[{"tokens": 1024, "share": 1}]))
+    assert packed.options.document_tokens == 1024.0
+    tables = [CostTable(each, ShardShape(1, 1, 1, 1, 1)) for each in (whole, packed)]
+    costs = [table.layers[0].forward_of_module["core_attention"] for table in tables]
+    pairs = 4096 * 4097 / 2, 4 * 1024 * 1025 / 2
+    assert pairs[1] / pairs[0] * 0.9 < costs[1] / costs[0] < 0.6
+    mixed = job(problem(LLAMA, task="sft", documents=[{"tokens": 512, "share": 3}, {"tokens": 4096, "share": 1}]))
+    assert mixed.options.document_tokens == pytest.approx((3 * 512**2 + 4096**2) / (3 * 512 + 4096))
+
+
+def test_newton_schulz_counts_the_products_of_its_steps() -> None:
+    rows, cols = 3, 5
+    x, counted = np.ones((rows, cols)), 0
+    for _ in range(5):
+        products = ((x, x.T), (x @ x.T, x @ x.T), (x @ x.T, x))
+        counted += sum(2 * left.shape[0] * left.shape[1] * right.shape[1] for left, right in products)
+    assert newton_schulz_flop(rows, cols) == newton_schulz_flop(cols, rows) == counted
+
+
+def test_muon_keeps_less_and_exchanges_more() -> None:
+    adam, muon = _config(), _config(optimizer="muon")
+    assert memory(muon).optimizer_R[0] < memory(adam).optimizer_R[0]
+    held = rank_parameters(adam, 0)
+    volumes = [data_parallel_volume(each, held) for each in (adam, muon)]
+    assert volumes[1].reduce_outside_s == pytest.approx(2.0 * volumes[0].reduce_outside_s)
+    assert volumes[1].compute_s > 0.0 == volumes[0].compute_s
+
+
+def test_a_plan_with_muon_is_launched_as_priced() -> None:
+    data = {**problem(LLAMA, optimizer="muon", search={**FIXED, "tp": [1, 2]}), "engine": {"name": "megatron-lm"}}
+    plan, decision = _planned(data)
+    assert decision.zero_stage == 1
+    text = "".join(emit(plan, decision, "megatron-lm").values())
+    assert "--optimizer dist_muon" in text
+    assert not any(flag in text for flag in ("--use-distributed-optimizer", "--overlap-grad-reduce"))
+    assert any("no measurement near" in note and "muon" in note for note in plan.evidence.notes)
+
+
+def test_hosts_that_update_take_the_time_of_their_memory() -> None:
+    held = Parameters(1.6e9, 0.0)
+    volume = data_parallel_volume(_config(offload=frozenset({"optimizer"})), held)
+    each = held.total / 16
+    assert volume.offload_s == pytest.approx(each * MOVED_BYTES / (614e9 / 8 / 2) + each * 6.0 / 64e9, rel=0.1)
+    assert volume.update_s < data_parallel_volume(_config(), held).update_s
+
+
+def test_gpus_that_lag_lengthen_the_pipeline_by_their_expected_maximum() -> None:
+    even, spread = (step_time(_config(step_spread=value)) for value in (0.0, 0.02))
+    assert spread.pipeline_s / even.pipeline_s == pytest.approx(1.0 + 0.02 * sqrt(2.0 * log(16)))
+    plan = solve(problem(LLAMA, step_spread=0.02, search=FIXED))
+    assert "steps of GPUs spread by 2.0%" in " ".join(plan.assumptions)
+    assert _step_s(plan) > _step_s(solve(problem(LLAMA, search=FIXED)))
+
+
+def test_switches_halve_what_all_ranks_sum_and_nothing_that_stays_scattered() -> None:
+    held = Parameters(1e9, 0.0)
+    for stage, halved in ((0, True), (1, False)):
+        plain, helped = (
+            data_parallel_volume(_config(zero_stage=stage, in_network=on), held).reduce_outside_s
+            for on in (False, True)
+        )
+        assert helped == pytest.approx(plain if not halved else plain / 2.0 / (1.0 - 1.0 / 2.0))
+    wide = [
+        data_parallel_volume(_config(zero_stage=0, dp=1024, in_network=on), held).reduce_outside_s
+        for on in (False, True)
+    ]
+    assert wide[1] / wide[0] == pytest.approx(0.5, rel=0.01)
+
+
+def test_no_fewer_layers_move_their_activations_than_must() -> None:
+    search = {**FIXED, "recompute": "none", "offload": ["activations"], "dp": 8}
+    data = {**problem(LLAMA, nodes=1, sequence_tokens=16384, global_batch=8, search=search)}
+    data["engine"] = {"name": "megatron-lm"}
+    plan, decision = _planned(data)
+    moved = decision.moved_layers
+    assert moved is not None
+    assert 1 <= moved < 31
+    rank = decision.pipeline_ranks[0].memory
+    each = rank.activations_bytes / (31 - moved)
+    assert rank.used_bytes <= 0.95 * rank.capacity_bytes < rank.used_bytes + each
+    assert f"--cpu-offloading-num-layers {moved}" in "".join(emit(plan, decision, "megatron-lm").values())
+
+
+BAD: list[tuple[dict[str, Any], str | None, str, str]] = [
+    ({"experts": {"fullest": 2.0}}, None, "has no experts", "leave it out"),
+    ({"experts": {"padded": True}}, None, "no capacity", "capacity"),
+    ({"documents": [{"tokens": 512, "share": 1}]}, None, "pre-training", "task: sft"),
+    ({"documents": [{"tokens": 9999, "share": 1}], "task": "sft"}, None, "9999", "cut it"),
+    ({"documents": [{"tokens": 512, "share": 1}], "task": "sft"}, "deepspeed", "packs no documents", "megatron-bridge"),
+    ({"optimizer": "muon"}, "torchtitan", "muon", "adamw"),
+    ({"optimizer": "muon", "task": "lora"}, None, "adapters", "adamw"),
+    ({"optimizer": "muon", "search": {"zero_stage": 3}}, None, "without ZeRO 1", "write 1"),
+    ({"in_network_reduction": True}, "torchtitan", "reductions in the network", "megatron-lm"),
+    ({"dispatcher": "hybridep"}, None, "racks of 72", "deepep"),
+]
+
+
+@pytest.mark.parametrize(("options", "engine", "what", "hint"), BAD)
+def test_what_does_not_go_together_is_refused(
+    options: dict[str, Any], engine: str | None, what: str, hint: str
+) -> None:
+    data = problem(MOE if "dispatcher" in options else LLAMA, **options)
+    with pytest.raises(PlannerError, match=what) as refused:
+        solve(data if engine is None else {**data, "engine": {"name": engine}})
+    assert hint in (refused.value.hint or "")
+
+
+def test_padded_experts_need_the_plain_exchange() -> None:
+    experts = {"capacity": 1.25, "padded": True}
+    with pytest.raises(PlannerError, match="pads no experts"):
+        solve(problem(MOE, experts=experts, dispatcher="deepep"))
+    data = {**problem(MOE, experts=experts, search={"cp": 1, "micro_batch": 1}), "engine": {"name": "megatron-lm"}}
+    plan, decision = _planned(data)
+    text = "".join(emit(plan, decision, "megatron-lm").values())
+    assert "--moe-pad-expert-input-to-capacity" in text
+    assert "alltoall" in text or decision.degrees.ep == 1
