@@ -1,40 +1,70 @@
-"""`planner audit`: whether what people run can run as it says."""
+"""`planner audit`: whether what people run can run as it says, what it does, and what to change."""
 
-from planner.cli.artifacts.import_ import Environment, Files, Settings, read
-from planner.cli.options import Json, Output
-from planner.cli.output import EXIT_NO, refuse_overwriting, refuse_unwritable, write_result
+from typing import Annotated
+
+import typer
+
+from planner.cli.artifacts.audit_text import audit_text
+from planner.cli.artifacts.import_ import (
+    Calibration,
+    Cluster,
+    Environment,
+    Files,
+    ModelName,
+    Settings,
+    SloText,
+    WorkloadText,
+    pairs,
+)
+from planner.cli.options import OUTPUT, Json, Output
+from planner.cli.output import EXIT_NO, refuse_overwriting, refuse_unwritable, say, write_folder, write_result
+from planner.cli.progress import progress
 
 
 def audit(
-    files: Files, env: Environment = None, settings: Settings = None, as_json: Json = False, output: Output = None
+    files: Files,
+    env: Environment = None,
+    settings: Settings = None,
+    workload: WorkloadText = None,
+    slo: SloText = None,
+    cluster: Cluster = None,
+    model: ModelName = None,
+    calibration: Calibration = None,
+    changed: Annotated[
+        str | None,
+        typer.Option("--changed", metavar="FOLDER", help="Write the changed files here.", rich_help_panel=OUTPUT),
+    ] = None,
+    as_json: Json = False,
+    output: Output = None,
 ) -> int:
-    """Say what contradicts itself in what people run: ranks against GPUs, degrees, batches, sides, ignored flags.
+    """Say what contradicts itself in what people run, what it does under a load, and what to change.
 
-    Judged from the text alone, without a cost model. Exits 1 when the artifact cannot run as it is written.
+    Without a load it is judged from the text alone. With one, memory, times and the rate within limits are predicted,
+    and the same question is answered with few settings changed and with all of them free; the changed artifact is
+    shown as a diff. Exits 1 when the artifact cannot run as it is written.
 
     Examples:
 
       planner audit deploy.yaml
 
-      planner audit train.sh --env NNODES=4 --json
+      planner audit deploy.yaml --workload input=1500,output=300,rate=20/s --slo ttft.p99=2s,itl=50ms
+
+      planner audit train.sh --cluster gpu=h100,nodes=16
     """
-    from planner.importing.audit import blocks
+    from planner.audit.audit import audit as audited
+    from planner.importing.plans.question import Question
+    from planner.progress import Limits
 
     refuse_unwritable(output)
     refuse_overwriting({"--output": output}, {f"FILE {name}": name for name in files})
-    reading = read(files, env, settings)
-    rows = [{"finding": text, "runs": not blocks(text)} for text in reading.findings]
-    document = {
-        "schema": "planner.audit/1",
-        "ok": all(row["runs"] for row in rows),
-        "findings": rows,
-        "unresolved": list(reading.unresolved),
-    }
-
-    def text() -> str:
-        lines = [f"{'note' if row['runs'] else 'FAIL'}  {row['finding']}" for row in rows]
-        lines += [f"open  {name}: give it with `--env {name}=VALUE`" for name in reading.unresolved]
-        return "\n".join(lines or ["ok    nothing contradicts itself"])
-
-    write_result(document, text, output, as_json=as_json)
-    return 0 if document["ok"] else EXIT_NO
+    question = Question.of(workload, slo, cluster, model, calibration)
+    with progress() as tell:
+        result = audited(files, pairs(env, "--env"), pairs(settings, "--set"), question, Limits(tell=tell))
+    write_result(result.document(), lambda: audit_text(result), output, as_json=as_json)
+    if changed is not None and result.changed:
+        write_folder(
+            {name.replace("\\", "/").rpartition("/")[2]: text for name, text in result.changed.items()}, changed
+        )
+    elif changed is not None:
+        say("no file is changed")
+    return 0 if result.runs_as_written else EXIT_NO

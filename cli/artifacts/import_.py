@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import INPUT, OUTPUT, Json, Output
-from planner.cli.output import refuse_overwriting, refuse_unwritable, write_json, write_result
+from planner.cli.options import INPUT, OUTPUT, Json
+from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_json, write_result
 from planner.errors import PlannerError
+from planner.importing.plans.question import Question
 
 if TYPE_CHECKING:
     from planner.importing.records import Reading
@@ -37,21 +38,73 @@ Settings = Annotated[
 ]
 
 
+WorkloadText = Annotated[
+    str | None,
+    typer.Option(
+        "--workload",
+        metavar="FIELDS",
+        help="The requests: `input=1500,output=300,rate=20/s`, or a file; fields of a problem's workload.",
+        rich_help_panel=INPUT,
+    ),
+]
+SloText = Annotated[
+    str | None,
+    typer.Option("--slo", metavar="FIELDS", help="Their limits: `ttft.p99=2s,itl=50ms`.", rich_help_panel=INPUT),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="FIELDS",
+        help="The machines, where the artifact does not say: `gpu=h100,nodes=4`.",
+        rich_help_panel=INPUT,
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="What the catalog calls the model, or the path of its config.json.",
+        rich_help_panel=INPUT,
+    ),
+]
+Calibration = Annotated[
+    str | None,
+    typer.Option(
+        "--calibration", metavar="FILE", help="Costs, as `planner calibrate -o` writes.", rich_help_panel=INPUT
+    ),
+]
+
+
 def import_(
     files: Files,
     env: Environment = None,
     settings: Settings = None,
+    workload: WorkloadText = None,
+    slo: SloText = None,
+    cluster: Cluster = None,
+    model: ModelName = None,
+    calibration: Calibration = None,
+    problem: Annotated[
+        str | None,
+        typer.Option("--problem", metavar="FILE", help="Write the problem that it answers.", rich_help_panel=OUTPUT),
+    ] = None,
     summary: Annotated[
         str | None,
         typer.Option("--summary", metavar="FILE", help="Write what was read here, as JSON.", rich_help_panel=OUTPUT),
     ] = None,
     as_json: Json = False,
-    output: Output = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the plan that it is.", rich_help_panel=OUTPUT),
+    ] = None,
 ) -> int:
     """Read what people run: engine, model, GPUs, the settings of every role, and contradictions among them.
 
     Nothing of an artifact is run or fetched. What it leaves to its environment is listed as unresolved, and is given
-    with --env or --set; settings that it leaves to the engine stay open.
+    with --env or --set; settings that it leaves to the engine stay open. With -o it becomes a plan, with the problem
+    that it answers; what an artifact never says (requests, limits, machines) is given beside it.
 
     Examples:
 
@@ -59,18 +112,41 @@ def import_(
 
       planner import serve.sh --env MODEL=openai/gpt-oss-120b --env TP=4
 
+      planner import deploy.yaml --workload input=1500,output=300,rate=20/s --cluster gpu=h100,nodes=4 -o plan.json
+
       cat serve.sh | planner import - --json
     """
-    refuse_unwritable(summary)
-    refuse_unwritable(output)
-    refuse_overwriting({"--summary": summary, "--output": output}, {f"FILE {name}": name for name in files})
+    for path in (summary, problem, output):
+        refuse_unwritable(path)
+    written = {"--summary": summary, "--problem": problem, "--output": output}
+    refuse_overwriting(written, {f"FILE {name}": name for name in files})
     reading = read(files, env, settings)
     document = {"schema": "planner.import/1"} | reading.summary()
     if summary is not None:
         write_json(reading.summary(), summary)
-    if summary != "-":
-        write_result(document, lambda: render_reading(reading), output, as_json=as_json)
+    if output is not None or problem is not None:
+        _write_plan(reading, Question.of(workload, slo, cluster, model, calibration), problem, output)
+    if "-" not in (summary, problem, output):
+        write_result(document, lambda: render_reading(reading), as_json=as_json)
     return 0
+
+
+def _write_plan(reading: "Reading", question: "Question", problem: str | None, output: str | None) -> None:
+    """The problem and the plan, the plan first: a problem without one would promise what does not run."""
+    from planner.importing.plans.any_kind import plan_of_reading, problem_of_reading
+
+    if reading.unresolved:
+        names = ", ".join(reading.unresolved)
+        raise PlannerError(
+            f"a plan waits for {names}", where="--output", hint=f"write `--env {reading.unresolved[0]}=VALUE`"
+        )
+    if output is not None:
+        plan, notes = plan_of_reading(reading, question)
+        for note in notes:
+            say(f"note: {note}")
+        write_json(plan.model_dump(mode="json", by_alias=True, exclude_none=True), output)
+    if problem is not None:
+        write_json(problem_of_reading(reading, question), problem)
 
 
 def read(files: list[str], env: list[str] | None, settings: list[str] | None) -> "Reading":
@@ -78,19 +154,20 @@ def read(files: list[str], env: list[str] | None, settings: list[str] | None) ->
     from planner.importing.files import read_files
     from planner.importing.given import with_fields
 
-    return with_fields(read_files(files, _pairs(env, "--env")), _pairs(settings, "--set"))
+    return with_fields(read_files(files, pairs(env, "--env")), pairs(settings, "--set"))
 
 
-def _pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
-    pairs = {}
+def pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
+    """`NAME=VALUE` texts as a mapping; raises PlannerError for others."""
+    named = {}
     for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise PlannerError(
                 f"must be NAME=VALUE, found `{text}`", where=flag, hint=f"write for example `{flag} TP=4`"
             )
-        pairs[name] = value
-    return pairs
+        named[name] = value
+    return named
 
 
 def render_reading(reading: "Reading") -> str:

@@ -65,12 +65,38 @@ def decision_names(engine: str) -> list[str]:
     return [name for names in _NAMES[engine].values() for name in names]
 
 
+_FIELDS = {
+    "replicas": ("replicas", "replicaCount", "minReplicas", "num_replicas", "min_replicas"),
+    "gpus_per_replica": ("nvidia.com/gpu", "gpu", "requestGPU"),
+    "micro_batch": ("micro-batch-size", "local_batch_size", "train_micro_batch_size_per_gpu"),
+    "recompute": ("recompute-granularity", "mode"),
+    "vpp": ("num-virtual-stages-per-pipeline-rank",),
+}  # fmt: skip
+_TRAINING = {
+    "tp": ("tensor-model-parallel-size", "tensor_parallel_degree", "tensor_model_parallel_size"),
+    "pp": ("pipeline-model-parallel-size", "pipeline_parallel_degree", "pipeline_model_parallel_size"),
+    "cp": ("context-parallel-size", "context_parallel_degree"),
+    "ep": ("expert-model-parallel-size", "expert_parallel_degree"),
+}
+_ROLLOUT = ("tensor_model_parallel_size", "rollout-num-gpus-per-engine", "vllm_tensor_parallel_size")
+
+
+def flag_names(engine: str, field: str) -> tuple[str, ...]:
+    """What artifacts call the setting behind a field, as flags have it first."""
+    if field in _FIELDS:
+        return _FIELDS[field]
+    if engine in _NAMES:
+        names = tuple(name.replace("_", "-") for name in _NAMES[engine].get(field, ()))
+        return (*names, *(name.replace("-", "_") for name in names))
+    return _ROLLOUT if field == "rollout.tp" else _TRAINING.get(field.removeprefix("train."), ())
+
+
 def options_of(launch: Launch) -> Options:
     """The settings of a launch, those of a configuration file that stands beside it included; flags go first."""
     flags = read_options(launch.words)
     for name in _CONFIG_FLAGS.get(launch.engine, ()):
         path = flags.get(name)
-        text = launch.files.get(path) if isinstance(path, str) else None
+        text = launch.files.get(path, launch.files.get(path.rpartition("/")[2])) if isinstance(path, str) else None
         if text is not None:
             return config_options(text, str(path)) | flags
     return flags

@@ -1,13 +1,14 @@
 """Artifacts from paths, folders and standard input to one reading; nothing in them is run or fetched."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from planner.documents.read import decode, read_bytes
 from planner.errors import PlannerError
 from planner.importing.audit import findings_of
 from planner.importing.records import Reading
-from planner.importing.registry import Artifact, read_artifact
+from planner.importing.registry import Artifact, NothingStarted, read_artifact
 from planner.importing.serving import reading_of_roles
 
 MAX_BYTES = 16 * 2**20
@@ -16,11 +17,36 @@ SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".sh", ".sbatch", ".slurm", ".bas
 
 def read_files(paths: Sequence[str], given: Mapping[str, str]) -> Reading:
     """What the artifacts decide together, with its findings. Raises PlannerError, naming the file and the fix."""
-    files = [path for name in paths for path in _files(name)]
-    readings = [read_artifact(Artifact(_text(path), "<stdin>" if path == "-" else path, given)) for path in files]
-    reading = readings[0] if len(readings) == 1 else joined(readings, files)
+    pairs = [pair for name in paths for pair in _readings(name, given)]
+    readings = [reading for _, reading in pairs]
+    reading = readings[0] if len(readings) == 1 else joined(readings, [path for path, _ in pairs])
     findings = tuple(dict.fromkeys((*reading.findings, *findings_of(reading.fields))))
-    return Reading(reading.fields, reading.unresolved, findings, reading.guesses)
+    return replace(reading, findings=findings)
+
+
+def _readings(name: str, given: Mapping[str, str]) -> list[tuple[str, Reading]]:
+    """What a file decides, or each file of a folder that starts an engine, beside all others of it."""
+    texts = {path: _text(path) for path in _files(name)}
+    if name in texts:
+        return [(name, read_artifact(Artifact(texts[name], "<stdin>" if name == "-" else name, given)))]
+    beside = {Path(path).name: text for path, text in texts.items()}
+    readings, idle, refused = list[tuple[str, Reading]](), "", None
+    for path, text in texts.items():
+        others = "".join(other for known, other in texts.items() if known != path)
+        if Path(path).suffix in (".yaml", ".yml", ".json") and Path(path).name in others:
+            continue  # another file names it: its settings are read there
+        try:
+            readings.append((path, read_artifact(Artifact(text, path, given, beside))))
+        except NothingStarted as error:
+            idle, refused = path, error
+    if not readings:
+        raise refused or NothingStarted("starts nothing that planner knows", where=idle or name)
+    return readings
+
+
+def artifact_text(paths: Sequence[str]) -> dict[str, str]:
+    """The texts of the files, those of folders too, by path; standard input, which is read already, is left out."""
+    return {path: _text(path) for name in paths for path in _files(name) if path != "-"}
 
 
 def _files(name: str) -> list[str]:

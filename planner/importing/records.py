@@ -16,13 +16,15 @@ class Reading:
     """What was read: `fields` in the order of a summary, and beside them what the text leaves open or only suggests.
 
     `unresolved` are names of variables (or of settings) that some field waits for; `findings` are contradictions that
-    stand in the text itself; `guesses` rest on names and are no evidence.
+    stand in the text itself; `guesses` rest on names and are no evidence; `beside` is what plans need and summaries
+    have no field for, such as the format of weights.
     """
 
     fields: Mapping[str, Any]
     unresolved: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     guesses: tuple[str, ...] = field(default=())
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     def summary(self) -> dict[str, Any]:
         """The fields, then `unresolved`, `audit` and, where there are any, `guesses`."""

@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +26,11 @@ class Artifact:
     text: str
     source: str
     given: Mapping[str, str]
+    beside: Mapping[str, str] = field(default_factory=dict)  # files of the same folder, by name
+
+
+class NothingStarted(PlannerError):
+    """A text that starts no engine and configures none."""
 
 
 def _has(*keys: str) -> Callable[[Document], bool]:
@@ -106,8 +111,8 @@ def read_artifact(artifact: Artifact) -> Reading:
     raise _unknown(artifact.source)
 
 
-def _unknown(source: str) -> PlannerError:
-    return PlannerError("starts nothing that planner knows", where=source, hint=f"formats are {'; '.join(FORMATS)}")
+def _unknown(source: str) -> NothingStarted:
+    return NothingStarted("starts nothing that planner knows", where=source, hint=f"formats are {'; '.join(FORMATS)}")
 
 
 _SCRIPT_LINE = re.compile(
@@ -161,7 +166,7 @@ def _objects(documents: Sequence[dict[str, Any]], artifact: Artifact) -> Reading
 
 def _script(artifact: Artifact) -> Reading:
     given = {**_batch_directives(artifact.text), **artifact.given}
-    ways = launches_of_script(artifact.text, given, artifact.source)
+    ways = launches_of_script(artifact.text, given, artifact.source, artifact.beside)
     if not ways:
         raise _unknown(artifact.source)
     if any(launch.engine in SERVING for launch in ways[0].launches):

@@ -101,7 +101,9 @@ def agreed(readings: Sequence[tuple[Reading, World]]) -> Reading:
     names = [name for reading, _ in readings for name in reading.unresolved]
     findings = [text for text in readings[0][0].findings if all(text in reading.findings for reading, _ in readings)]
     guesses = readings[0][0].guesses
-    return Reading(fields, tuple(dict.fromkeys([*names, *unresolved])), tuple(findings), guesses)
+    beside = readings[0][0].beside
+    beside = {key: value for key, value in beside.items() if all(r.beside.get(key) == value for r, _ in readings)}
+    return Reading(fields, tuple(dict.fromkeys([*names, *unresolved])), tuple(findings), guesses, beside)
 
 
 def _agreed(values: Sequence[tuple[Any, World]], unresolved: list[str]) -> Any:  # noqa: ANN401 - plain data

@@ -9,13 +9,18 @@ from planner.importing.records import Reading
 from planner.importing.values import Values
 
 
-def training_reading(fields: Mapping[str, Any], values: Values, findings: Sequence[str] = ()) -> Reading:
+def training_reading(
+    fields: Mapping[str, Any],
+    values: Values,
+    findings: Sequence[str] = (),
+    beside: Mapping[str, Any] | None = None,
+) -> Reading:
     """A training run in the order of summaries; degrees that nothing sets must be in `fields` already."""
     order = ("engine", "model", "gpus", "tp", "pp", "cp", "ep", "dp", "vpp", "micro_batch", "global_batch", "sequence",
              "precision")  # fmt: skip
     ordered = {"kind": "train"} | {key: fields.get(key) for key in order}
     ordered |= {key: value for key, value in fields.items() if key not in ordered}
-    return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings))
+    return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings), beside=dict(beside or {}))
 
 
 def launcher_gpus(
@@ -54,7 +59,23 @@ def read_megatron(launch: Launch, given: tuple[int | None, int | None] = (None, 
         "sequence": values.integer(options.get("seq_length")),
         "precision": _precision(options),
     }
-    return training_reading(fields, values, training_findings(fields, nodes, a_node, options))
+    return training_reading(
+        fields, values, training_findings(fields, nodes, a_node, options), _megatron_decisions(options, degrees)
+    )
+
+
+def _megatron_decisions(options: Options, degrees: Mapping[str, int | None]) -> dict[str, Any]:
+    """What decides memory beside degrees: recomputation, the distributed optimizer, sequence parallelism."""
+    granularity = options.get("recompute_granularity")
+    recompute = "selective" if options.get("recompute_activations") else None
+    recompute = granularity if granularity in ("full", "selective") else recompute or "none"
+    return {
+        "recompute": recompute,
+        "zero_stage": 1 if options.get("use_distributed_optimizer") is True else 0,
+        "sequence_parallel": options.get("sequence_parallel") is True if (degrees["tp"] or 0) > 1 else None,
+        "offload_optimizer": options.get("optimizer_cpu_offload") is True,
+        "bf16_gradients": options.get("grad_reduce_in_bf16") is True,
+    }
 
 
 def megatron_degrees(options: Options, values: Values) -> dict[str, int | None]:
@@ -157,7 +178,9 @@ def read_torchtitan(document: Mapping[str, Any]) -> Reading:
         "sequence": values.integer(training.get("seq_len")),
         "precision": _titan_precision(model, training),
     }  # fmt: skip
-    return training_reading(fields, values, training_findings(fields, None, None, {}))
+    recompute = _map(document.get("activation_checkpoint")).get("mode")
+    beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
+    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
 
 
 def _titan_precision(model: Mapping[str, Any], training: Mapping[str, Any]) -> str | None:
@@ -190,7 +213,9 @@ def read_deepspeed(document: Mapping[str, Any]) -> Reading:
     findings = []
     if all(_map(document.get(name)).get("enabled") is True for name in ("bf16", "fp16")):
         findings.append("bf16 and fp16 contradict each other")
-    return training_reading(fields, values, findings)
+    offloads = _map(zero.get("offload_optimizer")).get("device") in ("cpu", "nvme")
+    beside = {"zero_stage": fields["zero_stage"], "offload_optimizer": offloads}
+    return training_reading(fields, values, findings, beside)
 
 
 def read_llama_factory(document: Mapping[str, Any]) -> Reading:

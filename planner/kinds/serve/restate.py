@@ -46,7 +46,8 @@ SOLVERS = ("ortools-gscip", "ortools-highs", "ortools-cp-sat", "pulp-cbc")
 def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated:
     """The plan of this decision under the costs at hand.
 
-    A plan with roles in the memory that a search leaves free is one of a search without a reserve.
+    A plan with roles in the memory that a search leaves free is one of a search without a reserve; one that proves
+    nothing may be of what runs, and break its limits.
     Raises NotAtHand for inputs and kernel tables that are missing, PlannerError for roles that the problem cannot have.
     """
     try:
@@ -54,7 +55,9 @@ def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated
     except NotAtHand:
         raise
     except PlannerError:
-        return _priced(stated, decision, hand, reserving=False)
+        if stated.certificate.proof:
+            return _priced(stated, decision, hand, reserving=False)
+    return _priced(stated, decision, hand, reserving=False, limited=False)
 
 
 def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator[Finding]:
@@ -64,13 +67,16 @@ def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator
         yield Finding("certificate.proof", True, what, "certificate.proof", skipped=True)
 
 
-def _priced(stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool) -> Restated:
+def _priced(
+    stated: Envelope, decision: ServeDecision, hand: AtHand, *, reserving: bool, limited: bool = True
+) -> Restated:
     resolved, tally = (
         resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand, stated.digests.profiles),
         Tally(),
     )
     setting = prepare(resolved, reserving=reserving)
-    candidates = list_candidates(setting, _proposed_under(stated, setting), tally)
+    under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
+    candidates = list_candidates(setting, under, tally)
     if "verified" in stated.certificate.proof:
         candidates = [
             _routed(candidate, decision) for candidate in (*candidates, *_varied(setting, candidates, decision))
@@ -160,7 +166,8 @@ def _solver(stated: Envelope) -> str:
     """The solver that the plan names, if it is one: which one it was no figure tells."""
     name, _, version = stated.software.solver.partition(" ")
     known = name in SOLVERS and version.replace(".", "").isdigit()
-    return stated.software.solver if known else " or ".join(SOLVERS)
+    unsolved = name == "" and not stated.certificate.proof
+    return stated.software.solver if known or unsolved else " or ".join(SOLVERS)
 
 
 def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision: ServeDecision) -> Envelope:

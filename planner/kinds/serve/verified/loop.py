@@ -120,8 +120,7 @@ class Search:
             return cls(setting, outcome, budget, learnt, before.trials, factor)
         served = outcome.solution.served_per_s
         shared = SharedStreams(setting, tuple(rate / sum(served) for rate in served), budget)
-        statistics = (fewest(of) for each in setting.resolved.workloads for of in _statistics(each.spec.slo))
-        count = max(LEAST_REQUESTS, shared.least_requests(), *statistics)
+        count = max(LEAST_REQUESTS, shared.least_requests(), fewest_requests(setting))
         return cls(setting, outcome, budget, learnt, Trials(shared, count), factor)
 
     @property
@@ -325,6 +324,11 @@ def at_rates(outcome: Outcome, served_per_s: Sequence[float]) -> Outcome:
     if outcome.formulated.problem.maximising:
         value *= sum(served_per_s) / sum(solution.served_per_s)
     return replace(outcome, result=replace(outcome.result, solution=scaled, objective=value, bound=None))
+
+
+def fewest_requests(setting: ServeSetting) -> int:
+    """Requests of all streams that the statistics of the limits ask for."""
+    return max(fewest(of) for each in setting.resolved.workloads for of in _statistics(each.spec.slo))
 
 
 def _statistics(slo: SloSpec) -> Iterator[str]:

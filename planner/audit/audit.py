@@ -1,0 +1,133 @@
+"""From artifacts and a question to an audit: findings, answers, the changed artifact, runs that would settle it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from planner.audit.edit import changed_text, diff_of
+from planner.audit.records import Audit
+from planner.audit.runs import bench_commands
+from planner.audit.serving import ServingAnswers, audit_serving
+from planner.audit.training import TrainingAnswers, audit_training
+from planner.errors import PlannerError
+from planner.importing.audit import blocks
+from planner.importing.files import artifact_text, read_files
+from planner.importing.given import with_fields
+from planner.importing.plans.question import Question
+from planner.importing.records import Reading
+from planner.progress import Limits
+
+
+def audit(
+    paths: Sequence[str],
+    given: Mapping[str, str],
+    fields: Mapping[str, str],
+    question: Question,
+    limits: Limits | None = None,
+) -> Audit:
+    """What the artifacts say and do. Raises PlannerError for what cannot be read, and for what the question lacks."""
+    limits = limits or Limits()
+    reading = with_fields(read_files(paths, given), fields)
+    blocking = tuple(text for text in reading.findings if blocks(text))
+    plain = Audit(reading.findings, blocking, reading.unresolved)
+    if not asked(reading, question) or blocking:
+        return (
+            plain if not asked(reading, question) else replace(plain, notes=("not priced: it cannot start as written",))
+        )
+    if reading.fields["kind"] == "serve":
+        return _with_serving(plain, audit_serving(reading, question, limits), paths, given, fields)
+    answers = audit_training(reading, question, limits)
+    return _with_training(plain, answers, paths, given, fields)
+
+
+def asked(reading: Reading, question: Question) -> bool:
+    """Whether there is a question beyond what stands in the text: a load, limits, or machines."""
+    return bool(question.workload or question.slo or question.cluster)
+
+
+def _with_serving(
+    plain: Audit, answers: ServingAnswers, paths: Sequence[str], given: Mapping[str, str], fields: Mapping[str, str]
+) -> Audit:
+    case = answers.case
+    assert case is not None
+    wanted = {(role, name): value for role, own in (answers.targets or {}).items() for name, value in own.items()}
+    changed, diff, missing = changed_files(paths, given, fields, wanted)
+    notes = [*answers.notes, *(f"no place in the artifact says {place}" for place in missing)]
+    runs: list[str] = []
+    if len(case.instances) == 1 and answers.rates_per_s:
+        role = case.roles[0].role
+        degrees = " ".join(f"{name}={role[name]}" for name in ("tp", "pp", "dp") if role[name] and role[name] > 1)
+        (model,) = (spec.name or str(spec.config) for spec in case.resolved.problem.models.values())
+        gpus = sum(part.replicas * part.shape.devices for part in case.instances)
+        runs = bench_commands(case.resolved, model, answers.rates_per_s, gpus, degrees)
+    return replace(
+        plain,
+        findings=(*plain.findings, *answers.findings),
+        blocking=(*plain.blocking, *answers.findings),
+        notes=tuple(notes),
+        now=answers.now,
+        change=answers.change,
+        free=answers.free,
+        apart=answers.apart,
+        runs=tuple(runs),
+        changed=changed,
+        diff=diff,
+    )
+
+
+def _with_training(
+    plain: Audit, answers: TrainingAnswers, paths: Sequence[str], given: Mapping[str, str], fields: Mapping[str, str]
+) -> Audit:
+    changed, diff, missing = changed_files(paths, given, fields, answers.wanted)
+    return replace(
+        plain,
+        findings=(*plain.findings, *answers.findings),
+        blocking=(*plain.blocking, *answers.findings),
+        notes=(*answers.notes, *(f"no place in the artifact says {place}" for place in missing)),
+        now=answers.now,
+        change=answers.change,
+        free=answers.free,
+        changed=changed,
+        diff=diff,
+    )
+
+
+def changed_files(
+    paths: Sequence[str],
+    given: Mapping[str, str],
+    fields: Mapping[str, str],
+    wanted: Mapping[tuple[str, str], object],
+) -> tuple[dict[str, str], str, list[str]]:
+    """The files with the wanted settings by name, the diff of all of them, and the settings that none can say."""
+    changed: dict[str, str] = {}
+    diffs: list[str] = []
+    left = dict(wanted)
+    for path, text in artifact_text(paths).items() if wanted else ():
+        name = "<stdin>" if path == "-" else path
+
+        def read(edited: str, name: str = name) -> Reading:
+            from planner.importing.registry import Artifact, read_artifact
+
+            return read_artifact(Artifact(edited, name, given))
+
+        try:
+            here = {role for role, _ in _places(read(text))}
+        except PlannerError:
+            continue
+        own = {place: value for place, value in left.items() if place[0] in here}
+        edited, missing = changed_text(text, read, own)
+        if edited != text:
+            changed[name] = edited
+            diffs.append(diff_of(text, edited, name))
+        left = {place: value for place, value in left.items() if place not in own or place in missing}
+    named = [
+        f"{role + '.' if role else ''}{field} {value}"
+        for (role, field), value in left.items()
+        if f"{role}.{field}" not in fields
+    ]
+    return changed, "".join(diffs), named
+
+
+def _places(reading: Reading) -> list[tuple[str, str]]:
+    from planner.audit.edit import values_of
+
+    return list(values_of(reading))

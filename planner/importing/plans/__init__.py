@@ -1,0 +1,1 @@
+"""What was read as problems and plans: a module a kind."""

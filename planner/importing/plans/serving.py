@@ -1,0 +1,216 @@
+"""A serving deployment as the problem that it answers and the plan that it is.
+
+The problem pins every axis to what runs; the plan holds as many sequences as caches have room for, and its figures are
+those of steady state at the stated load. Nothing is proven of it.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.costs.rates.calibration import load_calibration
+from planner.errors import PlannerError
+from planner.importing.plans.question import Question
+from planner.importing.plans.shapes import EngineRole, usable_share, with_batch
+from planner.importing.records import Reading
+
+if TYPE_CHECKING:
+    from planner.kinds.serve.deployed.instances import Instances
+    from planner.plan.schema import Envelope
+    from planner.problem.resolve import Resolved
+
+KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
+              "float16": "fp16", "half": "fp16"}  # fmt: skip
+NO_LIMITS: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class ServingCase:
+    """A deployment with its problem: roles, the instances that they are, and the engine's defaults they rest on."""
+
+    reading: Reading
+    document: Mapping[str, Any]  # of the problem
+    resolved: "Resolved"
+    roles: tuple[EngineRole, ...]
+    instances: tuple["Instances", ...]
+    notes: tuple[str, ...]
+
+    @property
+    def rate_per_s(self) -> float | None:
+        """Requests that come."""
+        load = self.resolved.workloads[0].spec.load
+        return None if load is None else load.rate_per_s
+
+
+def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
+    """The problem as a document, its search left open. Raises PlannerError for what nobody said."""
+    fields = reading.fields
+    roles = fields["roles"]
+    require_said(reading, question)
+    model = {"name": question.model or fields["model"]}
+    if question.model is not None and Path(question.model).exists():
+        model = {"config": question.model}
+    kinds = {KV_FORMATS.get(str(role["kv_dtype"])) for role in roles if role["kv_dtype"]} - {None}
+    if len(kinds) == 1:
+        model["kv_cache"] = kinds.pop()
+    if reading.beside.get("weights"):
+        model["weights"] = reading.beside["weights"]
+    engine: dict[str, Any] = {"name": fields["engine"]}
+    for setting, field in (("memory_utilisation", "memory_utilisation"), ("max_context_tokens", "max_model_len")):
+        stated = {role[field] for role in roles} - {None}
+        if stated and not (setting == "memory_utilisation" and fields["engine"] != "vllm"):
+            engine[setting] = min(stated)
+    return {
+        "schema": "planner.problem/1",
+        "kind": "serve",
+        "name": "imported",
+        "models": {"model": model},
+        "cluster": {"pools": [cluster_of(reading, question)]},
+        "workloads": [{**question.workload, **({"slo": dict(question.slo)} if question.slo else {})}],
+        "engine": engine,
+        **question.costs,
+        "options": {"modes": ["colocated" if all(r["role"] == "colocated" for r in roles) else "disaggregated"]},
+    }
+
+
+def cluster_of(reading: Reading, question: Question) -> dict[str, Any]:
+    """The pool: as given, completed by the type and number of GPUs that the artifact names."""
+    pool = dict(question.cluster)
+    pool.setdefault("gpu", reading.fields.get("gpu_type"))
+    if pool["gpu"] is None or ("nodes" not in pool and "gpus" not in pool and reading.fields.get("gpus") is None):
+        raise _unsaid(reading, question, ()) or PlannerError("no GPUs are known", where="--cluster")
+    if "nodes" not in pool and "gpus" not in pool:
+        pool |= _whole(str(pool["gpu"]), int(reading.fields["gpus"]))
+    return pool
+
+
+_ASKED = {
+    "which model it runs": "--model NAME",
+    "on which GPUs": "--cluster gpu=h100,nodes=4",
+    "on how many GPUs": "--cluster gpu=h100,nodes=4",
+    "which requests come": "--workload input=1500,output=300,rate=20/s",
+    "at which rate requests come": "--workload input=1500,output=300,rate=20/s",
+    "which limits they have": "--slo ttft.p99=2s,itl=50ms",
+}
+
+
+def require_said(reading: Reading, question: Question, *, judged: bool = False) -> None:
+    """Raises PlannerError that names everything which neither the artifact nor the question says.
+
+    A load that is `judged` has a rate and limits too.
+    """
+    load = question.workload.get("load")
+    rated = isinstance(load, Mapping) and ("rate" in load or "rate_per_s" in load)
+    missing = ["which requests come"] if not question.workload else []
+    if judged and question.workload and not rated:
+        missing.append("at which rate requests come")
+    if judged and not question.slo:
+        missing.append("which limits they have")
+    lacking = _unsaid(reading, question, missing)
+    if lacking is not None:
+        raise lacking
+
+
+def _unsaid(reading: Reading, question: Question, others: Sequence[str]) -> PlannerError | None:
+    """The error that names what is missing; None where nothing is."""
+    fields, pool = reading.fields, question.cluster
+    missing = [] if question.model or fields.get("model") else ["which model it runs"]
+    missing += [] if "gpu" in pool or fields.get("gpu_type") else ["on which GPUs"]
+    missing += [] if {"nodes", "gpus"} & pool.keys() or fields.get("gpus") else ["on how many GPUs"]
+    missing += others
+    if not missing:
+        return None
+    flags = " ".join(dict.fromkeys(_ASKED[each] for each in missing))
+    return PlannerError(f"the artifact does not say {', '.join(missing)}", hint=f"give it: `{flags}`")
+
+
+def _whole(gpu: str, count: int) -> dict[str, int]:
+    """GPUs as a pool can hold them: a part of a node, else whole nodes."""
+    from planner.hardware.library import find_node
+
+    a_node = find_node(gpu, where="gpu_type").num_gpus
+    return {"gpus": count} if count <= a_node else {"nodes": -(-count // a_node)}
+
+
+def resolved_problem(document: Mapping[str, Any]) -> "Resolved":
+    """A problem document validated and looked up."""
+    from planner.documents.read import given_document
+    from planner.load.problems import resolve_document
+
+    return resolve_document(given_document(json.loads(json.dumps(document)), "problem"), Path())
+
+
+def serving_case(reading: Reading, question: Question) -> ServingCase:
+    """The deployment on its machines under its load. Raises PlannerError for fields that are open and names unknown."""
+    document = serving_problem(reading, question)
+    case = _case(reading, document)
+    engine = case.resolved.problem.engine
+    overheads = load_calibration(case.resolved.problem.costs.calibration).engine(engine.name, engine.version)
+    shares = [
+        usable_share(role, part, overheads.workspace_bytes)
+        for role, part in zip(case.roles, case.instances, strict=True)
+    ]
+    stated = [share for share in shares if share is not None]
+    if not stated:
+        return case
+    return _case(reading, {**document, "engine": {**document["engine"], "memory_utilisation": min(stated)}})
+
+
+def _case(reading: Reading, document: Mapping[str, Any]) -> ServingCase:
+    resolved = resolved_problem(document)
+    (arch,), pool = resolved.models.values(), resolved.pools[0]
+    gpu = pool.node.accelerator
+    roles = tuple(EngineRole(reading.fields["engine"], role, arch, gpu) for role in reading.fields["roles"])
+    pairs = [role.instances() for role in roles]
+    used = sum(part.replicas * part.shape.devices for part, _ in pairs)
+    if used > pool.num_gpus:
+        raise PlannerError(
+            f"the roles need {used} GPUs, the cluster has {pool.num_gpus}", where="--cluster", hint="give more nodes"
+        )
+    notes = tuple(dict.fromkeys(text for _, texts in pairs for text in texts))
+    return ServingCase(reading, document, resolved, roles, tuple(part for part, _ in pairs), notes)
+
+
+def plan_of_serving(reading: Reading, question: Question) -> "tuple[Envelope, tuple[str, ...]]":
+    """The plan that the artifact is, under the stated load, and the engine's defaults that it rests on.
+
+    Raises PlannerError for what cannot run.
+    """
+    from planner.kinds.serve.deployed.instances import outcome_of, setting_around
+    from planner.kinds.serve.plan.certificate import objective
+    from planner.kinds.serve.plan.decode import steady_plan
+    from planner.kinds.serve.verified.verifiable import REPRICED, estimated
+    from planner.plan.restated import unproven
+
+    case = serving_case(reading, question)
+    document = case.document
+    if case.rate_per_s is None:
+        raise PlannerError("a plan of what runs needs a rate of requests", where="--workload", hint="add `rate=20/s`")
+    first = outcome_of(setting_around(case.resolved, case.instances), case.instances, case.rate_per_s)
+    held = [candidate.max_batch for candidate in first.formulated.candidates]
+    instances = [with_batch(part, batch) for part, batch in zip(case.instances, held, strict=True)]
+    pinned = {**document, "objective": {"minimize": "gpus"}, "options": {**document["options"], **_axes(instances)}}
+    resolved = resolved_problem(pinned)
+    setting = setting_around(resolved, [])
+    outcome = outcome_of(setting, instances, case.rate_per_s)
+    value = outcome.objective
+    assert value is not None
+    plan = estimated(steady_plan(setting, outcome, unproven(objective(outcome, value)), ()), REPRICED)
+    short = (
+        f"{part.function}: caches have room for {own.max_batch} of {part.max_batch} sequences"
+        for part, own in zip(case.instances, instances, strict=True)
+        if own.max_batch < part.max_batch
+    )
+    return plan, (*case.notes, *short)
+
+
+def _axes(instances: "Sequence[Instances]") -> dict[str, list[int]]:
+    axes: dict[str, list[int]] = {
+        name: sorted({getattr(part.shape, name) for part in instances}) for name in ("tp", "pp", "dp", "ep")
+    }
+    for name in ("max_batch", "chunk_tokens"):
+        values = sorted({getattr(part, name) for part in instances} - {0})
+        axes |= {name: values} if values else {}
+    return axes

@@ -1,0 +1,149 @@
+"""Roles of artifacts as instances of a plan, and back: what the degrees and limits of each engine mean.
+
+A plan counts limits by attention rank, and of colocated instances the prompt tokens of a step beside its decoding ones.
+vLLM counts limits by data-parallel rank and both sorts of tokens together (`vllm/v1/core/sched/scheduler.py`); SGLang
+counts requests and chunks of all ranks of data-parallel attention together, whose tp spans them
+(`sglang/srt/server_args.py`); TensorRT-LLM likewise with `enable_attention_dp`, limits by rank (`llm_args.py`). In vLLM
+and SGLang data parallelism of a model without experts is replicas beside each other.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from planner.costs.operators.work import Shards
+from planner.costs.serving.memory import activation_bytes, weight_bytes
+from planner.engines.settings import engine_setting
+from planner.errors import PlannerError
+from planner.hardware.accelerator import Accelerator
+from planner.kinds.serve.deployed.instances import Instances
+from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.models.architecture import Architecture, MoeFfn
+
+LEAST_SHARE = 4  # of vLLM's budget, 1 in so many, that prompts have beside a full batch
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRole:
+    """A role with what its engine and model make of it."""
+
+    engine: str
+    role: Mapping[str, Any]
+    arch: Architecture
+    gpu: Accelerator
+
+    @property
+    def experts(self) -> bool:
+        """Whether the model has any."""
+        return any(isinstance(layer.ffn, MoeFfn) for layer in self.arch.layers)
+
+    def degree(self, name: str) -> int:
+        """A degree; raises PlannerError for one that is open."""
+        value = self.role[name]
+        if not isinstance(value, int):
+            raise PlannerError(
+                f"{name} is open", where=self.role["role"], hint=f"give it: `--set {self.role['role']}.{name}=8`"
+            )
+        return value
+
+    @property
+    def shared(self) -> bool:
+        """Whether data-parallel attention has the ranks of tensor parallelism."""
+        tp, pp, dp, gpus = (self.role[name] for name in ("tp", "pp", "dp", "gpus_per_replica"))
+        return self.engine != "vllm" and dp is not None and dp > 1 and (self.engine == "trtllm" or gpus == tp * pp)
+
+    @property
+    def copies(self) -> int:
+        """Instances of a plan in one replica of the artifact."""
+        return self.degree("dp") if not self.experts and not self.shared else 1
+
+    def limit(self, field: str, setting: str) -> tuple[int, str | None]:
+        """A limit as the artifact or else the engine has it, and what says so in the latter case."""
+        value = self.role[field]
+        if isinstance(value, int) and value > 0:
+            return value, None
+        default = int(engine_setting(self.engine, setting, None, self.gpu))
+        return default, f"{self.role['role']}: {field} is left to {self.engine}, whose default here is {default}"
+
+    def shape(self) -> InstanceShape:
+        """The degrees of one instance."""
+        tp, pp, dp, ep = (self.degree(name) for name in ("tp", "pp", "dp", "ep"))
+        if self.shared:
+            if tp % dp:
+                raise PlannerError(f"data-parallel attention {dp} does not divide tp {tp}", where=self.role["role"])
+            return InstanceShape(
+                tp // dp, pp, dp, tp // ep if self.experts and ep <= tp else 1 if self.experts else tp, ep
+            )
+        if not self.experts:
+            return InstanceShape(tp, pp, 1, tp, 1)
+        ranks = tp * dp
+        ep = min(ep, ranks)
+        return InstanceShape(tp, pp, dp, max(ranks // ep, 1), ep)
+
+    def instances(self) -> tuple[Instances, list[str]]:
+        """The instances, and the defaults of the engine that they rest on."""
+        shape, replicas, function = self.shape(), self.degree("replicas"), self.role["role"]
+        batch, said_batch = self.limit("max_num_seqs", "max_batch")
+        tokens, said_tokens = self.limit("chunk_tokens", "chunk_tokens")
+        ranks = shape.dp if self.shared and self.engine == "sglang" else 1
+        batch, tokens = max(batch // ranks, 1), max(tokens // ranks, 1)
+        if function == "colocated" and self.engine != "sglang":
+            tokens = max(tokens - batch, tokens // LEAST_SHARE)
+        chunk = 0 if function == "decode" else tokens
+        held = 0 if function == "prefill" else batch
+        notes = [text for text, counts in ((said_batch, held), (said_tokens, chunk)) if text and counts]
+        return Instances(function, shape, replicas * self.copies, held, chunk), notes
+
+    def role_of(self, before: Instances, after: Instances) -> dict[str, Any]:
+        """The fields of the role that change where the instances do, as the artifact writes them."""
+        changed: dict[str, Any] = {}
+        if after.shape != before.shape:
+            changed |= self._degrees(after.shape)
+        gpus = after.shape.devices * (self.copies if after.shape == before.shape else 1)
+        if after.shape != before.shape or after.replicas != before.replicas:
+            changed |= {"replicas": after.replicas * after.shape.devices // gpus, "gpus_per_replica": gpus}
+        ranks = after.shape.dp if self.engine == "sglang" and after.shape.dp > 1 else 1
+        if after.max_batch != before.max_batch and after.function != "prefill":
+            changed["max_num_seqs"] = after.max_batch * ranks
+        tokens = after.chunk_tokens
+        if after.function == "colocated" and self.engine != "sglang":
+            tokens += self._batch_in_budget(after)
+        if after.function != "decode" and after.chunk_tokens != before.chunk_tokens:
+            changed["chunk_tokens"] = tokens * ranks
+        return {name: value for name, value in changed.items() if self.role.get(name) != value}
+
+    def _batch_in_budget(self, after: Instances) -> int:
+        return after.max_batch
+
+    def _degrees(self, shape: InstanceShape) -> dict[str, Any]:
+        if self.engine == "vllm":
+            return {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "ep": shape.ep if self.experts else self.role["ep"]}
+        return {"tp": shape.tp * shape.dp, "pp": shape.pp, "dp": shape.dp, "ep": shape.ep}
+
+
+def usable_share(role: EngineRole, part: Instances, workspace_bytes: float) -> float | None:
+    """The share of a device that the engine may use in all, where its setting is a share of something else.
+
+    SGLang's `mem_fraction_static` is for weights and caches (`server_args.py`), `free_gpu_memory_fraction` of
+    TensorRT-LLM of what weights and activations leave (`llm_args.py`); None where nothing is set, or for vLLM.
+    """
+    stated = role.role["memory_utilisation"]
+    if stated is None or role.engine == "vllm":
+        return None
+    shape, device = part.shape, role.gpu.memory_bytes
+    shards = Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, 1)
+    batch = float(part.max_batch or 1)
+    activations = float(np.max(activation_bytes(role.arch, shards, max(float(part.chunk_tokens), batch), batch)))
+    beside = (activations + workspace_bytes) / device
+    if role.engine == "sglang":
+        return min(math.ceil(1000.0 * (stated + beside)) / 1000.0, 1.0)
+    used = beside + float(np.max(weight_bytes(role.arch, shards))) / device
+    return min(used + stated * max(1.0 - used, 0.0), 1.0)
+
+
+def with_batch(part: Instances, max_batch: int) -> Instances:
+    """The instances with the sequences that their caches have room for."""
+    return replace(part, max_batch=min(part.max_batch, max_batch)) if part.max_batch else part

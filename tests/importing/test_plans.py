@@ -1,0 +1,138 @@
+"""Artifacts as plans: what is in the plan is what stands in the artifact, and what nobody said is asked for."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.api import solve
+from planner.emit.registry import emit
+from planner.errors import PlannerError
+from planner.importing.plans.any_kind import plan_of_reading
+from planner.importing.plans.question import Question
+from planner.importing.records import Reading
+from planner.importing.registry import Artifact, read_artifact
+
+LOAD = Question.of("input=1000,output=200,rate=2/s", cluster="gpu=h100,nodes=1")
+
+
+def read(text: str) -> Reading:
+    return read_artifact(Artifact(text, "artifact", {}))
+
+
+def plan(text: str, question: Question = LOAD) -> Any:  # noqa: ANN401 - plain data
+    return plan_of_reading(read(text), question)[0]
+
+
+SERVE = "#!/bin/bash\nvllm serve Qwen/Qwen3-32B --tensor-parallel-size 4 {flags}\n"
+LIMITS = "--max-num-seqs 64 --max-num-batched-tokens 4160 --max-model-len 8192"
+
+
+def test_flags_of_a_script_are_limits_of_a_plan() -> None:
+    decision = plan(SERVE.format(flags=f"{LIMITS} --gpu-memory-utilization 0.85")).decision
+    (role,) = decision["roles"]
+    assert (role["parallelism"]["tp"], role["replicas"]) == (4, 1)
+    assert (role["limits"]["max_batch"], role["limits"]["chunk_tokens"]) == (64, 4096)
+    assert role["limits"]["max_context_tokens"] == 8192
+
+
+def test_the_problem_that_it_answers_is_in_the_plan() -> None:
+    inputs = plan(SERVE.format(flags=LIMITS)).inputs
+    assert inputs["models"]["model"]["name"] == "Qwen/Qwen3-32B"
+    assert inputs["engine"]["max_context_tokens"] == 8192
+    assert inputs["options"]["tp"] == [4]
+
+
+@pytest.mark.parametrize(
+    ("question", "says"),
+    [
+        (Question.of(None, cluster="gpu=h100,nodes=1"), "which requests come"),
+        (Question.of(None), "on which GPUs, which requests come"),
+        (Question.of("input=10,output=10,rate=1/s"), "on which GPUs"),
+        (Question.of("input=10,output=10", cluster="gpu=h100,nodes=1"), "needs a rate"),
+    ],
+)
+def test_what_nobody_said_is_asked_for(question: Question, says: str) -> None:
+    with pytest.raises(PlannerError, match=says):
+        plan(SERVE.format(flags=""), question)
+
+
+def test_sequences_beyond_the_cache_are_told_and_not_planned() -> None:
+    envelope, notes = plan_of_reading(read("#!/bin/bash\nvllm serve Qwen/Qwen3-32B --tensor-parallel-size 1\n"), LOAD)
+    (role,) = envelope.decision["roles"]
+    assert role["limits"]["max_batch"] < 1024
+    assert any("caches have room for" in note for note in notes)
+    assert any("whose default here is 8192" in note for note in notes)
+
+
+def test_a_model_that_does_not_fit_is_refused_with_both_numbers() -> None:
+    with pytest.raises(PlannerError, match=r"weights take \d+\.\d GB of a GPU, the engine may use 7\d\.\d GB"):
+        plan("#!/bin/bash\nvllm serve meta-llama/Llama-3.3-70B-Instruct\n")
+
+
+PROBLEM = {
+    "kind": "serve",
+    "models": {"m": {"name": "Qwen/Qwen3-32B"}},
+    "cluster": {"pools": [{"gpu": "h100", "nodes": 1}]},
+    "workloads": [{"input_tokens": 1000, "output_tokens": 200, "load": {"rate_per_s": 4.0}}],
+    "objective": {"minimize": "gpus"},
+}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("modes", [["colocated"], ["disaggregated"]])
+def test_what_was_emitted_is_the_plan_again(engine: str, modes: list[str], tmp_path: Path) -> None:
+    from planner.importing.files import read_files
+
+    problem = PROBLEM | {"engine": {"name": engine}, "options": {"modes": modes}}
+    first = solve(problem, level="static")
+    for name, text in emit(first, _decision(first), engine).items():
+        (tmp_path / name).write_text(text)
+    again, _ = plan_of_reading(read_files([str(tmp_path)], {}), LOAD)
+    assert roles(again) == roles(first)
+
+
+def _decision(envelope: Any) -> Any:  # noqa: ANN401 - plain data
+    from planner.kinds.serve.options import ServeDecision
+
+    return ServeDecision.model_validate(envelope.decision)
+
+
+def roles(envelope: Any) -> list[Any]:  # noqa: ANN401 - plain data
+    """What launch scripts say of roles: a decode script of vLLM has no chunk, a prefill one no more than a chunk."""
+    return [
+        (role["function"], role["replicas"], role["parallelism"]["tp"], role["limits"].get("chunk_tokens"),
+         role["limits"]["max_batch"] if role["function"] != "prefill" else None)
+        for role in envelope.decision["roles"]
+    ]  # fmt: skip
+
+
+MEGATRON = """#!/bin/bash
+torchrun --nproc_per_node 8 --nnodes 2 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 \\
+  --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 64 \\
+  --seq-length 4096 --bf16 --use-distributed-optimizer --sequence-parallel
+"""
+
+
+def test_a_training_script_is_a_plan_of_its_degrees() -> None:
+    envelope = plan(MEGATRON, Question.of(cluster="gpu=h100"))
+    (role,) = envelope.decision["roles"]
+    degrees = {name: role["parallelism"].get(name, 1) for name in ("tp", "pp", "dp", "cp")}
+    assert degrees == {"tp": 2, "pp": 2, "dp": 4, "cp": 1}
+    assert (envelope.decision["micro_batch"], envelope.decision["zero_stage"]) == (1, 1)
+
+
+def test_sizes_of_no_model_are_refused_with_what_to_give() -> None:
+    with pytest.raises(PlannerError, match="no model of the catalog has 33 layers"):
+        plan(MEGATRON.replace("layers 32", "layers 33"), Question.of(cluster="gpu=h100"))
+
+
+def test_rl_overrides_are_a_plan_of_their_degrees() -> None:
+    script = """#!/bin/bash
+python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 data.max_response_length=1024 \\
+  actor_rollout_ref.model.path=Qwen/Qwen2.5-7B actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+  actor_rollout_ref.rollout.tensor_model_parallel_size=4 actor_rollout_ref.rollout.n=4 trainer.n_gpus_per_node=8
+"""
+    envelope = plan(script, Question.of("input=500,output={mean: 600, cv: 0.6}", cluster="gpu=h100"))
+    rollout = next(role for role in envelope.decision["roles"] if role["function"] == "rollout")
+    assert rollout["parallelism"]["tp"] == 4
