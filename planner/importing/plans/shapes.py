@@ -130,7 +130,7 @@ def usable_share(role: EngineRole, part: Instances, workspace_bytes: float) -> f
     SGLang's `mem_fraction_static` is for weights and caches (`server_args.py`), `free_gpu_memory_fraction` of
     TensorRT-LLM of what weights and activations leave (`llm_args.py`); None where nothing is set, or for vLLM.
     """
-    stated = role.role["memory_utilisation"]
+    stated: float | None = role.role["memory_utilisation"]
     if stated is None or role.engine == "vllm":
         return None
     shape, device = part.shape, role.gpu.memory_bytes
