@@ -4,10 +4,15 @@ A module has `solve(case, directory)`: the case as it stands in its JSON file, a
 the case names lies.
 """
 
+import gzip
+import json
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from planner.solvers.caches.block_requests import BlockRequests
 
 KINDS = tuple(sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py")))
 
@@ -30,3 +35,16 @@ def solve_case(case: dict[str, Any], directory: Path) -> CaseAnswer:
     module = import_module(f"case_kinds.{kind}")
     answer: CaseAnswer = module.solve(case, directory)
     return answer
+
+
+def block_requests(case: dict[str, Any], directory: Path) -> "BlockRequests":
+    """The requests with blocks of the trace that a case names, in the folder of the case or those that it tells."""
+    from planner.solvers.caches.block_requests import BlockRequests
+
+    folders = [directory, *(directory / folder for folder in case.get("trace_at", ()))]
+    path = next((folder / case["trace"] for folder in folders if (folder / case["trace"]).exists()), None)
+    if path is None:
+        raise ValueError(f"trace {case['trace']} is in none of {', '.join(map(str, folders))}")
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+        rows = [row for row in map(json.loads, lines) if row["hash_ids"]]
+    return BlockRequests.of([row["timestamp"] / 1000.0 for row in rows], [row["hash_ids"] for row in rows])
