@@ -172,9 +172,8 @@ def judge(plan: dict[str, Any], edit: Edit, folders: Sequence[Path], *, proof: b
 def solved(kind: str) -> dict[str, Any]:
     """The plan of the kind's example as JSON."""
     from planner import solve
-    from planner.plan.store import plan_json
 
-    plan: dict[str, Any] = json.loads(plan_json(solve(ROOT / "examples" / f"{EXAMPLES[kind]}.yaml", level="static")))
+    plan: dict[str, Any] = json.loads(solve(ROOT / "examples" / f"{EXAMPLES[kind]}.yaml", level="static").to_json())
     return plan
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sealed_groups import DATA, rows_of
 
-from planner import solve
+from planner.api import solve
 from planner.costs.training.config import TrainingConfig, machine_of
 from planner.errors import PlannerError
 from planner.estimate.training_rows import config_of_row

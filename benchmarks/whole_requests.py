@@ -52,7 +52,7 @@ def main() -> None:
     print(f"{'mode':14s} {'CV':>4s}   p50, p90, p99 of latency in s: stated; simulated; mean answer    attainment")
     for mode, rate in (("colocated", "8/s"), ("disaggregated", "16/s")):
         for answer_cv in (0.0, 0.7, 1.5):
-            plan = planner.solve(problem(mode, rate, answer_cv), level="static")
+            plan = planner.solve(problem(mode, rate, answer_cv), level="static").envelope
             said = {(p.metric, p.statistic): p.value for p in plan.predictions}
             run = simulated(plan)
             kept = (run.ttft_s <= TTFT_S) & (np.nan_to_num(run.tpot_s) <= TPOT_S)

@@ -48,7 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         }
     ),
     frozenset({"audit", "report", "sweep", "watch"}),
-    frozenset({"cli"}),
+    frozenset({"cli", "library"}),
     frozenset({"__main__", ""}),  # "" is planner/__init__.py, the public API
 )
 PEERS = (1, 3, 7)  # layers whose members may import each other, as long as no cycle comes of it

@@ -78,7 +78,7 @@ def given_document(data: object, source: str) -> GivenDocument:
     Raises PlannerError for data that are not plain: other types than those of JSON, numbers that are not finite.
     """
     try:
-        text = json.dumps(data)
+        text = json.dumps(data, default=plain_json)
     except (TypeError, ValueError, RecursionError) as problem:
         raise PlannerError(
             f"is not plain data: {problem}",
@@ -86,6 +86,15 @@ def given_document(data: object, source: str) -> GivenDocument:
             hint="give mappings with text keys, lists, text, numbers, true, false and null",
         ) from None
     return GivenDocument(source, parse_document(text, source).data, lambda: (1, None))
+
+
+def plain_json(value: object) -> object:
+    """Numbers and arrays of numpy and pandas as those of Python; raises TypeError for what is neither."""
+    for name in ("tolist", "to_list"):
+        convert = getattr(value, name, None)
+        if callable(convert):
+            return convert()
+    raise TypeError(f"{value!r} is no JSON")
 
 
 def load_document(path: str | Path) -> Document:

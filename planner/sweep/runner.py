@@ -165,11 +165,15 @@ def start_sweep(
     limits: Limits | None = None,
     overrides: Sequence[str] = (),
     profiles: Sequence[str] = (),
+    base: BaseProblem | None = None,
 ) -> tuple[SweepRunner, tuple[SweepAxis, ...], list[SweepPoint]]:
-    """What a sweep is about to solve. Raises PlannerError for a sweep, base problem or axis that is wrong."""
+    """What a sweep is about to solve, of the problem that it names or of `base`.
+
+    Raises PlannerError for a sweep, base problem or axis that is wrong.
+    """
     axes = make_axes(sweep.spec, sweep.where)
     points = list_points(sweep.spec, axes, sweep.where)
-    base = open_base(sweep, overrides, profiles)
+    base = base or open_base(sweep, overrides, profiles)
     base.check(axes)
     return SweepRunner(base, limits if limits is not None else Limits(), options), axes, points
 

@@ -41,10 +41,10 @@ def test_a_path_a_mapping_and_a_resolved_problem_give_the_same_plan() -> None:
     overrides = ["options.tp=[2]", "options.pp=[1]", "options.modes=[colocated]"]
     resolved = planner.load_problem(EXAMPLE, overrides=overrides)
     texts = {
-        planner.plan_json(planner.solve(resolved, level="static")),
-        planner.plan_json(planner.solve(EXAMPLE, overrides=overrides, level="static")),
-        planner.plan_json(planner.solve(str(EXAMPLE), overrides=overrides, level="static")),
-        planner.plan_json(planner.solve(yaml.safe_load(EXAMPLE.read_text()), overrides=overrides, level="static")),
+        planner.solve(resolved, level="static").to_json(),
+        planner.solve(EXAMPLE, overrides=overrides, level="static").to_json(),
+        planner.solve(str(EXAMPLE), overrides=overrides, level="static").to_json(),
+        planner.solve(yaml.safe_load(EXAMPLE.read_text()), overrides=overrides, level="static").to_json(),
     }
     assert len(texts) == 1
 

@@ -45,8 +45,7 @@ class Solved:
         roofline = shipped["roofline"] | {"gemm_bandwidth": shipped["roofline"]["gemm_bandwidth"] * factor}
         calibration, path = folder / f"{factor}.json", folder / f"plan-{factor}.json"
         calibration.write_text(json.dumps({**shipped, "roofline": roofline}))
-        envelope = planner.solve(SERVING | {"costs": {"calibration": str(calibration)}}, level="static")
-        path.write_text(envelope.model_dump_json(by_alias=True))
+        planner.solve(SERVING | {"costs": {"calibration": str(calibration)}}, level="static").save(path)
         plan = read_plan(path)
         self.value = float(json.loads(path.read_text())["certificate"]["objective"]["value"])
         self.role: RoleSpec = role_spec(plan, plan.roles[0].name)

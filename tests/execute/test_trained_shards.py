@@ -58,7 +58,7 @@ def _calibrated(folder: Path, section: str, name: str, factor: float) -> str:
 def _solved(folder: Path, problem: dict[str, Any], calibration: str) -> PlanDocument:
     plan = planner.solve(problem | {"costs": {"calibration": calibration}}, level="static")
     path = folder / f"{plan.kind}.json"
-    path.write_text(plan.model_dump_json(by_alias=True))
+    plan.save(path)
     return read_plan(path)
 
 

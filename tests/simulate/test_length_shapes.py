@@ -122,4 +122,4 @@ def _plan(lengths: dict[str, object]) -> Envelope:
         "objective": {"minimize": "gpus"},
         "options": {"modes": ["colocated"]},
     }
-    return planner.solve(problem, level="static")
+    return planner.solve(problem, level="static").envelope

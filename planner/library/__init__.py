@@ -1,0 +1,1 @@
+"""The way in from Python: plans as objects, and the verbs of the command as functions of them."""

@@ -1,0 +1,180 @@
+"""A plan as an object: what is decided, predicted and proven, and what can be done with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.library.predictions import Predictions
+
+if TYPE_CHECKING:
+    from planner.diff.plans import PlanDiff
+    from planner.emit.options import ClusterOptions
+    from planner.explain import Explanation
+    from planner.plan.findings import Finding
+    from planner.plan.schema import Block, Certificate, Decision, Envelope, Role, Route
+    from planner.problem.recorded import AtHand
+    from planner.simulate.plans.simulation import PlanSimulation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A plan of any kind: its envelope, its decision by the schema of its kind, and where its inputs are looked for."""
+
+    envelope: "Envelope"
+    decision: "Decision"
+    folder: Path = Path()
+    profiles: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.envelope.kind
+
+    @property
+    def name(self) -> str:
+        return self.envelope.name
+
+    @property
+    def problem(self) -> Mapping[str, Any]:
+        """The problem that it answers, defaults filled in."""
+        return self.envelope.inputs
+
+    @property
+    def roles(self) -> "tuple[Role, ...]":
+        return self.decision.roles
+
+    @property
+    def placement(self) -> "tuple[Block, ...]":
+        return self.decision.placement
+
+    @property
+    def routing(self) -> "tuple[Route, ...]":
+        return self.decision.routing
+
+    @property
+    def predictions(self) -> Predictions:
+        return Predictions(self.envelope.predictions)
+
+    @property
+    def certificate(self) -> "Certificate":
+        return self.envelope.certificate
+
+    @property
+    def status(self) -> str:
+        """What was proven: optimal, feasible, or stated where the plan was given and not searched."""
+        return self.certificate.status
+
+    @property
+    def objective(self) -> float | None:
+        return self.certificate.objective.value
+
+    @property
+    def bound(self) -> float | None:
+        return self.certificate.bound
+
+    @property
+    def gap(self) -> float | None:
+        return self.certificate.gap
+
+    def check(self, *, proof: bool = False) -> "list[Finding]":
+        """One finding a rule and part, each with its verdict; with `proof`, the search is made again too."""
+        from planner.check import check_plan
+
+        return check_plan(self.envelope, self.decision, base=self.folder, hand=self._at_hand(), proof=proof)
+
+    def explain(self, field: str | None = None, *, deep: bool = False) -> "Explanation":
+        """What binds the plan, what more is worth, what would change it; of one field where one is named."""
+        from planner.explain import explain_plan
+
+        return explain_plan(self.envelope, self.decision, field, deep=deep)
+
+    def diff(self, after: "Plan") -> "PlanDiff":
+        """What changes from this plan to another."""
+        from planner.diff import diff_plans
+
+        return diff_plans((self.envelope, self.decision), (after.envelope, after.decision))
+
+    def emit(
+        self, target: str, directory: str | Path | None = None, options: "ClusterOptions | None" = None
+    ) -> dict[str, str]:
+        """Files of a launch target by name, written into `directory` where one is given.
+
+        Raises PlannerError for what the target cannot express, and for a plan that fails its check.
+        """
+        from planner.check.sound import require_sound
+        from planner.documents.folders import write_folder
+        from planner.emit.registry import emit
+
+        files = emit(self.envelope, self.decision, target, options=options)
+        require_sound(self.envelope, self.decision, self.folder, self._at_hand())
+        if directory is not None:
+            write_folder(files, directory)
+        return files
+
+    def simulate(
+        self,
+        trace: str | Path | None = None,
+        *,
+        rate_per_s: float | None = None,
+        first: int | None = None,
+        warm_up: int = 0,
+        seed: int = 0,
+    ) -> "PlanSimulation":
+        """A serving plan on the requests of a trace, or of its own workloads; every step of every engine."""
+        from planner.simulate.plans.setting import Policies
+        from planner.simulate.plans.simulation import Traffic, simulate_plan
+
+        load = Traffic(None if trace is None else str(trace), first, rate_per_s, warm_up=warm_up)
+        return simulate_plan(self.envelope, self.decision, load, Policies(), seed=seed, profiles=self.profiles)
+
+    def to_json(self) -> str:
+        """The text of the plan, as the command writes it."""
+        from planner.plan.store import plan_json
+
+        return plan_json(self.envelope)
+
+    def save(self, path: str | Path) -> None:
+        """Writes the plan, whole or not at all."""
+        from planner.documents.files import write_text_atomic
+
+        write_text_atomic(path, self.to_json())
+
+    def to_frame(self) -> Any:  # noqa: ANN401 - a pandas.DataFrame, where pandas is installed
+        """The predictions as a pandas DataFrame; raises ModuleNotFoundError without pandas."""
+        import pandas
+
+        columns = ("metric", "of", "statistic", "value", "low", "high", "approximate")
+        return pandas.DataFrame([_row(row) for row in self.envelope.predictions], columns=list(columns))
+
+    def _at_hand(self) -> "AtHand":
+        from planner.problem.recorded import AtHand
+
+        return AtHand(tuple(dict.fromkeys([self.folder, Path()])), self.profiles)
+
+    def __repr__(self) -> str:
+        gap = "" if self.gap is None else f", gap {self.gap:.2%}"
+        return f"<Plan {self.name}: {self.kind}, {self.status}{gap}, {len(self.roles)} roles>"
+
+    def _repr_html_(self) -> str:
+        roles = [
+            (role.name, role.function, role.replicas, role.parallelism.devices * role.replicas) for role in self.roles
+        ]
+        rows = [(row.metric, row.of or "plan", row.statistic, f"{row.value:.4g}") for row in self.envelope.predictions]
+        parts = [
+            f"<p><b>{escape(self.name)}</b>: {escape(repr(self)[1:-1])}</p>",
+            _table(("role", "function", "replicas", "devices"), roles),
+            _table(("predicted", "of", "statistic", "value"), rows),
+        ]
+        return "".join(parts)
+
+
+def _row(row: Any) -> tuple[object, ...]:  # noqa: ANN401 - a Prediction
+    low, high = row.interval or (None, None)
+    return (row.metric, row.of, row.statistic, row.value, low, high, row.approximate)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
