@@ -20,6 +20,7 @@ from case_kinds import KINDS
 
 HERE = Path(__file__).parent
 DATA = HERE.parent.parent / "shared" / "data"
+SCORED_BY_SCORE = ("mm_", "lc_", "topo_")
 SLOW = ("place_alpaserve_32gpu", "place_alpaserve_32gpu_slo2")
 STATED = {  # where a case states its best answer and the best trivial one, by path
     "bert13b_8gpu_32m": (("benchmark", "best_known"), ("benchmark", "reference", "sr-ilp")),
@@ -38,7 +39,7 @@ def cases(*, quick: bool, beginnings: tuple[str, ...]) -> list[Path]:
 
 def scored(case: Path, answer: Path) -> str:
     """What the scorer of the cases says; empty where it does not know the kind."""
-    scorer = DATA / "cases" / "evaluate.py"
+    scorer = DATA / "cases" / ("score.py" if case.stem.startswith(SCORED_BY_SCORE) else "evaluate.py")
     ran = subprocess.run([sys.executable, scorer, case, answer], capture_output=True, text=True, check=False)
     return ran.stdout.strip() if ran.returncode == 0 else ""
 
@@ -56,7 +57,11 @@ def stated(case: Path) -> str:
         return f"best known {values[0]:g}, trivial {values[1]:g}"
     reference = case.with_suffix(".ref.json")
     if reference.exists():
-        answers = json.loads(reference.read_text())["answers"]
+        document = json.loads(reference.read_text())
+        if "score" in document:
+            best, bound = document["score"]["objective"], document["bound"]
+            return f"best known {best:g}, bound {bound:g}; trivial {json.dumps(document['trivial'])}"
+        answers = document["answers"]
         return "; ".join(f"{name} {figures['rate_rps']:g}" for name, figures in answers.items())
     optimum = json.loads((case.parent / "optimum.json").read_text()).get(case.stem, {})
     best = next((f"best known {value}" for key, value in optimum.items() if key.startswith(BEST)), "")

@@ -1,0 +1,272 @@
+"""Stages x replicas of a training job on racks with free nodes, so that the busiest uplink is done soonest.
+
+Sets        s in S stages, d in D replicas: cells, one node each;  b in B racks
+Parameters  f_b free nodes, r_b [bytes/s] of the uplink;  g_s [bytes] of gradients that a rack sends for a stage partly
+            inside it, a_s [bytes] of activations on the edge from stage s to s + 1 of a replica that leaves a rack
+Variables   n_sb cells of stage s on rack b
+Objective   min max_b (sum_s g_s [0 < n_sb < D] + sum_s a_s |n_sb - n_{s+1,b}|) / r_b
+(C1) sum_b n_sb = D              for every stage
+(C2) sum_s n_sb <= f_b           for every rack
+Why counts  which replicas they are can be left to the end: stages form a chain, so the replicas of each stage can be
+            numbered after those of the stage before, and of the n_sb and n_{s+1,b} cells of rack b the smaller number
+            carry on in the same rack, for all racks at once. No numbering leaves fewer edges than |n_sb - n_{s+1,b}|.
+Method      rank orders (stage by stage and replica by replica, racks in some orders) come first. Where its tables are
+            small, dynamic programming over racks and cells placed by stage, over the counts of a rack that are better
+            than those, is exact; larger ones are annealed.
+Bound       h(k), the least bytes that any k cells send, by dynamic programming over stages. At a time T rack b has
+            room for max {k <= f_b: h(k) <= T r_b} cells; the least T at which that is room for all S D is a bound.
+
+Shapes: S stages, D replicas, B racks, K = k + 1 numbers of cells.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.arrays import Floats, Ints
+from planner.errors import PlannerError
+from planner.solvers.result import SolveResult, Status
+
+WHERE, SOLVER = "racks", "counts by annealing and dynamic programming"
+MOST_ORDERS = 720  # of racks that rank orders are tried in
+STEPS_PER_CELL_AND_RACK, MOST_ANNEAL_STEPS = 2_000, 3_000_000
+ANNEAL_STARTS = 6
+MOST_STATES = 4e6  # entries of all tables
+MOST_STEPS = 3e9  # entries x patterns, if all were worth their while
+DUST = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Racks:
+    """The problem; raises PlannerError for too few free nodes and for uplinks without a rate."""
+
+    replicas: int
+    free_B: tuple[int, ...]
+    uplink_bytes_per_s_B: tuple[float, ...]
+    gradient_bytes_S: tuple[float, ...]
+    activation_bytes_S: tuple[float, ...]  # one fewer than stages
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1 or len(self.activation_bytes_S) != len(self.gradient_bytes_S) - 1:
+            what = (
+                f"{self.replicas} replicas of {len(self.gradient_bytes_S)} stages with "
+                f"{len(self.activation_bytes_S)} edges between them"
+            )
+            raise PlannerError(what, where=WHERE, hint="give a replica or more, and one edge fewer than stages")
+        for rack, (free, rate) in enumerate(zip(self.free_B, self.uplink_bytes_per_s_B, strict=True)):
+            if free < 0 or not (rate > 0 and math.isfinite(rate)):
+                what = f"rack {rack} has {free} free nodes on an uplink of {rate:g} bytes/s"
+                raise PlannerError(what, where=WHERE, hint="give nodes of 0 or more and a rate above 0")
+        for size in (*self.gradient_bytes_S, *self.activation_bytes_S):
+            if not (size >= 0.0 and math.isfinite(size)):
+                raise PlannerError(f"{size:g} bytes are sent", where=WHERE, hint="give 0 or more")
+        if sum(self.free_B) < self.cells:
+            what = f"{self.cells} nodes are needed, and {sum(self.free_B)} are free"
+            raise PlannerError(what, where=WHERE, hint=f"free {self.cells - sum(self.free_B)} more nodes")
+
+    @property
+    def stages(self) -> int:
+        return len(self.gradient_bytes_S)
+
+    @property
+    def cells(self) -> int:
+        return self.stages * self.replicas
+
+    def uplinks_s(self, count_BS: Ints) -> Floats:
+        """Seconds [B] that the uplink of every rack is busy under the counts."""
+        partly = (count_BS > 0) & (count_BS < self.replicas)
+        out_B = partly @ np.array(self.gradient_bytes_S)
+        out_B = out_B + np.abs(np.diff(count_BS, axis=1)) @ np.array(self.activation_bytes_S)
+        return np.asarray(out_B / np.array(self.uplink_bytes_per_s_B))
+
+
+@dataclass(frozen=True, slots=True)
+class RackPlan:
+    """The rack of every cell, [S][D], and how long every uplink is busy."""
+
+    rack_SD: tuple[tuple[int, ...], ...]
+    uplinks_s: tuple[float, ...]
+
+
+def place_on_racks(problem: Racks, *, seed: int = 0) -> SolveResult[RackPlan]:
+    """The placement whose busiest uplink is done soonest; objective and bound in seconds.
+
+    OPTIMAL where the bound is met, or the tables of all choices are small enough to be filled; FEASIBLE otherwise.
+    """
+    started_s = time.perf_counter()
+    bound = capacity_bound_s(problem)
+    count_BS = min(rank_orders(problem), key=lambda counts: float(problem.uplinks_s(counts).max()))
+    if _provable(problem):
+        better = _better(problem, float(problem.uplinks_s(count_BS).max()))
+        count_BS = count_BS if better is None else better
+        bound = float(problem.uplinks_s(count_BS).max())
+    else:
+        count_BS = _annealed(problem, count_BS, bound, seed)
+    plan = decode(problem, count_BS)
+    objective = max(plan.uplinks_s)
+    proven = objective <= bound * (1.0 + DUST)
+    return SolveResult(
+        Status.OPTIMAL if proven else Status.FEASIBLE,
+        "finished" if proven else "node_limit",
+        plan,
+        objective,
+        min(bound, objective),
+        time.perf_counter() - started_s,
+        SOLVER,
+    )
+
+
+def rank_orders(problem: Racks) -> Iterator[Ints]:
+    """Counts [B, S] of ranks dealt to racks in order: replicas of a stage side by side, and stages of a replica."""
+    racks = range(len(problem.free_B))
+    few = math.factorial(len(racks)) <= MOST_ORDERS if len(racks) < 20 else False
+    by_size = sorted(racks, key=lambda b: -problem.free_B[b])
+    orders: Sequence[Sequence[int]] = list(itertools.permutations(racks)) if few else [racks, by_size, by_size[::-1]]
+    stage = np.arange(problem.stages)
+    for ranks in (np.repeat(stage, problem.replicas), np.tile(stage, problem.replicas)):
+        for order in orders:
+            rack = np.repeat(order, [problem.free_B[b] for b in order])[: problem.cells]
+            count_BS = np.zeros((len(racks), problem.stages), np.int64)
+            np.add.at(count_BS, (rack, ranks), 1)
+            yield count_BS
+
+
+def capacity_bound_s(problem: Racks) -> float:
+    """The least time at which all racks together have room for all cells."""
+    least_K = least_bytes(problem, max(problem.free_B))
+    rates = np.array(problem.uplink_bytes_per_s_B)
+    times = np.unique(
+        np.concatenate([least_K[: free + 1] / rate for free, rate in zip(problem.free_B, rates, strict=True)])
+    )
+    low, high = 0, len(times) - 1
+    while low < high:
+        middle = (low + high) // 2
+        room = sum(
+            int(np.flatnonzero(least_K[: free + 1] <= times[middle] * rate * (1.0 + DUST)).max(initial=0))
+            for free, rate in zip(problem.free_B, rates, strict=True)
+        )
+        low, high = (low, middle) if room >= problem.cells else (middle + 1, high)
+    return float(times[low])
+
+
+def least_bytes(problem: Racks, most: int) -> Floats:
+    """h(k): the least bytes that k cells of one rack send, k = 0 .. `most`; infinite for more than all cells.
+
+    least(s, n, k) = g_s [0 < n < D] + min over n' of least(s - 1, n', k - n) + a_{s-1} |n - n'|, O(S D^2 most).
+    """
+    counts = np.arange(min(problem.replicas, most) + 1)
+    apart = np.abs(counts[:, None] - counts[None, :])
+    least_NK = np.full((len(counts), most + 1), np.inf)
+    least_NK[counts, counts] = 0.0
+    for stage in range(problem.stages):
+        if stage:
+            step = problem.activation_bytes_S[stage - 1] * apart
+            reached = (step[:, :, None] + least_NK[None]).min(axis=1)  # [n, k before]
+            least_NK = np.full_like(least_NK, np.inf)
+            for n in counts:
+                least_NK[n, n:] = reached[n, : most + 1 - n]
+        partly = (counts > 0) & (counts < problem.replicas)
+        least_NK = least_NK + problem.gradient_bytes_S[stage] * partly[:, None]
+    return np.asarray(least_NK.min(axis=0))
+
+
+def decode(problem: Racks, count_BS: Ints) -> RackPlan:
+    """Cells by rack: of each rack as many as can carry on in the replicas that the stage before has there."""
+    rows: list[list[int]] = []
+    for stage in range(problem.stages):
+        left = count_BS[:, stage].tolist()
+        row = [-1] * problem.replicas
+        for replica, rack in enumerate(rows[-1] if rows else []):
+            if left[rack]:
+                row[replica] = rack
+                left[rack] -= 1
+        rest = iter([rack for rack, count in enumerate(left) for _ in range(count)])
+        rows.append([rack if rack >= 0 else next(rest) for rack in row])
+    return RackPlan(tuple(map(tuple, rows)), tuple(problem.uplinks_s(count_BS).tolist()))
+
+
+def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int) -> Ints:
+    from planner.solvers.compiled.racks import anneal
+
+    best = count_BS
+    steps = min(MOST_ANNEAL_STEPS, STEPS_PER_CELL_AND_RACK * problem.cells * len(problem.free_B))
+    for start in range(ANNEAL_STARTS):
+        least = float(problem.uplinks_s(best).max())
+        if least <= bound_s * (1.0 + DUST) or len(problem.free_B) < 2:
+            return best
+        counts = anneal(
+            best.copy(),
+            np.array(problem.free_B) - best.sum(axis=1),
+            np.array(problem.uplink_bytes_per_s_B),
+            problem.replicas,
+            np.array(problem.gradient_bytes_S),
+            np.array([*problem.activation_bytes_S, 0.0]),
+            steps,
+            seed + start,
+        )
+        if float(problem.uplinks_s(counts).max()) < least:
+            best = counts
+    return best
+
+
+def _better(problem: Racks, incumbent_s: float) -> Ints | None:
+    """The best counts [B, S] of those better than the incumbent, exactly; None where there are none.
+
+    soonest(b, m) = min over patterns p of rack b of max(soonest(b - 1, m - p), seconds of p), m cells placed of every
+    stage: a table of (D + 1)^S, moved by every pattern that is better than the incumbent.
+    """
+    shape = (problem.replicas + 1,) * problem.stages
+    tables = [np.full(shape, np.inf)]
+    tables[0][(0,) * problem.stages] = 0.0
+    patterns_B = _patterns(problem, incumbent_s)
+    for patterns in patterns_B:
+        table = np.full(shape, np.inf)
+        for counts, seconds in patterns:
+            placed = table[tuple(slice(n, None) for n in counts)]
+            before = tables[-1][tuple(slice(0, problem.replicas + 1 - n) for n in counts)]
+            np.minimum(placed, np.maximum(before, seconds), out=placed)
+        tables.append(table)
+    left = np.full(problem.stages, problem.replicas)
+    least = float(tables[-1][tuple(left)])
+    if math.isinf(least):
+        return None
+    chosen = []
+    for patterns, table in zip(reversed(patterns_B), reversed(tables[:-1]), strict=True):
+        chosen.append(
+            next(
+                counts
+                for counts, seconds in patterns
+                if seconds <= least and (left >= counts).all() and table[tuple(left - counts)] <= least
+            )
+        )
+        left = left - chosen[-1]
+    return np.array(chosen[::-1])
+
+
+def _patterns(problem: Racks, below_s: float) -> list[list[tuple[tuple[int, ...], float]]]:
+    """Of every rack the counts by stage that it has room for and that keep its uplink busy for less than that."""
+    rows = []
+    for free, rate in zip(problem.free_B, problem.uplink_bytes_per_s_B, strict=True):
+        extended: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+        for stage, gradient in enumerate(problem.gradient_bytes_S):
+            edge = problem.activation_bytes_S[stage - 1] if stage else 0.0
+            extended = [
+                ((*counts, n), sent)
+                for counts, before in extended
+                for n in range(min(problem.replicas, free - sum(counts)) + 1)
+                if (sent := before + gradient * (0 < n < problem.replicas) + edge * abs(n - (counts or (n,))[-1]))
+                < below_s * rate * (1.0 - DUST)
+            ]
+        rows.append([(counts, sent / rate) for counts, sent in extended])
+    return rows
+
+
+def _provable(problem: Racks) -> bool:
+    """Whether the tables of every choice are small enough, however many patterns are worth their while."""
+    states = float(problem.replicas + 1) ** problem.stages
+    ways = sum(math.comb(min(free, problem.cells) + problem.stages, problem.stages) for free in problem.free_B)
+    return states * len(problem.free_B) <= MOST_STATES and states * ways <= MOST_STEPS
