@@ -30,14 +30,14 @@ PROBLEMS: dict[str, dict[str, Any]] = {
         "models": {"m": {"name": "meta-llama/Llama-3.1-405B", "weights": "bf16"}},
         "gpu": "h100",
         "workloads": [SERVED],
-        "objective": {"maximize": "throughput"},
+        "objective": {"maximize": "goodput_per_gpu"},
     },
     "serve, 405B on NVL72": {
         "kind": "serve",
         "models": {"m": {"name": "meta-llama/Llama-3.1-405B", "weights": "bf16"}},
         "gpu": "gb200-nvl72",
         "workloads": [SERVED],
-        "objective": {"maximize": "throughput"},
+        "objective": {"maximize": "goodput_per_gpu"},
     },
     "rl, 32B on HGX": {
         "kind": "rl",
@@ -59,14 +59,17 @@ PROBLEMS: dict[str, dict[str, Any]] = {
 
 @cache
 def value(name: str, nodes: int, out_of_service: tuple[int, ...] = ()) -> float | None:
-    """The objective of the best plan; None where there is none."""
+    """The objective of the best plan, a rate per GPU times the nodes in service; None where there is none."""
     problem = dict(PROBLEMS[name])
     pool = {"gpu": problem.pop("gpu"), "nodes": nodes, "out_of_service": list(out_of_service)}
     document = {"schema": "planner.problem/1", **problem, "cluster": {"pools": [pool]}}
     try:
-        return planner.solve(document, Limits(), level="static").objective.value
+        plan = planner.solve(document, Limits(), level="static" if problem["kind"] == "serve" else None)
     except Infeasible:
         return None
+    objective = plan.certificate.objective
+    rated = objective.sense == "maximize" and objective.value is not None
+    return objective.value * (nodes - len(out_of_service)) if rated else objective.value
 
 
 def longest_run(gone: Sequence[int]) -> int:
