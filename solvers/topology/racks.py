@@ -190,7 +190,7 @@ def decode(problem: Racks, count_BS: Ints) -> RackPlan:
 
 
 def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int) -> Ints:
-    from planner.solvers.compiled.racks import anneal
+    from planner.solvers.compiled.topology.racks import anneal
 
     best = count_BS
     steps = min(MOST_ANNEAL_STEPS, STEPS_PER_CELL_AND_RACK * problem.cells * len(problem.free_B))
