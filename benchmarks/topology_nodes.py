@@ -68,8 +68,9 @@ def value(name: str, nodes: int, out_of_service: tuple[int, ...] = ()) -> float 
     except Infeasible:
         return None
     objective = plan.certificate.objective
-    rated = objective.sense == "maximize" and objective.value is not None
-    return objective.value * (nodes - len(out_of_service)) if rated else objective.value
+    if objective.value is None or objective.sense == "minimize":
+        return objective.value
+    return objective.value * (nodes - len(out_of_service))
 
 
 def longest_run(gone: Sequence[int]) -> int:
