@@ -20,6 +20,7 @@ from planner.cli.measured import calibrate, profile, profiles, trace
 from planner.cli.options import INPUT, OUTPUT, SOLVER, refuse_unknown_variables
 from planner.cli.plans import check, diff, emit, execute, explain, init, schema, show, solve
 from planner.cli.rl import rl
+from planner.cli.what_if import cache as prefix_cache
 from planner.cli.what_if import estimate, faults, simulate, sweep
 from planner.errors import PlannerError, did_you_mean
 
@@ -129,6 +130,7 @@ _COMMANDS: tuple[Callable[..., int], ...] = (
     solve.solve, check.check, calibrate.calibrate, diff.diff, emit.emit, estimate.estimate, execute.execute,
     explain.explain, init.init, doctor.doctor, sweep.sweep, simulate.simulate, schema.schema, show.show,
     profile.profile, import_.import_, audit.audit, completion.completion,
+    prefix_cache.cache,
 )  # fmt: skip
 _NOUNS: dict[str, Any] = {  # modules with a `HELP` and verbs as `COMMANDS`
     "hardware": hardware, "models": models, "profiles": profiles, "trace": trace, "experts": experts,

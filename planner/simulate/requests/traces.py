@@ -2,7 +2,8 @@
 
 Read are Azure's LLM inference traces (TIMESTAMP, ContextTokens, GeneratedTokens), BurstGPT (Timestamp, Request tokens,
 Response tokens), Mooncake's JSON lines (timestamp in ms, input_length, output_length, hash_ids), and plain CSV or JSON
-lines (arrival_s, input_tokens, output_tokens, and where known predicted_tokens, priority). All may be gzipped.
+lines (arrival_s, input_tokens, output_tokens, and where known predicted_tokens, priority). All may be gzipped, and name
+the conversation of a row (conversation_id).
 """
 
 import csv
@@ -43,6 +44,7 @@ class Trace:
     blocks: tuple[tuple[Hashable, ...], ...] = ()  # of each request
     block_tokens: int = MOONCAKE_BLOCK_TOKENS
     dropped: int = 0  # rows without tokens that were left out
+    conversations: tuple[str, ...] = ()  # of each request, where the trace names them
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -66,6 +68,7 @@ class Trace:
             predicted_tokens=None if self.predicted_tokens is None else self.predicted_tokens[chosen],
             priority=None if self.priority is None else self.priority[chosen],
             blocks=tuple(self.blocks[r] for r in chosen.tolist()) if self.blocks else (),
+            conversations=tuple(self.conversations[r] for r in chosen.tolist()) if self.conversations else (),
         )
 
     def at_rate(self, factor: float) -> "Trace":
@@ -154,6 +157,7 @@ class _RowReader:
         self.output: list[int] = []
         self.more: dict[str, list[int]] = {"predicted_tokens": [], "priority": []}
         self.blocks: list[tuple[Hashable, ...]] = []
+        self.conversations: list[str] = []
         self.dropped = 0
 
     def read(self, line: int, row: Mapping[str, Any]) -> None:
@@ -172,6 +176,8 @@ class _RowReader:
                 values.append(int(float(row[column])))
         if isinstance(row.get("hash_ids"), list):
             self.blocks.append(tuple(row["hash_ids"]))
+        if row.get("conversation_id") not in (None, ""):
+            self.conversations.append(str(row["conversation_id"]))
 
     def trace(self) -> Trace:
         count = len(self.input)
@@ -189,6 +195,7 @@ class _RowReader:
             priority=more["priority"],
             blocks=tuple(self.blocks) if len(self.blocks) == count else (),
             dropped=self.dropped,
+            conversations=tuple(self.conversations) if len(self.conversations) == count else (),
         )
 
     def _length(self, row: Mapping[str, Any], column: str, line: int) -> int:

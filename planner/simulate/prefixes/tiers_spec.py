@@ -1,0 +1,82 @@
+"""Schema of the file of `planner cache TRACE --tiers FILE`: what memory costs and gives, and what computing costs."""
+
+from typing import Annotated, ClassVar, Final, Literal, Self
+
+from pydantic import Field, ValidationError, model_validator
+
+from planner.documents.read import load_document
+from planner.documents.units import BYTES, BYTES_PER_S, TIME_S, USD_PER_HOUR
+from planner.errors import PlannerError
+from planner.schema.base import Spec, Where, planner_error, refuse
+from planner.schema.keys import known_keys
+
+SCHEMA: Final = "planner.cache/1"
+Positive = Annotated[float, Field(gt=0)]
+
+
+class CacheTierSpec(Spec):
+    """Memory that is bought in units, for blocks that the tier before it evicts."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "unit": ("unit_bytes", BYTES),
+        "bandwidth": ("bandwidth_bytes_per_s", BYTES_PER_S),
+        "request_bandwidth": ("request_bandwidth_bytes_per_s", BYTES_PER_S),
+    }
+    name: str
+    unit_bytes: Positive = Field(description="the least that can be bought, and the step")
+    max_units: Annotated[int, Field(ge=0, le=100_000)]
+    usd_per_gb_hour: Annotated[float, Field(ge=0)]
+    bandwidth_bytes_per_s: Positive = Field(description="to all requests, held in every window")
+    request_bandwidth_bytes_per_s: Positive | None = Field(
+        default=None, description="to one request; that of the tier if absent"
+    )
+
+
+class CacheSpec(Spec):
+    """Tiers, fastest first, and what a block costs where no tier has it."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "block": ("block_bytes", BYTES),
+        "compute": ("compute_s", TIME_S),
+        "compute_per_position": ("compute_s_per_position", TIME_S),
+        "instance": ("instance_usd_per_hour", USD_PER_HOUR),
+        "window": ("window_s", TIME_S),
+    }
+    schema_: Literal["planner.cache/1"] = Field(default=SCHEMA, alias="schema")
+    block_bytes: Positive = Field(description="of the keys and values of a block of the trace")
+    compute_s: Annotated[float, Field(ge=0)] = Field(description="to prefill the first block of a prompt")
+    compute_s_per_position: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="by which each further block of a prompt takes longer"
+    )
+    instance_usd_per_hour: Annotated[float, Field(ge=0)] = Field(description="of what computes, or waits for a fetch")
+    window_s: Positive = Field(default=60.0, description="in which no tier gives more than its bandwidth")
+    tiers: tuple[CacheTierSpec, ...]
+
+    @model_validator(mode="after")
+    def tiers_hold_blocks(self) -> Self:
+        if not self.tiers:
+            raise refuse("no tier is given", "give one or more, fastest first", "tiers")
+        names = [tier.name for tier in self.tiers]
+        for index, tier in enumerate(self.tiers):
+            if tier.unit_bytes < self.block_bytes:
+                raise refuse(
+                    f"a unit of `{tier.name}` has {tier.unit_bytes:g} bytes, and a block {self.block_bytes:g}",
+                    "give a unit that holds a block or more",
+                    f"tiers.{index}.unit",
+                )
+            if names.index(tier.name) < index:
+                raise refuse(f"two tiers are called `{tier.name}`", "give each a name of its own", "tiers")
+        return self
+
+
+def load_cache_spec(path: str) -> CacheSpec:
+    """The tiers in a YAML or JSON file; raises PlannerError with file, line and fix."""
+    document = load_document(path)
+    where = Where(lambda: document.lines, document.source)
+    if not isinstance(document.data, dict):
+        what = "tiers of a cache are a mapping of keys to values"
+        raise PlannerError(what, where=where(()), hint=f"start it with `schema: {SCHEMA}`")
+    try:
+        return CacheSpec.model_validate(document.data)
+    except ValidationError as error:
+        raise planner_error(error, where, known_keys(CacheSpec, document.data)) from None
