@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.errors import PlannerError
 from planner.importing.launches import Launch
 from planner.importing.options import POSITIONAL, Options, named, read_options
 from planner.importing.unknown import is_unknown
@@ -20,7 +21,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "tp": ("tensor_parallel_size",), "pp": ("pipeline_parallel_size",), "dp": ("data_parallel_size",),
         "max_num_seqs": ("max_num_seqs",), "max_model_len": ("max_model_len",),
         "chunk_tokens": ("max_num_batched_tokens",), "kv_dtype": ("kv_cache_dtype",),
-        "memory_utilisation": ("gpu_memory_utilization",), "model": ("model", "model_tag"),
+        "memory_utilisation": ("gpu_memory_utilization",), "model": ("model", "model_tag", "model_id"),
         "served": ("served_model_name",), "nodes": ("nnodes",),
     },
     "sglang": {
@@ -204,16 +205,23 @@ def _speculative(options: Options, values: Values) -> dict[str, Any] | None:
 
 
 def _asked_role(options: Options, values: Values) -> str | None:
-    """The side of a disaggregated deployment that the flags name; None for both, and for none."""
+    """The side of a disaggregated deployment that the flags name; None for both, and for none.
+
+    Raises PlannerError for flags that name one side each.
+    """
     mode = values.text(options.get("disaggregation_mode"))
-    if mode in ("prefill", "decode"):
-        return mode
-    if values.switch(options.get("is_prefill_worker")):
-        return "prefill"
-    if values.switch(options.get("is_decode_worker")):
-        return "decode"
     transfer = values.mapping(options.get("kv_transfer_config"))
-    return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(transfer.get("kv_role")))
+    asked = {
+        "--disaggregation-mode": mode if mode in ("prefill", "decode") else None,
+        "--is-prefill-worker": "prefill" if values.switch(options.get("is_prefill_worker")) else None,
+        "--is-decode-worker": "decode" if values.switch(options.get("is_decode_worker")) else None,
+        "--kv-transfer-config": {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(transfer.get("kv_role"))),
+    }
+    named = {flag: side for flag, side in asked.items() if side is not None}
+    if len(set(named.values())) > 1:
+        told = " and ".join(f"{flag} of {side}" for flag, side in named.items())
+        raise PlannerError(f"flags of one engine name two roles: {told}", hint="leave one of them out")
+    return next(iter(named.values()), None)
 
 
 def hands_over(options: Options) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.importing.engines import Given
-from planner.importing.formats import kubernetes, post_training, recipes, training
+from planner.importing.formats import charts, kubernetes, post_training, recipes, training
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, agreed, reading_of_ways
@@ -61,6 +61,9 @@ MAPPINGS: tuple[
 ] = (
     ("srt-slurm recipe", _has("backend", "resources"), recipes.read_srt_slurm),
     ("production-stack values", _has("servingEngineSpec"), recipes.read_production_stack),
+    ("llm-d model service values", _has("modelArtifacts"), charts.read_model_service),
+    ("Docker Compose", _has("services"), charts.read_compose),
+    ("Megatron-LM model configuration", _has("MODEL_ARGS"), lambda d, given, source: training.read_model_args(d)),
     ("Ray Serve configuration", _has("applications"), recipes.read_ray_serve),
     ("SkyPilot task", _has("run", "resources"), recipes.read_skypilot),
     ("vLLM recipe", lambda d: isinstance(d.get("model"), dict) and "model_id" in d["model"], recipes.read_vllm_recipe),

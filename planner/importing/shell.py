@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 OPAQUE = "$()"
 MAX_COMMANDS = 20_000
 MAX_DEPTH = 150
+MAX_TURNS = 64  # of a loop
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _REQUIRES = re.compile(
     r"(check|require|need|ensure|assert)\w*(env|var)|env\w*(check|require)|(env|var)s?_?(set|required)"
@@ -163,8 +164,23 @@ class Shell:
         values = [word for child in node.children_by_field_name("value") for word in self.words(child)]
         if body is None or node.type != "for_statement":
             return
-        for value in values[:64]:
+        for value in values[:MAX_TURNS]:
             self.variables[name] = value
+            self._body(body)
+
+    def _c_for(self, node: Node) -> None:
+        """`for ((i = 0; i < N; i++))`, as far as all three parts are arithmetic; else the body once."""
+        body = node.child_by_field_name("body")
+        parts = re.match(r"for\s*\(\(\s*(\w+)\s*=([^;]*);\s*\w+\s*(<=?)([^;]*);[^;]*\)\)", _text(node))
+        if body is None:
+            return
+        bounds = (arithmetic(parts[2], self.look), arithmetic(parts[4], self.look)) if parts else ([], [])
+        first, last = bounds
+        if parts is None or not isinstance(first, int) or not isinstance(last, int):
+            self._body(body)
+            return
+        for value in range(first, min(last + (parts[3] == "<="), first + MAX_TURNS)):
+            self.variables[parts[1]] = str(value)
             self._body(body)
 
     def _list(self, node: Node) -> None:
@@ -309,7 +325,7 @@ class Shell:
         if node.type == "comment":
             return []
         text = self.string(node)
-        if node.type in ("simple_expansion", "expansion"):
+        if node.type in ("simple_expansion", "expansion", "command_substitution"):
             return text.split()
         return [text]
 
@@ -319,7 +335,12 @@ class Shell:
         inner = node.named_children[0] if quoted else node
         if quoted and _text(inner) != _text(node)[1:-1]:
             return None
-        if inner.type == "expansion" and inner.named_children and inner.named_children[0].type == "subscript":
+        if (
+            inner.type == "expansion"
+            and inner.named_children
+            and inner.named_children[0].type == "subscript"
+            and re.search(r"\[[@*]\]", _text(inner))
+        ):
             name = _text(inner.named_children[0].named_children[0])
             value = self.variables.get(name)
             if isinstance(value, list):
@@ -368,6 +389,8 @@ class Shell:
             return mark([OPAQUE])
         name = match[2]
         value = self.look(name)
+        if match[3] is not None and match[3] not in ("[@]", "[*]"):
+            return self._element(name, match[3][1:-1])
         if match[3] is not None:
             words = self._spread(node)
             return " ".join(words) if words is not None else (value or "")
@@ -376,6 +399,13 @@ class Shell:
             return mark([name]) if value is None else value
         operator = ":" + rest[1] if rest[0] == ":" else rest[0]
         return self._with_operator(node, name, value, operator, rest)
+
+    def _element(self, name: str, index: str) -> str:
+        """One word of an array; a mark where the array or the index is not known."""
+        value, place = self.variables.get(name), arithmetic(index, self.look)
+        if not isinstance(value, list) or not isinstance(place, int):
+            return mark([name])
+        return value[place] if -len(value) <= place < len(value) else ""
 
     def _with_operator(self, node: Node, name: str, value: str | None, operator: str, rest: str) -> str:
         missing = value is None or (operator[0] == ":" and value == "")
@@ -411,6 +441,22 @@ class Shell:
                 end = child.end_byte
             seen = seen or child.type in (":-", "-", ":=", "=", ":+", "+")
         return "".join(parts)
+
+    def _substituted(self, node: Node) -> str:
+        """`$(seq A B)` and `$(echo WORDS)`, whose output follows from their words; a mark for every other command."""
+        inner = node.named_children[0] if len(node.named_children) == 1 else None
+        if inner is None or inner.type != "command":
+            return mark([OPAQUE])
+        name, *words = [word for child in inner.named_children for word in self.words(child)] or [""]
+        if name == "echo" and words and not words[0].startswith("-"):
+            return " ".join(words)
+        if name == "seq" and 1 <= len(words) <= 3 and all(re.fullmatch(r"-?\d{1,6}", word) for word in words):
+            numbers = [int(word) for word in words]
+            first, step, last = {1: (1, 1, numbers[0]), 2: (numbers[0], 1, numbers[-1])}.get(
+                len(numbers), (numbers[0], numbers[len(numbers) // 2], numbers[-1])
+            )
+            return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)[:1000])) if step else ""
+        return mark([OPAQUE])
 
     def _arithmetic(self, node: Node) -> str:
         inner = _text(node)
@@ -459,7 +505,7 @@ _NUMERIC: dict[str, Callable[[int, int], bool]] = {
 _STATEMENTS: dict[str, Callable[[Shell, Node], None]] = {
     "command": Shell._command, "variable_assignment": Shell._assign, "variable_assignments": Shell._declare,
     "declaration_command": Shell._declare, "if_statement": Shell._if, "case_statement": Shell._case,
-    "for_statement": Shell._for, "while_statement": lambda shell, node: None, "list": Shell._list,
+    "for_statement": Shell._for, "c_style_for_statement": Shell._c_for, "while_statement": lambda shell, node: None, "list": Shell._list,
     "function_definition": Shell._function, "redirected_statement": Shell._redirected, "pipeline": Shell._body,
     "compound_statement": Shell._body, "subshell": Shell._body, "negated_command": Shell._body,
     "do_group": Shell._body,
@@ -467,6 +513,6 @@ _STATEMENTS: dict[str, Callable[[Shell, Node], None]] = {
 _WORDS: dict[str, Callable[[Shell, Node], str]] = {
     "simple_expansion": Shell._variable, "expansion": Shell._expansion, "arithmetic_expansion": Shell._arithmetic,
     "raw_string": lambda shell, node: _text(node)[1:-1],
-    "command_substitution": lambda shell, node: mark([OPAQUE]),
+    "command_substitution": Shell._substituted,
     "process_substitution": lambda shell, node: mark([OPAQUE]),
 }  # fmt: skip

@@ -53,9 +53,16 @@ class Pods:
 
 def read_objects(documents: Sequence[Document], given: Mapping[str, str], source: str) -> Reading | None:
     """The deployment that all objects of a file make together; None where no object starts an engine."""
+    pods = [pod for document in documents for pod in pods_of(document)]
+    return read_pods(pods, documents, given, source)
+
+
+def read_pods(
+    pods: Sequence[Pods], documents: Sequence[Document], given: Mapping[str, str], source: str
+) -> Reading | None:
+    """The deployment that pods make together, with the ConfigMaps of `documents`; None where none starts an engine."""
     maps = config_maps(documents)
     ways: list[tuple[list[tuple[Pods, Launch]], World]] = []
-    pods = [pod for document in documents for pod in pods_of(document)]
     ways.append(([], World((), {}, {})))
     for pod in pods:
         started = _started(pod, maps, given, source)

@@ -81,7 +81,10 @@ def read_verl(launch: Launch) -> Reading:
 
 
 def _verl_train(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    engine = settings.get("model_engine") or settings.get(f"{_ACTOR}.strategy") or "fsdp"
+    engine = settings.get("model_engine") or settings.get(f"{_ACTOR}.strategy")
+    if engine is None and any(key.startswith(f"{_ACTOR}.megatron.") for key in settings):
+        engine = "megatron"
+    engine = engine or "fsdp"
     engine = {"dp": "fsdp"}.get(str(engine), str(engine))
     if engine.startswith("megatron"):
         names = {"tp": "tensor", "pp": "pipeline", "cp": "context", "ep": "expert"}
@@ -171,7 +174,9 @@ def read_openrlhf(launch: Launch) -> Reading:
     )
     colocated = values.switch(options.get("colocate_all_models")) or False
     actors = nodes * a_node if nodes and a_node else None
-    gpus = actors if colocated else actors + engines * tp if actors and engines and tp else None
+    gpus = actors if colocated else None
+    if not colocated and actors is not None and engines and tp:
+        gpus = actors + engines * tp + _openrlhf_others(options, values)
     estimator = values.text(options.get("advantage_estimator")) or "gae"
     fields = {
         "engine": "openrlhf",
@@ -187,6 +192,18 @@ def read_openrlhf(launch: Launch) -> Reading:
         "max_response": values.integer(options.get("generate_max_len")),
     }
     return rl_reading(fields, values, rl_findings(gpus if colocated else None, a_node, tp, None))
+
+
+def _openrlhf_others(options: Options, values: Values) -> int:
+    """GPUs of models beside the actor that do not share those of another (`--colocate_actor_ref` and so on)."""
+
+    def gpus(name: str) -> int:
+        nodes = values.integer(options.get(f"{name}_num_nodes"), 0) or 0
+        return nodes * (values.integer(options.get(f"{name}_num_gpus_per_node"), 0) or 0)
+
+    total = 0 if values.switch(options.get("colocate_actor_ref")) else gpus("ref")
+    critic, reward = gpus("critic"), gpus("reward")
+    return total + (max(critic, reward) if values.switch(options.get("colocate_critic_reward")) else critic + reward)
 
 
 _ALLOCATED = re.compile(r"(?:([a-z0-9_]+)(?:\[[\w]+\])?:)?((?:[dtpce]\d+)+)")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.documents.read import parse_document
@@ -117,23 +117,41 @@ def read_ray_serve(document: Document, given: Mapping[str, str], source: str) ->
         text = spec.get("serveConfigV2", "")
         config = parse_document(text, f"{source}: serveConfigV2").data if isinstance(text, str) and text else text
     values, roles, models = Values(), [], []
-    for application in _list(_map(config).get("applications")):
-        for entry in _list(_map(_map(application).get("args")).get("llm_configs")):
-            llm = _map(entry)
-            loading, deployment = _map(llm.get("model_loading_config")), _map(llm.get("deployment_config"))
-            scaling = _map(deployment.get("autoscaling_config"))
-            replicas = values.integer(scaling.get("min_replicas", deployment.get("num_replicas", 1)), 1)
-            high = values.integer(scaling.get("max_replicas"))
-            options = flat_options(_map(llm.get("engine_kwargs")))
-            roles.append(role_of("vllm", options, Given(None, None, replicas, None, high), values))
-            models.append(values.text(loading.get("model_source") or loading.get("model_id")))
-            accelerator = accelerator_in(str(llm.get("accelerator_type", "")))
+    accelerator = None
+    for side, llm in _ray_llms(config):
+        loading, deployment = _map(llm.get("model_loading_config")), _map(llm.get("deployment_config"))
+        scaling = _map(deployment.get("autoscaling_config"))
+        replicas = values.integer(scaling.get("min_replicas", deployment.get("num_replicas", 1)), 1)
+        high = values.integer(scaling.get("max_replicas"))
+        options = flat_options(_map(llm.get("engine_kwargs")))
+        asked = {**options, "kv_transfer_config": None} if side else options
+        roles.append(role_of("vllm", asked, Given(None, None, replicas, side, high), values))
+        models.append(values.text(loading.get("model_source") or loading.get("model_id")))
+        accelerator = accelerator_in(str(llm.get("accelerator_type", "")))
     if not roles:
         return None
     workers = _list(_map(spec.get("rayClusterConfig")).get("workerGroupSpecs"))
     given_gpus = [_worker_gpus(_map(group)) for group in workers]
     total = sum(given_gpus) if given_gpus and all(given_gpus) else None
     return reading_of_roles("vllm", models[0], roles, values.unresolved, gpus=total, gpu_type=accelerator)
+
+
+def _ray_llms(config: object) -> Iterator[tuple[str | None, dict[str, Any]]]:
+    """The models of every application with their sides; of the example that starts vLLM by variables, those."""
+    for application in _list(_map(config).get("applications")):
+        arguments = _map(_map(application).get("args"))
+        yield from ((None, _map(entry)) for entry in _list(arguments.get("llm_configs")))
+        for side in ("prefill", "decode"):
+            entry = _map(arguments.get(f"{side}_config"))
+            if entry:
+                yield side, entry
+        variables = _map(_map(_map(application).get("runtime_env")).get("env_vars"))
+        if "MODEL_ID" in variables and "vllm" in str(_map(application).get("import_path")):
+            degrees = {"tensor_parallel_size": variables.get("TENSOR_PARALLELISM"),
+                       "pipeline_parallel_size": variables.get("PIPELINE_PARALLELISM")}  # fmt: skip
+            first = _map(next(iter(_list(_map(application).get("deployments"))), {}))
+            yield None, {"model_loading_config": {"model_id": variables["MODEL_ID"]}, "engine_kwargs": degrees,
+                         "deployment_config": {k: first[k] for k in ("num_replicas", "autoscaling_config") if k in first}}  # fmt: skip
 
 
 def _worker_gpus(group: Mapping[str, Any]) -> int:

@@ -78,6 +78,14 @@ def _megatron_decisions(options: Options, degrees: Mapping[str, int | None]) -> 
     }
 
 
+def read_model_args(document: Mapping[str, Any]) -> Reading:
+    """Megatron-LM's own test recipes: flags as keys of `MODEL_ARGS` (`tests/functional_tests`)."""
+    words: list[str] = []
+    for key, value in _map(document.get("MODEL_ARGS")).items():
+        words += [str(key)] if value is True else [str(key), str(value)] if value not in (False, None) else []
+    return read_megatron(Launch("megatron-lm", tuple(words)))
+
+
 def megatron_degrees(options: Options, values: Values) -> dict[str, int | None]:
     """Degrees by Megatron-LM's names; 1 where nothing sets them."""
     return {
@@ -137,10 +145,30 @@ def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int 
     heads, tp = (model.get("heads"), fields.get("tp")) if isinstance(model, dict) else (None, None)
     if heads and tp and heads % tp:
         findings.append(f"{heads} attention heads do not divide by tp {tp}")
+    findings += _division_findings(fields, options)
     if options.get("bf16") is True and options.get("fp16") is True:
         findings.append("--bf16 and --fp16 contradict each other")
     if options.get("sequence_parallel") is True and fields.get("tp") == 1:
         findings.append("--sequence-parallel is ignored with tp 1")
+    return findings
+
+
+_UNEVEN = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "pipeline_model_parallel_layout",
+           "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
+           "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split")  # fmt: skip
+
+
+def _division_findings(fields: Mapping[str, Any], options: Options) -> list[str]:
+    """Experts over expert-parallel ranks, and layers over pipeline stages, where the flags state both."""
+    findings = []
+    experts, ep, pp = options.get("num_experts"), fields.get("ep"), fields.get("pp")
+    if ep and str(experts).isdigit() and int(str(experts)) % ep:
+        findings.append(f"{experts} experts do not divide by ep {ep}")
+    model = fields.get("model")
+    layers = model.get("layers") if isinstance(model, dict) else None
+    stages = (pp or 1) * (fields.get("vpp") or 1)
+    if layers and stages > 1 and layers % stages and not any(name in options for name in _UNEVEN):
+        findings.append(f"{layers} layers do not divide by {stages} pipeline stages")
     return findings
 
 
