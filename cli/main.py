@@ -11,7 +11,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from planner.cli import completion
-from planner.cli.artifacts import audit, import_
+from planner.cli.agents import mcp
+from planner.cli.artifacts import audit, import_, watch
 from planner.cli.catalogs import doctor, hardware, models
 from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
@@ -129,7 +130,7 @@ def _print_version(wanted: bool) -> None:
 _COMMANDS: tuple[Callable[..., int], ...] = (
     solve.solve, check.check, calibrate.calibrate, diff.diff, emit.emit, estimate.estimate, execute.execute,
     explain.explain, init.init, doctor.doctor, sweep.sweep, simulate.simulate, schema.schema, show.show,
-    profile.profile, import_.import_, audit.audit, completion.completion,
+    profile.profile, import_.import_, audit.audit, watch.watch, mcp.mcp, completion.completion,
     prefix_cache.cache,
 )  # fmt: skip
 _NOUNS: dict[str, Any] = {  # modules with a `HELP` and verbs as `COMMANDS`

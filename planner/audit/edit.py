@@ -13,6 +13,7 @@ from typing import Any
 from planner.errors import PlannerError
 from planner.importing.engines import flag_names
 from planner.importing.records import Reading
+from planner.importing.secrets import hidden
 
 Wanted = Mapping[tuple[str, str], Any]
 """Fields by role ("" for the whole) as they should be."""
@@ -38,9 +39,9 @@ def changed_text(text: str, read: Read, wanted: Wanted) -> tuple[str, list[tuple
 
 
 def diff_of(before: str, after: str, name: str) -> str:
-    """A unified diff, empty where nothing differs."""
+    """A unified diff without the secrets of its lines, empty where nothing differs."""
     lines = unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), name, f"{name} (changed)")
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return hidden("".join(line if line.endswith("\n") else f"{line}\n" for line in lines))
 
 
 def values_of(reading: Reading) -> dict[tuple[str, str], Any]:

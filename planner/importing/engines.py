@@ -174,6 +174,10 @@ def _nodes_of(options: Options, degree: Mapping[str, int | None], values: Values
 
 
 def _experts(engine: str, options: Options, degree: Mapping[str, int | None], values: Values) -> int | None:
+    backend = str(options.get("moe_a2a_backend") or "none")
+    switched = options.get("enable_deepep_moe") or options.get("enable_ep_moe")
+    if engine == "sglang" and (backend != "none" or values.switch(switched)):
+        return degree["tp"]  # `server_args.py`: an all-to-all backend sets ep_size to tp_size
     if engine != "vllm":
         return values.integer(first(options, _NAMES[engine]["ep"]), 1)
     asked = options.get("enable_expert_parallel")

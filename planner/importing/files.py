@@ -30,18 +30,22 @@ def _readings(name: str, given: Mapping[str, str]) -> list[tuple[str, Reading]]:
     if name in texts:
         return [(name, read_artifact(Artifact(texts[name], "<stdin>" if name == "-" else name, given)))]
     beside = {Path(path).name: text for path, text in texts.items()}
-    readings, idle, refused = list[tuple[str, Reading]](), "", None
+    readings, refused = list[tuple[str, Reading]](), NothingStarted("starts nothing that planner knows", where=name)
     for path, text in texts.items():
-        others = "".join(other for known, other in texts.items() if known != path)
-        if Path(path).suffix in (".yaml", ".yml", ".json") and Path(path).name in others:
-            continue  # another file names it: its settings are read there
         try:
             readings.append((path, read_artifact(Artifact(text, path, given, beside))))
         except NothingStarted as error:
-            idle, refused = path, error
+            refused = error
     if not readings:
-        raise refused or NothingStarted("starts nothing that planner knows", where=idle or name)
-    return readings
+        raise refused
+    own = [(path, reading) for path, reading in readings if not _named_in(path, texts)]
+    return own or readings
+
+
+def _named_in(path: str, texts: Mapping[str, str]) -> bool:
+    """Whether another file of the folder names a configuration: its settings are read there."""
+    named = any(Path(path).name in text for other, text in texts.items() if other != path)
+    return named and Path(path).suffix in (".yaml", ".yml", ".json")
 
 
 def artifact_text(paths: Sequence[str]) -> dict[str, str]:

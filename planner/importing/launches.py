@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from planner.errors import PlannerError
@@ -27,12 +27,14 @@ class Launch:
     before: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""  # of those that train
 
 
 def launch_of(words: Sequence[str]) -> Launch | None:
     """The engine that these words start; None for other commands."""
     for position, word in enumerate(words):
-        name = PurePosixPath(word).name if "\x00" not in word else ""
+        name = PurePosixPath(word).name
+        name = "" if "\x00" in name else name
         rest = tuple(words[position + 1 :])
         before = tuple(words[:position])
         if word in _MODULES:
@@ -47,7 +49,7 @@ def launch_of(words: Sequence[str]) -> Launch | None:
             return Launch("vllm", rest, before)
         trained = _training_engine(word, name, rest)
         if trained is not None:
-            return Launch(trained, rest, before)
+            return Launch(trained, rest, before, program=word)
     return None
 
 
@@ -98,7 +100,7 @@ def launches_of_script(
                 )
             if launch is not None:
                 environment = dict(command.environment)
-                started.append(Launch(launch.engine, launch.words, launch.before, environment, beside))
+                started.append(replace(launch, environment=environment, files=beside))
         ways.append(Started(tuple(started), world))
     return [way for way in ways if way.launches]
 

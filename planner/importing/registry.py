@@ -12,6 +12,7 @@ from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.importing.engines import Given
 from planner.importing.formats import charts, kubernetes, post_training, recipes, training
+from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, agreed, reading_of_ways
@@ -42,14 +43,32 @@ def _any_of(*keys: str) -> Callable[[Document], bool]:
 
 
 _ENGINE_KEYS = {
-    "trtllm": ("kv_cache_config", "cuda_graph_config", "enable_attention_dp", "max_num_tokens", "moe_config",
-               "max_seq_len", "moe_expert_parallel_size", "attn_backend", "disable_overlap_scheduler"),
-    "sglang": ("model_path", "tp_size", "mem_fraction_static", "chunked_prefill_size", "max_running_requests",
-               "context_length", "disable_radix_cache"),
-    "vllm": ("model", "tensor_parallel_size", "max_num_seqs", "max_model_len", "max_num_batched_tokens",
-             "kv_cache_dtype", "gpu_memory_utilization", "enable_prefix_caching", "no_enable_prefix_caching",
-             "async_scheduling", "enable_expert_parallel", "compilation_config", "served_model_name"),
+    "trtllm": (
+        "kv_cache_config", "cuda_graph_config", "enable_attention_dp", "max_num_tokens", "moe_config",
+        "max_batch_size", "max_seq_len", "moe_expert_parallel_size", "attn_backend", "disable_overlap_scheduler",
+    ),
+    "sglang": (
+        "model_path", "tp_size", "mem_fraction_static", "chunked_prefill_size", "max_running_requests",
+        "context_length", "disable_radix_cache",
+    ),
+    "vllm": (
+        "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "max_model_len",
+        "max_num_batched_tokens", "kv_cache_dtype", "enable_prefix_caching", "no_enable_prefix_caching",
+        "async_scheduling", "enable_expert_parallel", "compilation_config", "served_model_name",
+    ),
 }  # fmt: skip
+
+
+def _is_bridge(document: Document) -> bool:
+    model = document.get("model")
+    return isinstance(model, dict) and "tensor_model_parallel_size" in model and "train" in document
+
+
+def _is_vllm_config(document: Document) -> bool:
+    """Whether a mapping has settings of vLLM's, or a model beside those of its server; a `model` of parts is none."""
+    model = document.get("model")
+    served = isinstance(model, str) and any(key in document for key in ("host", "port", "uvicorn-log-level", "dtype"))
+    return not isinstance(model, dict) and (served or _any_of(*_ENGINE_KEYS["vllm"])(document))
 
 
 def _engine_config(engine: str) -> Callable[[Document, Mapping[str, str], str], Reading]:
@@ -67,6 +86,9 @@ MAPPINGS: tuple[
     ("Ray Serve configuration", _has("applications"), recipes.read_ray_serve),
     ("SkyPilot task", _has("run", "resources"), recipes.read_skypilot),
     ("vLLM recipe", lambda d: isinstance(d.get("model"), dict) and "model_id" in d["model"], recipes.read_vllm_recipe),
+    ("NeMo-RL YAML", _has("policy", "cluster"), lambda d, given, source: post_training.read_nemo_rl(referred(d))),
+    ("Megatron-Bridge overrides", _is_bridge, lambda d, given, source: training.read_megatron_bridge(d)),
+    ("device mesh", _has("mesh_dim_names", "mesh_shape"), lambda d, given, source: training.read_mesh(d)),
     ("AReaL YAML", _has("actor", "rollout"), lambda d, given, source: post_training.read_areal(referred(d))),
     ("DeepSpeed JSON", _has("zero_optimization"), lambda d, given, source: training.read_deepspeed(d)),
     ("DeepSpeed JSON", _has("train_micro_batch_size_per_gpu"), lambda d, given, source: training.read_deepspeed(d)),
@@ -77,7 +99,7 @@ MAPPINGS: tuple[
     ),
     ("trtllm-serve --config", _any_of(*_ENGINE_KEYS["trtllm"]), _engine_config("trtllm")),
     ("SGLang --config", _any_of(*_ENGINE_KEYS["sglang"]), _engine_config("sglang")),
-    ("vllm serve --config", _any_of(*_ENGINE_KEYS["vllm"]), _engine_config("vllm")),
+    ("vllm serve --config", _is_vllm_config, _engine_config("vllm")),
 )
 FORMATS = (
     "shell scripts of vLLM, SGLang, TensorRT-LLM, Dynamo, Megatron-LM, verl, slime, OpenRLHF", "Kubernetes objects",
@@ -174,7 +196,7 @@ def _script(artifact: Artifact) -> Reading:
         raise _unknown(artifact.source)
     if any(launch.engine in SERVING for launch in ways[0].launches):
         kept = [Started(tuple(x for x in way.launches if x.engine in SERVING), way.world) for way in ways]
-        return reading_of_ways([way for way in kept if way.launches], Given())
+        return reading_of_ways([way for way in kept if way.launches], Given(), gpu_type=_batch_type(artifact.text))
     nodes, a_node = given.get("SLURM_NNODES", ""), given.get("SLURM_GPUS_ON_NODE", "")
     allocated = (int(nodes) if nodes.isdigit() else None, int(a_node) if a_node.isdigit() else None)
     return agreed([(_training(way.launches[0], allocated), way.world) for way in ways])
@@ -189,6 +211,13 @@ def _training(launch: Launch, allocated: tuple[int | None, int | None]) -> Readi
         "openrlhf": post_training.read_openrlhf,
     }
     return readers[launch.engine](launch)
+
+
+def _batch_type(text: str) -> str | None:
+    """The GPU that `#SBATCH --gres=gpu:h100:8` names."""
+    types = re.findall(r"(?m)^#SBATCH\s+.*--(?:gpus-per-node|gpus|gres)[= ]+(?:gpu:)?([A-Za-z][\w-]*):\d", text)
+    named = {accelerator_in(name) for name in types} - {None}
+    return named.pop() if len(named) == 1 else None
 
 
 def _batch_directives(text: str) -> dict[str, str]:

@@ -69,6 +69,8 @@ def role_of_launch(launch: Launch, given: Given, values: Values, named_role: str
 def is_later_rank(options: Options) -> bool:
     """Whether the words start another node of a replica that is counted already."""
     rank = options.get("node_rank")
+    if options.get("headless") is True or str(options.get("data_parallel_start_rank", "0")).strip("0").isdigit():
+        return True
     return isinstance(rank, str) and rank.isdigit() and int(rank) > 0
 
 

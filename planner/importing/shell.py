@@ -505,7 +505,8 @@ _NUMERIC: dict[str, Callable[[int, int], bool]] = {
 _STATEMENTS: dict[str, Callable[[Shell, Node], None]] = {
     "command": Shell._command, "variable_assignment": Shell._assign, "variable_assignments": Shell._declare,
     "declaration_command": Shell._declare, "if_statement": Shell._if, "case_statement": Shell._case,
-    "for_statement": Shell._for, "c_style_for_statement": Shell._c_for, "while_statement": lambda shell, node: None, "list": Shell._list,
+    "for_statement": Shell._for, "c_style_for_statement": Shell._c_for, "list": Shell._list,
+    "while_statement": lambda shell, node: None,
     "function_definition": Shell._function, "redirected_statement": Shell._redirected, "pipeline": Shell._body,
     "compound_statement": Shell._body, "subshell": Shell._body, "negated_command": Shell._body,
     "do_group": Shell._body,

@@ -24,14 +24,14 @@ spec:
         image: vllm/vllm-openai:v0.11.0
         command: [vllm, serve]
         args:
-        - Qwen/Qwen3-32B
+        - Qwen/Qwen3-8B
         - --tensor-parallel-size=2   # NVLink
         - --max-num-seqs=64
         - --max-model-len=16384
         env: [{name: HF_TOKEN, value: hf_secret123456}]
         resources: {limits: {nvidia.com/gpu: "2"}}
 """
-QUESTION = ("input=1500,output=100,rate=2/s", "ttft.p95=2s,itl.p95=60ms", "gpu=h100,nodes=1")
+QUESTION = ("input=2500,output=60,rate=8/s", "ttft.p95=2s,itl.p95=25ms", "gpu=h100,gpus=4")
 
 
 @pytest.fixture(scope="module")

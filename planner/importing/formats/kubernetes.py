@@ -103,7 +103,7 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
 
 def _gpu_type(documents: Sequence[Document], pods: Sequence[Pods]) -> tuple[str | None, list[str]]:
     """The GPU that node selectors name, else the one in the name of the object, which is told as a guess."""
-    chosen = {accelerator_in(text) for pod in pods for text in _selectors(pod.spec)} - {None}
+    chosen = {accelerator for pod in pods for accelerator in selected_types(pod.spec)}
     if len(chosen) == 1:
         return chosen.pop(), []
     for document in documents:
@@ -113,6 +113,11 @@ def _gpu_type(documents: Sequence[Document], pods: Sequence[Pods]) -> tuple[str 
             if accelerator is not None and not chosen:
                 return accelerator, [f"gpu_type {accelerator} is taken from the name `{name}`"]
     return None, []
+
+
+def selected_types(spec: Mapping[str, Any]) -> set[str]:
+    """The accelerators that a pod's selectors name."""
+    return {accelerator for text in _selectors(spec) if (accelerator := accelerator_in(text)) is not None}
 
 
 def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:

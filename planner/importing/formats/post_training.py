@@ -49,12 +49,17 @@ def read_verl(launch: Launch) -> Reading:
             settings[key.lstrip("+~")] = value.strip("'\"")
     nodes = values.integer(settings.get("trainer.nnodes"), 1)
     a_node = values.integer(settings.get("trainer.n_gpus_per_node"), 8)
-    separate = (
-        re.search(r"one_step_off|fully_async|split_placement", " ".join((*launch.before[-1:], *launch.words[:1])))
-        is not None
+    separate = any(
+        re.search(r"one_step_off|fully_async|split_placement", w) for w in (launch.program, *launch.words[:1])
     )
     estimator = str(settings.get("algorithm.adv_estimator", "gae"))
     gpus = nodes * a_node if nodes and a_node else None
+    if separate and gpus is not None and "rollout.nnodes" in settings:
+        more, each = (
+            values.integer(settings["rollout.nnodes"]),
+            values.integer(settings.get("rollout.n_gpus_per_node"), 8),
+        )
+        gpus = gpus + more * each if more is not None and each else None
     train = _verl_train(settings, values)
     tp = values.integer(settings.get(f"{_ROLLOUT}.tensor_model_parallel_size"), 2)
     rollout = {"engine": values.text(settings.get(f"{_ROLLOUT}.name")), "tp": tp,
@@ -67,7 +72,7 @@ def read_verl(launch: Launch) -> Reading:
         "colocated": not separate,
         "train": train,
         "rollout": rollout,
-        "prompts": values.integer(settings.get("data.train_batch_size")),
+        "prompts": values.integer(settings.get("data.train_batch_size")) or None,
         "minibatch": values.integer(settings.get(f"{_ACTOR}.ppo_mini_batch_size")),
         "max_prompt": values.integer(settings.get("data.max_prompt_length")),
         "max_response": values.integer(settings.get("data.max_response_length")),
@@ -160,10 +165,22 @@ def _slime_batch(options: Options, values: Values) -> int | None:
     return None if samples is None else prompts * samples // steps
 
 
+_OPENRLHF = {
+    "actor.model_name_or_path": "pretrain", "train.colocate_all": "colocate_all_models",
+    "rollout.batch_size": "rollout_batch_size", "rollout.n_samples_per_prompt": "n_samples_per_prompt",
+    "rollout.max_new_tokens": "generate_max_len", "train.batch_size": "train_batch_size",
+    "algo.advantage.estimator": "advantage_estimator", "data.prompt_max_len": "prompt_max_len",
+    "ds.adam_offload": "adam_offload", "train.colocate_actor_ref": "colocate_actor_ref",
+    "train.colocate_critic_reward": "colocate_critic_reward",
+}  # fmt: skip
+"""Flags of later releases, in groups with dots, by their names of old."""
+
+
 def read_openrlhf(launch: Launch) -> Reading:
     """Arguments of OpenRLHF (`openrlhf/cli/train_ppo_ray.py`): DeepSpeed trains, vLLM rolls out."""
     values = Values()
     options = read_options(launch.words)
+    options = {_OPENRLHF.get(name, name.replace(".", "_")): value for name, value in options.items()}
     nodes, a_node = (
         values.integer(options.get("actor_num_nodes"), 1),
         values.integer(options.get("actor_num_gpus_per_node"), 8),
@@ -253,6 +270,43 @@ def read_areal(document: Mapping[str, Any]) -> Reading:
         [f"rollout and training need {sum(sizes)} GPUs, the cluster has {gpus}"] if gpus and max(sizes) > gpus else []
     )
     return rl_reading(fields, values, findings + rl_findings(None, a_node, generation.get("t", 1), None))
+
+
+def read_nemo_rl(document: Mapping[str, Any]) -> Reading:
+    """NeMo-RL's YAML (`examples/configs/*.yaml`): DTensor or Megatron trains, vLLM or Megatron rolls out."""
+    values = Values()
+    policy, cluster, algorithm = (_map(document.get(key)) for key in ("policy", "cluster", "grpo"))
+    generation, megatron, dtensor = (_map(policy.get(k)) for k in ("generation", "megatron_cfg", "dtensor_cfg"))
+    backend = values.text(generation.get("backend"))
+    own = _map(generation.get(f"{backend}_cfg"))
+    nodes, a_node = values.integer(cluster.get("num_nodes")), values.integer(cluster.get("gpus_per_node"))
+    gpus = nodes * a_node if nodes and a_node else None
+    engine = "megatron" if megatron.get("enabled") is True else "dtensor"
+    train = {key: values.integer(megatron.get(f"{name}_parallel_size"), 1) for key, name in _NEMO_DEGREES.items()}
+    if engine == "dtensor":
+        train = {"tp": values.integer(dtensor.get("tensor_parallel_size"), 1), "pp": 1,
+                 "cp": values.integer(dtensor.get("context_parallel_size"), 1), "ep": 1}  # fmt: skip
+    prompts = values.integer(algorithm.get("num_prompts_per_step"))
+    tp = values.integer(own.get("tensor_parallel_size", own.get("tensor_model_parallel_size")), 1)
+    fields = {
+        "engine": "nemo-rl",
+        "algorithm": "grpo" if algorithm else None,
+        "model": values.text(policy.get("model_name")),
+        "gpus": gpus,
+        "colocated": _map(generation.get("colocated")).get("enabled", True) is True,
+        "train": {"engine": engine, **train, "offload": dtensor.get("cpu_offload") is True},
+        "rollout": {"engine": backend, "tp": tp,
+                    "samples": values.integer(algorithm.get("num_generations_per_prompt"), 1)},
+        "prompts": prompts,
+        "minibatch": values.integer(policy.get("train_global_batch_size")),
+        "max_prompt": values.integer(_map(document.get("data")).get("max_input_seq_length")),
+        "max_response": values.integer(generation.get("max_new_tokens")),
+    }  # fmt: skip
+    ranks = _product(train, ("tp", "pp", "cp"))
+    return rl_reading(fields, values, rl_findings(gpus, a_node, tp, ranks))
+
+
+_NEMO_DEGREES = {"tp": "tensor_model", "pp": "pipeline_model", "cp": "context", "ep": "expert_model"}
 
 
 def _map(value: object) -> dict[str, Any]:

@@ -72,7 +72,19 @@ def read_production_stack(document: Document, given: Mapping[str, str], source: 
         roles.append(role_of("vllm", options, Given(gpus, nodes, replicas, role), values))
         models.append(values.text(spec.get("modelURL")))
     model = models[0] if models and all(name == models[0] for name in models) else None
-    return reading_of_roles("vllm", model, roles, values.unresolved)
+    specs = [_map(each) for each in _list(_map(document.get("servingEngineSpec")).get("modelSpec"))]
+    types = {_selected(_list(spec.get("nodeSelectorTerms"))) for spec in specs} - {None}
+    gpu_type = types.pop() if len(types) == 1 else None
+    return reading_of_roles("vllm", model, roles, values.unresolved, gpu_type=gpu_type)
+
+
+def _selected(terms: Sequence[Any]) -> str | None:
+    """The GPU that terms of a node selector ask for."""
+    from planner.importing.formats.kubernetes import selected_types
+
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    types = selected_types({"affinity": {"nodeAffinity": required}})
+    return types.pop() if len(types) == 1 else None
 
 
 def read_skypilot(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
@@ -150,8 +162,9 @@ def _ray_llms(config: object) -> Iterator[tuple[str | None, dict[str, Any]]]:
             degrees = {"tensor_parallel_size": variables.get("TENSOR_PARALLELISM"),
                        "pipeline_parallel_size": variables.get("PIPELINE_PARALLELISM")}  # fmt: skip
             first = _map(next(iter(_list(_map(application).get("deployments"))), {}))
-            yield None, {"model_loading_config": {"model_id": variables["MODEL_ID"]}, "engine_kwargs": degrees,
-                         "deployment_config": {k: first[k] for k in ("num_replicas", "autoscaling_config") if k in first}}  # fmt: skip
+            loading, kept = {"model_id": variables["MODEL_ID"]}, ("num_replicas", "autoscaling_config")
+            yield None, {"model_loading_config": loading, "engine_kwargs": degrees,
+                         "deployment_config": {key: first[key] for key in kept if key in first}}  # fmt: skip
 
 
 def _worker_gpus(group: Mapping[str, Any]) -> int:

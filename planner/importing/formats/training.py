@@ -1,5 +1,6 @@
 """Training runs: arguments of Megatron-LM, torchtitan's TOML, DeepSpeed's JSON and LLaMA-Factory's YAML."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -177,6 +178,47 @@ def _batch_findings(fields: Mapping[str, Any]) -> list[str]:
     if batch and micro and dp and batch % (micro * dp):
         return [f"global batch {batch} does not divide by micro batch {micro} x dp {dp}"]
     return []
+
+
+def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
+    """Overrides of Megatron-Bridge (`ConfigContainer`): degrees and length of `model`, batches of `train`."""
+    values = Values()
+    model, train, ddp = (_map(document.get(key)) for key in ("model", "train", "ddp"))
+    options = {str(key): value for key, value in model.items()}
+    degrees = megatron_degrees(options, values)
+    fields: dict[str, Any] = {
+        "engine": "megatron-bridge", "model": None, "gpus": None, **degrees, "dp": None,
+        "vpp": values.integer(model.get("virtual_pipeline_model_parallel_size")),
+        "micro_batch": values.integer(train.get("micro_batch_size")),
+        "global_batch": values.integer(train.get("global_batch_size")),
+        "sequence": values.integer(model.get("seq_length", _map(document.get("dataset")).get("seq_length"))),
+        "precision": values.text(document.get("mixed_precision")),
+    }  # fmt: skip
+    beside = {
+        "recompute": model.get("recompute_granularity") or "none",
+        "zero_stage": 1 if ddp.get("use_distributed_optimizer") is True else 0,
+        "sequence_parallel": model.get("sequence_parallel") is True if (degrees["tp"] or 0) > 1 else None,
+    }
+    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
+
+
+def read_mesh(document: Mapping[str, Any]) -> Reading:
+    """A device mesh with its batches, as `planner emit --target torchrun` writes it for any program."""
+    values = Values()
+    names, sizes = _list(document.get("mesh_dim_names")), _list(document.get("mesh_shape"))
+    degrees = {str(name): values.integer(size, 1) or 1 for name, size in zip(names, sizes, strict=False)}
+    fields: dict[str, Any] = {
+        "engine": "torchrun", "model": values.text(document.get("model")), "gpus": math.prod(degrees.values()),
+        **{key: degrees.get(key, 1) for key in ("tp", "pp", "cp")},
+        "ep": values.integer(_map(document.get("expert_parallel")).get("ep"), 1),
+        "dp": degrees.get("dp", 1), "vpp": None,
+        "micro_batch": values.integer(document.get("micro_batch")),
+        "global_batch": values.integer(document.get("global_batch")),
+        "sequence": values.integer(document.get("sequence_tokens")),
+        "precision": values.text(document.get("precision")),
+    }  # fmt: skip
+    beside = {name: document.get(name) for name in ("zero_stage", "sequence_parallel") if name in document}
+    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
 
 
 def read_torchtitan(document: Mapping[str, Any]) -> Reading:

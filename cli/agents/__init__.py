@@ -1,0 +1,1 @@
+"""Planner for agents: its functions as tools of the Model Context Protocol."""
