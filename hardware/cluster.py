@@ -1,10 +1,12 @@
 """A cluster: pools of equal nodes, each with its accelerator, links and price."""
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.arrays import Ints
+from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Level, Topology
 
@@ -86,6 +88,37 @@ class Pool:
     usd_per_gpu_hour: float | None = None
     out_of_service: tuple[int, ...] = ()
     oversubscription: float = 1.0  # fabric uplinks: 2.0 halves the bandwidth between nodes
+    racks: tuple[int, ...] = ()  # nodes of every rack, in order; none where nobody says
+
+    @property
+    def rack_of_node(self) -> Ints:
+        """The rack of every node: as they are listed, else its scale-up domain of nodes, its pod, or the pool."""
+        nodes = np.arange(self.num_nodes)
+        if self.racks:
+            return np.repeat(np.arange(len(self.racks)), self.racks)
+        size = self.node.num_gpus
+        unit = self.node.scale_up_size if self.node.scale_up_size > size else self.node.pod_gpus
+        return np.asarray(nodes * size // unit if unit else np.zeros_like(nodes))
+
+    def on_racks(self, racks: tuple[int, ...]) -> "Pool":
+        """The pool with its nodes on racks of so many; raises PlannerError where they are not its nodes or do not nest.
+
+        Racks hold whole scale-up domains, and pods hold whole racks.
+        """
+        ends = list(itertools.accumulate(racks))
+        if min(racks, default=0) < 1 or ends[-1] != self.num_nodes:
+            what = f"{len(racks)} racks hold {sum(racks)} nodes, and pool `{self.name}` has {self.num_nodes}"
+            raise PlannerError(what, where="racks", hint=f"list racks of {self.num_nodes} nodes in all, 1 or more each")
+        domain, pod = (size // self.node.num_gpus for size in (self.node.scale_up_size, self.node.pod_gpus))
+        cut = next((end for end in ends[:-1] if domain > 1 and end % domain), None)
+        if cut is not None:
+            what = f"a rack ends behind node {cut - 1}, inside a scale-up domain of {domain} nodes"
+            raise PlannerError(what, where="racks", hint=f"give racks of whole domains, {domain} nodes each")
+        torn = next((edge for edge in range(pod, self.num_nodes, pod) if edge not in ends), None) if pod else None
+        if torn is not None:
+            what = f"a pod of {pod} nodes ends behind node {torn - 1}, inside a rack"
+            raise PlannerError(what, where="racks", hint=f"give racks that end where pods do, every {pod} nodes")
+        return replace(self, racks=racks)
 
     @property
     def healthy_nodes(self) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from planner.reliability.effective import Job
     from planner.reliability.of_plan import Surroundings
 
-HELP = "Training on machines that fail: checkpoints, spares, effective time, fault traces, lost nodes."
+HELP = "Machines that fail: checkpoints, spares, effective time and traces of training; lost nodes of any plan."
 PLACE = "Surroundings"
 
 Plan = Annotated[str, typer.Argument(metavar="PLAN", help="A training plan; `-` is stdin.")]
@@ -183,6 +183,36 @@ def lose(
     return 0
 
 
+def nodes(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan of any kind; `-` is stdin.")],
+    lost: Annotated[str, typer.Option("--lost", metavar="LIST", help="Nodes, such as 3,8-11 or h100:3,a100:0-1.")],
+    racks: Annotated[
+        str | None, typer.Option("--racks", metavar="LIST", help="Nodes of each in order, such as 16,16,12.")
+    ] = None,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Say what lost nodes take of any plan: ranks, what runs on, and the spare nodes that step in with fewest moves.
+
+    Examples:
+
+      planner faults nodes plan.json --lost 3
+
+      planner faults nodes plan.json --lost h100:3,h100:8-11 --racks 16,16,12 --json
+    """
+    from planner.cli.what_if.faults_nodes import lost_nodes, node_loss_text, on_racks
+    from planner.load.problems import load_plan
+    from planner.reliability.lost_nodes import lose_nodes, pools_of
+
+    envelope, decision = load_plan(plan)
+    pools = on_racks(pools_of(envelope), racks)
+    loss = lose_nodes(decision, pools, lost_nodes(lost, list(pools)))
+    write_result(
+        {"schema": "planner.faults_nodes/1", **asdict(loss)}, lambda: node_loss_text(loss), output, as_json=as_json
+    )
+    return int(bool(loss.stranded))
+
+
 def elastic(
     plans: Annotated[list[str], typer.Argument(metavar="PLAN...", help="Training plans, one for each job.")],
     gpus: Annotated[str, typer.Option("--gpus", metavar="LIST", help="Idle ones, such as h100_sxm=8,a100_sxm=16.")],
@@ -258,4 +288,11 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-COMMANDS = {"effective": effective, "trace": trace, "simulate": simulate, "lose": lose, "elastic": elastic}
+COMMANDS = {
+    "effective": effective,
+    "trace": trace,
+    "simulate": simulate,
+    "lose": lose,
+    "nodes": nodes,
+    "elastic": elastic,
+}

@@ -161,25 +161,21 @@ def test_no_device_is_used_twice_or_out_of_service(pool: dict[str, Any]) -> None
     assert not broken_rules(plan)
 
 
-def test_a_run_of_devices_ends_at_a_node_out_of_service_and_at_the_end_of_a_rack() -> None:
+def test_devices_of_a_domain_are_free_together_around_a_node_out_of_service() -> None:
     (rack,) = small({"cluster.pools.0": {"gpu": "gb200", "nodes": 20, "out_of_service": [1]}}).pools
-    assert [len(run) for run in free_devices(rack)] == [4, 64, 8]
+    assert [len(domain) for domain in free_devices(rack)] == [68, 8]
     (nodes,) = small({"cluster.pools.0": {"gpu": "h100", "nodes": 3, "out_of_service": [1]}}).pools
     assert free_devices(nodes) == [list(range(8)), list(range(16, 24))]
 
 
-def test_an_instance_that_has_no_regular_place_gives_way_to_the_next_best() -> None:
-    hole = {"gpu": "h200", "nodes": 5, "out_of_service": [3]}
-    edits = {"cluster.pools.0": hole, "options.modes": ["colocated"], "options.tp": [8]}
-    with pytest.raises(PlannerError, match="no regular place"):
-        solve(small({**edits, "options.pp": [4]}))
-    wide = {"options.pp": [2, 4], "options.max_batch": [64, 1024], "workloads.0.slo": ..., "engine": {"name": "sglang"}}
-    long = {"workloads.0.input_tokens": 30000, "workloads.0.output_tokens": 10000, "options.chunk_tokens": [2048]}
-    plan = solve(small({**edits, **wide, **long}))
-    assert {role.parallelism.pp for role in DECISION(plan.decision).roles} == {2}
-    assert plan.certificate.status == "feasible"
-    assert plan.certificate.bound is not None
-    assert plan.certificate.bound > objective_of(plan) * 1.1
+def test_an_instance_over_nodes_stands_around_one_that_is_out_as_on_a_clean_pool() -> None:
+    hole, clean = {"gpu": "h200", "nodes": 5, "out_of_service": [3]}, {"gpu": "h200", "nodes": 4}
+    edits = {"options.modes": ["colocated"], "options.tp": [8], "options.pp": [4]}
+    plan = solve(small({**edits, "cluster.pools.0": hole}))
+    (block,) = DECISION(plan.decision).placement
+    assert sorted({device // 8 for device in placement.devices(block)}) == [0, 1, 2, 4]
+    assert [device for group in placement.groups(block, "tp") for device in group] == list(placement.devices(block))
+    assert objective_of(plan) == pytest.approx(objective_of(solve(small({**edits, "cluster.pools.0": clean}))))
     assert not broken_rules(plan)
 
 

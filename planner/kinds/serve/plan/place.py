@@ -1,4 +1,4 @@
-"""Places chosen instances on GPUs: bin packing on nodes, and blocks of ranks with regular strides."""
+"""Places chosen instances on GPUs: bin packing on nodes, and blocks of ranks, around nodes out of service."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,13 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.formulate import free_devices
 from planner.kinds.serve.steady.shapes import InstanceShape, group_devices
+from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block
 from planner.solvers.packing import Bundle, pack
 
 
 class Unplaceable(PlannerError):
-    """An instance whose groups of ranks stand where no regular strides describe them; `role` is its role."""
+    """Instances whose groups of ranks do not fit into the nodes together; `role` is the largest one's."""
 
     def __init__(self, what: str, *, hint: str, role: str) -> None:
         super().__init__(what, hint=hint)
@@ -25,8 +26,8 @@ def placement_blocks(
 
     With `apart`, replicas are spread over the nodes, so that one that fails takes as few of each as can be.
 
-    Raises Unplaceable when nodes out of service leave an instance on devices that no regular strides describe, and
-    where groups of ranks, each inside a node, do not fit though there are as many devices; a solved mix has room.
+    Raises Unplaceable where groups of ranks, each inside a node, do not fit though there are as many devices; a solved
+    mix has room.
     """
     free = free_devices(pool)
     largest = group_devices(pool)
@@ -48,7 +49,7 @@ def placement_blocks(
     blocks: list[Block] = []
     groups = iter(packed)
     for parts, replicas in wanted:
-        placed = sorted([device for group in next(groups) for device in group.slots] for _ in range(replicas))
+        placed = sorted(sorted(device for group in next(groups) for device in group.slots) for _ in range(replicas))
         first = 0
         for role, shape in parts:
             blocks += _blocks(pool, role, shape, [devices[first : first + shape.devices] for devices in placed])
@@ -57,12 +58,18 @@ def placement_blocks(
 
 
 def _blocks(pool: Pool, role: str, shape: InstanceShape, placed: list[list[int]]) -> list[Block]:
-    """As few blocks as runs of replicas with one stride and one inner pattern need."""
+    """As few blocks as runs of replicas with one stride and one inner pattern need; one for each without a pattern."""
     blocks: list[Block] = []
     rest = placed
     while rest:
+        first, inner = rest[0][0], _inner_axes(shape, rest[0])
+        if inner is None:  # ranks count through the devices, around what lies between them
+            within = _inner_axes(shape, list(range(shape.devices)))
+            assert within is not None
+            blocks.append(block_on(rest[0], role, pool.name, tuple(within)))
+            rest = rest[1:]
+            continue
         run = _regular_run(rest)
-        first, inner = rest[0][0], _inner_axes(pool, role, shape, rest[0])
         stride = rest[1][0] - first if run > 1 else 0
         outer = [Axis(name="replica", size=run, stride=stride)] if run > 1 else []
         blocks.append(Block(role=role, pool=pool.name, first_device=first, axes=(*outer, *inner)))
@@ -81,19 +88,30 @@ def _regular_run(placed: list[list[int]]) -> int:
     return run
 
 
-def _inner_axes(pool: Pool, role: str, shape: InstanceShape, devices: list[int]) -> list[Axis]:
-    """Stages outermost, then attention-data-parallel ranks, then tensor-parallel ones."""
+def _inner_axes(shape: InstanceShape, devices: list[int]) -> list[Axis] | None:
+    """Stages outermost, then attention-data-parallel ranks, then tensor-parallel ones; None where strides vary."""
     axes: list[Axis] = []
     rest = devices
     for name, size in (("pp", shape.pp), ("dp", shape.dp), ("tp", shape.tp)):
         step = len(rest) // size
-        axes += _axis(pool, role, name, rest[::step], size)
+        regular = _axis(name, rest[::step], size)
+        if regular is None:
+            return None
+        axes += regular
         rest = rest[:step]
-    return axes
+    return axes if _covers(axes, devices) else None
 
 
-def _axis(pool: Pool, role: str, name: str, starts: list[int], size: int) -> list[Axis]:
-    """One axis, or two of the same name where nodes out of service break the stride regularly."""
+def _covers(axes: Sequence[Axis], devices: list[int]) -> bool:
+    """Whether the axes count through all devices: every group along an inner axis has the pattern of the first."""
+    offsets = [0]
+    for axis in axes:
+        offsets = [offset + step * axis.stride for offset in offsets for step in range(axis.size)]
+    return [devices[0] + offset for offset in offsets] == devices
+
+
+def _axis(name: str, starts: list[int], size: int) -> list[Axis] | None:
+    """One axis, or two of the same name where nodes out of service break the stride regularly; None where none is."""
     if size == 1:
         return []
     for outer in (divisor for divisor in range(1, size + 1) if size % divisor == 0):
@@ -103,8 +121,4 @@ def _axis(pool: Pool, role: str, name: str, starts: list[int], size: int) -> lis
         if starts == [starts[0] + a * hop + b * stride for a in range(outer) for b in range(inner)]:
             pair = [Axis(name=name, size=outer, stride=hop), Axis(name=name, size=inner, stride=stride)]
             return [axis for axis in pair if axis.size > 1]
-    raise Unplaceable(
-        f"nodes out of service leave no regular place for {size} ranks along {name} in pool `{pool.name}`",
-        hint="set `options.max_gpus_per_instance` to the devices of one node, or plan the pool in two parts",
-        role=role,
-    )
+    return None

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.candidates import Candidate
@@ -204,32 +206,23 @@ def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
 
 
 def mix_pools(pools: Sequence[Pool]) -> tuple[mix.MixPool, ...]:
-    """Free devices by run, as (free devices, number of runs with so many)."""
-    runs = (Counter(len(run) for run in free_devices(pool)) for pool in pools)
+    """Free devices by domain, as (free devices, number of domains with so many)."""
+    domains = (Counter(len(domain) for domain in free_devices(pool)) for pool in pools)
     return tuple(
-        mix.MixPool(pool.name, tuple(sorted(counts.items()))) for pool, counts in zip(pools, runs, strict=True)
+        mix.MixPool(pool.name, tuple(sorted(counts.items()))) for pool, counts in zip(pools, domains, strict=True)
     )
 
 
 def free_devices(pool: Pool) -> list[list[int]]:
-    """Runs of neighbouring devices in service inside one domain (a node, or a rack of one NVLink domain), in order.
+    """Devices in service of every domain (a node, or a rack of one NVLink domain) that has some, in order.
 
-    A group of ranks stays inside a run, so that its devices always stand at regular strides.
+    All devices of a domain reach each other alike, so a group of ranks may stand around a node that is out.
     """
-    domain, per_node = placement_domain(pool), pool.node.num_gpus
-    gone = set(pool.out_of_service)
-    runs: list[list[int]] = []
-    for node in range(pool.num_nodes):
-        first = node * per_node
-        devices = list(range(first, first + per_node))
-        if node in gone:
-            continue
-        neighbour = runs and runs[-1][-1] == first - 1 and first % domain
-        if neighbour:
-            runs[-1] += devices
-        else:
-            runs.append(devices)
-    return runs
+    domain = placement_domain(pool)
+    in_service = np.array(pool.healthy_nodes)[:, None] * pool.node.num_gpus + np.arange(pool.node.num_gpus)
+    devices = in_service.ravel()
+    cuts = np.flatnonzero(np.diff(devices // domain)) + 1
+    return [part.tolist() for part in np.split(devices, cuts)]
 
 
 def mix_links(problem: Problem) -> tuple[tuple[float | None, ...], ...] | None:
