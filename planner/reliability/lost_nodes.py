@@ -20,6 +20,7 @@ from planner.plan.placement import role_devices
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_problem
 from planner.problem.resolve import resolve_pool
+from planner.schema.base import Where
 
 INDEPENDENT = frozenset({"colocated", "prefill", "decode", "attention", "ffn", "rollout", "encoder", "adapters", "mix"})
 """Functions whose replicas run on when another one stops; the ranks of every other role wait for each other."""
@@ -69,9 +70,7 @@ def pools_of(envelope: Envelope) -> dict[str, Pool]:
     if problem is None:
         raise PlannerError("the plan carries no problem", where="inputs", hint="solve it again with `planner solve`")
 
-    def where(path: tuple[object, ...]) -> str:
-        return ".".join(map(str, ("inputs", *path)))
-
+    where = Where({}, "inputs")
     pools = [resolve_pool(spec, index, where) for index, spec in enumerate(problem.cluster.pools)]
     return {pool.name: pool for pool in pools}
 
