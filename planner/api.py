@@ -9,6 +9,8 @@ from planner.errors import PlannerError, require_known
 from planner.progress import Limits
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from planner.kinds.registry import Kind
     from planner.plan.schema import Envelope
     from planner.problem.reads import Reads
@@ -55,18 +57,25 @@ def at_level(resolved: "Resolved", level: str) -> "Resolved":
 
     Raises PlannerError for an unknown level, and for one that does not judge what the problem asks for.
     """
+    from planner.kinds.registry import find_kind
+
+    kind = find_kind(resolved.problem.kind)
+    return with_options(resolved, {**resolved.problem.options, **_options_of(level, kind)})
+
+
+def with_options(resolved: "Resolved", options: "Mapping[str, JsonValue]") -> "Resolved":
+    """The problem with these options in place of its own; raises PlannerError for those that its kind refuses."""
     from pydantic import ValidationError
 
     from planner.kinds.registry import find_kind
     from planner.schema.base import planner_error
 
     kind = find_kind(resolved.problem.kind)
-    options = {**resolved.problem.options, **_options_of(level, kind)}
     try:
         kind.options.model_validate(options)
     except ValidationError as error:
         raise planner_error(error, lambda path: resolved.where(("options", *path))) from None
-    return replace(resolved, problem=resolved.problem.model_copy(update={"options": options}))
+    return replace(resolved, problem=resolved.problem.model_copy(update={"options": dict(options)}))
 
 
 def _options_of(level: str, kind: "Kind") -> Mapping[str, str]:

@@ -32,6 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"kinds"}),
     frozenset(
         {
+            "alternatives",
             "api",
             "calibrate",
             "check",

@@ -8,6 +8,7 @@ import typer
 from planner.cli.options import INPUT, SOLVER, Json, Output, Profiles, profile_paths
 from planner.cli.output import write_result
 from planner.cli.progress import progress
+from planner.errors import PlannerError
 
 
 def explain(
@@ -19,6 +20,15 @@ def explain(
         bool,
         typer.Option("--deep", help="Also solve again with each limit moved by 10 %.", rich_help_panel=SOLVER),
     ] = False,
+    other: Annotated[
+        str | None,
+        typer.Option(
+            "--why-not",
+            metavar="AXES",
+            help="What another plan would lose, or what forbids it: 'tp=4,pp=1'.",
+            rich_help_panel=SOLVER,
+        ),
+    ] = None,
     list_fields: Annotated[
         bool, typer.Option("--fields", help="List the fields of the plan.", rich_help_panel=INPUT)
     ] = False,
@@ -36,10 +46,13 @@ def explain(
       planner explain plan.json
 
       planner explain plan.json decode.max_batch --deep
+
+      planner explain plan.json --why-not 'tp=4,pp=1'
     """
 
-    from planner.cli.render.explanation import explanation_document, render_explanation
-    from planner.explain import explain_plan, field_names
+    from planner.alternatives.why_not import why_not
+    from planner.cli.render.explanation import explanation_document, render_answer, render_explanation
+    from planner.explain import Explanation, explain_plan, field_names
     from planner.load.problems import load_plan
 
     envelope, decision = load_plan(plan)
@@ -48,6 +61,16 @@ def explain(
         write_result({"schema": "planner.fields/1", "fields": names}, lambda: "\n".join(names), output, as_json=as_json)
         return 0
     base = Path() if plan == "-" else Path(plan).parent
+    if other is not None:
+        if field is not None or deep:
+            raise PlannerError("goes with neither a field nor `--deep`", where="--why-not", hint="leave those out")
+        with progress() as tell:
+            paths = profile_paths(profiles)
+            facts = tuple(why_not(envelope, decision, other, profiles=paths, base=base, tell=tell))
+        asked = Explanation(f"why not {other}", "", facts)
+        document = explanation_document(envelope, asked)
+        write_result(document, lambda: render_answer(asked), output, as_json=as_json)
+        return 0
     with progress() as tell:
         explanation = explain_plan(
             envelope, decision, field, deep=deep, profiles=profile_paths(profiles), base=base, tell=tell

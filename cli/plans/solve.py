@@ -17,6 +17,7 @@ from planner.cli.output import (
     write_json,
     write_result,
 )
+from planner.cli.plans.alternatives import hand_over_all, refuse_together
 from planner.cli.progress import progress
 from planner.cli.render.columns import table
 from planner.cli.render.plan import render_plan
@@ -44,6 +45,27 @@ def solve(
             metavar="LEVEL",
             help="Serving plans: verified by simulation; static, an estimate by formulas. Verified where it can be.",
             rich_help_panel=INPUT,
+        ),
+    ] = None,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fix", metavar="AXIS=VALUE", help="Fix a part of the plan by hand; repeatable.", rich_help_panel=INPUT
+        ),
+    ] = None,
+    most: Annotated[
+        int | None,
+        typer.Option(
+            "--alternatives", metavar="K", help="The K best distinct plans, by formulas.", rich_help_panel=SOLVER
+        ),
+    ] = None,
+    fewest_shapes: Annotated[
+        str | None,
+        typer.Option(
+            "--fewest-shapes",
+            metavar="PERCENT",
+            help="The fewest instance types that lose no more than this.",
+            rich_help_panel=SOLVER,
         ),
     ] = None,
     profiles: Profiles = None,
@@ -90,7 +112,11 @@ def solve(
       planner solve problem.yaml --set slo.ttft=200ms --time-limit 30s --json
 
       planner solve examples/serve-qwen3-32b-h200.yaml --level static -o estimate.json
+
+      planner solve problem.yaml --fix role.prefill.tp=4 --alternatives 3 -o plan.json
     """
+    from planner.alternatives.axes import fixed
+    from planner.alternatives.preferences import with_fewest_shapes
     from planner.api import at_level
     from planner.api import solve as solve_problem
     from planner.hardware.profiles.installed import unasked_profiles
@@ -109,12 +135,21 @@ def solve(
     resolved = load_problem(problem, overrides=overrides or (), profiles=paths, seed=seed)
     if level is not None:
         resolved = at_level(resolved, level)
+    if fix:
+        resolved = fixed(resolved, fix)
     refuse_unwritable(output)
+    if most is not None or fewest_shapes is not None:
+        refuse_together(most=most, fewest_shapes=fewest_shapes, level=level)
     if find_kind(resolved.problem.kind).tables_unasked:
         costs = resolved.problem.costs
         say_tables(() if costs.profiles == unasked_profiles() else costs.profiles)
     try:
         with progress() as tell:
+            if most is not None:
+                return hand_over_all(resolved, most, replace(given, tell=tell), output, as_json=as_json)
+            if fewest_shapes is not None:
+                share = fraction(fewest_shapes, "--fewest-shapes")
+                resolved = with_fewest_shapes(resolved, share, replace(given, tell=tell))
             envelope = solve_problem(resolved, replace(given, tell=tell))
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "planner.explanation/1"
 _HEADINGS = {  # in the order of the page
+    "meaning": "what it says",
     "note": "note",
     "binding": "binding",
     "limit": "with room",
@@ -51,6 +52,11 @@ def render_explanation(envelope: "Envelope", explanation: "Explanation") -> str:
     if len(lines) == 1:
         lines.append("  nothing more is known of it from this plan")
     return plain("\n".join(lines))
+
+
+def render_answer(explanation: "Explanation") -> str:
+    """The answer to one question: each of its facts a paragraph."""
+    return plain("\n".join(wrapped(fact.what, indent=0) for fact in explanation.facts))
 
 
 def _line(fact: "Fact") -> str:

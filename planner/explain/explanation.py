@@ -10,8 +10,12 @@ from planner.explain.chances import chance_facts
 from planner.explain.context import context_facts
 from planner.explain.facts import Fact
 from planner.explain.fields import Field, find_field
+from planner.explain.formats import format_facts
+from planner.explain.layouts import layout_facts, placement_facts
+from planner.explain.meanings import meaning
 from planner.explain.mix import Mix, read_mix
 from planner.explain.moves import move_facts, replica_facts
+from planner.explain.post_training import post_training_facts
 from planner.explain.rows import row_facts, unused_shapes
 from planner.explain.spare import spare_facts
 from planner.explain.stated import (
@@ -22,6 +26,7 @@ from planner.explain.stated import (
     objective_facts,
     time_facts,
 )
+from planner.explain.training import training_facts
 from planner.explain.worth import worth_facts
 from planner.plan.schema import Decision, Envelope, Role
 
@@ -57,8 +62,10 @@ def explain_plan(
         facts += deep_facts(
             envelope, profiles=profiles, base=base, tell=tell, concerns=lambda about: _concerns(about, wanted)
         )
-    facts = [fact for fact in facts if fact.topic == "note" or _concerns(fact.about, wanted)]
-    return Explanation(field, "" if wanted is None else wanted.value, tuple(facts))
+    facts = [fact for fact in facts if (fact.topic == "note" and not fact.about) or _concerns(fact.about, wanted)]
+    says = "" if wanted is None else meaning(type(decision), wanted.path)
+    meant = [Fact("meaning", says, (wanted.name,))] if wanted is not None and says else []
+    return Explanation(field, "" if wanted is None else wanted.value, (*meant, *facts))
 
 
 def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iterator[Fact]:
@@ -67,6 +74,9 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
     yield from chance_facts(envelope, decision)
     yield from memory_facts(decision)
     yield from context_facts(envelope, decision)
+    for of_kind in (training_facts, post_training_facts, layout_facts, placement_facts):
+        yield from of_kind(envelope, decision)
+    yield from format_facts(envelope, decision)
     try:
         mix = read_mix(envelope, decision)
     except PlannerError as error:

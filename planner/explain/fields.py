@@ -17,6 +17,7 @@ class Field:
     value: str
     every: tuple[str, ...]
     some: tuple[str, ...] = ()
+    path: str = ""  # in the decision, where it stands there
 
 
 def find_field(name: str, envelope: Envelope, decision: Decision) -> Field:
@@ -37,8 +38,9 @@ def _fields(envelope: Envelope, decision: Decision) -> Iterator[Field]:
     """All fields, from the end of the list those that win where two have one name."""
     certificate = envelope.certificate
     metric = certificate.objective.metric
-    for name, value in decision.model_dump(mode="json", exclude=set(Decision.model_fields)).items():
-        yield Field(name, _shown(name, value), (), (name,))
+    for name, value in decision.model_dump(mode="json", exclude={"roles"}).items():
+        yield Field(name, _shown(name, value), (), (name,), name)
+        yield from _below(name, value, name)
     yield from _figures(envelope)
     yield Field(
         "objective", figure(metric, certificate.objective.value), (), ("objective", "gpus", "price", "requests_per_s")
@@ -48,7 +50,7 @@ def _fields(envelope: Envelope, decision: Decision) -> Iterator[Field]:
     for pool in dict.fromkeys(block.pool for block in decision.placement):
         yield Field(pool, "a pool of the cluster", (pool,))
     for role in decision.roles:
-        yield from _role_fields(role)
+        yield from _role_fields(role, stepped=role.name in (envelope.evidence.steps or {}))
 
 
 def _figures(envelope: Envelope) -> Iterator[Field]:
@@ -71,23 +73,47 @@ def _figures(envelope: Envelope) -> Iterator[Field]:
         yield Field(name, text, every, tuple(dict.fromkeys(topic for row in rows for topic in row[2])))
 
 
-def _role_fields(role: Role) -> Iterator[Field]:
+def _below(name: str, value: Any, about: str) -> Iterator[Field]:  # noqa: ANN401 - parsed JSON
+    """Fields of a record, and those of the records of a list as one each: `weight_sync.method`, `phases.name`."""
+    if isinstance(value, list):
+        keys = dict.fromkeys(key for entry in value if isinstance(entry, dict) for key in entry)
+        rows = {key: [entry.get(key) for entry in value if isinstance(entry, dict)] for key in keys}
+    else:
+        rows = {key: [inner] for key, inner in value.items()} if isinstance(value, dict) else {}
+    for key, values in rows.items():
+        path = f"{name}.{key}"
+        told = list(dict.fromkeys(_shown(key, inner) for inner in values))
+        yield Field(path, told[0] if len(told) == 1 else f"{told[0]} and {len(told) - 1} others", (), (about,), path)
+        for inner in values[:1]:
+            yield from _below(path, inner, about)
+
+
+def _role_fields(role: Role, *, stepped: bool) -> Iterator[Field]:
     name, degrees = role.name, role.parallelism
     shape = " ".join(f"{axis}{size}" for axis, size in degrees.model_dump().items() if size > 1) or "1 GPU"
-    yield Field(name, f"{role.replicas} x {shape} on `{role.pool}`", (name,))
-    yield Field(f"{name}.replicas", str(role.replicas), (), (name, role.pool))
-    yield Field(f"{name}.pool", role.pool, (), (name, role.pool))
-    yield Field(f"{name}.parallelism", shape, (name,), ("parallelism", "step", "memory", "replicas"))
+    yield Field(name, f"{role.replicas} x {shape} on `{role.pool}`", (name,), (), "roles")
+    yield Field(f"{name}.replicas", str(role.replicas), (), (name, role.pool), "roles.replicas")
+    yield Field(f"{name}.pool", role.pool, (), (name, role.pool), "roles.pool")
+    yield Field(f"{name}.function", role.function, (), (name,), "roles.function")
+    yield Field(f"{name}.model", str(role.model), (), (name,), "roles.model")
+    if role.engine is not None:
+        yield Field(f"{name}.engine", role.engine.name, (), (name,), "roles.engine")
+    every = ("parallelism", "step", "memory", "replicas")
+    yield Field(f"{name}.parallelism", shape, (name,), every, "roles.parallelism")
     for axis, size in degrees.model_dump().items():
-        yield Field(f"{name}.{axis}", str(size), (name,), ("parallelism", "step", "memory"))
+        yield Field(
+            f"{name}.{axis}", str(size), (name,), ("parallelism", "step", "memory", axis), f"roles.parallelism.{axis}"
+        )
     for limit, value in role.limits.items():
         for written in (f"{name}.limits.{limit}", f"{name}.{limit}"):
-            yield Field(written, str(value), (name,), ("memory", "step", "replicas", limit))
-    yield Field(f"{name}.step", "the step that dominates the role", (name,), ("step",))
+            yield Field(written, str(value), (name,), ("memory", "step", "replicas", limit), "roles.limits")
+    if stepped:
+        yield Field(f"{name}.step", "the step that dominates the role", (name,), ("step",))
     if role.memory is not None:
-        yield Field(f"{name}.memory", format_si(role.memory.used_bytes, "B"), (name,), ("memory",))
+        yield Field(f"{name}.memory", format_si(role.memory.used_bytes, "B"), (name,), ("memory",), "roles.memory")
         for part, size in role.memory.model_dump().items():
-            yield Field(f"{name}.memory.{part}", format_si(size, "B"), (name,), ("memory",))
+            path = f"roles.memory.{part}"
+            yield Field(f"{name}.memory.{part}", format_si(size, "B"), (name,), ("memory",), path)
 
 
 def _shown(name: str, value: Any) -> str:  # noqa: ANN401 - parsed JSON

@@ -211,7 +211,8 @@ def test_a_field_narrows_the_facts_to_what_is_about_it(solved: Solved) -> None:
     explained = explain_plan(*solved(CHEAP), "decode.max_batch")
     assert explained.value == "288"
     assert explained.facts
-    assert all("decode" in told.about for told in explained.facts)
+    assert explained.facts[0].topic == "meaning"
+    assert all("decode" in told.about for told in explained.facts[1:])
     most = fact(list(explained.facts), "memory would hold a batch of")
     decode = next(role for role in solved(CHEAP)[1].roles if role.name == "decode")
     assert decode.memory is not None

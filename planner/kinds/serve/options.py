@@ -15,6 +15,15 @@ Mode = Literal["colocated", "disaggregated", "attention-ffn"]
 Overlap = Literal["off", "two-batch"]
 
 
+class RoleShapes(Spec):
+    """The degrees that instances of a function may have; absent ones take those of all."""
+
+    tp: Degrees | None = None
+    pp: Degrees | None = None
+    dp: Degrees | None = None
+    ep: Degrees | None = None
+
+
 class ServeOptions(Spec):
     """The axes of the search; absent axes take every value that the model and the nodes allow."""
 
@@ -26,6 +35,12 @@ class ServeOptions(Spec):
     ep: Degrees | None = Field(default=None, description="expert-parallel sizes")
     max_batch: Degrees | None = Field(default=None, description="decoding sequences per attention rank")
     chunk_tokens: Degrees | None = Field(default=None, description="prefill tokens per step")
+    roles: dict[Literal["colocated", "prefill", "decode", "attention"], RoleShapes] = Field(
+        default_factory=dict, description="values that instances of a function are held to, beside those of all"
+    )
+    without: tuple[str, ...] = Field(
+        default=(), description="instance types that are left out, such as `decode/qwen3/tp2/h200`"
+    )
     max_gpus_per_instance: Annotated[int, Field(ge=1)] | None = None
     max_shapes: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="most instance types of a plan: shapes with their batches and chunks, of all roles"

@@ -19,6 +19,7 @@ from planner.engines.release import Release
 from planner.errors import PlannerError
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.steady.allowed import allowed
 from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
 from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
@@ -334,4 +335,4 @@ def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tal
             routing=setting.routing,
         )
         candidates += candidate_search.candidates(of_model, len(targets))
-    return candidates
+    return list(allowed(candidates, setting.options, [pool.name for pool in pools], tally))

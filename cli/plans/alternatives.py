@@ -1,0 +1,65 @@
+"""`planner solve --alternatives`: the best few distinct plans, printed beside each other and written one by one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from planner.cli.output import say, write_data, write_json
+from planner.cli.render.columns import fitted, wrapped
+from planner.documents.units import figure
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.alternatives.ranking import Alternatives
+    from planner.problem.resolve import Resolved
+    from planner.progress import Limits
+
+
+def refuse_together(*, most: int | None, fewest_shapes: str | None, level: str | None) -> None:
+    """Raises PlannerError for flags of which one leaves the other without effect."""
+    if most is not None and fewest_shapes is not None:
+        raise PlannerError("goes with no `--fewest-shapes`", where="--alternatives", hint="leave one of them out")
+    if most is not None and level not in (None, "static"):
+        raise PlannerError(
+            "alternatives are ranked by formulas", where=f"--level {level}", hint="take `--level static`, or none"
+        )
+
+
+def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str | None, *, as_json: bool) -> int:
+    """Solves, prints and writes them: `plan.json`, `plan.2.json` and so on; the exit code."""
+    from planner.alternatives.ranking import alternatives
+    from planner.plan.store import plan_json
+
+    if output == "-" and not as_json:
+        raise PlannerError("several plans do not go to stdout", where="--output -", hint="name a file, or add `--json`")
+    answer = alternatives(resolved, most, limits)
+    if as_json:
+        plans = [plan.model_dump(mode="json", by_alias=True, exclude_none=True) for plan in answer.plans]
+        write_json({"schema": "planner.alternatives/1", "distinct": answer.distinct, "plans": plans}, output)
+        return 0
+    write_data(_rendered(answer, most))
+    if output is not None:
+        path = Path(output)
+        for place, plan in enumerate(answer.plans, 1):
+            write_data(plan_json(plan), str(path if place == 1 else path.with_suffix(f".{place}{path.suffix}")))
+    if len(answer.plans) < most:
+        say(f"note: no more than {len(answer.plans)} plans are told apart")
+    return 0
+
+
+def _rendered(answer: "Alternatives", most: int) -> str:
+    metric = answer.plans[0].certificate.objective.metric
+    rows = []
+    for place, plan in enumerate(answer.plans):
+        decision: Any = plan.decision
+        shapes = ", ".join(dict.fromkeys(map(_role, decision["roles"])))
+        loss = "-" if place == 0 else f"{100 * answer.loss(place):.2f} %"
+        rows.append((str(place + 1), figure(metric, plan.certificate.objective.value), loss, shapes))
+    head = wrapped(f"{answer.plans[0].name}: the {len(rows)} best plans by formulas; {answer.distinct}", indent=0)
+    return f"{head}\n\n{fitted(('plan', metric, 'worse by', 'of'), rows)}"
+
+
+def _role(role: dict[str, Any]) -> str:
+    """`15 x prefill tp2`."""
+    degrees = role["parallelism"]
+    shape = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "1 GPU"
+    return f"{role['replicas']} x {role['function']} {shape}"

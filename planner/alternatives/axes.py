@@ -1,0 +1,129 @@
+"""Axes of decisions that people name, such as `tp=4` or `role.prefill.tp=4`, and the options that hold them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from planner.errors import PlannerError, did_you_mean
+from planner.problem.resolve import Resolved
+
+_TRAIN = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch", "schedule", "zero_stage", "recompute")
+_DEGREES = ("tp", "pp", "dp", "ep")
+_FUNCTIONS = ("colocated", "prefill", "decode", "attention")
+
+AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "serve": {
+        "mode": ("modes",),
+        **{axis: (axis,) for axis in (*_DEGREES, "max_batch", "chunk_tokens")},
+        **{f"role.{role}.{axis}": ("roles", role, axis) for role in _FUNCTIONS for axis in _DEGREES},
+    },
+    "train": {
+        **{axis: ("search", axis) for axis in _TRAIN},
+        **{f"role.job.{axis}": ("search", axis) for axis in _TRAIN},
+    },
+    "rl": {
+        "arrangement": ("arrangements",),
+        "synchrony": ("synchrony",),
+        "role.rollout.tp": ("generation_tp",),
+        "role.actor.tp": ("training_tp",),
+        "role.actor.pp": ("training_pp",),
+    },
+    "place": {"tp": ("tp",), "pp": ("pp",)},
+    "experts": {},
+}
+"""The path in a problem's `options` that lists the values of each axis, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A value that an axis is to have."""
+
+    axis: str
+    value: int | str
+    path: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """As people write it."""
+        return f"{self.axis}={self.value}"
+
+
+def read_wishes(texts: Sequence[str], kind: str, flag: str, functions: Mapping[str, str] | None = None) -> list[Wish]:
+    """Wishes from texts such as `tp=4,pp=1`; `functions` gives that of a role by its name.
+
+    Raises PlannerError for an axis that plans of the kind do not have, and for what is no `axis=value`.
+    """
+    known = AXES.get(kind, {})
+    if not known:
+        raise PlannerError(
+            f"plans of kind `{kind}` have no axes that could be fixed",
+            where=flag,
+            hint="their problem states what they are made of; change that with `--set`",
+        )
+    return [_wish(part, known, flag, functions or {}) for text in texts for part in text.split(",")]
+
+
+def _wish(text: str, known: Mapping[str, tuple[str, ...]], flag: str, functions: Mapping[str, str]) -> Wish:
+    axis, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not axis or not value:
+        raise PlannerError(f"`{text}` is no `axis=value`", where=flag, hint=f"write for example `{flag} tp=4`")
+    name = axis
+    head, _, rest = axis.partition(".")
+    if head == "role":
+        role, _, field = rest.partition(".")
+        name = f"role.{functions.get(role, role)}.{field}"
+    if name not in known:
+        listing = f"the axes are {', '.join(f'`{each}`' for each in known)}"
+        raise PlannerError(
+            f"unknown axis `{axis}`", where=flag, hint=did_you_mean(axis, list(known), otherwise=listing)
+        )
+    whole = value.isascii() and value.isdigit()
+    return Wish(axis, int(value) if whole else value, known[name])
+
+
+def with_wishes(options: Mapping[str, JsonValue], wishes: Sequence[Wish]) -> dict[str, JsonValue]:
+    """The options with the values that were wished for and no others; wishes for one axis are values of it."""
+    changed: dict[str, Any] = dict(options)
+    for path in dict.fromkeys(wish.path for wish in wishes):
+        values = [wish.value for wish in wishes if wish.path == path]
+        changed = placed(changed, path, values)
+    return changed
+
+
+def placed(options: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
+    """The options with a value at a path."""
+    head, *rest = path
+    inner = options.get(head)
+    below = placed(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value
+    return {**options, head: below}
+
+
+def fixed(resolved: Resolved, texts: Sequence[str], flag: str = "--fix") -> Resolved:
+    """The problem with parts of its plan fixed by hand.
+
+    Raises PlannerError for unknown axes, and for values that the kind refuses.
+    """
+    from planner.api import with_options
+
+    wishes = read_wishes(texts, resolved.problem.kind, flag)
+    try:
+        return with_options(resolved, with_wishes(resolved.problem.options, wishes))
+    except PlannerError as error:
+        raise PlannerError(error.what, where=f"{flag} {','.join(texts)}", hint=error.hint) from None
+
+
+def roles_by_name(roles: Sequence[Any]) -> dict[str, str]:
+    """The function of each role of a plan."""
+    return {role.name: role.function for role in roles}
+
+
+def unfixed(resolved: Resolved, options: Mapping[str, JsonValue]) -> Resolved:
+    """The problem with other options, not validated again."""
+    return replace(resolved, problem=resolved.problem.model_copy(update={"options": dict(options)}))
+
+
+def stated_wishes(wishes: Sequence[Wish]) -> Iterator[str]:
+    """The texts of wishes, each once."""
+    yield from dict.fromkeys(wish.text for wish in wishes)

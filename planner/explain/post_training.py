@@ -1,0 +1,95 @@
+"""Facts on RL plans: what an iteration waits for, what it hands over, and what each of its ways saves."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from planner.documents.units import format_si
+from planner.explain.facts import NEAR, Fact
+from planner.plan.schema import Decision, Envelope
+
+_SAVINGS = {  # field: (what it does, seconds with it, seconds without)
+    "late_rollout": ("other replicas end the rollout", "generated_s", "unchanged_s"),
+    "fused_scoring": ("scoring begins on replicas that generation sets free", "scored_s", "unfused_s"),
+    "fused_training": ("actor and critic train at the same time", "makespan_s", "in_turn_s"),
+}
+
+
+def post_training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
+    """Nothing of other kinds."""
+    if envelope.kind != "rl":
+        return
+    data: dict[str, Any] = decision.model_dump(mode="json")
+    yield from _sides(envelope, data)
+    yield from _phases(envelope, data)
+    yield from _sync(envelope, data)
+    yield from _savings(data)
+    yield from _periods(data)
+    for role, held in (data.get("resident_bytes") or {}).items():
+        what = f"`{role}` keeps {format_si(held, 'B')} of a GPU while it is not in turn"
+        yield Fact("memory", what, ("resident_bytes", role, "memory"), figures={"bytes": float(held)})
+
+
+def _predicted(envelope: Envelope, metric: str) -> float | None:
+    return next((row.value for row in envelope.predictions if row.metric == metric), None)
+
+
+def _sides(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
+    """Generation and training of an iteration, and which of them it waits for."""
+    whole = _predicted(envelope, "iteration_time_s")
+    for name in ("generation", "training"):
+        part = _predicted(envelope, f"{name}_s")
+        if whole and part is not None:
+            share = part / whole
+            state = "the iteration waits for it" if share >= 0.999 else f"{format_si(whole - part, 's')} to spare"
+            if data.get("arrangement") == "colocated":
+                state = f"{100 * share:.0f} % of it, in turn with the rest"
+            what = f"{name} takes {format_si(part, 's')} of the {format_si(whole, 's')} of an iteration: {state}"
+            about = ("objective", "iteration_time_s", name, f"{name}_s", "arrangement", "synchrony", "phases", "step")
+            yield Fact("binding" if share >= NEAR else "time", what, about, figures={"share": share})
+    ahead = data.get("staleness")
+    what = f"{data.get('arrangement')}, {data.get('synchrony')}: generation runs {ahead} iterations ahead of training"
+    about = ("arrangement", "synchrony", "staleness", "partial_rollouts")
+    yield Fact("limit", what if ahead else f"{data.get('arrangement')}, {data.get('synchrony')}", about)
+
+
+def _phases(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
+    whole = _predicted(envelope, "iteration_time_s") or 0.0
+    for phase in data.get("phases") or ():
+        seconds = phase.get("duration_s")
+        if seconds:
+            share = f" ({100 * seconds / whole:.0f} % of an iteration)" if whole else ""
+            what = f"{phase['name']}: {format_si(seconds, 's')}{share} on {', '.join(phase['roles']) or 'no role'}"
+            yield Fact("time", what, ("phases", "step", *phase["roles"]), figures={"duration_s": seconds})
+
+
+def _sync(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
+    sync = data["weight_sync"]
+    whole = _predicted(envelope, "iteration_time_s") or 0.0
+    share = f", {100 * sync['duration_s'] / whole:.1f} % of an iteration" if whole else ""
+    shown = "behind generation" if sync["overlapped"] else "in the way of both"
+    what = (
+        f"new weights reach the generators by {sync['method']} in {format_si(sync['duration_s'], 's')}{share}, {shown}"
+    )
+    yield Fact("time", what, ("weight_sync", "objective"), figures={"duration_s": sync["duration_s"]})
+
+
+def _savings(data: dict[str, Any]) -> Iterator[Fact]:
+    for field, (words, with_it, without) in _SAVINGS.items():
+        part = data.get(field)
+        if part and part.get(without):
+            saved = 1.0 - part[with_it] / part[without]
+            what = f"{words}: {format_si(part[with_it], 's')} in place of {format_si(part[without], 's')}"
+            yield Fact("worth", f"{what} ({100 * saved:.1f} % less)", (field, "objective"), figures={"saved": saved})
+    partial = data.get("partial_rollouts")
+    if partial:
+        what = (
+            f"{partial['carried']:.4g} samples go on in the next iteration, at most {partial['oldest']} iterations old"
+        )
+        yield Fact("worth", what, ("partial_rollouts", "staleness"))
+
+
+def _periods(data: dict[str, Any]) -> Iterator[Fact]:
+    for place, step in enumerate(data.get("horizon") or ()):
+        changed = ", ".join(step["changed"]) or "nothing"
+        what = f"period {place + 1}: {step['iterations']} iterations of {format_si(step['iteration_s'], 's')}"
+        yield Fact("change", f"{what}; changes on entering: {changed}", ("horizon", "running"))

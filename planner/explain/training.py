@@ -1,0 +1,132 @@
+"""Facts on training plans: what a step waits for, why degrees lie on their links, and where runs were measured."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from planner.costs.training.measured_ranges import NAMES, measured_ranges
+from planner.documents.units import figure, format_si
+from planner.explain.facts import NEAR, Fact
+from planner.models.architecture import MoeFfn
+from planner.plan.schema import Decision, Envelope, Role
+from planner.problem.recorded import recorded_model, recorded_problem
+
+_MOST_FAMILIES = 4  # families of plans that are named with what none of theirs is below
+
+
+def training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
+    """Nothing of other kinds."""
+    if envelope.kind != "train" or not decision.roles:
+        return
+    data: dict[str, Any] = decision.model_dump(mode="json")
+    yield from _ranks(data)
+    yield from _waits(envelope, data)
+    yield from _groups(data)
+    yield from _recomputed(data)
+    yield from _measured(envelope, data, decision.roles[0])
+    yield from _families(envelope, decision.roles[0])
+
+
+def _ranks(data: dict[str, Any]) -> Iterator[Fact]:
+    """The slowest and the fullest rank of the pipeline."""
+    ranks = data.get("pipeline_ranks") or []
+    if not ranks:
+        return
+    works = [rank["forward_s"] + rank["backward_input_s"] + rank["backward_weight_s"] for rank in ranks]
+    slowest = max(range(len(ranks)), key=works.__getitem__)
+    alike = sum(work >= works[slowest] * (1.0 - 1e-6) for work in works)
+    what = f"rank {slowest} of the pipeline takes {format_si(works[slowest], 's')} for a micro-batch"
+    what += f", as long as {alike} of {len(ranks)} ranks: the step waits for it" if alike > 1 else ", the longest"
+    about = ("pipeline_ranks", "stage_runs", "schedule", "step_time_s", "objective", "pp", "parallelism")
+    figures = {"work_s": works[slowest], "idle_share": ranks[slowest]["idle_share"]}
+    yield Fact(
+        "binding", f"{what} ({100 * ranks[slowest]['idle_share']:.1f} % of its time idle)", about, figures=figures
+    )
+    used = [_used(rank["memory"]) / max(rank["memory"]["capacity_bytes"], 1.0) for rank in ranks]
+    fullest = max(range(len(ranks)), key=used.__getitem__)
+    what = f"rank {fullest} of the pipeline fills {100 * used[fullest]:.1f} % of the memory that plans may use"
+    peak = ranks[fullest]["peak_micro_batches"]
+    what += f", with the activations of {peak:.4g} micro-batches in flight"
+    topic = "binding" if used[fullest] >= NEAR else "memory"
+    yield Fact(topic, what, ("pipeline_ranks", "memory", "stage_runs"), figures={"used": used[fullest]})  # type: ignore[arg-type]  # one of Topic
+
+
+def _used(memory: dict[str, float]) -> float:
+    return sum(value for name, value in memory.items() if name != "capacity_bytes")
+
+
+def _waits(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
+    """The share of a step in which the pipeline waits, and that communication shows in."""
+    for name, step in (envelope.evidence.steps or {}).items():
+        total = sum(step.seconds.values())
+        if total <= 0.0:
+            continue
+        bubble = step.seconds.get("pipeline_wait", 0.0)
+        told = f"{100 * bubble / total:.1f} % of a step waits in the pipeline"
+        batches = data.get("num_micro_batches")
+        schedule = f"schedule {data.get('schedule')}, {batches} micro-batches of {data.get('micro_batch')}"
+        about = ("schedule", "num_micro_batches", "micro_batch", "pp", "vpp", "step", "objective", name)
+        yield Fact("time", f"{told}: {schedule}", about, figures={"pipeline_wait": bubble / total})
+        shown = step.seconds.get("data_parallel", 0.0)
+        what = f"{100 * shown / total:.1f} % of a step is exchange between data-parallel ranks that nothing hides"
+        overlap = ", ".join(data.get("overlap") or ()) or "nothing"
+        about = ("zero_stage", "overlap", "dp", "groups", "step", name)
+        yield Fact("time", f"{what}: ZeRO {data.get('zero_stage')}, behind computation: {overlap}", about)
+
+
+def _groups(data: dict[str, Any]) -> Iterator[Fact]:
+    """Which dimension talks over which links."""
+    for group in data.get("groups") or ():
+        what = f"the {group['size']} ranks of {group['name']} talk over `{group['level']}`"
+        what += f", {group['stride']} devices apart" if group["stride"] > 1 else ", side by side"
+        yield Fact("limit", what, ("groups", "parallelism", group["name"], "placement"))
+
+
+def _recomputed(data: dict[str, Any]) -> Iterator[Fact]:
+    """How many stages compute anything again."""
+    runs = data.get("stage_runs") or ()
+    again = sum(run["stages"] for run in runs if run["recompute"]["granularity"] != "none")
+    total = sum(run["stages"] for run in runs)
+    if not total:
+        return
+    modules = dict.fromkeys(name for run in runs for name in run["recompute"]["modules"])
+    what = (
+        "no stage computes anything again: all activations fit" if not again else f"{again} of {total} stages recompute"
+    )
+    what += f" {', '.join(modules)}" if again and modules else ""
+    what += ", for room" if again else ""
+    yield Fact("memory", what, ("stage_runs", "recompute", "recompute_rows", "layer_runs", "memory"))
+
+
+def _measured(envelope: Envelope, data: dict[str, Any], role: Role) -> Iterator[Fact]:
+    """How far each degree is from any measured run of its kind."""
+    problem = recorded_problem(envelope.inputs)
+    arch = None if problem is None else recorded_model(problem, role.model)
+    if problem is None or arch is None:
+        return
+    sparse = any(isinstance(layer.ffn, MoeFfn) for layer, _ in arch.layer_groups())
+    kind = "lora" if problem.options.get("task") == "lora" else "experts" if sparse else "dense"
+    values = {**role.parallelism.model_dump(), **{name: data.get(name) for name in ("zero_stage", "micro_batch")}}
+    for degree, words in NAMES.items():
+        known, value = measured_ranges().get((kind, degree)), values.get(degree)
+        if known is None or not isinstance(value, int):
+            continue
+        inside = known.least <= value <= known.most
+        start = (
+            f"{words} {value} lies {'within' if inside else 'beyond'} the {known.text} of {known.runs} measured runs"
+        )
+        about = (degree, "evidence", "parallelism", role.name)
+        yield Fact("evidence", f"{start} of {kind} models", about, figures={"inside": float(inside)})
+
+
+def _families(envelope: Envelope, role: Role) -> Iterator[Fact]:
+    """What no plan of another tensor-parallel degree is below, from the groups of the search."""
+    groups = envelope.certificate.proof.get("groups")
+    metric = envelope.certificate.objective.metric
+    families: dict[int, float] = {}
+    for row in groups if isinstance(groups, list) else ():
+        tp, least = (row.get(name) for name in ("tp", "least")) if isinstance(row, dict) else (None, None)
+        if isinstance(tp, int) and isinstance(least, (int, float)) and tp != role.parallelism.tp:
+            families[tp] = min(families.get(tp, float("inf")), float(least))
+    for tp, least in sorted(families.items(), key=lambda family: family[1])[:_MOST_FAMILIES]:
+        what = f"no plan with tp {tp} is below {figure(metric, least)}"
+        yield Fact("alternative", what, ("objective", "parallelism", "tp"), figures={"least": least})
