@@ -29,7 +29,7 @@ def layout_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     yield from _copies(data)
     moved = format_si(data["moved_bytes"], "B")
     what = f"policy {data['policy']}: {moved} of weights move to come to this layout"
-    about = ("policy", "moved_bytes", "interval_s", "home_slots_per_rank")
+    about: tuple[str, ...] = ("policy", "moved_bytes", "interval_s", "home_slots_per_rank")
     yield Fact("limit", what, about, figures={"moved_bytes": data["moved_bytes"]})
     of_model = f"{data['num_layers']} layers of {data['num_experts']} experts"
     about = ("num_experts", "num_layers", "layer_ids", "mtp_layer_ids", "num_model_layers", "layouts")

@@ -44,7 +44,16 @@ def _sides(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
             if data.get("arrangement") == "colocated":
                 state = f"{100 * share:.0f} % of it, in turn with the rest"
             what = f"{name} takes {format_si(part, 's')} of the {format_si(whole, 's')} of an iteration: {state}"
-            about = ("objective", "iteration_time_s", name, f"{name}_s", "arrangement", "synchrony", "phases", "step")
+            about: tuple[str, ...] = (
+                "objective",
+                "iteration_time_s",
+                name,
+                f"{name}_s",
+                "arrangement",
+                "synchrony",
+                "phases",
+                "step",
+            )
             yield Fact("binding" if share >= NEAR else "time", what, about, figures={"share": share})
     ahead = data.get("staleness")
     what = f"{data.get('arrangement')}, {data.get('synchrony')}: generation runs {ahead} iterations ahead of training"

@@ -36,7 +36,15 @@ def _ranks(data: dict[str, Any]) -> Iterator[Fact]:
     alike = sum(work >= works[slowest] * (1.0 - 1e-6) for work in works)
     what = f"rank {slowest} of the pipeline takes {format_si(works[slowest], 's')} for a micro-batch"
     what += f", as long as {alike} of {len(ranks)} ranks: the step waits for it" if alike > 1 else ", the longest"
-    about = ("pipeline_ranks", "stage_runs", "schedule", "step_time_s", "objective", "pp", "parallelism")
+    about: tuple[str, ...] = (
+        "pipeline_ranks",
+        "stage_runs",
+        "schedule",
+        "step_time_s",
+        "objective",
+        "pp",
+        "parallelism",
+    )
     figures = {"work_s": works[slowest], "idle_share": ranks[slowest]["idle_share"]}
     yield Fact(
         "binding", f"{what} ({100 * ranks[slowest]['idle_share']:.1f} % of its time idle)", about, figures=figures
@@ -64,7 +72,16 @@ def _waits(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
         told = f"{100 * bubble / total:.1f} % of a step waits in the pipeline"
         batches = data.get("num_micro_batches")
         schedule = f"schedule {data.get('schedule')}, {batches} micro-batches of {data.get('micro_batch')}"
-        about = ("schedule", "num_micro_batches", "micro_batch", "pp", "vpp", "step", "objective", name)
+        about: tuple[str, ...] = (
+            "schedule",
+            "num_micro_batches",
+            "micro_batch",
+            "pp",
+            "vpp",
+            "step",
+            "objective",
+            name,
+        )
         yield Fact("time", f"{told}: {schedule}", about, figures={"pipeline_wait": bubble / total})
         shown = step.seconds.get("data_parallel", 0.0)
         what = f"{100 * shown / total:.1f} % of a step is exchange between data-parallel ranks that nothing hides"
