@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.alternatives.axes import unfixed
+from planner.alternatives.best_distinct import best_distinct
 from planner.alternatives.parts import Distinctness, distinctness
 from planner.api import solve
 from planner.errors import Infeasible, PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
-from planner.solvers.ranked import best_distinct
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from planner.api import solve, with_options
 from planner.documents.units import figure
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
+from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
@@ -61,15 +62,9 @@ def _answer(resolved: Resolved, best: Envelope, wishes: Sequence[Wish], tell: Ca
 
 
 def _rule(resolved: Resolved, wishes: Sequence[Wish]) -> str:
-    """The rules that forbid every shape of a serving instance with these values; empty where some shape can run."""
-    if resolved.problem.kind != "serve":
-        return ""
-    from planner.kinds.serve.steady.search import prepare
-
-    spaces = prepare(with_options(resolved, with_wishes(resolved.problem.options, wishes))).spaces.values()
-    if any(space.shapes for space in spaces):
-        return ""
-    return ", ".join(dict.fromkeys(rule for space in spaces for rule in space.pruned))
+    """The rules that forbid everything with these values; empty where something can run, or the kind does not say."""
+    changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
+    return ", ".join(find_kind(resolved.problem.kind).rules_against(changed))
 
 
 def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -> Fact:

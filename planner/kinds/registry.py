@@ -61,6 +61,12 @@ class Kind:
         restated: Restated = _module(f"{self.name}.restate").restate(envelope, decision, hand)
         return restated
 
+    def rules_against(self, resolved: "Resolved") -> tuple[str, ...]:
+        """The rules that leave a problem without any candidate, by `rules_against` of the module `solve`, if any."""
+        named = getattr(_module(f"{self.name}.solve"), "rules_against", None)
+        rules: tuple[str, ...] = () if named is None else tuple(named(resolved))
+        return rules
+
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""
         envelope: Envelope = _module(f"{self.name}.solve").solve(resolved, limits)

@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from planner.solvers.ranked import best_distinct
+from planner.alternatives.best_distinct import best_distinct
 
 Solution = tuple[float, frozenset[str]]
 
