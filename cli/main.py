@@ -19,7 +19,7 @@ from planner.cli.errors import render_error, usage_error
 from planner.cli.experts import experts
 from planner.cli.measured import calibrate, profile, profiles, trace
 from planner.cli.options import INPUT, OUTPUT, SOLVER, refuse_unknown_variables
-from planner.cli.plans import check, diff, emit, execute, explain, init, schema, show, solve
+from planner.cli.plans import check, diff, emit, execute, explain, init, report, schema, show, solve
 from planner.cli.rl import rl
 from planner.cli.what_if import cache as prefix_cache
 from planner.cli.what_if import estimate, faults, simulate, sweep
@@ -130,7 +130,7 @@ def _print_version(wanted: bool) -> None:
 _COMMANDS: tuple[Callable[..., int], ...] = (
     solve.solve, check.check, calibrate.calibrate, diff.diff, emit.emit, estimate.estimate, execute.execute,
     explain.explain, init.init, doctor.doctor, sweep.sweep, simulate.simulate, schema.schema, show.show,
-    profile.profile, import_.import_, audit.audit, watch.watch, mcp.mcp, completion.completion,
+    report.report, profile.profile, import_.import_, audit.audit, watch.watch, mcp.mcp, completion.completion,
     prefix_cache.cache,
 )  # fmt: skip
 _NOUNS: dict[str, Any] = {  # modules with a `HELP` and verbs as `COMMANDS`

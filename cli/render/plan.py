@@ -18,7 +18,9 @@ _WIDEST = 60  # characters of a list on the first screen
 
 def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = False) -> str:
     """What runs where, predictions against limits, money, and the proof in a line; all of the proof where `verbose`."""
-    gpus = _gpus(decision)
+    from planner.plan.placement import gpus_in_use
+
+    gpus = gpus_in_use(decision.roles, decision.placement)
     counted = f"{gpus} GPU{'s' if gpus != 1 else ''}"
     headline = [wrapped(f"{envelope.name}: {envelope.kind}, {counted}, {_proof(envelope)}", indent=0)]
     if envelope.certificate.estimate:
@@ -28,16 +30,6 @@ def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = F
     parts += [part for part in (limits, _predictions(envelope), _money(envelope)) if part]
     parts.append("\n".join(proof_lines(envelope, decision) if verbose else render_proof(envelope, decision)))
     return plain("\n\n".join(parts)) if not wants_colour() else "\n\n".join(parts)
-
-
-def _gpus(decision: "Decision") -> int:
-    """Devices in use, those that roles share in turn counted once where the plan says where its roles stand."""
-    from planner.plan import placement
-
-    ranks = sum(role.replicas * role.parallelism.devices for role in decision.roles)
-    placed = sum(placement.num_ranks(block) for block in decision.placement)
-    whole = placed == ranks and placed <= placement.MOST_DEVICES
-    return sum(placement.devices_used(decision.placement).values()) if whole else ranks
 
 
 def _proof(envelope: "Envelope") -> str:

@@ -9,7 +9,7 @@ from itertools import pairwise, product, repeat
 from math import prod
 
 from planner.errors import PlannerError
-from planner.plan.records import Axis, Block
+from planner.plan.records import Axis, Block, Role
 
 MOST_DEVICES = 1 << 24  # of a pool: more than any cluster has
 
@@ -17,6 +17,14 @@ MOST_DEVICES = 1 << 24  # of a pool: more than any cluster has
 def num_ranks(block: Block) -> int:
     """How many ranks the block holds."""
     return prod(axis.size for axis in block.axes)
+
+
+def gpus_in_use(roles: Iterable[Role], blocks: Iterable[Block]) -> int:
+    """Devices in use, those that roles share in turn counted once where the plan says where its roles stand."""
+    laid = tuple(blocks)
+    ranks = sum(role.replicas * role.parallelism.devices for role in roles)
+    placed = sum(map(num_ranks, laid))
+    return sum(devices_used(laid).values()) if placed == ranks and placed <= MOST_DEVICES else ranks
 
 
 def last_device(block: Block) -> int:

@@ -1,1 +1,1 @@
-"""One self-contained page of a plan, a sweep or a check: decision, limits, what else, proof and sources, as pictures."""
+"""One self-contained page of a plan, a sweep or a check: decision, limits, what else, proof and sources."""

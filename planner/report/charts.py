@@ -58,7 +58,10 @@ def against(title: str, rows: Sequence[Against]) -> str:
     """Values as shares of their limits: the line at the right is where a limit is used up."""
     most = max([1.25, *(row.high / row.limit for row in rows if row.limit)])
     scale = Scale(0.0, min(most, 3.0), _LABEL, WIDTH - 10)
-    marks = [line(scale(1.0), 0, scale(1.0), len(rows) * ROW + 4, "limit"), label(scale(1.0), len(rows) * ROW + 16, "limit", "middle")]
+    marks = [
+        line(scale(1.0), 0, scale(1.0), len(rows) * ROW + 4, "limit"),
+        label(scale(1.0), len(rows) * ROW + 16, "limit", "middle"),
+    ]
     for place, row in enumerate(rows):
         y, share = place * ROW + 4, row.value / row.limit if row.limit else 0.0
         marks.append(label(_LABEL - 8, y + 13, _cut(row.name), "end"))
@@ -90,7 +93,10 @@ def cloud(title: str, points: Sequence[Point], x_name: str, y_name: str) -> str:
     for tick in across.ticks():
         marks += [label(across(tick), height - 24, significant(tick), "middle", "tick")]
     for tick in up.ticks():
-        marks += [line(60, up(tick), WIDTH - 12, up(tick), "grid"), label(54, up(tick) + 4, significant(tick), "end", "tick")]
+        marks += [
+            line(60, up(tick), WIDTH - 12, up(tick), "grid"),
+            label(54, up(tick) + 4, significant(tick), "end", "tick"),
+        ]
     marks += [label(WIDTH - 12, height - 8, x_name, "end", "axis"), label(64, 20, y_name, "start", "axis")]
     front = _front(points)
     steps = [f"{across(point.x):.1f},{up(point.y):.1f}" for point in front]
@@ -116,16 +122,17 @@ def spans(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, float, str
     names = list(dict.fromkeys(name for _, of in rows for _, _, name, _ in of))
     end = max((start + size for _, of in rows for start, size, _, _ in of), default=1.0)
     scale = Scale(0.0, end, _LABEL, WIDTH - 10)
+    bottom = len(rows) * ROW + 8
     marks = []
+    for tick in scale.ticks():
+        x, words = scale(tick), f"{significant(tick)} {unit}"
+        marks += [line(x, 0, x, bottom, "grid"), label(x, bottom + 13, words, "middle", "tick")]
     for place, (name, of) in enumerate(rows):
         y = place * ROW + 4
         marks.append(label(_LABEL - 8, y + 13, _cut(name), "end"))
         for start, size, part, words in of:
             bar = box(scale(start), y, scale(start + size) - scale(start), ROW - 8, f"c{names.index(part) % COLOURS}")
             marks.append(mark(bar, words))
-    bottom = len(rows) * ROW + 8
-    for tick in scale.ticks():
-        marks += [line(scale(tick), 0, scale(tick), bottom, "grid"), label(scale(tick), bottom + 13, f"{significant(tick)} {unit}", "middle", "tick")]
     return picture(marks, bottom + 20, title) + legend(names)
 
 
@@ -133,24 +140,30 @@ def waterfall(title: str, total: int, removed: Sequence[tuple[str, int]]) -> str
     """How many candidates each rule leaves, from all of them down; names stand above their bars."""
     marks, left = [], total
     scale = Scale(0.0, float(max(total, 1)), 8, WIDTH - 8)
-    rows = [("candidates", 0, total), *((name, count, 0) for name, count in removed)]
+    rows = [("considered", 0, total), *((name, count, 0) for name, count in removed)]
     for place, (name, gone, _) in enumerate(rows):
         y = place * 34.0
         marks.append(label(8, y + 12, f"{name}: {gone or total:,}"))
         after = max(left - gone, 0)
-        bar = box(8, y + 16, scale(left) - 8, 12, "faint") + box(scale(after), y + 16, scale(left) - scale(after), 12, "c1")
+        bar = box(8, y + 16, scale(left) - 8, 12, "faint") + box(
+            scale(after), y + 16, scale(left) - scale(after), 12, "c1"
+        )
         whole = box(8, y + 16, scale(total) - 8, 12, "c0")
-        words = f"{name}: {gone:,} of {total:,} left out, {after:,} left" if gone else f"{total:,} candidates"
+        words = f"{name}: {gone:,} of {total:,} left out, {after:,} left" if gone else f"{total:,} considered"
         marks.append(mark(bar if gone else whole, words))
         left = after
     return picture(marks, len(rows) * 34.0 + 4, title)
 
 
-def cells(title: str, across: Sequence[str], down: Sequence[str], values: Sequence[Sequence[tuple[str, int, str]]]) -> str:
+def cells(
+    title: str, across: Sequence[str], down: Sequence[str], values: Sequence[Sequence[tuple[str, int, str]]]
+) -> str:
     """A grid: what stands in each cell, its colour, and what it says."""
     left, top, height = 110.0, 22.0, 30.0
     width = (WIDTH - left - 4) / max(len(across), 1)
-    marks = [label(left + (column + 0.5) * width, 14, _cut(name), "middle", "tick") for column, name in enumerate(across)]
+    marks = [
+        label(left + (column + 0.5) * width, 14, _cut(name), "middle", "tick") for column, name in enumerate(across)
+    ]
     for row, name in enumerate(down):
         y = top + row * height
         marks.append(label(left - 6, y + 19, _cut(name), "end", "tick"))

@@ -1,6 +1,7 @@
 """Marks of pictures: SVG elements that say what they are when pointed at or reached by keyboard."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,6 +14,11 @@ COLOURS = 8  # classes c0 to c7 of the style sheet
 def text(value: object) -> str:
     """Escaped for HTML."""
     return escape(str(value), quote=True)
+
+
+def prose(value: str) -> str:
+    """Escaped for HTML, what stands in backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text(value))
 
 
 def number(value: float) -> str:
@@ -48,7 +54,9 @@ class Scale:
 
 def mark(inside: str, tip: str, kind: str = "") -> str:
     """A group that has a tip, in the order of the keyboard."""
-    return f'<g class="mark {kind}" tabindex="-1" role="img" aria-label="{text(tip)}" data-tip="{text(tip)}">{inside}</g>'
+    return (
+        f'<g class="mark {kind}" tabindex="-1" role="img" aria-label="{text(tip)}" data-tip="{text(tip)}">{inside}</g>'
+    )
 
 
 def box(x: float, y: float, width: float, height: float, kind: str = "c0") -> str:
@@ -75,8 +83,8 @@ def picture(marks: Iterable[str], height: float, title: str, width: float = WIDT
     """A picture that can be tabbed into; arrows go from mark to mark."""
     size = f'viewBox="0 0 {number(width)} {number(height)}"'
     return (
-        f'<svg class="chart" {size} tabindex="0" role="group" aria-label="{text(title)}">'
-        f"<title>{text(title)}</title>{''.join(marks)}</svg>"
+        f'<div class="scroll"><svg class="chart" {size} tabindex="0" role="group" aria-label="{text(title)}">'
+        f"<title>{text(title)}</title>{''.join(marks)}</svg></div>"
     )
 
 
@@ -89,5 +97,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def legend(names: Sequence[str]) -> str:
     """What the colours stand for."""
-    keys = "".join(f'<span><i class="key c{place % COLOURS}"></i>{text(name)}</span>' for place, name in enumerate(names))
+    keys = "".join(
+        f'<span><i class="key c{place % COLOURS}"></i>{text(name)}</span>' for place, name in enumerate(names)
+    )
     return f'<p class="legend">{keys}</p>'

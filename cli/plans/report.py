@@ -1,0 +1,32 @@
+"""`planner report`: one self-contained page of a plan, a sweep or a check."""
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.output import refuse_overwriting, refuse_unwritable, write_data
+from planner.errors import PlannerError
+
+
+def report(
+    document: Annotated[str, typer.Argument(metavar="PLAN|SWEEP|CHECK", help="JSON that planner wrote.")],
+    output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.")],
+) -> int:
+    """Write a page to attach to a ticket: decision, limits, what else, map, time and memory, proof, sources.
+
+    One HTML file with its own pictures, style and script; it asks nothing of any network, and prints.
+
+    Examples:
+
+      planner report plan.json -o report.html
+
+      planner report results.json -o what-if.html
+    """
+    from planner.report.documents import report as page
+
+    if output != "-" and not output.endswith((".html", ".htm")):
+        raise PlannerError("is no name of a page", where=f"--output {output}", hint="write `-o report.html`")
+    refuse_overwriting({"--output": output}, {"the document": document})
+    refuse_unwritable(output)
+    write_data(page(document), output)
+    return 0

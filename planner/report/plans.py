@@ -1,0 +1,263 @@
+"""The page of a plan: decision, commands, limits, what else, candidates, map, time and memory, proof, sources."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from planner.documents.units import figure, format_si, significant
+from planner.explain.chances import chances_of
+from planner.explain.limits import StatedLimit, stated_limits
+from planner.explain.stated import other_plans
+from planner.plan.placement import gpus_in_use
+from planner.plan.schema import Decision, Envelope, Role
+from planner.problem.recorded import recorded_problem
+from planner.report.candidates import candidates_section
+from planner.report.charts import Against, Bar, against, spans, stacked, waterfall
+from planner.report.cluster import cluster_section
+from planner.report.marks import COLOURS, table, text
+from planner.report.page import Page, Section
+
+_VERBS = {
+    "serve": "Serve with",
+    "train": "Train with",
+    "rl": "Run iterations with",
+    "experts": "Lay out",
+    "place": "Place",
+}
+_MOST_ROLES = 6  # that the sentence names
+
+
+def plan_page(envelope: Envelope, decision: Decision, file: str) -> Page:
+    """The page of a plan that lies in `file`."""
+    sections = [
+        Section("Commands", f"<pre>{text(_commands(envelope, file))}</pre>"),
+        *_limits(envelope, decision),
+        *_others(envelope),
+        *candidates_section(envelope),
+        *cluster_section(envelope, decision),
+        *_steps(envelope),
+        *_memory(decision),
+        *_timeline(envelope, decision),
+        *_certificate(envelope),
+        *_sources(envelope),
+    ]
+    certificate = envelope.certificate
+    lead = f"{_sentence(envelope, decision)} {_status(envelope)}"
+    kicker = f"{envelope.kind} plan, planner {envelope.software.planner}"
+    tiles = [(_words(certificate.objective.metric), figure(certificate.objective.metric, certificate.objective.value))]
+    return Page(kicker, envelope.name, lead, [*tiles, *_tiles(envelope, decision)], sections)
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_s").replace("_per_", " / ").replace("_", " ")
+
+
+def shape(role: Role) -> str:
+    """`tp2 ep4` or `1 GPU`."""
+    degrees = role.parallelism.model_dump()
+    return " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "1 GPU"
+
+
+def _sentence(envelope: Envelope, decision: Decision) -> str:
+    told = [f"{role.replicas} × {role.name} ({shape(role)})" for role in decision.roles[:_MOST_ROLES]]
+    rest = len(decision.roles) - len(told)
+    told += [f"{rest} more roles"] if rest > 0 else []
+    pools = ", ".join(dict.fromkeys(role.pool for role in decision.roles))
+    return f"{_VERBS.get(envelope.kind, 'Run')} {', '.join(told)} on {pools}."
+
+
+def _status(envelope: Envelope) -> str:
+    certificate = envelope.certificate
+    gap = f", {100 * certificate.gap:.2f} % from the bound" if certificate.gap is not None else ""
+    estimate = f" An estimate: {certificate.estimate}." if certificate.estimate else ""
+    return f"The plan is {certificate.status}{gap}.{estimate}"
+
+
+def _tiles(envelope: Envelope, decision: Decision) -> Iterator[tuple[str, str]]:
+    values = {row.metric: row.value for row in envelope.predictions if not row.of}
+    yield "GPUs", str(gpus_in_use(decision.roles, decision.placement))
+    metric = envelope.certificate.objective.metric
+    for name in ("usd_per_hour", "usd_per_mtok", "usd_per_iteration", "step_time_s", "mfu", "train_days"):
+        if name in values and name != metric:
+            yield _words(name), figure(name, values[name])
+    if envelope.certificate.bound is not None:
+        yield "proven bound", figure(metric, envelope.certificate.bound)
+
+
+def _commands(envelope: Envelope, file: str) -> str:
+    target = {"serve": "vllm", "train": "megatron-lm", "rl": "verl"}.get(envelope.kind)
+    roles: Any = envelope.decision.get("roles") or [{}]
+    engine = (roles[0].get("engine") or {}).get("name")
+    known = {"trtllm": "tensorrt-llm", None: target}.get(engine, engine) if envelope.kind != "rl" else target
+    emit = (
+        [f"planner emit {file} --target {known} -o launch/"]
+        if known and envelope.kind in ("serve", "train", "rl")
+        else []
+    )
+    return "\n".join([f"planner show {file}", f"planner check {file}", *emit, f"planner explain {file}"])
+
+
+def _limits(envelope: Envelope, decision: Decision) -> Iterator[Section]:
+    limits = [limit for limit in stated_limits(envelope) if limit.bound > 0.0]
+    if not limits:
+        return
+    chances = {
+        (c.prediction.metric, c.workload, c.prediction.statistic): c.chance for c in chances_of(envelope, decision)
+    }
+    rows = [_limit_row(limit, chances.get((limit.metric, limit.of, limit.value_of))) for limit in limits]
+    judged = [_against(limit) for limit in limits if limit.value is not None and limit.sense == "<="]
+    header = ("limit on", "of", "statistic", "limit", "value", "interval", "verdict", "chance", "judged by")
+    body = (against("values against their limits", judged) if judged else "") + table(header, rows)
+    yield Section("Limits and latencies", body, "Bars are shares of the limit; the line across a bar is its interval.")
+
+
+def _shown(metric: str, value: float) -> str:
+    return f"{value:.2%}" if metric == "attainment" else figure(metric, value)
+
+
+def _limit_row(limit: StatedLimit, chance: float | None) -> tuple[str, ...]:
+    interval = " to ".join(_shown(limit.metric, end) for end in limit.interval) if limit.interval else "–"
+    value = "–" if limit.value is None else _shown(limit.metric, limit.value)
+    verdict = limit.verdict or {True: "kept", False: "broken", None: "not told"}[limit.kept]
+    told = f"{'≤' if limit.sense == '<=' else '≥'} {_shown(limit.metric, limit.bound)}"
+    sure = "–" if chance is None else f"{chance:.0%}"
+    name, of = _words(limit.metric), limit.of or "plan"
+    return name, of, limit.statistic, told, value, interval, verdict, sure, limit.judged_by
+
+
+def _against(limit: StatedLimit) -> Against:
+    value = limit.value or 0.0
+    low, high = limit.interval or (value, value)
+    words = " ".join(_limit_row(limit, None)[:7])
+    name = f"{limit.statistic} {_words(limit.metric)} {limit.of}".strip()
+    return Against(name, value, low, high, limit.bound, bool(limit.kept), words)
+
+
+def _others(envelope: Envelope) -> Iterator[Section]:
+    metric = envelope.certificate.objective.metric
+    rows = [
+        (
+            str(other.get("plan")),
+            figure(metric, float(str(other["objective"]))),
+            f"{100 * float(str(other['loss'])):.1f} %",
+        )
+        for other in other_plans(envelope)
+        if isinstance(other.get("objective"), (int, float)) and isinstance(other.get("loss"), (int, float))
+    ]
+    if rows:
+        note = "`planner solve --alternatives 3` gives whole plans; `planner explain --why-not` weighs any other."
+        yield Section("What else", table(("the best plan of another make", _words(metric), "worse by"), rows), note)
+
+
+def _steps(envelope: Envelope) -> Iterator[Section]:
+    """The step that dominates each role, by its largest operators over all roles."""
+    steps = envelope.evidence.steps or {}
+    totals: dict[str, float] = {}
+    for step in steps.values():
+        whole = sum(step.seconds.values()) or 1.0
+        for name, seconds in step.seconds.items():
+            totals[name] = totals.get(name, 0.0) + seconds / whole
+    shown = sorted(totals, key=lambda name: -totals[name])[: COLOURS - 1]
+    bars = []
+    for role, step in steps.items():
+        parts = {name.replace("_", " "): step.seconds[name] for name in shown if name in step.seconds}
+        rest = sum(seconds for name, seconds in step.seconds.items() if name not in shown)
+        parts |= {"other": rest} if rest > 0.0 else {}
+        bars.append(Bar(role, [(name, size, f"{role}: {name} {format_si(size, 's')}") for name, size in parts.items()]))
+    if bars:
+        body = stacked("a step of each role, by operator", bars)
+        yield Section("Where time goes", body, "The step that dominates a role.")
+
+
+def _memory(decision: Decision) -> Iterator[Section]:
+    bars = []
+    for role in decision.roles[:24]:
+        if role.memory is None:
+            continue
+        sizes = {name.removesuffix("_bytes"): size for name, size in role.memory.model_dump().items() if size}
+        capacity = sizes.pop("capacity")
+        parts = [
+            (name.replace("_", " "), size, f"{role.name}: {name.replace('_', ' ')} {format_si(size, 'B')}")
+            for name, size in sizes.items()
+        ]
+        bars.append(Bar(role.name, parts, capacity))
+    if bars:
+        note = "On the fullest GPU of each role; the line is what the plan may use."
+        yield Section("What fills memory", stacked("memory by role", bars), note)
+
+
+def _timeline(envelope: Envelope, decision: Decision) -> Iterator[Section]:
+    """Phases of an RL iteration; what ranks of a pipeline do of a micro-batch."""
+    if decision.phases:
+        rows: dict[str, list[tuple[float, float, str, str]]] = {}
+        for phase in decision.phases:
+            for role in phase.roles or ("hand-over",):
+                size = phase.duration_s or 0.0
+                words = f"{role}: {phase.name}, {format_si(size, 's')} from {format_si(phase.start_s, 's')}"
+                rows.setdefault(role, []).append((phase.start_s, size, phase.name, words))
+        yield Section("An iteration", spans("phases by role", list(rows.items()), "s"))
+    ranks: Any = envelope.decision.get("pipeline_ranks")
+    if ranks:
+        yield Section("The pipeline", _pipeline(ranks), "Of one micro-batch, all stages of a rank together.")
+
+
+def _pipeline(ranks: list[dict[str, Any]]) -> str:
+    """Ranks that work alike as one row."""
+    rows = []
+    for works, of in groupby(enumerate(ranks), key=lambda ranked: tuple(_works(ranked[1]).values())):
+        places = [place for place, _ in of]
+        name = f"rank {places[0]}" if len(places) == 1 else f"ranks {places[0]}–{places[-1]}"
+        start, spanned = 0.0, []
+        for part, size in zip(_works(ranks[places[0]]), works, strict=True):
+            words = f"{name}: {part} {format_si(size, 's')}, idle {100 * ranks[places[0]]['idle_share']:.1f} %"
+            spanned.append((start * 1e3, size * 1e3, part, words))
+            start += size
+        rows.append((name, spanned))
+    return spans("work of each rank for a micro-batch", rows, "ms")
+
+
+def _works(rank: dict[str, Any]) -> dict[str, float]:
+    names = ("forward", "backward_input", "backward_weight")
+    return {name.replace("_", " "): rank[f"{name}_s"] for name in names}
+
+
+def _certificate(envelope: Envelope) -> Iterator[Section]:
+    certificate = envelope.certificate
+    pruned = sorted(((name, count) for name, count in certificate.pruned.items() if count), key=lambda row: -row[1])
+    body = f"<p>{text(certificate.claim[:1].upper() + certificate.claim[1:])}.</p>"
+    if certificate.candidates and pruned:
+        total = max(certificate.candidates, sum(count for _, count in pruned))
+        body += waterfall("candidates that each rule leaves out", total, pruned)
+    yield Section("Proof", body, "`planner check --level proof` judges every claim.")
+
+
+def _sources(envelope: Envelope) -> Iterator[Section]:
+    evidence = envelope.evidence
+    problem = recorded_problem(envelope.inputs)
+    bars = [Bar(role, _shares(step.basis, f"{role}: ")) for role, step in (evidence.steps or {}).items() if step.basis]
+    whole = _shares(evidence.basis)
+    bars = [Bar("the plan", whole), *bars] if whole else bars
+    body = stacked("what costs rest on, in percent", bars) if bars else ""
+    rows = []
+    if problem is not None:
+        for pool in problem.cluster.pools:
+            for key, model in problem.models.items():
+                rows.append(
+                    (
+                        pool.gpu,
+                        problem.engine.name,
+                        model.name or model.config or key,
+                        ", ".join(evidence.sources) or "–",
+                    )
+                )
+    body += table(("GPU", "engine", "model", "sources"), rows) if rows else ""
+    notes = "".join(f"<li>{text(note)}</li>" for note in (*evidence.notes, *envelope.assumptions))
+    digests = envelope.digests.problem
+    body += (
+        f"<details><summary>Notes, assumptions and digest</summary><ul>{notes}<li>{text(digests)}</li></ul></details>"
+    )
+    yield Section("Sources", body)
+
+
+def _shares(basis: Mapping[Any, float], start: str = "") -> list[tuple[str, float, str]]:
+    return [(str(name), 100 * share, f"{start}{significant(100 * share)} % {name}") for name, share in basis.items()]
