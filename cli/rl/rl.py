@@ -6,6 +6,7 @@ import typer
 
 from planner.cli.options import SOLVER, Json, Output, fraction, seconds
 from planner.cli.output import EXIT_NO, EXIT_STOPPED, say, write_data, write_json, write_result
+from planner.cli.rl.rl_circuits import circuits
 from planner.cli.rl.rl_horizon import horizon
 from planner.cli.rl.rl_predict import predict
 from planner.cli.rl.rl_timeline import timeline
@@ -119,4 +120,11 @@ def _say_no_plan(
     return EXIT_NO
 
 
-COMMANDS = {"solve": solve, "evaluate": evaluate, "horizon": horizon, "predict": predict, "timeline": timeline}
+COMMANDS = {
+    "solve": solve,
+    "evaluate": evaluate,
+    "horizon": horizon,
+    "predict": predict,
+    "timeline": timeline,
+    "circuits": circuits,
+}

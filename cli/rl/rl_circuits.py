@@ -1,0 +1,90 @@
+"""`planner rl circuits`: links between pods that follow the phases of an RL plan."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from planner.cli.options import Json, Output, seconds
+from planner.cli.output import EXIT_NO, write_result
+from planner.cli.render.columns import table
+from planner.documents.units import BYTES_PER_S, format_si, parse_quantity
+from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.solvers.topology.circuits import Circuits
+
+
+def circuits(
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan of kind `rl`; `-` is stdin.")],
+    nodes_per_pod: Annotated[int, typer.Option("--nodes-per-pod", min=1, help="Successive nodes that one pod holds.")],
+    ports: Annotated[int, typer.Option("--ports", min=1, help="Links that a pod has room for.")],
+    link: Annotated[str, typer.Option("--link", metavar="RATE", help="Of one link and direction.")] = "50GB/s",
+    switching: Annotated[str, typer.Option("--switching", metavar="TIME", help="That a change takes.")] = "20ms",
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Find the circuits between pods for training and weight sync whose round is shortest, changes included.
+
+    Exits 1 where a pod exchanges with more pods in one phase than it has ports.
+
+    Examples:
+
+      planner rl circuits plan.json --nodes-per-pod 4 --ports 16
+
+      planner rl circuits plan.json --nodes-per-pod 2 --ports 8 --link 100GB/s --switching 1ms --json
+    """
+    from planner.load.problems import load_plan
+    from planner.reliability.lost_nodes import pools_of
+    from planner.rl.circuits import Pods, circuits_of_plan
+    from planner.solvers.topology.circuits import circuits as solved
+
+    envelope, decision = load_plan(plan)
+    if envelope.kind != "rl":
+        hint = "give a plan of kind `rl`"
+        raise PlannerError(f"a plan of kind `{envelope.kind}` has no phases of RL", where="kind", hint=hint)
+    pools = pools_of(envelope).values()
+    pods = Pods(
+        {pool.name: pool.node.num_gpus for pool in pools}, {pool.name: pool.num_nodes for pool in pools}, nodes_per_pod
+    )
+    problem, phases = circuits_of_plan(
+        decision,
+        pods,
+        optimizer_steps=decision.minibatches,
+        ports=ports,
+        link_bytes_per_s=parse_quantity(link, BYTES_PER_S, where="--link"),
+        switching_s=seconds(switching, "--switching") or 0.0,
+    )
+    result = solved(problem)
+    if result.solution is None:
+        document: dict[str, Any] = {"schema": "planner.infeasible/1", "conflict": [{"limit": f"ports = {ports}"}]}
+        needed = max(sum(pod in pair for pair in phase) for phase in problem.phases for pod in range(pods.count))
+        text = f"no circuits: a pod exchanges with {needed} others in one phase and has {ports} ports"
+        write_result(document, lambda: text, output, as_json=as_json)
+        return EXIT_NO
+    rows = [
+        {"phase": name, "links": [[*pair, count] for pair, count in sorted(links.items())]}
+        for name, links in zip(phases, result.solution.links, strict=True)
+    ]
+    document = {
+        "schema": "planner.rl_circuits/1",
+        "status": result.status,
+        "round_s": result.objective,
+        "bound_s": result.bound,
+        "changes": result.solution.changes,
+        "phases": rows,
+    }
+    write_result(document, lambda: _text(problem, phases, document), output, as_json=as_json)
+    return 0
+
+
+def _text(problem: "Circuits", phases: tuple[str, ...], document: dict[str, Any]) -> str:
+    rows = []
+    for name, demand, row in zip(phases, problem.phases, document["phases"], strict=True):
+        for a, b, count in row["links"]:
+            rows.append((name, f"{a} - {b}", format_si(demand.get((a, b), 0.0), "B"), str(count)))
+    lines = [table(("phase", "pods", "exchanged", "links"), rows), ""]
+    lines.append(
+        f"  {format_si(document['round_s'], 's')} a round between pods, {document['changes']} changes of circuits, "
+        f"{document['status']} (bound {format_si(document['bound_s'], 's')})"
+    )
+    return "\n".join(lines)

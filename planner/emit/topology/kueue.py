@@ -1,0 +1,85 @@
+"""Emits racks for Kubernetes: Kueue's Topology and ResourceFlavor, annotations of pods, and labels of nodes.
+
+Labels are Topograph's, `fabric.topograph.run/tier-0` for racks and `accelerator.topograph.run/domain` for scale-up
+domains; annotations are Kueue's (`kueue.x-k8s.io/podset-...`) and KAI's (`kai.scheduler/...`). Topology and
+ResourceFlavor are of kueue.x-k8s.io/v1beta2.
+"""
+
+from planner.emit.documents import commented, manifest, plan_title
+from planner.emit.registry import EmitTarget
+from planner.emit.shell import argument
+from planner.emit.topology.nodes import PlacedNodes, placed_nodes
+from planner.plan.schema import Decision, Envelope
+
+RACK, DOMAIN, HOST = "fabric.topograph.run/tier-0", "accelerator.topograph.run/domain", "kubernetes.io/hostname"
+GPUS = {"nvidia.com/gpu.present": "true"}
+API = "kueue.x-k8s.io/v1beta2"
+NAME = "planner-racks"
+
+
+def objects() -> list[dict[str, object]]:
+    """The levels from the outside in, and a flavor of nodes with GPUs that follows them."""
+    levels = [{"nodeLabel": label} for label in (RACK, DOMAIN, HOST)]
+    return [
+        {"apiVersion": API, "kind": "Topology", "metadata": {"name": NAME}, "spec": {"levels": levels}},
+        {
+            "apiVersion": API,
+            "kind": "ResourceFlavor",
+            "metadata": {"name": NAME},
+            "spec": {"nodeLabels": GPUS, "topologyName": NAME},
+        },
+    ]
+
+
+def annotations(placed: PlacedNodes) -> dict[str, str]:
+    """Of a pod a node: all in one rack where they are, else slices of so many within a rack each."""
+    if len({placed.rack_of_node[node] for node in placed.used}) == 1:
+        return {"kueue.x-k8s.io/podset-required-topology": RACK, "kai.scheduler/topology-required-placement": RACK}
+    return {
+        "kueue.x-k8s.io/podset-slice-required-topology": RACK,
+        "kueue.x-k8s.io/podset-slice-size": str(placed.segment),
+        "kai.scheduler/topology-preferred-placement": RACK,
+    }
+
+
+def labels(placed: PlacedNodes) -> str:
+    """Commands that label every node in service, for clusters where Topograph does not run."""
+    lines = [
+        f"kubectl label node --overwrite {argument(placed.names[node], what='node name')} "
+        f"{RACK}=rack-{placed.rack_of_node[node]} {DOMAIN}=domain-{placed.domain_of_node[node]}"
+        for node in placed.in_service
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    """Objects, patches of the pod templates of LeaderWorkerSet and JobSet, and labels."""
+    placed, title = placed_nodes(envelope, decision), plan_title(envelope)
+    template = {"metadata": {"annotations": annotations(placed)}}
+    lws = {"spec": {"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}}}
+    jobset = [
+        {
+            "op": "add",
+            "path": "/spec/replicatedJobs/0/template/spec/template/metadata",
+            "value": {"annotations": annotations(placed)},
+        }
+    ]
+    import yaml
+
+    patch = "For kubectl patch --type=json -p, of the first replicated job."
+    return {
+        "kueue-topology.yaml": manifest([title], objects()),
+        "lws-patch.yaml": manifest([title, "For kubectl patch leaderworkerset --type=merge."], [lws]),
+        "jobset-patch.yaml": commented([title, patch]) + yaml.safe_dump(jobset, sort_keys=False),
+        "label-nodes.sh": "#!/bin/bash\n" + commented([title]) + "set -euo pipefail\n" + labels(placed),
+    }
+
+
+TARGETS = (
+    EmitTarget(
+        "kueue-topology",
+        "Kueue's topology and flavor, annotations for LeaderWorkerSet and JobSet, labels of nodes",
+        ("serve", "train", "rl", "experts"),
+        files,
+    ),
+)

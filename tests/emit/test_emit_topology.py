@@ -1,0 +1,94 @@
+"""Topologies as Slurm and Kueue read them: read back to the nodes, racks and ranks of the plan; bad input."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.emit.registry import emit
+from planner.emit.topology.kueue import DOMAIN, HOST, RACK
+from planner.errors import PlannerError
+from planner.plan.placement import role_devices
+from planner.plan.schema import Axis, Block, Decision, Envelope, Role
+
+PLANS = Path(__file__).parent.parent / "plans"
+NODES, OUT = 36, (3,)
+
+
+def plan(**pool: Any) -> Envelope:  # noqa: ANN401 - fields of a pool
+    """The envelope of a plan whose problem has two NVL72 racks with a node out."""
+    data = json.loads((PLANS / "train.json").read_text())
+    names = [f"gb-{node:02}" for node in range(NODES)]
+    stated = {"name": "p", "gpu": "gb200-nvl72", "nodes": NODES, "node_names": names, "out_of_service": list(OUT)}
+    data["inputs"]["cluster"] = {"pools": [{**stated, **pool}]}
+    return Envelope.model_validate(data)
+
+
+def decided(nodes: list[int], *, pool: str = "p") -> Decision:
+    """Four ranks on each of the nodes, in that order, one block a node."""
+    axes = (Axis(name="dp", size=4, stride=1),)
+    blocks = tuple(Block(role="job", pool=pool, first_device=4 * node, axes=axes) for node in nodes)
+    return Decision(roles=(Role(name="job", function="train", model="m", pool=pool, replicas=1),), placement=blocks)
+
+
+USED = [20, 19, 0, 1, 2, 4, 5, 6, 21, 22]  # 6 of the first rack, 4 of the second
+
+
+def test_a_host_file_gives_every_rank_its_node_in_rank_order() -> None:
+    decision = decided(USED)
+    hosts = emit(plan(), decision, "slurm-topology")["hostfile"].split()
+    nodes = [device // 4 for _, device in role_devices(decision.placement, "job")]
+    assert hosts == [f"gb-{node:02}" for node in nodes]
+
+
+def test_blocks_and_switches_of_slurm_hold_the_nodes_in_service_of_each_rack() -> None:
+    files = emit(plan(), decided(USED), "slurm-topology")
+    blocks, tree = yaml.safe_load(files["topology.yaml"])
+    racks = {
+        f"rack{rack}": ",".join(f"gb-{node:02}" for node in range(NODES) if node // 18 == rack and node not in OUT)
+        for rack in (0, 1)
+    }
+    assert {row["block"]: row["nodes"] for row in blocks["block"]["blocks"]} == racks
+    assert blocks["block"]["block_sizes"] == [17]
+    assert {row["switch"]: row["nodes"] for row in tree["tree"]["switches"][:-1]} == racks
+    assert tree["tree"]["switches"][-1] == {"switch": "spine", "children": "rack0,rack1"}
+    assert "#SBATCH --nodes=10\n" in files["slurm-options"]
+    assert "#SBATCH --segment=2\n" in files["slurm-options"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "wanted"),
+    [
+        (USED, {"podset-slice-required-topology": RACK, "podset-slice-size": "2"}),
+        ([18, 19, 20], {"podset-required-topology": RACK}),
+    ],
+)
+def test_annotations_ask_for_one_rack_or_for_slices_that_divide_the_share_of_each(
+    nodes: list[int], wanted: dict[str, str]
+) -> None:
+    files = emit(plan(), decided(nodes), "kueue-topology")
+    template = yaml.safe_load(files["lws-patch.yaml"])["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    given = template["metadata"]["annotations"]
+    kueue = {name.split("/")[1]: value for name, value in given.items() if name.startswith("kueue")}
+    assert kueue == wanted
+    (patch,) = yaml.safe_load(files["jobset-patch.yaml"])
+    assert patch["value"]["annotations"] == given
+
+
+def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_in_service() -> None:
+    files = emit(plan(), decided(USED), "kueue-topology")
+    topology, flavor = yaml.safe_load_all(files["kueue-topology.yaml"])
+    assert [level["nodeLabel"] for level in topology["spec"]["levels"]] == [RACK, DOMAIN, HOST]
+    assert flavor["spec"]["topologyName"] == topology["metadata"]["name"]
+    labelled = {line.split()[4]: line.split()[5] for line in files["label-nodes.sh"].splitlines() if "kubectl" in line}
+    assert labelled == {f"gb-{n:02}": f"{RACK}=rack-{n // 18}" for n in range(NODES) if n not in OUT}
+
+
+@pytest.mark.parametrize("target", ["slurm-topology", "kueue-topology"])
+def test_nodes_without_names_and_plans_on_no_single_pool_are_refused(target: str) -> None:
+    with pytest.raises(PlannerError, match="nodes of pool `p` have no names"):
+        emit(plan(node_names=None), decided(USED), target)
+    with pytest.raises(PlannerError, match="stands on 0 pools"):
+        emit(plan(), decided([]), target)
