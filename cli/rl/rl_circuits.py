@@ -33,13 +33,14 @@ def circuits(
 
       planner rl circuits plan.json --nodes-per-pod 2 --ports 8 --link 100GB/s --switching 1ms --json
     """
+    from planner.kinds.rl.decision import RlDecision
     from planner.load.problems import load_plan
     from planner.reliability.lost_nodes import pools_of
     from planner.rl.circuits import Pods, circuits_of_plan
     from planner.solvers.topology.circuits import circuits as solved
 
     envelope, decision = load_plan(plan)
-    if envelope.kind != "rl":
+    if not isinstance(decision, RlDecision):
         hint = "give a plan of kind `rl`"
         raise PlannerError(f"a plan of kind `{envelope.kind}` has no phases of RL", where="kind", hint=hint)
     pools = pools_of(envelope).values()
