@@ -33,16 +33,17 @@ def circuits(
 
       planner rl circuits plan.json --nodes-per-pod 2 --ports 8 --link 100GB/s --switching 1ms --json
     """
-    from planner.kinds.rl.decision import RlDecision
     from planner.load.problems import load_plan
     from planner.reliability.lost_nodes import pools_of
     from planner.rl.circuits import Pods, circuits_of_plan
     from planner.solvers.topology.circuits import circuits as solved
 
     envelope, decision = load_plan(plan)
-    if not isinstance(decision, RlDecision):
+    if envelope.kind != "rl":
         hint = "give a plan of kind `rl`"
         raise PlannerError(f"a plan of kind `{envelope.kind}` has no phases of RL", where="kind", hint=hint)
+    optimizer_steps = envelope.decision.get("minibatches", 1)
+    assert isinstance(optimizer_steps, int)
     pools = pools_of(envelope).values()
     pods = Pods(
         {pool.name: pool.node.num_gpus for pool in pools}, {pool.name: pool.num_nodes for pool in pools}, nodes_per_pod
@@ -50,7 +51,7 @@ def circuits(
     problem, phases = circuits_of_plan(
         decision,
         pods,
-        optimizer_steps=decision.minibatches,
+        optimizer_steps=optimizer_steps,
         ports=ports,
         link_bytes_per_s=parse_quantity(link, BYTES_PER_S, where="--link"),
         switching_s=seconds(switching, "--switching") or 0.0,
