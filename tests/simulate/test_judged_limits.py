@@ -194,3 +194,11 @@ def test_names_that_are_no_statistic_are_refused(name: str) -> None:
     with pytest.raises(PlannerError):
         quantile_of(name)
     assert quantile_of("p99.9") == 0.999
+
+
+def test_of_fewer_values_than_can_be_told_of_no_limit_is_kept() -> None:
+    few, many = (JudgedLimit(0, "ttft", "p95", 1.0, Estimate(0.1, None, count)) for count in (99, 100))
+    assert few.too_few
+    assert few.verdict is Verdict.CLOSE
+    assert many.verdict is Verdict.KEPT
+    assert JudgedLimit(0, "ttft", "p95", 1.0, Estimate(2.0, None, 3)).verdict is Verdict.BROKEN

@@ -52,6 +52,14 @@ def fewest(name: str) -> int:
     return least if quantile is None else max(least, math.ceil(LEAST_BEYOND / min(quantile, 1.0 - quantile)))
 
 
+def fewest_told(name: str) -> int:
+    """Values of which a statistic can be told at all, with an interval or without."""
+    quantile = quantile_of(name)
+    if quantile is None:
+        return LEAST_EACH
+    return max(LEAST_EACH, math.ceil(LEAST_OUTSIDE / min(quantile, 1.0 - quantile)))
+
+
 def estimate(streams: Sequence[Floats], name: str) -> Estimate:
     """A statistic of values in order of arrival, NaN of none left out, over all streams together."""
     known = [values[~np.isnan(values)] for values in streams]

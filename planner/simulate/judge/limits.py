@@ -12,7 +12,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.problem.schema import SloSpec
-from planner.simulate.judge.intervals import Estimate, estimate, estimate_gaps
+from planner.simulate.judge.intervals import Estimate, estimate, estimate_gaps, fewest_told
 from planner.simulate.judge.warm_up import undisturbed, warm_up
 from planner.simulate.run.gaps import Gaps
 from planner.simulate.run.result import SimulationResult
@@ -45,6 +45,12 @@ class JudgedLimit:
     long_enough: bool = True  # streams are as long as a pilot asked for, where there was one
 
     @property
+    def too_few(self) -> bool:
+        """Whether there are fewer values than the statistic can be told of."""
+        least = fewest_told("mean" if self.time == "attainment" else self.statistic)
+        return self.estimate.interval is None and self.estimate.count < least
+
+    @property
     def told(self) -> bool:
         """Whether streams are as long as a pilot asked for, or as a limit far away needs."""
         return self.long_enough or self.far
@@ -72,13 +78,16 @@ class JudgedLimit:
 
     @property
     def verdict(self) -> Verdict:
-        """Kept or broken where the whole interval is; the value itself decides where there is no interval."""
+        """Kept or broken where the whole interval is; the value itself decides where there is no interval.
+
+        Of fewer values than any could be told of none is kept.
+        """
         low, high = self.estimate.low, self.estimate.high
         if self.time == "attainment":
             low, high = -high, -low
         bound = -self.limit if self.time == "attainment" else self.limit
         if high <= bound:
-            return Verdict.KEPT
+            return Verdict.CLOSE if self.too_few else Verdict.KEPT
         return Verdict.CLOSE if low <= bound else Verdict.BROKEN
 
 

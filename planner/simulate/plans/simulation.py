@@ -29,6 +29,7 @@ JUDGED_SEED = 500_000  # of the streams that plans are judged on; searches draw 
 STREAM_SEEDS = 1000  # between those of two streams
 LOWER = "lower the rate"
 PLAN_AGAIN = "solve with the limits verified by simulation: `planner solve PROBLEM --level verified`"
+MORE = "simulate more requests"
 SIMULATE_AGAIN = "the interval holds the limit: lower the rate a little where it must be kept for certain"
 SIGMAS, SPARE = 4.0, 2  # of the count of requests beyond the context, whose share a plan states, and of small counts
 
@@ -263,21 +264,23 @@ def _requests_of(run: SimulationResult, workload: int) -> int:
 def _finding(limit: JudgedLimit, of_workload: str) -> Finding:
     """What was simulated of a limit, its interval, the verdict, and what to do about a limit that is not kept."""
     broken, close = limit.verdict is Verdict.BROKEN, limit.verdict is Verdict.CLOSE
+    few = f"; {limit.estimate.count} values are too few to tell" if limit.too_few else ""
+    again = MORE if few else SIMULATE_AGAIN
     if limit.time == "attainment":
         interval = _between(limit.estimate, lambda share: f"{share:.2%}")
         share = f"{limit.estimate.value:.2%} of the requests keep every limit"
-        what, place = f"{share}{interval}, wanted are {limit.limit:.2%}", of_workload.removesuffix(": ")
-        hint = SIMULATE_AGAIN if close else f"{PLAN_AGAIN}, or {LOWER}"
+        what, place = f"{share}{interval}, wanted are {limit.limit:.2%}{few}", of_workload.removesuffix(": ")
+        hint = again if close else f"{PLAN_AGAIN}, or {LOWER}"
         return Finding("simulate.attainment", not broken, what, place, hint, close=close)
     value, interval = (
         format_si(limit.estimate.value, "s"),
         _between(limit.estimate, lambda time_s: format_si(time_s, "s")),
     )
     what = f"{limit.statistic} of {limit.time} is {value}{interval}, the limit {format_si(limit.limit, 's')}"
-    what += f": {abs(limit.margin):.1%} {'under' if limit.margin >= 0 else 'over'}"
+    what += f": {abs(limit.margin):.1%} {'under' if limit.margin >= 0 else 'over'}{few}"
     tighter = limit.limit * limit.limit / max(limit.estimate.value, limit.limit)
     stricter = f"with a limit of {format_si(tighter, 's')} in the problem"
-    hint = SIMULATE_AGAIN if close else f"{PLAN_AGAIN}; or solve {stricter}, or {LOWER}"
+    hint = again if close else f"{PLAN_AGAIN}; or solve {stricter}, or {LOWER}"
     return Finding(f"simulate.{limit.time}", not broken, what, f"{of_workload}{limit.statistic}", hint, close=close)
 
 
