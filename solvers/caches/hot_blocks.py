@@ -29,7 +29,7 @@ WHERE = "hot blocks"
 SOLVER = "pins by decayed counts, chosen inside the window"
 DECAYS = (math.inf, 1.0, 1.0 / 3.0, 1.0 / 9.0)  # of weights of uses, in windows
 PINNED = (0.0, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.45, 0.7)  # share of all slots
-PARTS = (0.1, 0.25, 0.5)  # of the mean load, on one copy
+PARTS = (0.1, 0.05, 0.25, 0.5)  # of the mean load, on one copy
 SECTIONS = 80  # of the range of a price
 SPLITS = (0.5, 2.0 / 3.0)  # of the window: where pins are chosen, and from where on they are judged
 TOLD = 0.35  # of what an instance's load of recent blocks differs from the mean, in the next window
@@ -139,12 +139,12 @@ def _best(window: BlockRequests, homes: Homes, rules: Sequence[Rule], max_over_m
 
 
 def _judged(window: BlockRequests, homes: Homes, rule: Rule) -> tuple[float, float]:
-    """Hit rate and load over the mean, on average over the splits of the window."""
+    """Hit rate, on average over the splits of the window, and the largest load over the mean of any."""
     rows, span_s = [], float(window.time_s_R[-1] - window.time_s_R[0])
     for split in SPLITS:
         pins = pins_of(window.between(0.0, split * span_s), homes, rule)
         rows.append(served(window, homes, pins, split * span_s))
-    return float(np.mean([row.hit_rate for row in rows])), float(np.mean([row.max_over_mean for row in rows]))
+    return float(np.mean([row.hit_rate for row in rows])), max(row.max_over_mean for row in rows)
 
 
 def pins_of(window: BlockRequests, homes: Homes, rule: Rule) -> Pins:

@@ -127,6 +127,7 @@ class _Held:
         self.compute_s_B = np.cumsum(np.bincount(at, problem.compute_s_A[known], minlength=size))[:-1]
         cells = np.bincount(problem.window_A[known] * size + at, minlength=windows * size)
         self.count_WB = np.cumsum(cells.reshape(windows, size), axis=1)[:, :-1]
+        self.most_in_window = int(self.count_WB.max(initial=0))
 
     def costs(self, tier: Tier, start_B: Ints, end_B: Ints) -> Floats:
         """What a tier from each start to its end adds; infinite where (C1) does not hold."""
@@ -134,5 +135,7 @@ class _Held:
         fetched = self.count_B[high] - self.count_B[low]
         seconds = tier.fetch_s * fetched - (self.compute_s_B[high] - self.compute_s_B[low])
         cost = (end_B - start_B) * tier.price_per_block + self.price_per_s * seconds
+        if self.most_in_window <= tier.most_per_window:
+            return np.asarray(cost)
         most_B = (self.count_WB[:, high] - self.count_WB[:, low]).max(axis=0)
         return np.where(most_B > tier.most_per_window, np.inf, cost)
