@@ -17,7 +17,15 @@ from planner.cli.artifacts.import_ import (
     pairs,
 )
 from planner.cli.options import OUTPUT, Json, Output
-from planner.cli.output import EXIT_NO, refuse_overwriting, refuse_unwritable, say, write_folder, write_result
+from planner.cli.output import (
+    EXIT_NO,
+    refuse_overwriting,
+    refuse_unwritable,
+    say,
+    write_data,
+    write_folder,
+    write_result,
+)
 from planner.cli.progress import progress
 
 
@@ -33,6 +41,10 @@ def audit(
     changed: Annotated[
         str | None,
         typer.Option("--changed", metavar="FOLDER", help="Write the changed files here.", rich_help_panel=OUTPUT),
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option("--runs", metavar="FILE", help="Write the runs that would settle it.", rich_help_panel=OUTPUT),
     ] = None,
     as_json: Json = False,
     output: Output = None,
@@ -56,11 +68,14 @@ def audit(
     from planner.progress import Limits
 
     refuse_unwritable(output)
-    refuse_overwriting({"--output": output}, {f"FILE {name}": name for name in files})
+    refuse_unwritable(runs)
+    refuse_overwriting({"--output": output, "--runs": runs}, {f"FILE {name}": name for name in files})
     question = Question.of(workload, slo, cluster, model, calibration)
     with progress() as tell:
         result = audited(files, pairs(env, "--env"), pairs(settings, "--set"), question, Limits(tell=tell))
     write_result(result.document(), lambda: audit_text(result), output, as_json=as_json)
+    if runs is not None:
+        write_data("\n".join(["#!/bin/bash", "set -e", *result.runs]), runs)
     if changed is not None and result.changed:
         write_folder(
             {name.replace("\\", "/").rpartition("/")[2]: text for name, text in result.changed.items()}, changed

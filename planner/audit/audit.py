@@ -6,7 +6,7 @@ from dataclasses import replace
 from planner.audit.edit import changed_text, diff_of
 from planner.audit.records import Audit
 from planner.audit.runs import bench_commands
-from planner.audit.serving import ServingAnswers, audit_serving
+from planner.audit.serving import ServingAnswers, audit_serving, fit_of_serving
 from planner.audit.training import TrainingAnswers, audit_training
 from planner.errors import PlannerError
 from planner.importing.audit import blocks
@@ -29,10 +29,11 @@ def audit(
     reading = with_fields(read_files(paths, given), fields)
     blocking = tuple(text for text in reading.findings if blocks(text))
     plain = Audit(reading.findings, blocking, reading.unresolved)
-    if not asked(reading, question) or blocking:
-        return (
-            plain if not asked(reading, question) else replace(plain, notes=("not priced: it cannot start as written",))
-        )
+    if blocking:
+        said = ("not priced: it cannot start as written",) if asked(reading, question) else ()
+        return replace(plain, notes=said)
+    if not asked(reading, question):
+        return _with_fit(plain, reading, question)
     if reading.fields["kind"] == "serve":
         return _with_serving(plain, audit_serving(reading, question, limits), paths, given, fields)
     answers = audit_training(reading, question, limits)
@@ -40,8 +41,22 @@ def audit(
 
 
 def asked(reading: Reading, question: Question) -> bool:
-    """Whether there is a question beyond what stands in the text: a load, limits, or machines."""
-    return bool(question.workload or question.slo or question.cluster)
+    """Whether there is a question beyond what stands in the text: a load of engines, machines of a training run."""
+    machines = reading.fields["kind"] != "serve" and bool(question.cluster)
+    return bool(question.workload or question.slo) or machines
+
+
+def _with_fit(plain: Audit, reading: Reading, question: Question) -> Audit:
+    """Whether engines fit where their model and GPUs are known."""
+    if reading.fields["kind"] != "serve" or reading.unresolved:
+        return plain
+    findings, notes = fit_of_serving(reading, question)
+    return replace(
+        plain,
+        findings=(*plain.findings, *findings),
+        blocking=(*plain.blocking, *findings),
+        notes=tuple(notes),
+    )
 
 
 def _with_serving(
@@ -54,11 +69,7 @@ def _with_serving(
     notes = [*answers.notes, *(f"no place in the artifact says {place}" for place in missing)]
     runs: list[str] = []
     if len(case.instances) == 1 and answers.rates_per_s:
-        role = case.roles[0].role
-        degrees = " ".join(f"{name}={role[name]}" for name in ("tp", "pp", "dp") if role[name] and role[name] > 1)
-        (model,) = (spec.name or str(spec.config) for spec in case.resolved.problem.models.values())
-        gpus = sum(part.replicas * part.shape.devices for part in case.instances)
-        runs = bench_commands(case.resolved, model, answers.rates_per_s, gpus, degrees)
+        runs = bench_commands(case.resolved, case.instances[0], answers.rates_per_s)
     return replace(
         plain,
         findings=(*plain.findings, *answers.findings),

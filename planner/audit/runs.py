@@ -1,28 +1,43 @@
-"""Benchmark runs that would settle an audit: commands of the engine's own load generator at the rates in question."""
+"""Benchmark runs that would settle an audit: commands of vLLM's load generator at the rates in question.
+
+`vllm bench serve` drives any engine with an OpenAI interface. What its report does not tell stands in its metadata,
+under the names that `planner calibrate` knows.
+"""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from planner.kinds.serve.deployed.instances import Instances
 from planner.problem.resolve import Resolved
 
 LEAST_REQUESTS, SECONDS = 200, 120.0
 BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "openai"}
+URL = "http://127.0.0.1:8000"
 
 
-def bench_commands(resolved: Resolved, model: str, rates_per_s: Sequence[float], gpus: int, degrees: str) -> list[str]:
-    """One `vllm bench serve` a rate, whose report `planner calibrate` reads; facts that it lacks stand in it."""
-    (workload,), pool = resolved.workloads, resolved.pools[0]
+def bench_commands(resolved: Resolved, part: Instances, rates_per_s: Sequence[float]) -> list[str]:
+    """One run a rate of a deployment of one role."""
+    (workload,) = resolved.workloads
+    (spec,) = resolved.problem.models.values()
     commands = []
     for rate in rates_per_s:
         words = [
-            "vllm", "bench", "serve", "--backend", BACKENDS[resolved.problem.engine.name], "--model", model,
-            "--dataset-name", "random",
+            "vllm", "bench", "serve", "--backend", BACKENDS[resolved.problem.engine.name], "--base-url", URL,
+            "--model", spec.name or str(spec.config), "--dataset-name", "random",
             "--random-input-len", f"{workload.input.mean_tokens:.0f}",
             "--random-output-len", f"{workload.output.mean_tokens:.0f}", "--ignore-eos",
             "--request-rate", f"{rate:.3g}", "--num-prompts", str(max(LEAST_REQUESTS, round(rate * SECONDS))),
             "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,95,99",
             "--save-result", "--result-filename", f"rate-{rate:.3g}.json",
-            "--metadata", f"system={pool.node.accelerator.name}", f"gpus={gpus}", *degrees.split(),
+            "--metadata", *_facts(resolved, part),
         ]  # fmt: skip
         commands.append(shlex.join(words))
     return commands
+
+
+def _facts(resolved: Resolved, part: Instances) -> Iterator[str]:
+    shape = part.shape
+    yield f"system={resolved.pools[0].node.accelerator.name}"
+    yield f"gpus={part.replicas * shape.devices}"
+    degrees = {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "moe_ep": shape.ep, "workers": part.replicas}
+    yield from (f"{name}={size}" for name, size in degrees.items() if size > 1 or name == "tp")

@@ -1,7 +1,7 @@
 """A serving deployment judged under its load: what it keeps, which few settings to change, what its GPUs could do."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.audit.likely import Factors, case_of, factors_of, gain_interval, rate_interval
@@ -13,7 +13,7 @@ from planner.importing.records import Reading
 from planner.kinds.serve.deployed.bench import Bench
 from planner.kinds.serve.deployed.changes import Changes, Tried
 from planner.kinds.serve.deployed.freely import devices, fewest_gpus, most_load
-from planner.kinds.serve.deployed.instances import Instances, setting_around
+from planner.kinds.serve.deployed.instances import Instances, memory_of, setting_around, type_of, types_at_hand
 from planner.kinds.serve.plan.place import Unplaceable
 from planner.progress import Limits
 
@@ -69,6 +69,33 @@ def audit_serving(reading: Reading, question: Question, limits: Limits) -> Servi
         case=case,
         rates_per_s=tuple(dict.fromkeys(each.scale * rate_per_s for each in (now, best) if each.scale > 0.0)),
     )
+
+
+NOMINAL = {"input_tokens": 64, "output_tokens": 16, "load": {"rate_per_s": 1e-3}}  # next to no load
+
+
+def fit_of_serving(reading: Reading, question: Question) -> tuple[list[str], list[str]]:
+    """What keeps the engines from starting, and what is said of their memory, whatever load they have.
+
+    Nothing is said where model or machines are not known. Longest sequences are held against the room for caches.
+    """
+    asked = replace(question, workload=NOMINAL, slo={})
+    try:
+        case = serving_case(reading, asked)
+    except PlannerError as error:
+        return [], [f"memory is not judged: {error.what}"]
+    setting = setting_around(case.resolved, case.instances)
+    known, findings, notes = types_at_hand(setting), list[str](), list[str]()
+    for part in case.instances:
+        try:
+            candidate = type_of(setting, known, part)
+        except PlannerError as error:
+            findings.append(f"{CANNOT}{error.what}")
+            continue
+        weights, room = memory_of(setting, part)
+        cache = room - weights - candidate.activations_bytes
+        notes.append(f"{part.function}: {weights / 1e9:.1f} GB of weights a GPU, {cache / 1e9:.1f} GB left for caches")
+    return findings, notes
 
 
 def _refused(case: ServingCase, changes: Changes, limits: Limits, what: str) -> ServingAnswers:

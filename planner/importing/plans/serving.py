@@ -18,6 +18,7 @@ from planner.importing.records import Reading
 
 if TYPE_CHECKING:
     from planner.kinds.serve.deployed.instances import Instances
+    from planner.kinds.serve.steady.search import ServeSetting
     from planner.plan.schema import Envelope
     from planner.problem.resolve import Resolved
 
@@ -181,6 +182,7 @@ def plan_of_serving(reading: Reading, question: Question) -> "tuple[Envelope, tu
     from planner.kinds.serve.deployed.instances import outcome_of, setting_around
     from planner.kinds.serve.plan.certificate import objective
     from planner.kinds.serve.plan.decode import steady_plan
+    from planner.kinds.serve.steady.points import DECODE_BATCHES
     from planner.kinds.serve.verified.verifiable import REPRICED, estimated
     from planner.plan.restated import unproven
 
@@ -191,10 +193,12 @@ def plan_of_serving(reading: Reading, question: Question) -> "tuple[Envelope, tu
     first = outcome_of(setting_around(case.resolved, case.instances), case.instances, case.rate_per_s)
     held = [candidate.max_batch for candidate in first.formulated.candidates]
     instances = [with_batch(part, batch) for part, batch in zip(case.instances, held, strict=True)]
-    pinned = {**document, "objective": {"minimize": "gpus"}, "options": {**document["options"], **_axes(instances)}}
-    resolved = resolved_problem(pinned)
-    setting = setting_around(resolved, [])
-    outcome = outcome_of(setting, instances, case.rate_per_s)
+    try:
+        setting = _fixed(document, _axes(instances))
+        outcome = outcome_of(setting, instances, case.rate_per_s)
+    except PlannerError:  # full batches that prefill cannot keep up with are no type of the search: smaller ones are
+        setting = _fixed(document, _axes(instances, DECODE_BATCHES))
+        outcome = outcome_of(setting, instances, case.rate_per_s)
     value = outcome.objective
     assert value is not None
     plan = estimated(steady_plan(setting, outcome, unproven(objective(outcome, value)), ()), REPRICED)
@@ -206,11 +210,23 @@ def plan_of_serving(reading: Reading, question: Question) -> "tuple[Envelope, tu
     return plan, (*case.notes, *short)
 
 
-def _axes(instances: "Sequence[Instances]") -> dict[str, list[int]]:
+def _fixed(document: Mapping[str, Any], axes: Mapping[str, list[int]]) -> "ServeSetting":
+    """The problem priced on these axes alone."""
+    from planner.kinds.serve.deployed.instances import setting_around
+
+    options = {**document["options"], **axes}
+    resolved = resolved_problem({**document, "objective": {"minimize": "gpus"}, "options": options})
+    return setting_around(resolved, [])
+
+
+def _axes(instances: "Sequence[Instances]", smaller: Sequence[int] = ()) -> dict[str, list[int]]:
+    """What the instances have on every axis, and batches `smaller` than theirs."""
     axes: dict[str, list[int]] = {
         name: sorted({getattr(part.shape, name) for part in instances}) for name in ("tp", "pp", "dp", "ep")
     }
     for name in ("max_batch", "chunk_tokens"):
         values = sorted({getattr(part, name) for part in instances} - {0})
+        if name == "max_batch" and values:
+            values = sorted({*values, *(batch for batch in smaller if batch < values[-1])})
         axes |= {name: values} if values else {}
     return axes

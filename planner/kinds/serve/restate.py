@@ -77,7 +77,7 @@ def _priced(
     setting = prepare(resolved, reserving=reserving)
     under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
     candidates = list_candidates(setting, under, tally)
-    if "verified" in stated.certificate.proof:
+    if "verified" in stated.certificate.proof or not limited:
         candidates = [
             _routed(candidate, decision) for candidate in (*candidates, *_varied(setting, candidates, decision))
         ]

@@ -12,7 +12,7 @@ from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import relaxed
 from planner.kinds.serve.steady.formulate import formulate
-from planner.kinds.serve.steady.points import CHUNK_TOKENS, DECODE_BATCHES, PREFILL_CHUNK_TOKENS, Tally
+from planner.kinds.serve.steady.points import CHUNK_TOKENS, CONTEXT_RULE, DECODE_BATCHES, PREFILL_CHUNK_TOKENS, Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.verified.neighbours import Axes
@@ -95,10 +95,20 @@ def why_not(setting: ServeSetting, part: Instances) -> str:
         return f"{part.shape.label} cannot run: {space.forbidden[part.shape]}"
     if part.shape not in space.shapes:
         return f"{part.shape.label} is no shape that {setting.release.name} runs on these nodes"
+    tally = Tally()
+    list_candidates(setting, relaxed(setting.targets, ANY_LIMIT), tally)
+    dropped = [rule for rule in tally.pruned if not rule.startswith(("shape:", "another batch", "whole instances"))]
     weights, room = memory_of(setting, part)
     if weights > room:
         return f"weights take {weights / 1e9:.1f} GB of a GPU, the engine may use {room / 1e9:.1f} GB"
-    return f"{part.shape.label} leaves no room for the cache of one request: {(room - weights) / 1e9:.1f} GB of a GPU"
+    held = setting.costs_of_pool[next(iter(setting.costs_of_pool))].held_tokens
+    if CONTEXT_RULE in dropped and held:
+        return (
+            f"{part.shape.label} has no room for one sequence of {held} tokens: {(room - weights) / 1e9:.1f} GB a GPU"
+        )
+    if "KV cache does not fit in memory" in dropped and len(dropped) == 1:
+        return f"{part.shape.label} leaves no room for the cache of one request: {(room - weights) / 1e9:.1f} GB a GPU"
+    return f"{part.shape.label} serves no load of these requests: {', '.join(dropped) or 'no rule lets it run'}"
 
 
 def memory_of(setting: ServeSetting, part: Instances) -> tuple[float, float]:
