@@ -55,7 +55,7 @@ def _disagreements(roles: list[Mapping[str, Any]]) -> list[str]:
     return [f"prefill keeps its cache as {left}, decode as {right}"] if left and right and left != right else []
 
 
-_RUNS = re.compile(r"partial: | is ignored | spans | uses \d+ of | cancel each other")
+_RUNS = re.compile(r"partial: |serves several models| is ignored | spans | uses \d+ of | cancel each other")
 
 
 def blocks(finding: str) -> bool:

@@ -202,7 +202,7 @@ def _speculative(options: Options, values: Values) -> dict[str, Any] | None:
         method = config.get("method") or config.get("decoding_type") or config.get("model")
         tokens = first(config, ("num_speculative_tokens", "num_nextn_predict_layers", "max_draft_len"))
         return {"method": method, "tokens": values.integer(tokens)}
-    method = values.text(options.get("speculative_algorithm"))
+    method = values.text(first(options, ("speculative_algorithm", "speculative_algo")))
     if method is None:
         return None
     return {"method": method, "tokens": values.integer(options.get("speculative_num_draft_tokens"))}

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.errors import PlannerError
 from planner.importing.engines import Given, hands_over, model_of, options_of, role_of
 from planner.importing.flags import chunk_findings, flag_findings
 from planner.importing.launches import Launch, Started
@@ -26,7 +27,7 @@ def reading_of_roles(
     guesses: Sequence[str] = (),
 ) -> Reading:
     """A serving deployment; `gpus` are those that the artifact gives, else those of all replicas."""
-    ordered = sorted(merged_replicas(roles), key=lambda role: ROLE_ORDER.index(role["role"]))
+    ordered = sorted(merged_replicas(_sided(roles)), key=lambda role: ROLE_ORDER.index(role["role"]))
     parts = [
         None
         if role["replicas"] is None or role["gpus_per_replica"] is None
@@ -43,6 +44,13 @@ def reading_of_roles(
         "roles": ordered,
     }
     return Reading(fields, tuple(dict.fromkeys(unresolved)), tuple(findings), tuple(guesses))
+
+
+def _sided(roles: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The roles, those beside prefill as decode where none is called so: engines name one side alone."""
+    sides = {role["role"] for role in roles}
+    alone = "prefill" in sides and "decode" not in sides
+    return [{**role, "role": "decode"} if alone and role["role"] == "colocated" else dict(role) for role in roles]
 
 
 def merged_replicas(roles: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -99,7 +107,13 @@ def _reading_of_way(way: Started, given: Given, gpu_type: str | None) -> Reading
 def agreed(readings: Sequence[tuple[Reading, World]]) -> Reading:
     """The fields that all readings have alike; the others are None, and wait for the conditions that they rest on."""
     unresolved: list[str] = []
+    if len({reading.fields["kind"] for reading, _ in readings}) > 1:
+        names = ", ".join(dict.fromkeys(_deciding([(reading.fields["kind"], world) for reading, world in readings])))
+        raise PlannerError(f"starts one thing or another, as {names} says", hint="give it with `--env NAME=VALUE`")
     fields = _agreed([(dict(reading.fields), world) for reading, world in readings], unresolved)
+    if fields is None or ("roles" in fields and fields["roles"] is None):
+        fields = {**dict.fromkeys(readings[0][0].fields), **(fields or {}), "kind": readings[0][0].fields["kind"]}
+        fields |= {"roles": []} if "roles" in fields else {}
     names = [name for reading, _ in readings for name in reading.unresolved]
     findings = [text for text in readings[0][0].findings if all(text in reading.findings for reading, _ in readings)]
     guesses = readings[0][0].guesses

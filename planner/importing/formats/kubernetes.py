@@ -94,7 +94,10 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
         findings += flag_findings(launch.engine, options) + chunk_findings(launch.engine, options, role, kept)
         models.append(pod.model or model_of(launch.engine, options, kept))
         values.unresolved += kept.unresolved
-    model = next((name for name in models if name is not None and is_repository(name)), models[0])
+    named = list(dict.fromkeys(name for name in models if name is not None and is_repository(name)))
+    model = named[0] if named else models[0]
+    if len(named) > 1:
+        model, findings = None, [*findings, f"the file serves several models: {', '.join(named)}"]
     gpu_type, guesses = _gpu_type(documents, [pod for pod, _ in launches])
     return reading_of_roles(
         launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings, guesses=guesses
@@ -270,7 +273,8 @@ def _inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
     nodes = _count(worker.get("pipelineParallelSize"), 1) if worker else 1
     inner = {"containers": [model]} if model else predictor
     uri = str(model.get("storageUri", "")).removeprefix("hf://")
-    engine = "vllm" if _map(model.get("modelFormat")).get("name") == "huggingface" else None
+    form, runtime = str(_map(model.get("modelFormat")).get("name", "")).lower(), str(model.get("runtime", ""))
+    engine = "vllm" if form in ("huggingface", "vllm") or "vllm" in runtime else None
     low, high = _count(predictor.get("minReplicas"), 1), predictor.get("maxReplicas")
     extra = [f"--{option}={worker[key]}" for key, option in
              (("tensorParallelSize", "tensor-parallel-size"), ("pipelineParallelSize", "pipeline-parallel-size"))

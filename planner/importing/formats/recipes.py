@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.errors import PlannerError
 from planner.importing.engines import Given, flat_options, is_repository, model_of, role_of
 from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.launches import launches_of_script
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
-from planner.importing.serving import reading_of_roles, reading_of_ways
+from planner.importing.serving import SERVING, reading_of_roles, reading_of_ways
 from planner.importing.values import Values
 
 Document = Mapping[str, Any]
@@ -23,6 +24,8 @@ def read_srt_slurm(document: Document, given: Mapping[str, str], source: str) ->
     backend, resources = _map(document.get("backend")), _map(document.get("resources"))
     engine = str(backend.get("type", "sglang")).lower()
     engine = "trtllm" if engine.startswith("trt") else engine
+    if engine not in SERVING:
+        raise PlannerError(f"unknown backend `{engine}`", where=source, hint=f"backends are {', '.join(SERVING)}")
     configs = _map(backend.get(f"{engine}_config"))
     values, roles, models = Values(), [], []
     for key, short, role in _SRT_SIDES:
@@ -145,7 +148,18 @@ def read_ray_serve(document: Document, given: Mapping[str, str], source: str) ->
     workers = _list(_map(spec.get("rayClusterConfig")).get("workerGroupSpecs"))
     given_gpus = [_worker_gpus(_map(group)) for group in workers]
     total = sum(given_gpus) if given_gpus and all(given_gpus) else None
+    _spread_over_hosts(roles, [_map(group) for group in workers])
     return reading_of_roles("vllm", models[0], roles, values.unresolved, gpus=total, gpu_type=accelerator)
+
+
+def _spread_over_hosts(roles: Sequence[dict[str, Any]], groups: Sequence[Mapping[str, Any]]) -> None:
+    """The nodes of replicas that are larger than any worker of the cluster."""
+    from planner.importing.formats.kubernetes import gpus_of
+
+    largest = max((gpus_of(_map(_map(group.get("template")).get("spec"))) or 0 for group in groups), default=0)
+    for role in roles:
+        if largest and role["gpus_per_replica"] and role["gpus_per_replica"] > largest:
+            role["nodes_per_replica"] = math.ceil(role["gpus_per_replica"] / largest)
 
 
 def _ray_llms(config: object) -> Iterator[tuple[str | None, dict[str, Any]]]:

@@ -228,10 +228,10 @@ def read_torchtitan(document: Mapping[str, Any]) -> Reading:
     model, experimental = _map(document.get("model")), _map(document.get("experimental"))
 
     def degree(name: str) -> int | None:
-        return values.integer(parallel.get(name, experimental.get(name)), 1)
+        return values.integer(parallel.get(name, experimental.get(name, training.get(name))), 1)
 
     shard, replicate = (
-        values.integer(parallel.get("data_parallel_shard_degree", -1)),
+        values.integer(parallel.get("data_parallel_shard_degree", training.get("data_parallel_shard_degree", -1))),
         degree("data_parallel_replicate_degree"),
     )
     tp, pp, cp = degree("tensor_parallel_degree"), degree("pipeline_parallel_degree"), degree("context_parallel_degree")
@@ -246,7 +246,9 @@ def read_torchtitan(document: Mapping[str, Any]) -> Reading:
         "micro_batch": values.integer(training.get("local_batch_size", training.get("batch_size"))),
         "global_batch": batch if batch and batch > 0 else None,
         "sequence": values.integer(training.get("seq_len")),
-        "precision": _titan_precision(model, training),
+        "precision": "fp8"
+        if _map(document.get("float8")).get("enable_float8_linear") is True
+        else _titan_precision(model, training),
     }  # fmt: skip
     recompute = _map(document.get("activation_checkpoint")).get("mode")
     beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
