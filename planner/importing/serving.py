@@ -108,8 +108,8 @@ def agreed(readings: Sequence[tuple[Reading, World]]) -> Reading:
     """The fields that all readings have alike; the others are None, and wait for the conditions that they rest on."""
     unresolved: list[str] = []
     if len({reading.fields["kind"] for reading, _ in readings}) > 1:
-        names = ", ".join(dict.fromkeys(_deciding([(reading.fields["kind"], world) for reading, world in readings])))
-        raise PlannerError(f"starts one thing or another, as {names} says", hint="give it with `--env NAME=VALUE`")
+        asked = ", ".join(dict.fromkeys(_deciding([(reading.fields["kind"], world) for reading, world in readings])))
+        raise PlannerError(f"starts one thing or another, as {asked} says", hint="give it with `--env NAME=VALUE`")
     fields = _agreed([(dict(reading.fields), world) for reading, world in readings], unresolved)
     if fields is None or ("roles" in fields and fields["roles"] is None):
         fields = {**dict.fromkeys(readings[0][0].fields), **(fields or {}), "kind": readings[0][0].fields["kind"]}
