@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import planner
+from planner.api import solve
 from planner.errors import Infeasible
 from planner.progress import Limits
 
@@ -64,7 +64,7 @@ def value(name: str, nodes: int, out_of_service: tuple[int, ...] = ()) -> float 
     pool = {"gpu": problem.pop("gpu"), "nodes": nodes, "out_of_service": list(out_of_service)}
     document = {"schema": "planner.problem/1", **problem, "cluster": {"pools": [pool]}}
     try:
-        plan = planner.solve(document, Limits(), level="static" if problem["kind"] == "serve" else None)
+        plan = solve(document, Limits(), level="static" if problem["kind"] == "serve" else None)
     except Infeasible:
         return None
     objective = plan.certificate.objective

@@ -24,6 +24,7 @@ from planner.kinds.train.search.layerwise import MIXES_RULE
 from planner.kinds.train.space.space import space_of
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
+from planner.kinds.train.whole_run.on_racks import with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope
@@ -49,7 +50,8 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
     proven, left_out = _certificate(envelope.certificate, jobs, best)
     made = with_ramp(with_lengths(plan_of(jobs[0], best, proven), best), best)
     chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
-    made = with_checkpoints(made, TrainDecision.model_validate(made.decision).model_copy(update=chosen))
+    chosen_again = TrainDecision.model_validate(made.decision).model_copy(update=chosen)
+    made = with_racks(with_checkpoints(made, chosen_again), chosen_again, jobs[0])
     asked = {**made.decision, "overlap": list(jobs[0].options.overlap)}
     return Restated(made.model_copy(update={"decision": asked}), left_out)
 

@@ -16,6 +16,7 @@ from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
+from planner.kinds.train.whole_run.on_racks import with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -37,7 +38,8 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     result = _cautious(jobs, result, left_of(limits, started_s))
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
-    return with_checkpoints(envelope, TrainDecision.model_validate(envelope.decision))
+    decision = TrainDecision.model_validate(envelope.decision)
+    return with_racks(with_checkpoints(envelope, decision), decision, job)
 
 
 def _cautious(jobs: Sequence[TrainJob], result: SearchResult, limits: Limits) -> SearchResult:
