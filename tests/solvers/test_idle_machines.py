@@ -1,6 +1,7 @@
 """Machines shared out to jobs of equal tasks: against every division of the machines."""
 
 from itertools import product
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -52,6 +53,37 @@ def test_no_other_division_makes_the_jobs_faster(jobs: list[TaskJob], first: int
     assert result.solution is not None
     for job, way in zip(jobs, result.solution, strict=True):
         assert way is None or way.round_s == pytest.approx(_round_s(job, way.machines))
+
+
+def test_jobs_with_least_speeds_are_as_fast_together_as_under_the_best_division_that_keeps_them() -> None:
+    draws = Random(5)
+    for _ in range(100):
+        first, second = draws.randint(0, 3), draws.randint(1, 3)
+        jobs = [
+            TaskJob(
+                draws.randint(1, 4),
+                {"a": float(draws.randint(1, 3)), "b": float(draws.randint(1, 5))},
+                {"a": draws.randint(1, 4), "b": draws.randint(1, 4)},
+                worth=draws.choice([0.5, 1.0, 2.0]),
+                reference_s=2.0,
+                least_speed=draws.choice([0.0, 0.2, 0.5]),
+            )
+            for _ in range(2)
+        ]
+        best = -1.0
+        for split in product(product(range(first + 1), range(second + 1)), repeat=2):
+            if any(sum(part[k] for part in split) > number for k, number in enumerate((first, second))):
+                continue
+            rounds = [_round_s(job, part) for job, part in zip(jobs, split, strict=True)]
+            speeds = [2.0 / round_s if round_s else 0.0 for round_s in rounds]
+            if all(speed >= job.least_speed for speed, job in zip(speeds, jobs, strict=True)):
+                best = max(best, sum(job.worth * speed for speed, job in zip(speeds, jobs, strict=True)))
+        result = share_machines(jobs, {"a": first, "b": second})
+        if best < 0.0:
+            assert result.status is Status.INFEASIBLE
+        else:
+            assert result.objective == pytest.approx(best)
+            assert result.bound == pytest.approx(best)
 
 
 def test_fast_machines_go_where_they_are_worth_most() -> None:

@@ -1,0 +1,114 @@
+"""Exchanges of nodes between a few jobs of a day: the best of all their days together, the others left as they are.
+
+A dynamic program over their joint numbers of nodes,
+    V_t(n_1..n_m) = max over m_1..m_m of V_t-1(m) + sum_k v_kt(m_k, n_k)   where sum_k n_k <= nodes left by the others.
+Worth is by job, so that the maximum is taken one job at a time: O(T m A^(m+1)). Goals are priced: progress of a job at
+each of some worths of a unit, and the day that is truly better is taken.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.solvers.schedules.day_split import Day, DaySplit
+
+MOST_CELLS = 4_000_000  # of one maximum
+MOST_WORK = 400_000_000  # of one program over all jobs and hours
+LARGEST = 3  # jobs of an exchange
+MOST_PASSES = 20
+
+
+def affordable(problem: DaySplit, members: Sequence[int], most: int = MOST_WORK) -> bool:
+    """Whether the joint program of these jobs is small enough."""
+    sizes = [len(problem.jobs[k].counts) for k in members]
+    states = float(np.prod([float(size) for size in sizes]))
+    return states * max(sizes) <= MOST_CELLS * 5 and states * sum(sizes) * problem.hours <= most
+
+
+def exchanged(problem: DaySplit, day: Day, units: Sequence[float]) -> Day:
+    """The day after all exchanges of up to three jobs that make it worth more, in turn, until none does."""
+    groups = [
+        members
+        for size in range(min(LARGEST, len(problem.jobs)), 0, -1)
+        for members in itertools.combinations(range(len(problem.jobs)), size)
+        if affordable(problem, members, MOST_WORK // 20)
+    ]
+    worth = problem.worth(day)
+    for _ in range(MOST_PASSES):
+        before = worth
+        for members in groups:
+            for prices in _prices(problem, members, units):
+                other = joint(problem, day, members, prices)
+                value = problem.worth(other)
+                if value > worth + 1e-9 * max(abs(worth), 1.0):
+                    day, worth = other, value
+        if worth == before:
+            break
+    return day
+
+
+def _prices(problem: DaySplit, members: Sequence[int], units: Sequence[float]) -> list[tuple[float, ...]]:
+    """Worths of progress to try: those of the relaxation, all that a unit below the target is worth, and above it."""
+    goals = [problem.jobs[k].goal for k in members]
+    if not any(goals):
+        return [()]
+    at = tuple(units[k] for k in members)
+    below = tuple(goal.worth + goal.cost if goal else 0.0 for goal in goals)
+    half = tuple((a + b) / 2.0 for a, b in zip(at, below, strict=True))
+    return [at, half, below, tuple(0.5 * a for a in at)]
+
+
+def joint(problem: DaySplit, day: Day, members: Sequence[int], units: Sequence[float]) -> Day:
+    """The day with the best joint days of these jobs, goals at the given worths of a unit."""
+    jobs = [problem.jobs[k] for k in members]
+    others = [k for k in range(len(problem.jobs)) if k not in members]
+    left_T = [problem.nodes - sum(problem.jobs[k].counts[day[k][t]] for k in others) for t in range(problem.hours)]
+    free = np.zeros(problem.hours)
+    tables = [job.priced(free, units[i] if units else 0.0) for i, job in enumerate(jobs)]
+    load = np.zeros(tuple(len(job.counts) for job in jobs))
+    value: Floats = load
+    for axis, (job, (first_A, _)) in enumerate(zip(jobs, tables, strict=True)):
+        shape = [1] * len(jobs)
+        shape[axis] = -1
+        load = load + np.array(job.counts, dtype=np.float64).reshape(shape)
+        value = value + first_A.reshape(shape)
+    value = np.where(load <= left_T[0], value, -np.inf)
+    came = []
+    for t in range(1, problem.hours):
+        origins = []
+        for axis, (_, later_TAA) in enumerate(tables):
+            value, origin = _stepped(value, later_TAA[t - 1], axis)
+            origins.append(origin)
+        value = np.where(load <= left_T[t], value, -np.inf)
+        came.append(origins)
+    paths = _traced(value, came)
+    rows = list(day)
+    for k, path in zip(members, paths, strict=True):
+        rows[k] = path
+    return tuple(rows)
+
+
+def _stepped(
+    value: Floats, step_AA: Floats, axis: int
+) -> "tuple[Floats, np.ndarray[tuple[int, ...], np.dtype[np.intp]]]":
+    """The maximum over what one job had before, and where it is."""
+    last = np.moveaxis(value, axis, -1)
+    through = last[..., :, None] + step_AA
+    origin = through.argmax(axis=-2)
+    best = np.take_along_axis(through, origin[..., None, :], axis=-2)[..., 0, :]
+    return np.moveaxis(best, -1, axis), np.moveaxis(origin, -1, axis)
+
+
+def _traced(
+    value: Floats, came: "Sequence[Sequence[np.ndarray[tuple[int, ...], np.dtype[np.intp]]]]"
+) -> list[tuple[int, ...]]:
+    """Numbers of nodes of every job by hour, back from the best end."""
+    at = [int(index) for index in np.unravel_index(int(value.argmax()), value.shape)]
+    steps = [list(at)]
+    for origins in reversed(came):
+        for axis in reversed(range(len(origins))):
+            at[axis] = int(origins[axis][tuple(at)])
+        steps.append(list(at))
+    return [tuple(path) for path in zip(*reversed(steps), strict=True)]

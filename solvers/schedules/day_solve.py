@@ -1,0 +1,125 @@
+"""The day of most worth (`day_split`), and a bound on all days.
+
+Where no job has a goal and the joint program over all jobs is small, it is exact (`day_exchange`). Otherwise column
+generation over the days of single jobs gives prices and a bound (`day_columns`), exchanges between three jobs a day, and
+ the joint program over all jobs without states that cannot lead to a better one (`day_bounded`) a better day and a
+better bound. Where goals, whose progress is only priced there, leave a gap, an integer program over the flows of single
+jobs closes it as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+
+from planner.solvers.backends.model import Expr, LinearModel, total
+from planner.solvers.backends.solve import solve
+from planner.solvers.result import SolveResult, Status
+from planner.solvers.schedules.day_bounded import bounded
+from planner.solvers.schedules.day_columns import relaxed
+from planner.solvers.schedules.day_exchange import affordable, exchanged, joint
+from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Steps
+
+SOLVER = "days of single jobs, joint programs and flows"
+DUST = 1e-9  # of the worth of a day
+WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, in turn
+MOST_STEPS = 5_000  # of single jobs that the integer program takes
+
+
+def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: float = DUST) -> SolveResult[Day]:
+    """The day of most worth and a bound on all days; OPTIMAL where they meet within `gap`.
+
+    The limit is on the integer program alone, which comes last.
+    """
+    started_s = time.perf_counter()
+    everyone = range(len(problem.jobs))
+    if not any(job.goal for job in problem.jobs) and affordable(problem, everyone):
+        day = joint(problem, _idle(problem), everyone, ())
+        worth = problem.worth(day)
+        took_s = time.perf_counter() - started_s
+        return SolveResult(Status.OPTIMAL, "finished", day, worth, worth, took_s, SOLVER)
+    relaxation, reason = relaxed(problem), "finished"
+    day = exchanged(problem, _idle(problem), relaxation.units)
+    worth, bound = problem.worth(day), relaxation.bound
+    for width in WIDTHS:
+        if bound - worth <= gap * max(abs(worth), 1.0):
+            break
+        other, proven = bounded(relaxation, worth, width)
+        bound = min(bound, proven)
+        if other is not None:
+            day = max(day, exchanged(problem, other, relaxation.units), key=problem.worth)
+            worth = problem.worth(day)
+    if bound - worth > gap * max(abs(worth), 1.0):
+        better, proven, reason = _closed(problem, relaxation.steps_above(worth), time_limit_s, gap)
+        day = day if better is None else max(day, better, key=problem.worth)
+        worth = problem.worth(day)
+        bound = min(bound, max(proven, worth))
+    status = Status.OPTIMAL if bound - worth <= gap * max(abs(worth), 1.0) else Status.FEASIBLE
+    return SolveResult(status, reason, day, worth, max(bound, worth), time.perf_counter() - started_s, SOLVER)
+
+
+def _idle(problem: DaySplit) -> Day:
+    """All jobs with their fewest nodes, all day."""
+    return tuple((0,) * problem.hours for _ in problem.jobs)
+
+
+def _closed(problem: DaySplit, steps: Steps, time_limit_s: float | None, gap: float) -> tuple[Day | None, float, str]:
+    """The best day over these steps, and the bound on them: flows of single jobs from hour to hour, under (C1)."""
+    if sum(map(len, steps)) > MOST_STEPS:
+        return None, math.inf, "step_limit"
+    model = LinearModel()
+    flows, worths, loads = [], [], [[] for _ in range(problem.hours)]
+    for k, (job, own) in enumerate(zip(problem.jobs, steps, strict=True)):
+        flow = {step: model.binary(f"y[{k},{','.join(map(str, step))}]") for step in own}
+        flows.append(flow)
+        worths += [_step_worth(job, step) * y for step, y in flow.items()]
+        for (t, _, b), y in flow.items():
+            loads[t].append(float(job.counts[b]) * y)
+        _conserve(model, k, flow, problem.hours)
+        if job.goal is not None:
+            done = model.continuous(f"done[{k}]", 0.0, job.goal.target)
+            made = total(_step_progress(job, step) * y for step, y in flow.items())
+            model.add(done <= made, f"goal[{k}]")
+            worths += [(job.goal.worth + job.goal.cost) * done, Expr({}, -job.goal.cost * job.goal.target)]
+    for t, load in enumerate(loads):
+        model.add(total(load) <= float(problem.nodes), f"C1[{t}]")
+    model.maximise(total(worths))
+    result = solve(model, time_limit_s=time_limit_s, gap=gap)
+    bound = math.inf if result.bound is None else result.bound
+    if result.status is Status.INFEASIBLE:
+        return None, -math.inf, result.stop_reason
+    if result.solution is None:
+        return None, bound, result.stop_reason
+    value = result.solution.value
+    return (
+        tuple(_path([step for step, y in flow.items() if value(y) > 0.5]) for flow in flows),
+        bound,
+        result.stop_reason,
+    )
+
+
+def _conserve(model: LinearModel, k: int, flow: dict[tuple[int, int, int], Expr], hours: int) -> None:
+    """One step in the first hour; what comes to a number of nodes goes on from it."""
+    model.add(total(y for (t, _, _), y in flow.items() if t == 0) == 1.0, f"start[{k}]")
+    ends: dict[tuple[int, int], list[Expr]] = {}
+    goes: dict[tuple[int, int], list[Expr]] = {}
+    for (t, a, b), y in flow.items():
+        ends.setdefault((t, b), []).append(y)
+        if t:
+            goes.setdefault((t - 1, a), []).append(y)
+    for t, a in sorted({*ends, *goes}):
+        if t < hours - 1:
+            model.add(total(ends.get((t, a), [])) == total(goes.get((t, a), [])), f"flow[{k},{t},{a}]")
+
+
+def _step_worth(job: DayJob, step: tuple[int, int, int]) -> float:
+    t, a, b = step
+    return float(job.first_A[b] if t == 0 else job.later_TAA[t - 1, a, b])
+
+
+def _step_progress(job: DayJob, step: tuple[int, int, int]) -> float:
+    t, a, b = step
+    return float(job.progress_first_A[b] if t == 0 else job.progress_AA[a, b])
+
+
+def _path(steps: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:
+    return tuple(b for _, _, b in sorted(steps))

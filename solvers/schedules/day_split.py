@@ -1,0 +1,125 @@
+"""Nodes of one cluster shared out to jobs, hour by hour: most worth of a day, with what changes cost and what is asked.
+
+Sets        t in T hours, k in K jobs, n in A_k numbers of nodes that job k can use
+Parameters  N nodes;  v_kt(m, n) worth of hour t with n nodes after m in the hour before;  n_k0 nodes before the day
+            jobs with a goal also make p_k(m, n) progress in an hour, paid u_k a unit up to G_k; each unit below it
+            costs f_k;  u_k + f_k >= 0
+Variables   n_kt in A_k
+Maximise    sum_kt v_kt(n_k,t-1, n_kt) + sum_k u_k min(P_k, G_k) - f_k max(G_k - P_k, 0)
+            with P_k = sum_t p_k(n_k,t-1, n_kt)
+(C1) sum_k n_kt <= N                                                     for t in T
+Solved in `day_solve`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.errors import PlannerError
+
+WHERE = "jobs"
+
+Day = tuple[tuple[int, ...], ...]
+"""For every job the index of its number of nodes, by hour. [K][T]"""
+
+Steps = tuple[tuple[tuple[int, int, int], ...], ...]
+"""For every job the steps (t, from, to) that a day may take; those of the first hour come from -1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Progress that a job is asked for: worth of a unit up to the target, and cost of each unit below it."""
+
+    target: float
+    worth: float
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DayJob:
+    """Numbers of nodes [A], rising, and the worth and progress of hours by the numbers before and in them.
+
+    The first hour follows what ran before the day; the others are [T - 1, from, to]. Progress is the same in all hours.
+    """
+
+    counts: tuple[int, ...]
+    first_A: Floats
+    later_TAA: Floats
+    goal: Goal | None = None
+    progress_first_A: Floats = field(default_factory=lambda: np.zeros(0))
+    progress_AA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def __post_init__(self) -> None:
+        size = len(self.counts)
+        if not size or list(self.counts) != sorted(set(self.counts)) or self.counts[0] < 0:
+            raise PlannerError(f"numbers of nodes {list(self.counts)}", where=WHERE, hint="give each once, from 0 up")
+        if self.first_A.shape != (size,) or self.later_TAA.shape[1:] != (size, size):
+            what = f"worth of shapes {self.first_A.shape} and {self.later_TAA.shape} for {size} numbers of nodes"
+            raise PlannerError(what, where=WHERE, hint="give one for every number before and in an hour")
+        if self.goal is None:
+            return
+        if self.progress_first_A.shape != (size,) or self.progress_AA.shape != (size, size):
+            raise PlannerError("a goal without progress", where=WHERE, hint="give the progress of every step")
+        if self.goal.target < 0.0 or self.goal.worth + self.goal.cost < 0.0:
+            what = f"a target of {self.goal.target:g} at {self.goal.worth:g} a unit, {self.goal.cost:g} below"
+            raise PlannerError(what, where=WHERE, hint="give a target of 0 or more, whose units are worth their cost")
+
+    @property
+    def hours(self) -> int:
+        return 1 + len(self.later_TAA)
+
+    def priced(self, price_T: Floats, unit: float) -> tuple[Floats, Floats]:
+        """Worth of the first hour and of later ones, less the price of nodes, with progress at so much a unit."""
+        nodes_A = np.array(self.counts, dtype=np.float64)
+        first_A = self.first_A - price_T[0] * nodes_A
+        later_TAA = self.later_TAA - price_T[1:, None, None] * nodes_A
+        if self.goal is not None:
+            first_A, later_TAA = first_A + unit * self.progress_first_A, later_TAA + unit * self.progress_AA
+        return first_A, later_TAA
+
+    def worth(self, path: Sequence[int]) -> float:
+        """Of a day of this job alone, its goal included."""
+        value = float(self.first_A[path[0]])
+        value += sum(float(self.later_TAA[t, a, b]) for t, (a, b) in enumerate(pairwise(path)))
+        if self.goal is None:
+            return value
+        done, goal = self.progress(path), self.goal
+        return value + goal.worth * min(done, goal.target) - goal.cost * max(goal.target - done, 0.0)
+
+    def progress(self, path: Sequence[int]) -> float:
+        """Of a day, for its goal."""
+        steps = pairwise(path)
+        return float(self.progress_first_A[path[0]]) + sum(float(self.progress_AA[a, b]) for a, b in steps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DaySplit:
+    """The problem; raises PlannerError where not even the fewest nodes of all jobs are there."""
+
+    nodes: int
+    jobs: tuple[DayJob, ...]
+
+    def __post_init__(self) -> None:
+        if len({job.hours for job in self.jobs}) != 1:
+            raise PlannerError("jobs of different hours", where=WHERE, hint="give at least one, all for one day")
+        least = sum(job.counts[0] for job in self.jobs)
+        if least > self.nodes:
+            what = f"jobs take {least} nodes at the least, and there are {self.nodes}"
+            raise PlannerError(what, where=WHERE, hint="let some job use fewer nodes, or none")
+
+    @property
+    def hours(self) -> int:
+        return self.jobs[0].hours
+
+    def worth(self, day: Day) -> float:
+        """What is maximised."""
+        return math.fsum(job.worth(path) for job, path in zip(self.jobs, day, strict=True))
+
+    def nodes_of(self, day: Day) -> list[list[int]]:
+        """Nodes of every hour and job. [T][K]"""
+        rows = [[job.counts[a] for a in path] for job, path in zip(self.jobs, day, strict=True)]
+        return [list(row) for row in zip(*rows, strict=True)]

@@ -1,0 +1,138 @@
+"""Days of a cluster split between jobs: against every way to split, bounds of larger days, exchanges, and bad data."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from planner.errors import PlannerError
+from planner.solvers.result import Status
+from planner.solvers.schedules.day_bounded import bounded
+from planner.solvers.schedules.day_columns import bound_at, relaxed
+from planner.solvers.schedules.day_exchange import exchanged
+from planner.solvers.schedules.day_solve import split_day
+from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal
+
+
+def problem_of(seed: int, *, hours: int, nodes: int, jobs: int, goals: bool = True, most: int = 4) -> DaySplit:
+    """Jobs that earn with their nodes, lose where these grow, and some that are asked for progress."""
+    draws = np.random.default_rng(seed)
+    made = []
+    for k in range(jobs):
+        size = int(draws.integers(1, min(most, nodes + 1) + 1))
+        counts = tuple(sorted({0 if k else int(draws.integers(0, 2)), *draws.choice(nodes + 1, size - 1).tolist()}))
+        nodes_A = np.array(counts, dtype=np.float64)
+        grown_AA = np.maximum(nodes_A[None, :] - nodes_A[:, None], 0.0) > 0.0
+        speed_AA = nodes_A**0.9 * (1.0 - 0.4 * grown_AA)
+        first_A = nodes_A**0.9 * (1.0 - 0.4 * (nodes_A > 0.0))
+        wanted_T = draws.uniform(0.0, nodes, hours)
+        earned = [np.minimum(speed_AA, wanted) * 4.0 for wanted in wanted_T]
+        if goals and draws.random() < 0.5:
+            goal = Goal(float(draws.uniform(0.2, 0.8) * hours * nodes), 3.0, float(draws.choice([0.0, 5.0])))
+            later = np.zeros((hours - 1, len(counts), len(counts)))
+            made.append(DayJob(counts, np.zeros(len(counts)), later, goal, first_A, speed_AA))
+        else:
+            later = np.array(earned[1:]).reshape(-1, len(counts), len(counts))
+            made.append(DayJob(counts, np.minimum(first_A, wanted_T[0]) * 4.0, later))
+    return DaySplit(nodes, tuple(made))
+
+
+def best_of_all(problem: DaySplit) -> float:
+    """Over every split of every hour, by what jobs earn from hour to hour, written out anew."""
+    rows = [
+        row
+        for row in itertools.product(*(range(len(job.counts)) for job in problem.jobs))
+        if sum(job.counts[a] for job, a in zip(problem.jobs, row, strict=True)) <= problem.nodes
+    ]
+    best = -np.inf
+    for day in itertools.product(rows, repeat=problem.hours):
+        worth = 0.0
+        for k, job in enumerate(problem.jobs):
+            earned, done = job.first_A[day[0][k]], 0.0
+            if job.goal:
+                done = job.progress_first_A[day[0][k]]
+            for t in range(1, problem.hours):
+                earned += job.later_TAA[t - 1][day[t - 1][k]][day[t][k]]
+                if job.goal:
+                    done += job.progress_AA[day[t - 1][k]][day[t][k]]
+            if job.goal:
+                paid = min(done, job.goal.target)
+                earned += job.goal.worth * paid - job.goal.cost * (job.goal.target - paid)
+            worth += earned
+        best = max(best, worth)
+    return float(best)
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_the_day_is_worth_what_the_best_of_all_days_is(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        hours = 3 if seed % 3 else 2
+        problem = problem_of(seed, hours=hours, nodes=3 + seed % 2, jobs=1 + seed % 3, most=3)
+        result = split_day(problem)
+        assert result.status is Status.OPTIMAL
+        assert result.solution is not None
+        assert result.objective == pytest.approx(best_of_all(problem), rel=1e-7, abs=1e-7)
+        assert all(sum(row) <= problem.nodes for row in problem.nodes_of(result.solution))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_day_crosses_the_bound_of_a_larger_cluster(seed: int) -> None:
+    problem = problem_of(seed, hours=10, nodes=14, jobs=4, most=5)
+    result = split_day(problem, time_limit_s=1.0)
+    assert result.solution is not None
+    assert result.bound is not None
+    assert problem.worth(result.solution) == result.objective
+    assert result.objective <= result.bound
+    relaxation = relaxed(problem)
+    assert result.bound <= relaxation.bound * (1 + 1e-9)
+    draws = np.random.default_rng(seed)
+    idle = tuple((0,) * 10 for _ in problem.jobs)
+    day = exchanged(problem, idle, relaxation.units)
+    assert problem.worth(idle) <= problem.worth(day) <= result.bound * (1 + 1e-9)
+    for _ in range(5):
+        prices = type(relaxation.prices)(draws.uniform(0.0, 5.0, 10), relaxation.units)
+        assert bound_at(problem, prices)[0] >= result.objective * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_joint_program_that_leaves_states_out_finds_the_best_day_and_proves_it(seed: int) -> None:
+    problem = problem_of(seed, hours=8, nodes=8, jobs=3, goals=False)
+    exact = split_day(problem)
+    relaxation = relaxed(problem)
+    assert exact.objective is not None
+    assert exact.solution is not None
+    worst = problem.worth(tuple((0,) * 8 for _ in problem.jobs))
+    day, bound = bounded(relaxation, worst, 10**6)
+    best = worst if day is None else problem.worth(day)
+    assert max(best, worst) == pytest.approx(exact.objective)
+    assert bound == pytest.approx(exact.objective)
+    narrow, loose = bounded(relaxation, worst, 5)
+    assert loose >= exact.objective * (1 - 1e-9)
+    assert narrow is None or problem.worth(narrow) <= exact.objective * (1 + 1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_another_node_never_makes_a_day_worth_less(seed: int) -> None:
+    problem = problem_of(seed, hours=4, nodes=5, jobs=2)
+    larger = DaySplit(6, problem.jobs)
+    few, many = split_day(problem).objective, split_day(larger).objective
+    assert few is not None
+    assert many is not None
+    assert many >= few - 1e-6
+
+
+def test_bad_data_is_named() -> None:
+    earn = np.zeros(2)
+    with pytest.raises(PlannerError, match="5 nodes at the least, and there are 4"):
+        DaySplit(4, (DayJob((5, 6), earn, np.zeros((1, 2, 2))),))
+    with pytest.raises(PlannerError, match="numbers of nodes"):
+        DayJob((2, 1), earn, np.zeros((1, 2, 2)))
+    with pytest.raises(PlannerError, match="worth of shapes"):
+        DayJob((1, 2), earn, np.zeros((1, 3, 2)))
+    with pytest.raises(PlannerError, match="a goal without progress"):
+        DayJob((1, 2), earn, np.zeros((1, 2, 2)), Goal(1.0, 1.0))
+    with pytest.raises(PlannerError, match="different hours"):
+        DaySplit(4, (DayJob((1, 2), earn, np.zeros((1, 2, 2))), DayJob((1, 2), earn, np.zeros((2, 2, 2)))))
