@@ -2,9 +2,9 @@
 
 At prices l of nodes and m of progress (`day_columns`) every day falls short of the bound by what its steps fall short
 of the longest paths of their jobs, and by l_t for each node that is idle in hour t. A state (numbers of nodes of all
-jobs, those of some already of the next hour) is worth the bound less what it has fallen short by so far: no day through it
-is worth more. States worth no more than the day at hand are left out, and of more than `width` those of least worth; the
-largest of these is a bound beside the best state at the end. O(T K width A).
+jobs, those of some already of the next hour) is worth the bound less what it has fallen short by so far: no day through
+it is worth more. States worth no more than the day at hand are left out, and of more than `width` those of least worth;
+the largest of these is a bound beside the best state at the end. O(T K width A).
 """
 
 import math
@@ -57,7 +57,7 @@ class _Step:
 
 
 def bounded(relaxation: Relaxation, worth: float, width: int) -> tuple[Day | None, float]:
-    """A day that may be worth more than `worth`, goals as priced, or None, and a bound on all days (`worth` or more)."""
+    """A day that may be worth more than `worth` (None without one), goals as priced, and a bound on all days."""
     problem, floor = relaxation.problem, worth + CLOSE * max(abs(worth), 1.0)
     states = _States(np.zeros(1, np.int64), np.zeros(1, np.int64), np.array([relaxation.bound]))
     traces, dropped = [], worth

@@ -1,8 +1,8 @@
 """The day of most worth (`day_split`), and a bound on all days.
 
 Where no job has a goal and the joint program over all jobs is small, it is exact (`day_exchange`). Otherwise column
-generation over the days of single jobs gives prices and a bound (`day_columns`), exchanges between three jobs a day, and
- the joint program over all jobs without states that cannot lead to a better one (`day_bounded`) a better day and a
+generation over the days of single jobs gives prices and a bound (`day_columns`), exchanges between three jobs a day,
+and the joint program over all jobs without states that cannot lead to a better one (`day_bounded`) a better day and a
 better bound. Where goals, whose progress is only priced there, leave a gap, an integer program over the flows of single
 jobs closes it as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
 """
