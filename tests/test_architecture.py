@@ -48,7 +48,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "propose",
         }
     ),
-    frozenset({"audit", "report", "sweep", "watch"}),
+    frozenset({"audit", "moves", "report", "sweep", "watch"}),
     frozenset({"cli", "library"}),
     frozenset({"__main__", ""}),  # "" is planner/__init__.py, the public API
 )

@@ -24,8 +24,8 @@ def _job(job: dict[str, Any], before: int, hours: int) -> DayJob:
     first_A, speed_AA = _speeds(job, [before], counts)[0], _speeds(job, counts, counts)
     if job["type"] == "serving":
         load_T = job["load"]
-        later = [_earned(job, speed_AA, load) for load in load_T[1:hours]]
-        return DayJob(counts, _earned(job, first_A, load_T[0]), np.array(later).reshape(-1, len(counts), len(counts)))
+        rows = [_earned(job, speed_AA, load) for load in load_T[1:hours]]
+        return DayJob(counts, _earned(job, first_A, load_T[0]), np.array(rows).reshape(-1, len(counts), len(counts)))
     nothing, later = np.zeros(len(counts)), np.zeros((hours - 1, len(counts), len(counts)))
     if "target" in job:
         goal = Goal(job["target"], job["usd_per_unit"], job.get("usd_per_missing", 0.0))
@@ -37,7 +37,7 @@ def _job(job: dict[str, Any], before: int, hours: int) -> DayJob:
 def _speeds(job: dict[str, Any], before: "list[int] | tuple[int, ...]", counts: tuple[int, ...]) -> Floats:
     rows = np.array([[max(n - m, 0) for n in counts] for m in before], dtype=np.float64)
     share = rows / np.maximum(counts, 1) if job["by_node"] else (rows > 0.0).astype(np.float64)
-    return np.array([job["speed"][n] for n in counts]) * (1.0 - job["startup_h"] * share)
+    return np.asarray(np.array([job["speed"][n] for n in counts]) * (1.0 - job["startup_h"] * share))
 
 
 def _earned(job: dict[str, Any], speed: Floats, load: float) -> Floats:

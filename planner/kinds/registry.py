@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from planner.errors import unknown_name
+from planner.errors import PlannerError, unknown_name
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from planner.problem.recorded import AtHand
     from planner.problem.resolve import Resolved
     from planner.progress import Limits
+    from planner.solvers.placement.regroup import Copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Kind:
     searched: tuple[str, ...] = ()  # those of methods whose search the level `proof` makes again
     solvable: bool = True  # plans of other kinds are read, not yet made
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a solve, with the options of each
+    moved: bool = False  # whether its plans stand on copies of models, which can move: functions of the module `keep`
     tables_unasked: bool = False  # whether kernel tables of the machine price it where none are named
 
     def check(self, envelope: Envelope, decision: Decision) -> list[Finding]:
@@ -66,6 +68,19 @@ class Kind:
         named = getattr(_module(f"{self.name}.solve"), "rules_against", None)
         rules: tuple[str, ...] = () if named is None else tuple(named(resolved))
         return rules
+
+    def copies(self, decision: Decision) -> "list[Copy]":
+        """Copies of models that a plan stands on; raises PlannerError where it states none."""
+        if not self.moved:
+            known = ", ".join(f"`{name}`" for name in kind_names() if find_kind(name).moved)
+            hint = "expert layouts take `options.resident`, training takes `planner faults`"
+            raise PlannerError(f"plans of kind {known} can move, not of kind `{self.name}`", where="--from", hint=hint)
+        return list(_module(f"{self.name}.keep").copies(decision))
+
+    def near(self, resolved: "Resolved", plan: Envelope, running: Decision, loss: float) -> Envelope:
+        """The plan laid where less has to move from what runs, within a loss of its objective."""
+        envelope: Envelope = _module(f"{self.name}.keep").near(resolved, plan, running, loss)
+        return envelope
 
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""

@@ -67,7 +67,8 @@ def _closed(problem: DaySplit, steps: Steps, time_limit_s: float | None, gap: fl
     if sum(map(len, steps)) > MOST_STEPS:
         return None, math.inf, "step_limit"
     model = LinearModel()
-    flows, worths, loads = [], [], [[] for _ in range(problem.hours)]
+    flows, worths = [], []
+    loads: list[list[Expr]] = [[] for _ in range(problem.hours)]
     for k, (job, own) in enumerate(zip(problem.jobs, steps, strict=True)):
         flow = {step: model.binary(f"y[{k},{','.join(map(str, step))}]") for step in own}
         flows.append(flow)

@@ -46,6 +46,7 @@ def test_jobs_are_worth_what_the_best_of_all_ways_to_share_gives() -> None:
         assert result.solution is not None
         assert result.objective == pytest.approx(best_of_all(problem), rel=1e-7, abs=1e-9)
         assert result.bound is not None
+        assert result.objective is not None
         assert result.objective <= result.bound <= result.objective * (1 + 1e-6) + 1e-6
         taken = [p for shared in result.solution if shared is not None for p in shared.gpus]
         assert len(taken) == len(set(taken))

@@ -10,4 +10,5 @@ KIND = Kind(
     options=PlaceOptions,
     decision=PlaceDecision,
     reads=READS,
+    moved=True,
 )

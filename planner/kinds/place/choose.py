@@ -32,7 +32,7 @@ class Choice:
 
 def claimed_streams(setting: PlaceSetting) -> list[Stream]:
     """The streams that the figures of a plan are of, which nothing was chosen on."""
-    return _streams(setting, claimed(setting))
+    return streams_of(setting, claimed(setting))
 
 
 def claimed(setting: PlaceSetting) -> range:
@@ -80,7 +80,8 @@ def devices_of(problem: SharedGroups, groups: Sequence[Group]) -> int:
     return sum(problem.shapes[group.shape].devices for group in groups)
 
 
-def _streams(setting: PlaceSetting, numbers: range) -> list[Stream]:
+def streams_of(setting: PlaceSetting, numbers: range) -> list[Stream]:
+    """The streams of these numbers."""
     seed = setting.resolved.problem.seed
     return [setting.stream(seed + SEEDS_APART * (1 + number)) for number in numbers]
 
@@ -91,7 +92,9 @@ def _chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> C
     if problem is None:
         return None
     effort = Effort(PASSES if problem.batches is None else _affordable(setting), setting.resolved.problem.seed)
-    groups = search(problem, setting.load_M, _streams(setting, SEARCHED), _streams(setting, JUDGED), effort).solution
+    groups = search(
+        problem, setting.load_M, streams_of(setting, SEARCHED), streams_of(setting, JUDGED), effort
+    ).solution
     if groups is None:
         return None
     kept = tuple(sorted((group for group in groups if group.models), key=lambda group: _order(problem, group)))

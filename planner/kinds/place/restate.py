@@ -39,7 +39,7 @@ def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated
     if options.layers is not None:
         return layers_plan.restate(layers_setting(resolved), stated, decision)
     setting = read_setting(resolved)
-    groups = _groups(setting, decision)
+    groups = groups_of(setting, decision)
     choice = Choice(groups, reached(setting.groups, groups, claimed_streams(setting)), stated.certificate.bound)
     made = envelope(setting, choice)
     if stated.certificate.bound is None:
@@ -77,7 +77,7 @@ def _resolved(stated: Envelope, hand: AtHand) -> Resolved:
     return resolved_again(stated.inputs, PlaceOptions, stated.digests.models, hand)
 
 
-def _groups(setting: PlaceSetting, decision: PlaceDecision) -> tuple[Group, ...]:
+def groups_of(setting: PlaceSetting, decision: PlaceDecision) -> tuple[Group, ...]:
     """Groups in the order of the roles; raises PlannerError for shapes and models that the problem does not have."""
     shapes = {(each.tp, each.pp): index for index, each in enumerate(setting.prices.degrees)}
     models = {workload.model: index for index, workload in enumerate(setting.workloads)}

@@ -10,6 +10,7 @@ KIND = Kind(
     options=ServeOptions,
     decision=ServeDecision,
     reads=READS,
+    moved=True,
     proofs=("optimistic_simulation", "step_prices"),
     searched=("dual_tree",),
     levels={
