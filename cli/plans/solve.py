@@ -18,18 +18,16 @@ from planner.cli.output import (
     write_result,
 )
 from planner.cli.plans.alternatives import hand_over_all, refuse_together
+from planner.cli.plans.moves import hand_over_moves, replanned_from, require_running
 from planner.cli.progress import progress
 from planner.cli.render.columns import table
-from planner.cli.render.moves import render_moves
 from planner.cli.render.plan import render_plan
 from planner.cli.tables import say_tables
 from planner.errors import Infeasible, Stopped, require_known
 from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
-    from planner.moves.replan import Replan
     from planner.plan.schema import Envelope
-    from planner.problem.resolve import Resolved
     from planner.progress import Limits
 
 
@@ -159,11 +157,10 @@ def solve(
     if most is not None or fewest_shapes is not None:
         refuse_together(most=most, fewest_shapes=fewest_shapes, level=level)
     refuse_unwritable(moves)
-    _require_running(running, loss, moves, most)
+    require_running(running, loss, moves, most)
     if find_kind(resolved.problem.kind).tables_unasked:
         costs = resolved.problem.costs
         say_tables(() if costs.profiles == unasked_profiles() else costs.profiles)
-    replan: Replan | None = None
     try:
         with progress() as tell:
             if most is not None:
@@ -171,41 +168,16 @@ def solve(
             if fewest_shapes is not None:
                 share = fraction(fewest_shapes, "--fewest-shapes")
                 resolved = with_fewest_shapes(resolved, share, replace(given, tell=tell))
-            if running is not None:
-                replan = _replanned(resolved, replace(given, tell=tell), running, loss)
-                envelope = replan.plan
-            else:
-                envelope = solve_problem(resolved, replace(given, tell=tell))
+            limits = replace(given, tell=tell)
+            replan = replanned_from(resolved, limits, running, loss)
+            envelope = solve_problem(resolved, limits) if replan is None else replan.plan
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
     except Stopped as answer:
         return _say_stopped(answer, given, as_json=as_json)
     _hand_over(envelope, output, as_json=as_json, verbose=verbose, took_s=time.perf_counter() - started)
-    if replan is not None:
-        if moves is not None:
-            write_json(replan.document(), moves)
-        if not as_json and output != "-":
-            write_data(render_moves(replan.document()))
+    hand_over_moves(replan, moves, told=not as_json and output != "-")
     return 0
-
-
-def _require_running(running: str | None, loss: str | None, moves: str | None, most: int | None) -> None:
-    """Losses and moves are of a plan that runs, and lead to one plan."""
-    from planner.errors import PlannerError
-
-    for flag, value in (("--loss", loss), ("--moves", moves)):
-        if value is not None and running is None:
-            raise PlannerError("there are no moves without a plan that runs", where=flag, hint="add `--from PLAN`")
-    if running is not None and most is not None:
-        raise PlannerError("moves lead to one plan", where="--alternatives", hint="leave it out, or `--from`")
-
-
-def _replanned(resolved: "Resolved", limits: "Limits", running: str, loss: str | None) -> "Replan":
-    """The plan and the moves that lead to it from the one that runs."""
-    from planner.load.problems import load_plan
-    from planner.moves.replan import replanned
-
-    return replanned(resolved, limits, *load_plan(running), fraction(loss, "--loss"))
 
 
 def _of_level(level: str | None) -> list[str]:
