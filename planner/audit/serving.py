@@ -33,6 +33,7 @@ class ServingAnswers:
     targets: Mapping[str, Mapping[str, Any]] | None = None  # fields by role that the change asks for
     case: ServingCase | None = None
     rates_per_s: tuple[float, ...] = ()  # that runs would settle
+    instances: tuple[Instances, ...] = ()  # after the change
 
 
 def audit_serving(reading: Reading, question: Question, limits: Limits) -> ServingAnswers:
@@ -67,6 +68,7 @@ def audit_serving(reading: Reading, question: Question, limits: Limits) -> Servi
         apart=tuple(_apart(case)),
         targets=audited.targets(best) if best is not now else None,
         case=case,
+        instances=best.instances,
         rates_per_s=tuple(dict.fromkeys(each.scale * rate_per_s for each in (now, best) if each.scale > 0.0)),
     )
 
