@@ -7,9 +7,9 @@ import typer
 from planner.cli.options import INPUT, OUTPUT, Json
 from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_json, write_result
 from planner.errors import PlannerError
-from planner.importing.plans.question import Question
 
 if TYPE_CHECKING:
+    from planner.importing.plans.question import Question
     from planner.importing.records import Reading
 
 Files = Annotated[
@@ -125,6 +125,8 @@ def import_(
     if summary is not None:
         write_json(reading.summary(), summary)
     if output is not None or problem is not None:
+        from planner.importing.plans.question import Question
+
         _write_plan(reading, Question.of(workload, slo, cluster, model, calibration), problem, output)
     if "-" not in (summary, problem, output):
         write_result(document, lambda: render_reading(reading), as_json=as_json)
