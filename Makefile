@@ -69,7 +69,7 @@ bench-referee: $(VENV)/installed
 	$(BIN)/python benchmarks/scheduler_referee.py --default
 
 bench-serving: $(VENV)/installed
-	$(BIN)/python benchmarks/serving.py ../shared/data/serving/measured.csv
+	$(BIN)/python benchmarks/serving.py ../shared/data/serving
 	$(BIN)/python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/serving_intervals.py ../shared/data/serving
 	$(BIN)/python benchmarks/own_runs.py ../shared/data/serving

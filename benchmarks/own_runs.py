@@ -230,7 +230,7 @@ def main() -> int:
     steady = load_calibration().spreads["tpot"]
     every = list(decisions(rows, known, errors, steady))
     unfitted = np.array([not rows.fitted[decision.members].all() for decision in every])
-    print(f"{len(every)} decisions; captured (choices that break the limit) without a run, and of tables not fitted to")
+    print(f"{len(every)} decisions; captured (choices that break the limit) without a run, and of unknown groups")
     for name, values in picks(every, steady):
         own = np.array(values)
         print(f"  by {name:20} {own.mean():5.3f} ({(own == 0.0).mean():4.0%})   {own[unfitted].mean():5.3f}")

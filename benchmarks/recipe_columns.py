@@ -114,8 +114,11 @@ def _decode_ranks(row: Row) -> float:
 
 
 def _parallelism(row: Row) -> Columns:
-    """Degrees in place of the placeholders of early recipes of SGLang."""
+    """Degrees in place of the placeholders of early recipes of SGLang, and of products of two degrees."""
     early = row["backend"] == "sglang" and (row.get("backend_version") or "").startswith("0.5.5")
+    if _multiplied(row):
+        ranks = row["moe_ep"]
+        return {"tp": ranks, "moe_tp": "1", "moe_ep": ranks, "gpus": ranks, "batch_per_rank": row["concurrency"]}
     if not (early and row["mode"] == "disagg" and row["system"] == "gb200"):
         return {}
     columns: Columns = {}
@@ -126,6 +129,16 @@ def _parallelism(row: Row) -> Columns:
             names = (f"{prefix}{name}" for name in ("tp", "dp", "moe_tp", "moe_ep"))
             columns |= dict(zip(names, map(str, degrees), strict=True))
     return columns
+
+
+def _multiplied(row: Row) -> bool:
+    """Whether the tensor parallel degree stated of gpt-oss is the product of both degrees, which are equal.
+
+    Its recipes for TensorRT-LLM have expert parallelism over all ranks, or none, and no third way.
+    """
+    tp, moe_tp, ep = (float(row.get(name) or 1) for name in ("tp", "moe_tp", "moe_ep"))
+    recipe = _family(row).startswith("gpt-oss") and row["backend"] == "trtllm" and row["mode"] == "agg"
+    return recipe and moe_tp == ep and ep > 1.0 and tp == moe_tp * ep
 
 
 def _inferred(row: Row) -> Columns:

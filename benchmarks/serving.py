@@ -1,239 +1,257 @@
-"""How near estimates of serving are to measured deployments, every kind predicted by a fit that has not seen it.
+"""How near estimates of serving are to measured deployments, every group predicted by a fit that has not seen it.
 
-Fits the cost model (benchmarks/serving_fit.py) with one group left out after another: model families, systems,
-and pairs of system and engine for disaggregated deployments. Prints mean and median error of the time per output token
-(TPOT) and, where it is not queueing, of the time to first token (TTFT), beside the best constant of an engine and mode;
-coverage and Winkler score of the 80 % intervals; and what the decisions of the data's score.py capture. Settings are
-those of the recipes that ran, and what the times tell where there is none (benchmarks/recipe_columns.py).
+    python benchmarks/serving.py ../shared/data/serving                     # the tables
+    python benchmarks/serving.py ../shared/data/serving --folds 4           # four fits, each of three groups in four
+    python benchmarks/serving.py ../shared/data/serving --quick             # without the fits
+    python benchmarks/serving.py ../shared/data/serving --write FILE.yaml   # no table: a calibration of all rows
+    ... --left-out FILE.jsonl       # the predictions of groups left out, as `planner propose` replays take them
 
-    python benchmarks/serving.py ../shared/data/serving/measured.csv                     # the tables
-    python benchmarks/serving.py ../shared/data/serving/measured.csv --write FILE.yaml   # and a calibration of all rows
-    ... --profiles ../shared/data/kernel-profiles                                        # with the weights of tables
-    ... --left-out FILE.jsonl                                  # the predictions of families left out, for propose.py
+Rows: measured.csv and the open groups of measured_more.csv (benchmarks/sealed_groups.py). A group is all rows of a
+family, system, engine and format of weights; those of ten rows or more weigh the same in every error. Costs start from
+planner/calibrate/prior.yaml, which was fitted to no row, and are fitted (benchmarks/serving_fit.py) to the settings of
+the recipes that ran, without the group at hand, and without its family.
+Predictions are of the same rows with these settings (`stated`), with the engine's defaults (`defaults`), and with the
+defaults of the newest release (`no version`). Errors are absolute percentages, mean / median; the time to first token
+counts where it is not queueing. Beside them stand a constant (the median of engine and mode in other groups), the costs
+before any fit, the shipped costs, and what would be left were each group known in the median (`its median known`).
+Last come the four decisions of the data's score.py, and how far groups lie apart.
 """
 
-import csv
-import importlib.util
-import json
+import argparse
 import sys
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
-from recipe_columns import filled
-from serving_fit import coverage, features, fit, fit_spread, fit_trust, winkler
+from recipe_columns import Columns, filled, load_alone
+from sealed_groups import SERVING, frozen, group_of, rows_of
+from sealed_serving import LIKELY, Pairs, bias, errors
+from serving_fit import features, fit, fit_between, fit_spread
+from serving_tables import captured
 
-from planner.arrays import Bools, Floats
-from planner.calibrate.deployments import PRIOR_FILE, Fitted, MeasuredTimes, ServingParameters, predict
+from planner.arrays import Bools, Floats, Indices
+from planner.calibrate.deployments import (
+    PRIOR_FILE,
+    Fitted,
+    MeasuredTimes,
+    ServingParameters,
+    document_of,
+    predict,
+)
+from planner.calibrate.history import text_of, training_of
+from planner.calibrate.own_runs import rounded
+from planner.calibrate.shared import SharedFit
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.pricer import open_store
+from planner.documents.files import digest
 from planner.estimate.case import Case
-from planner.estimate.closed_loop import MeanTimes
-from planner.estimate.measured import cases_of_rows
+from planner.estimate.measured import case_of_row
 
-Texts = NDArray[np.str_]
+TABLES = ("measured.csv", "measured_more.csv")
+MOST_APART = 2.0
+WAYS = ("stated", "defaults", "no version")
+
+
+def stated(row: Columns, way: str) -> Columns:
+    """The row with what is stated of it."""
+    if way == "stated":
+        return filled(row)
+    return {**load_alone(row), **({"backend_version": ""} if way == "no version" else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The rows, in the order of their cases."""
+    """The rows [D], their groups, and their terms by what is stated."""
 
-    rows: list[dict[str, str]]
+    rows: list[Columns]
     cases: list[Case]
+    terms: dict[str, DeploymentTerms]
+    start: ServingParameters
     measured: MeasuredTimes
+    names: list[str]
+    group: Indices
+    family: Indices
+    runs_group: Indices  # as estimates know them (`planner.costs.rates.spread.group_of_runs`)
 
     @classmethod
-    def read(cls, path: str) -> "Data":
-        with open(path, newline="", encoding="utf-8") as file:
-            known = {row["id"]: filled(row, inferred=True) for row in csv.DictReader(file)}
-        cases = [case for case in cases_of_rows(known.values()) if isinstance(case, Case)]
-        rows = [known[case.id] for case in cases]
-        seconds = [[float(row[name]) / 1e3 for row in rows] for name in ("ttft_ms", "tpot_ms")]
+    def read(cls, folder: Path, ways: tuple[str, ...] = WAYS) -> "Data":
+        status = {(table, group): state for table, group, state in frozen()}
+        rows = [
+            row
+            for table in TABLES
+            for row in rows_of(folder / table)
+            if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open"
+        ]
+        cases = {way: [case_of_row(stated(row, way)) for row in rows] for way in ways}
+        terms = {way: DeploymentTerms.of(known) for way, known in cases.items()}
+        ttft_s, tpot_s = (np.array([float(row[name]) / 1e3 for row in rows]) for name in ("ttft_ms", "tpot_ms"))
         queued = np.array([row["saturated"] == "1" for row in rows])
-        return cls(rows, cases, MeasuredTimes(np.array(seconds[0]), np.array(seconds[1]), queued))
+        names, group = np.unique([group_of(row, SERVING) for row in rows], return_inverse=True)
+        family = np.unique([row["family"] for row in rows], return_inverse=True)[1]
+        together = np.unique([case.group for case in cases["stated"]], return_inverse=True)[1]
+        engines = [name for known in terms.values() for name in known.engine_D]
+        start = ServingParameters.of(load_calibration(PRIOR_FILE), engines)
+        measured = MeasuredTimes(ttft_s, tpot_s, queued)
+        return cls(rows, cases["stated"], terms, start, measured, list(names), group, family, together)
 
-    def column(self, *names: str) -> Texts:
-        """The values of some columns, joined."""
-        return np.array(["/".join(row[name] for name in names) for row in self.rows])
+    def times(self, parameters: ServingParameters, way: str = "stated") -> Floats:
+        """[2, D] to first token and per output token."""
+        told = predict(self.terms[way], parameters)
+        return np.array([told.ttft_s, told.tpot_s])
 
-    @property
-    def apart(self) -> Bools:
-        return np.asarray(self.column("mode") == "disagg")
+    def pairs(self, times: Floats, which: int) -> Pairs:
+        """Predicted and measured times by group, of the rows whose time counts."""
+        pairs: Pairs = {}
+        known = (self.measured.ttft_s, self.measured.tpot_s)[which]
+        for row in np.flatnonzero(~self.measured.queued if which == 0 else np.ones(len(known), dtype=np.bool_)):
+            pairs.setdefault(self.names[self.group[row]], []).append((float(times[which, row]), float(known[row])))
+        return pairs
 
+    def line(self, title: str, times: Floats) -> str:
+        """Errors of both times, and the median over groups of the signed error per output token."""
+        tpot, ttft = self.pairs(times, 1), self.pairs(times, 0)
+        large = {name: group for name, group in tpot.items() if len(group) >= LIKELY}
+        return f"  {title:34} TPOT {errors(tpot):>11} ({bias(large)})   TTFT {errors(ttft):>11}"
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """Predictions [D] of every row by a fit without its group; what their errors go with, and the groups."""
+    def constants(self) -> Floats:
+        """[2, D] the median of engine and mode in other groups; of all rows of them where there is none."""
+        kind = np.array([f"{row['backend']} {row['mode']}" for row in self.rows])
+        known = np.array([self.measured.ttft_s, self.measured.tpot_s])
+        times = np.zeros_like(known)
+        for row in range(len(self.rows)):
+            others = self.group != self.group[row]
+            alike = others & (kind == kind[row])
+            times[:, row] = np.median(known[:, alike if alike.any() else others], axis=1)
+        return times
 
-    predicted: MeanTimes
-    features: Floats
-    group: Texts
+    def known(self, times: Floats) -> Floats:
+        """The times with every group's median error per output token taken out."""
+        error = np.log(self.measured.tpot_s / times[1])
+        medians = np.array([np.median(error[self.group == group]) for group in range(len(self.names))])
+        return np.array([times[0], times[1] * np.exp(medians[self.group])])
+
+    def fitted(self, chosen: Bools) -> SharedFit:
+        """A fit to some of the rows as the recipes state them."""
+        return fit(self.terms["stated"], self.measured, self.start, self.runs_group, chosen)
+
+    def left_out(self, unit: Indices) -> dict[str, Floats]:
+        """Times [2, D] of the rows of every unit [D] by a fit to all others, by what is stated."""
+        times = {way: np.zeros((2, len(self.rows))) for way in self.terms}
+        for number in np.unique(unit):
+            held_out = unit == number
+            parameters = self.fitted(~held_out).parameters
+            for way, told in times.items():
+                told[:, held_out] = self.times(parameters, way)[:, held_out]
+        return times
 
 
 def main() -> int:
-    """Print the tables; with --write, a calibration of all rows."""
-    data = Data.read(sys.argv[1])
-    prior = load_calibration(PRIOR_FILE)
-    terms = DeploymentTerms.of(data.cases)
-    start = ServingParameters.of(prior, terms.engine_D)
-    families = left_out(data, terms, start, data.column("family"))
-    show("model family left out", data, families)
-    if "--left-out" in sys.argv:
-        lines = prediction_lines(data, families.predicted.ttft_s, families.predicted.tpot_s)
-        Path(sys.argv[sys.argv.index("--left-out") + 1]).write_text("".join(lines), encoding="utf-8")
-    if "--write" in sys.argv:
-        everything = np.ones(len(data.rows), dtype=bool)
-        fitted = fit(terms, data.measured, start, everything)
-        if "--profiles" in sys.argv:
-            store = open_store((sys.argv[sys.argv.index("--profiles") + 1],))
-            trusted = fit_trust(DeploymentTerms.of(data.cases, store), data.measured, fitted.parameters, everything)
-            fitted = Fitted(trusted, fitted.standard_errors)
-        write(Path(sys.argv[sys.argv.index("--write") + 1]), fitted, data, families)
-    for names in (("mode",), ("backend",), ("system",), ("mode", "backend", "system")):
-        breakdown(data, families.predicted, data.column(*names))
-    show("system left out", data, left_out(data, terms, start, data.column("system")))
-    pairs = left_out(data, terms, start, data.column("system", "backend"), data.apart)
-    show("system and engine left out, disaggregated", data, pairs, data.apart)
-    bounds = intervals(data, families)
-    decisions(sys.argv[1], data, families.predicted, bounds)
+    """Print the tables, or with --write make a calibration of all rows."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--folds", type=int, default=0, help="fits in all; 0: one for each group, and each family")
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--left-out", type=Path)
+    given = parser.parse_args()
+    if given.write:
+        write(given.write, Data.read(given.folder, ("stated",)))
+        return 0
+    data = Data.read(given.folder)
+    print(f"{len(data.rows)} rows, {len(data.names)} groups; percent, mean / median (median over groups, signed)")
+    show(data, given.folder, "a constant", data.constants())
+    unfitted = {way: data.times(data.start, way) for way in WAYS}
+    shipped = ServingParameters.of(load_calibration(), [name for t in data.terms.values() for name in t.engine_D])
+    for way in WAYS:
+        show(data, given.folder, f"before any fit, {way}", unfitted[way])
+    longer = np.array([load_calibration().slowdown(case.group) for case in data.cases])
+    for way in WAYS:
+        show(data, given.folder, f"shipped, {way}", data.times(shipped, way) * np.array([np.ones(len(longer)), longer]))
+    show(data, given.folder, "before any fit, its median known", data.known(unfitted["stated"]))
+    if not given.quick:
+        for title, unit in (("group left out", data.group), ("family left out", data.family)):
+            left = data.left_out(unit % given.folds if given.folds else unit)
+            for way in WAYS:
+                show(data, given.folder, f"{title}, {way}", left[way])
+            if title.startswith("group") and given.left_out:
+                given.left_out.write_text("".join(prediction_lines(data, left["stated"])), encoding="utf-8")
+            by_group(data, title, left["stated"], unfitted["stated"])
     return 0
 
 
-def left_out(
-    data: Data, terms: DeploymentTerms, start: ServingParameters, group: Texts, chosen: Bools | None = None
-) -> LeftOut:
-    """Every group predicted by a fit to all others; with `chosen`, only groups that have such rows."""
-    ttft, tpot = np.full(len(group), np.nan), np.full(len(group), np.nan)
-    features_DF = np.zeros((len(group), 3))
-    for name in np.unique(group if chosen is None else group[chosen]):
-        held_out = group == name
-        print(f"... without {name}", file=sys.stderr, flush=True)
-        parameters = fit(terms, data.measured, start, ~held_out).parameters
-        predicted = predict(terms, parameters)
-        ttft[held_out], tpot[held_out] = predicted.ttft_s[held_out], predicted.tpot_s[held_out]
-        features_DF[held_out] = features(terms, parameters, predicted)[held_out]
-    return LeftOut(MeanTimes(ttft, tpot), features_DF, group)
+def show(data: Data, folder: Path, title: str, times: Floats) -> None:
+    """A line of errors, and what decisions capture by these times."""
+    print(f"{data.line(title, times)}   captured: {captured(folder, data.rows, times)}", flush=True)
 
 
-def errors(data: Data, predicted: MeanTimes, chosen: Bools) -> str:
-    """Mean / median error in percent of TPOT and TTFT."""
-    unqueued = chosen & ~data.measured.queued
-    tpot = 100.0 * np.abs(predicted.tpot_s / data.measured.tpot_s - 1.0)[chosen]
-    ttft = 100.0 * np.abs(predicted.ttft_s / data.measured.ttft_s - 1.0)[unqueued]
-    if not unqueued.any():
-        return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}"
-    return f"TPOT {tpot.mean():5.1f} / {np.median(tpot):4.1f}   TTFT {ttft.mean():5.1f} / {np.median(ttft):4.1f}"
+def by_group(data: Data, title: str, times: Floats, unfitted: Floats) -> None:
+    """Mean error and median signed error per output token of every group, beside those before any fit."""
+    print(f"  {title}: TPOT, mean (median, signed), and before any fit")
+    known = data.measured.tpot_s
+    for number, name in enumerate(data.names):
+        rows = data.group == number
+        cells = [
+            f"{100 * np.mean(np.abs(told[1][rows] / known[rows] - 1.0)):5.1f} "
+            f"({100 * np.median(told[1][rows] / known[rows] - 1.0):+6.1f})"
+            for told in (times, unfitted)
+        ]
+        print(f"    {name:50} {rows.sum():4d} rows   {'   '.join(cells)}")
 
 
-def worst(data: Data, predicted: MeanTimes, chosen: Bools) -> Bools:
-    """The chosen row whose time to first token, where it is not queueing, is furthest off."""
-    error = np.abs(predicted.ttft_s / data.measured.ttft_s - 1.0) * (chosen & ~data.measured.queued)
-    return np.asarray(np.arange(len(error)) == np.nanargmax(error))
-
-
-def show(title: str, data: Data, predictions: LeftOut, chosen: Bools | None = None) -> None:
-    """One protocol: all rows, each group, and the best constant."""
-    rows = np.ones(len(predictions.group), dtype=bool) if chosen is None else chosen
-    print(f"{title}, {rows.sum()} rows: error in percent, mean / median")
-    print(f"  {'all':34} {errors(data, predictions.predicted, rows)}")
-    others = rows & ~worst(data, predictions.predicted, rows)
-    print(f"  {'all but the row of the worst TTFT':34} {errors(data, predictions.predicted, others)}")
-    print(f"  {'one constant an engine and mode':34} {errors(data, constants(data, predictions.group), rows)}")
-    for name in np.unique(predictions.group[rows]):
-        print(f"  {name:34} {errors(data, predictions.predicted, rows & (predictions.group == name))}")
-
-
-def constants(data: Data, group: Texts) -> MeanTimes:
-    """The median of engine and mode over the rows of other groups; over all other rows where there are none."""
-    kind = data.column("backend", "mode")
-    means = [np.zeros(len(group)), np.zeros(len(group))]
-    for name in np.unique(group):
-        for deployment in np.unique(kind[group == name]):
-            rest = (group != name) & (kind == deployment)
-            rest = rest if rest.any() else group != name
-            here = (group == name) & (kind == deployment)
-            means[0][here] = np.median(data.measured.ttft_s[rest])
-            means[1][here] = np.median(data.measured.tpot_s[rest])
-    return MeanTimes(*means)
-
-
-def breakdown(data: Data, predicted: MeanTimes, kind: Texts) -> None:
-    """Errors by kind of row."""
-    for name in np.unique(kind):
-        rows = kind == name
-        print(f"  {name:34} {errors(data, predicted, rows)}   n={rows.sum()}")
-
-
-def intervals(data: Data, predictions: LeftOut) -> dict[str, tuple[Floats, Floats]]:
-    """80 % intervals of every group from the errors of the others; prints how good they are."""
-    bounds = {}
-    pairs = (
-        ("tpot", data.measured.tpot_s, predictions.predicted.tpot_s),
-        ("ttft", data.measured.ttft_s, predictions.predicted.ttft_s),
-    )
-    for name, measured, predicted in pairs:
-        low, high = np.zeros_like(measured), np.zeros_like(measured)
-        for group in np.unique(predictions.group):
-            held_out = predictions.group == group
-            spread = fit_spread(measured[~held_out], predicted[~held_out], predictions.features[~held_out])
-            low[held_out], high[held_out] = spread.bounds(predicted[held_out], predictions.features[held_out])
-        width = np.exp(np.quantile(np.abs(np.log(measured / predicted)), 0.8))
-        constant = winkler(measured, predicted / width, predicted * width).mean()
-        gain = 100.0 * (1.0 - winkler(measured, low, high).mean() / constant)
-        held_share = 100.0 * coverage(measured, low, high)
-        print(
-            f"  {name} intervals hold {held_share:.0f} % of the rows, score {gain:.0f} % better than a constant width"
-        )
-        bounds[name] = low, high
-    return bounds
-
-
-def decisions(path: str, data: Data, predicted: MeanTimes, bounds: dict[str, tuple[Floats, Floats]]) -> None:
-    """What the decisions of score.py, next to the rows, capture: on the estimate, and on the bound at 90 %."""
-    place = Path(path).parent / "score.py"
-    spec = importlib.util.spec_from_file_location("score", place)
-    if not place.exists() or spec is None or spec.loader is None:
-        print(f"  no decisions: {place} is absent")
-        return
-    score: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(score)
-    for title, tpot in (("estimate", predicted.tpot_s), ("at 90 % confidence", bounds["tpot"][1])):
-        with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            file.writelines(prediction_lines(data, predicted.ttft_s, tpot))
-            file.flush()
-            captured = score.decisions(score.read(path, file.name))
-        shares = ", ".join(f"{name} {got:.2f} ({100 * bad:.0f} % break it)" for name, (got, bad, _) in captured.items())
-        print(f"  captured, {title}: {shares}")
-
-
-def prediction_lines(data: Data, ttft_s: Floats, tpot_s: Floats) -> list[str]:
+def prediction_lines(data: Data, times: Floats) -> list[str]:
     """The lines of `planner estimate`, as far as scores read them."""
+    import json
+
     return [
         json.dumps({"id": row["id"], "prediction": {"ttft_s": ttft, "tpot_s": tpot}}) + "\n"
-        for row, ttft, tpot in zip(data.rows, ttft_s, tpot_s, strict=True)
+        for row, ttft, tpot in zip(data.rows, *times, strict=True)
     ]
 
 
-def write(path: Path, fitted: Fitted, data: Data, families: LeftOut) -> None:
-    """A calibration file of all rows, with the intervals of groups left out."""
-    from planner.calibrate.deployments import document_of
-    from planner.calibrate.history import text_of, training_of
-    from planner.documents.files import digest
-
-    measured = data.measured
+def write(path: Path, data: Data) -> None:
+    """A calibration file of all rows: parameters, where groups lie, and intervals."""
+    everything = np.ones(len(data.rows), dtype=bool)
+    fitted = data.fitted(everything)
+    shipped, terms, measured = load_calibration(), data.terms["stated"], data.measured
+    parameters = replace(fitted.parameters, trust=shipped.tables)
+    told = predict(terms, parameters)
+    about = features(terms, parameters, told)
+    shift = np.exp(np.array([fitted.groups[int(number)].mean for number in data.runs_group]))
+    size = np.bincount(data.group)[data.group]
+    likely = size >= LIKELY
     spreads = {
-        "ttft": fit_spread(measured.ttft_s, families.predicted.ttft_s, families.features),
-        "tpot": fit_spread(measured.tpot_s, families.predicted.tpot_s, families.features),
+        name: fit_spread(known[rows], predicted[rows], about[rows], 1.0 / size[rows])
+        for name, known, predicted, rows in (
+            ("ttft", measured.ttft_s, told.ttft_s, likely & ~measured.queued),
+            ("tpot", measured.tpot_s, told.tpot_s * shift, likely),
+        )
     }
-    between = {name: spread.between for name, spread in load_calibration().spreads.items()}  # serving_intervals.py's
-    spreads = {name: replace(spread, between=between[name]) for name, spread in spreads.items()}
-    groups = {case.group for case in data.cases}
-    document = document_of(fitted, spreads, groups, rows=len(data.rows), data=digest({"rows": data.rows}))
-    path.write_text(text_of(document | training_of(load_calibration())), encoding="utf-8")
+    low, high = (np.log(bound / told.tpot_s) for bound in spreads["tpot"].bounds(told.tpot_s, about))
+    between = fit_between(np.log(measured.tpot_s / told.tpot_s), low, high, np.where(likely, 1.0 / size, 0.0))
+    spreads["tpot"] = replace(spreads["tpot"], between=between)
+    runs = runs_of(data, fitted)
+    document = document_of(
+        Fitted(parameters, fitted.standard_errors),
+        spreads,
+        runs,
+        rows=len(data.rows),
+        data=digest({"rows": data.rows}),
+    )
+    whole = document | {"runs": runs} | training_of(shipped)
+    path.write_text(text_of(whole), encoding="utf-8")
+    print(f"  wrote {path}: between groups {between}, deviation {fitted.between:.3f}")
+
+
+def runs_of(data: Data, fitted: SharedFit) -> dict[str, dict[str, float | int]]:
+    """Section `runs`: beliefs by the names that estimates know groups by.
+
+    Left out are groups of few rows, those whose steps would move bytes faster than a data sheet says, and those beyond
+    MOST_APART deviations of what lies between groups: their columns do not tell what ran.
+    """
+    least, most = np.log(fitted.parameters.efficiencies.experts_bandwidth), MOST_APART * fitted.between
+    named = {data.cases[row].group: fitted.groups[int(number)] for row, number in enumerate(data.runs_group)}
+    kept = {name: own for name, own in named.items() if own.runs >= LIKELY and least < own.mean < most}
+    return {name: rounded(own) for name, own in sorted(kept.items())}
 
 
 if __name__ == "__main__":

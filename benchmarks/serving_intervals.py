@@ -1,17 +1,16 @@
 """Whether 80 % intervals of serving estimates hold, by row and by group, and what lies between groups.
 
-    python benchmarks/serving_intervals.py ../shared/data/serving            # the table
-    python benchmarks/serving_intervals.py ../shared/data/serving --write    # and renews the shipped `intervals`
+    python benchmarks/serving_intervals.py ../shared/data/serving
 
-Rows: measured.csv, to which the shipped costs were fitted, and the open groups of measured_more.csv, to which they were
-not; settings are those of the public recipes. A group is all rows of a family, system, engine and format of weights.
+Rows: measured.csv and the open groups of measured_more.csv; settings are those of the public recipes. A group is all
+rows of a family, system, engine and format of weights. Groups that a calibration knows (`groups` of its `intervals`)
+have narrow intervals.
 
-What lies between groups (`planner.costs.rates.spread`) is fitted to errors of the costs before any fit
-(planner/calibrate/prior.yaml), groups of ten rows or more weighing the same: to them all groups are unseen. It is for
-the time per output token; intervals of the time to first token hold as they are. `left out`: intervals of each family
-with what the other families say lies between groups, around those same estimates. `shipped`: as `planner estimate`
-gives them, for all rows, groups that were not fitted, and families of which no row was. Beside them stands one width
-for all, the one that holds 80 % of the rows of measured.csv.
+`left out`: intervals of each family with what the other families say lies between groups
+(`planner.costs.rates.spread`), around the costs before any fit (planner/calibrate/prior.yaml), to which all groups are
+unseen. `shipped`: as `planner estimate` gives them, for all rows, groups that they were
+not fitted to, and families of which no row was. Beside them
+stands one width for all, the one that holds 80 % of the rows of groups that are known.
 """
 
 import sys
@@ -26,7 +25,6 @@ from serving_fit import features, fit_between
 
 from planner.arrays import Bools, Floats, Indices
 from planner.calibrate.deployments import PRIOR_FILE, ServingParameters, predict
-from planner.calibrate.history import text_of
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.spread import ErrorSpread
@@ -35,7 +33,6 @@ from planner.estimate.measured import case_of_row
 
 TABLES = ("measured.csv", "measured_more.csv")
 TIMES = ("ttft", "tpot")
-SHIPPED = Path(__file__).parent.parent / "planner" / "costs" / "rates" / "calibration.yaml"
 Texts = list[str]
 
 
@@ -55,7 +52,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows [N]: deployments, groups and families, and which the shipped costs were fitted to."""
+    """The rows [N]: deployments, groups and families, and which of them the shipped costs know."""
 
     cases: list[Case]
     terms: DeploymentTerms
@@ -68,31 +65,33 @@ class Rows:
     @classmethod
     def read(cls, folder: Path) -> "Rows":
         status = {(table, group): state for table, group, state in frozen()}
-        rows, fitted = list[dict[str, str]](), list[bool]()
-        for table in TABLES:
-            for row in rows_of(folder / table):
-                if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open":
-                    rows.append(row)
-                    fitted.append(table == TABLES[0])
-        cases = [case_of_row(filled(row)) for row in rows]
+        rows = [
+            row
+            for table in TABLES
+            for row in rows_of(folder / table)
+            if status.get((f"serving/{table}", group_of(row, SERVING)), "open") == "open"
+        ]
+        cases, known = [case_of_row(filled(row)) for row in rows], load_calibration().groups
         names = sorted({group_of(row, SERVING) for row in rows})
         return cls(
             cases,
             DeploymentTerms.of(cases),
             np.array([names.index(group_of(row, SERVING)) for row in rows], dtype=np.intp),
             [row["family"] for row in rows],
-            np.array(fitted),
+            np.array([case.group in known for case in cases]),
             {name: np.array([float(row[f"{name}_ms"]) / 1e3 for row in rows]) for name in TIMES},
             np.array([row["saturated"] == "1" for row in rows]),
         )
 
     def errors(self, calibration: str, spreads: dict[str, ErrorSpread]) -> dict[str, Errors]:
         """Of these costs, by time, with the shipped bounds within groups."""
-        parameters = ServingParameters.of(load_calibration(calibration), self.terms.engine_D)
+        costs = load_calibration(calibration)
+        parameters = ServingParameters.of(costs, self.terms.engine_D)
         told = predict(self.terms, parameters)
+        longer = np.array([costs.slowdown(case.group) for case in self.cases])
         about = features(self.terms, parameters, told)
         result = {}
-        for name, predicted in (("ttft", told.ttft_s), ("tpot", told.tpot_s)):
+        for name, predicted in (("ttft", told.ttft_s), ("tpot", told.tpot_s * longer)):
             within = replace(spreads[name], unseen=False)
             low, high = (np.log(bound / predicted) for bound in within.bounds(predicted, about))
             result[name] = Errors(np.log(self.times[name] / predicted), low, high)
@@ -106,32 +105,28 @@ class Rows:
 
 
 def main() -> int:
-    """Print the table; with --write, renew the shipped section."""
+    """Print the table."""
     rows, shipped = Rows.read(Path(sys.argv[1])), load_calibration()
     before, now = (rows.errors(file, shipped.spreads) for file in (PRIOR_FILE, "default"))
     weight = rows.counted("tpot")[1]
-    between = fit_between(before["tpot"].error, before["tpot"].low, before["tpot"].high, weight)
-    groups = sorted({case.group for case, fitted in zip(rows.cases, rows.fitted, strict=True) if fitted})
+    between = shipped.spreads["tpot"].between
     print(
         f"between groups, TPOT: a factor of {np.exp(-between[0]):.2f} to {np.exp(between[1]):.2f}; 80 % intervals hold"
     )
     show(rows, "tpot, left out", "tpot", left_out(rows, before["tpot"], weight))
     seen = {family for family, fitted in zip(rows.family, rows.fitted, strict=True) if fitted}
-    unseen = np.array([family not in seen for family in rows.family])
+    strange = np.array([family not in seen for family in rows.family])
     for name in TIMES:
         own = between if name == "tpot" else (0.0, 0.0)
-        apart = np.array([case.group not in groups for case in rows.cases])
         width = np.quantile(np.abs(now[name].error[rows.fitted & rows.counted(name)[0]]), 0.8)
         for title, held in (
-            ("shipped", now[name].held(own, apart)),
-            ("nothing between", now[name].held((0.0, 0.0), apart)),
+            ("shipped", now[name].held(own, ~rows.fitted)),
+            ("nothing between", now[name].held((0.0, 0.0), ~rows.fitted)),
             ("one width", np.abs(now[name].error) <= width),
         ):
             show(rows, f"{name}, {title}", name, held)
-            show(rows, "  groups not fitted", name, held, apart)
-            show(rows, "  families not fitted", name, held, unseen)
-    if "--write" in sys.argv:
-        write(groups, between)
+            show(rows, "  groups not fitted", name, held, ~rows.fitted)
+            show(rows, "  families not fitted", name, held, strange)
     return 0
 
 
@@ -153,17 +148,6 @@ def show(rows: Rows, title: str, name: str, held: Bools, chosen: Bools | None = 
     groups = len(np.unique(rows.group[weight > 0]))
     of_groups = 100.0 * np.sum(held * weight) / weight.sum()
     print(f"  {title:26} rows {100.0 * held[counted].mean():3.0f} %   {groups:2d} groups {of_groups:3.0f} %")
-
-
-def write(groups: Texts, between: tuple[float, float]) -> None:
-    """The shipped calibration with these groups, and this between them."""
-    import yaml
-
-    document = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))
-    intervals = {name: document["intervals"][name] for name in TIMES}
-    intervals["tpot"] |= {"between": list(between)}
-    intervals["ttft"] |= {"between": [0.0, 0.0]}
-    SHIPPED.write_text(text_of(document | {"intervals": {"groups": groups, **intervals}}), encoding="utf-8")
 
 
 if __name__ == "__main__":

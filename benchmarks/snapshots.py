@@ -219,7 +219,8 @@ def list_names(prefix: str = "") -> list[str]:
 
 def answer(name: str) -> dict[str, Any]:
     """What `solve` and `check` say to one problem, as plain data with rounded floats and a digest of the decision."""
-    from planner import Infeasible, PlannerError, Stopped, solve
+    from planner import Infeasible, PlannerError, Stopped
+    from planner.api import solve
 
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+BLACKWELL = 10  # compute capability
+
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
@@ -23,6 +25,17 @@ class Accelerator:
     def usable_bytes(self, utilisation: float) -> float:
         """Memory that an engine or a job may use at this share of it (vLLM's `--gpu-memory-utilization`)."""
         return self.memory_bytes * utilisation
+
+    @property
+    def overlaps_starts(self) -> bool:
+        """Whether engines start kernels while those before them end: NVIDIA's Blackwell and what follows it.
+
+        Programmatic dependent launch exists from compute capability 9.0 on (CUDA C++ Programming Guide); kernels for
+        Blackwell use it throughout, those of engines for Hopper hardly, and runs tell the difference
+        (`earlier_starts` of a calibration).
+        """
+        major = self.compute_capability.partition(".")[0]
+        return major.isdigit() and int(major) >= BLACKWELL
 
     def supports(self, precision: str) -> bool:
         """Whether tensor cores take this precision directly; fp8_block runs where fp8 does."""

@@ -11,7 +11,7 @@ Two fits, each of few named numbers (planner/costs/rates/calibration.py):
    `output_steps`, `launch_s`, `latent_launch_s`; `router_s` and `handover_s` of disaggregated ones), on both measured
    times where the one to first token is not queueing: coordinate descent over ordinary values on the mean relative
    errors, capped at CAP a row, of the replayed benchmark.
-The shipped calibration goes on from these (benchmarks/serving_fit.py).
+A fit to many groups, stiffer and alike for all engines: planner/calibrate/shared.py.
 An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
 own where they have as many, else they are as the newest. What an older release adds to steps is expected where that of
 the newest is; before the first token, a release of fewer than FEWEST_ALONE rows is fitted with its neighbour's.

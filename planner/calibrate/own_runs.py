@@ -99,14 +99,16 @@ def document_of(told: OwnRuns, base: str, *, date: str, sources: Sequence[str]) 
     assert isinstance(data, dict)
     known = load_calibration(base)
     runs = {**known.runs, **told.after}
+    own = sum(bias.runs for group, bias in runs.items() if group not in known.groups)
     return {
         **data,
-        "source": f"{known.name}, with {sum(bias.runs for bias in runs.values())} runs of {', '.join(sources)}",
+        "source": f"{known.name}, with {own} runs of {', '.join(sources)}",
         "date": date,
         "previous": {"calibration": known.name, "digest": known.digest},
-        "runs": {group: _rounded(bias) for group, bias in sorted(runs.items())},
+        "runs": {group: rounded(bias) for group, bias in sorted(runs.items())},
     }
 
 
-def _rounded(bias: GroupBias) -> dict[str, float | int]:
+def rounded(bias: GroupBias) -> dict[str, float | int]:
+    """A belief as calibration files hold it."""
     return {name: round(value, _DIGITS) if name != "runs" else value for name, value in asdict(bias).items()}

@@ -18,6 +18,7 @@ from planner.calibrate.deployments import (
 )
 from planner.calibrate.fit import RelativeErrors
 from planner.calibrate.history import training_of
+from planner.calibrate.own_runs import rounded
 from planner.calibrate.serving import ServingRow
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import Calibration
@@ -52,14 +53,16 @@ class Refit:
         ]
 
     def document(self, base: Calibration, rows: Sequence[ServingRow], date: str) -> dict[str, Any]:
-        """The calibration file; intervals and rates of training stay those of `base`."""
+        """The calibration file; intervals, rates of training and what runs tell of other groups stay as in `base`."""
         data = digest({"rows": [[row.case.id, row.ttft_s, row.tpot_s] for row in rows]})
-        seen = {row.case.group for row in rows if row.tpot_s is not None} | base.groups
-        document = document_of(self.fitted, base.spreads, seen, rows=self.num_rows, data=data)
+        refitted = {row.case.group for row in rows if row.tpot_s is not None}
+        document = document_of(self.fitted, base.spreads, refitted | base.groups, rows=self.num_rows, data=data)
+        others = {group: rounded(bias) for group, bias in sorted(base.runs.items()) if group not in refitted}
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
         return (
             document
             | training_of(base)
+            | ({"runs": others} if others else {})
             | {
                 "source": f"fitted to {self.num_rows} measured deployments of {sources}; started from {base.name}",
                 "date": date,
@@ -90,7 +93,9 @@ def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
     everything = np.ones(len(usable), dtype=bool)
     costs, errors = fit_costs(terms, measured, start, start, everything)
     fitted = fit_first_tokens(terms, measured, costs, everything)
-    before, after = (_errors(predict(terms, tried), measured) for tried in (start, fitted))
+    longer = np.array([base.slowdown(row.case.group) for row in usable])  # by runs, whose place the refit takes
+    now, then = predict(terms, start), predict(terms, fitted)
+    before, after = _errors(MeanTimes(now.ttft_s, now.tpot_s * longer), measured), _errors(then, measured)
     ttft = None if measured.queued.all() else (before[1], after[1])
     return Refit(Fitted(fitted, errors), (before[0], after[0]), ttft, len(usable))
 

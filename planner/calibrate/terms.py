@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.arrays import Floats, Indices
+from planner.arrays import Bools, Floats, Indices
 from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
@@ -66,6 +66,7 @@ class DeploymentTerms:
     move_s_T: Floats
     kernels_T: Floats
     names_T: Indices  # [4, T]
+    overlap_D: Bools  # whether kernels start while those before them end
 
     @classmethod
     def of(cls, cases: Sequence[Case], store: ProfileStore | None = None) -> "DeploymentTerms":
@@ -115,6 +116,7 @@ class DeploymentTerms:
             move_s_T=column("move_s_T"),
             kernels_T=column("kernels_T"),
             names_T=names,
+            overlap_D=np.array([case.pool.node.accelerator.overlaps_starts for case in cases]),
         )
 
     def device_s(
@@ -127,7 +129,9 @@ class DeploymentTerms:
         of_D = np.array([sections.index(name) for name in self.engine_D])
         scales = np.array([[engine.start_of(name) for name in (*NAMES, "")] for engine in engines.values()])
         of_T = of_D[self.place_T // STEPS]
-        starts_T = self.kernels_T * (start * scales[of_T, self.names_T[2]] + quantising * scales[of_T, self.names_T[3]])
+        earlier_T = np.where(self.overlap_D, 1.0, known.earlier_starts)[self.place_T // STEPS]
+        each_T = start * scales[of_T, self.names_T[2]] + quantising * scales[of_T, self.names_T[3]]
+        starts_T = earlier_T * self.kernels_T * each_T
         flop_s_T, move_s_T = self.flop_s_T.copy(), self.move_s_T.copy()
         for begin, piece in self.experts:
             end = begin + len(piece.place_T)

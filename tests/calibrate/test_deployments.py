@@ -12,7 +12,6 @@ pytest.importorskip("numba", reason="benchmarks are simulated by a loop that num
 
 from planner.arrays import Floats
 from planner.calibrate.deployments import (
-    FEWEST,
     Fitted,
     MeasuredTimes,
     ServingParameters,
@@ -31,7 +30,7 @@ from planner.estimate.measured import case_of_row
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from serving_fit import COVERED, coverage, features, fit, fit_between, fit_spread, winkler
+from serving_fit import COVERED, FEW, coverage, features, fit_between, fit_spread, thinned, winkler
 
 MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "fp8"), ("Qwen/Qwen3-30B-A3B", "fp8_block"))
 PRIOR = load_calibration(str(Path(__file__).parents[2] / "planner" / "calibrate" / "prior.yaml"))
@@ -126,18 +125,6 @@ def test_rows_left_out_do_not_move_a_fit(terms: DeploymentTerms) -> None:
     assert fit_first_tokens(terms, seen, truth, chosen) == fit_first_tokens(terms, wrong, truth, chosen)
 
 
-def test_older_releases_of_an_engine_have_overheads_of_their_own_once_rows_tell_them() -> None:
-    old = [replace(given, version="0.12.0") for given in (case(*MODELS[0], 2, c, 500) for c in range(2, 2 + FEWEST))]
-    both = DeploymentTerms.of([*old, *(replace(given, version="0.18.0") for given in old)])
-    start = ServingParameters.of(PRIOR, both.engine_D)
-    seen = measured(both, start)
-    slow = replace(seen, tpot_s=seen.tpot_s * np.where(np.arange(2 * FEWEST) < FEWEST, 1.5, 1.0))
-    fitted = fit(both, slow, start, everything(seen.tpot_s)).parameters
-    assert fitted.engine("vllm<0.14").kernel_start > fitted.engine("vllm").kernel_start
-    new = fit(both, slow, start, np.arange(2 * FEWEST) >= FEWEST).parameters
-    assert new.engine("vllm<0.14") == new.engine("vllm")
-
-
 def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms: DeploymentTerms) -> None:
     start = parameters()
     slow = replace(start.engine("vllm"), frontend_s=0.016, output_steps=6.0)
@@ -146,6 +133,14 @@ def test_what_an_engine_adds_before_the_first_token_is_found_nearly_again(terms:
     fitted = fit_first_tokens(terms, seen, start, everything(seen.ttft_s))
     before, after = (np.abs(predict(terms, constants).ttft_s / seen.ttft_s - 1.0) for constants in (start, fitted))
     assert np.median(after) < 0.4 * np.median(before)
+
+
+def test_at_most_a_few_rows_of_a_group_are_kept() -> None:
+    group = np.repeat([0, 1, 2], [3, 50, 200])
+    chosen = np.arange(253) % 2 == 0
+    kept = thinned(group, chosen)
+    assert not np.any(kept & ~chosen)
+    assert np.bincount(group[kept]).tolist() == [2, FEW, FEW]
 
 
 def test_intervals_hold_the_share_that_they_are_fitted_to() -> None:

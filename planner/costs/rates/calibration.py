@@ -56,16 +56,21 @@ class Efficiencies:
     collective_start_s: float = 0.0  # one collective inside a scale-up domain
     collective_hop_s: float = 0.0  # more per doubling of the group
     exchange_start_s: float = 0.0  # more for each all-to-all of tokens that are packed first
+    earlier_starts: float = 1.0  # starts of an engine's kernels on GPUs before Blackwell, as a multiple (KERNEL_STARTS)
 
-    def with_starts(self, engine: "EngineOverheads") -> "Efficiencies":
-        """The same with every launch of a compute kernel as long as the engine's."""
-        scales = {name: engine.start_of(name) for name in KERNEL_STARTS}
+    def with_starts(self, engine: "EngineOverheads", *, overlap: bool = True) -> "Efficiencies":
+        """The same with every launch of a compute kernel as long as the engine's.
+
+        `overlap`: kernels start while those before them end (`Accelerator.overlaps_starts`).
+        """
+        earlier = 1.0 if overlap else self.earlier_starts
+        scales = {name: engine.start_of(name) * earlier for name in KERNEL_STARTS}
         return replace(self, **{name: getattr(self, name) * scale for name, scale in scales.items()})
 
 
 def is_share(name: str) -> bool:
-    """Whether an efficiency is a part of a rate of the data sheet; the others are times, sizes and a spread."""
-    return not name.endswith(("_s", "_width", "_rows", "_concentration"))
+    """Whether an efficiency is a part of a data sheet's rate; the others are times, multiples, sizes and a spread."""
+    return not name.endswith(("_s", "_starts", "_width", "_rows", "_concentration"))
 
 
 KERNEL_STARTS = (

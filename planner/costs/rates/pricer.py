@@ -96,7 +96,8 @@ def make_pricer(
     `bare` prices kernels that run without the engine, which then makes their starts no longer.
     """
     accelerator, known = pool.node.accelerator, calibration.efficiencies
-    started = known if bare else known.with_starts(calibration.engine(engine, version))
+    own = calibration.engine(engine, version)
+    started = known if bare else known.with_starts(own, overlap=accelerator.overlaps_starts)
     slowdown = 1.0 if bare else calibration.slowdown(group_of_runs(arch, accelerator.name, engine))
     roofline = Roofline(accelerator, pool.topology(), started, slowdown)
     if store is None or accelerator.name not in store.accelerators():

@@ -1,4 +1,4 @@
-"""What a plan says of the own runs that its calibration carries: how much longer its steps are by them, if at all."""
+"""What a plan says of the runs that its calibration carries: how much longer its steps are by them, if at all."""
 
 import math
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from planner.kinds.serve.steady.search import ServeSetting
 
 
 def run_assumptions(setting: ServeSetting) -> Iterator[str]:
-    """One line a group of runs of the problem that own runs tell of, or one where they are of others alone."""
-    runs, resolved = setting.calibration.runs, setting.resolved
+    """One line a group of the problem that runs tell of, and one where a user's own are of others alone."""
+    runs, fitted, resolved = setting.calibration.runs, setting.calibration.groups, setting.resolved
     groups = {
         group_of_runs(arch, pool.node.accelerator.name, resolved.problem.engine.name)
         for arch in resolved.models.values()
@@ -17,9 +17,11 @@ def run_assumptions(setting: ServeSetting) -> Iterator[str]:
     }
     for group in sorted(groups.intersection(runs)):
         change, told = math.expm1(runs[group].mean), runs[group].runs
+        whose = "run" if group in fitted else "own run"
         yield (
             f"steps of {group} are {abs(change):.1%} {'longer' if change >= 0 else 'shorter'} than the costs say, as "
-            f"{told} own run{'s' * (told != 1)} of it tell{'s' * (told == 1)}"
+            f"{told} {whose}{'s' * (told != 1)} of it tell{'s' * (told == 1)}"
         )
-    if runs and not groups.intersection(runs):
-        yield f"the own runs of the calibration are of {', '.join(sorted(runs))}, and move nothing here"
+    own = sorted(set(runs) - fitted)
+    if own and not groups.intersection(own):
+        yield f"the own runs of the calibration are of {', '.join(own)}, and move nothing here"
