@@ -18,6 +18,7 @@ from typing import Any
 from case_kinds import solve_case
 
 from planner.documents.files import write_text_atomic
+from planner.errors import PlannerError
 from planner.solvers.result import relative_gap
 
 
@@ -40,7 +41,7 @@ def main() -> int:
         start_cpu, start_wall = time.process_time(), time.perf_counter()
         answer = solve_case(case, arguments.case.parent)
         cpu_s, wall_s = time.process_time() - start_cpu, time.perf_counter() - start_wall
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, PlannerError) as error:
         print(f"{arguments.case}: {error}", file=sys.stderr)
         return 2
     write_text_atomic(arguments.output, json.dumps(answer.answer) + "\n")

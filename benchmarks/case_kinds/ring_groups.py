@@ -19,8 +19,13 @@ def problem_of(case: dict[str, Any]) -> Exchanges:
 
 
 def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
-    result = fewest_crossings(problem_of(case))
+    problem = problem_of(case)
+    result = fewest_crossings(problem)
     if result.solution is None or result.objective is None:
-        raise ValueError(f"the healthy nodes have no room for {case['groups']} groups")
+        most = len(problem.whole_segments())
+        raise ValueError(
+            f"nodes at most {case['hops']} apart form {most} groups of {case['nodes_per_group']}, and "
+            f"{2 * problem.pairs} are to exchange in pairs: ask for {most // 2 * 2}, or more hops"
+        )
     pairs = [[[group.line, list(group.tors)] for group in pair] for pair in result.solution.pairs]
     return CaseAnswer({"pairs": pairs}, result.objective, result.bound, f"{len(pairs)} pairs, {result.status}")
