@@ -9,7 +9,7 @@ import typer
 from planner.documents.units import FRACTION, TIME_S, parse_quantity
 from planner.errors import PlannerError, did_you_mean
 
-INPUT, SOLVER, OUTPUT, MOVES = "Input", "Solver", "Output", "Moves"
+INPUT, SOLVER, OUTPUT = "Input", "Solver", "Output"
 
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document with a `schema` field.", rich_help_panel=OUTPUT)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import INPUT, MOVES, SOLVER, Json, Output, Profiles, Verbose, fraction, profile_paths, seconds
+from planner.cli.options import INPUT, OUTPUT, SOLVER, Json, Output, Profiles, Verbose, fraction, profile_paths, seconds
 from planner.cli.output import (
     EXIT_STOPPED,
     refuse_unwritable,
@@ -100,15 +100,15 @@ def solve(
     running: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="PLAN", help="The plan that runs: move little, in an order.", rich_help_panel=MOVES
+            "--from", metavar="PLAN", help="The plan that runs: move little, in an order.", rich_help_panel=INPUT
         ),
     ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(metavar="PERCENT", help="Of requests on time, given up to move less.", rich_help_panel=MOVES),
+        typer.Option(metavar="PERCENT", help="Of requests on time, given up to move less.", rich_help_panel=INPUT),
     ] = None,
     moves: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the moves here, as JSON.", rich_help_panel=MOVES)
+        str | None, typer.Option(metavar="FILE", help="Write the moves here, as JSON.", rich_help_panel=OUTPUT)
     ] = None,
 ) -> int:
     """Find the best plan for a problem, with a proven bound.
