@@ -12,6 +12,7 @@ memory, which is computed and not fitted.
 """
 
 import csv
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -19,23 +20,29 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from training_fit import Fit, prior
+from numpy.typing import NDArray
+from sealed_groups import DATA, TRAINING, group_of, rows_of, status_of
+from sealed_serving import weighted
+from training_fit import Fit, Sensitivity, prior, sensitivity
 from training_runs import (
     REPEATED_WEIGHT,
     LeftOut,
     MeasuredRun,
     Runs,
     Skipped,
+    Spread,
+    distances_to_others,
     fitted,
-    leave_groups_out,
+    leave_out,
     read_runs,
     simulated_s,
-    spreads,
+    spread_of_errors,
 )
 
 from planner.arrays import Bools, Floats
 from planner.calibrate.history import text_of
 from planner.costs.rates.calibration import SHIPPED, TrainingSection, load_calibration
+from planner.costs.training import intervals
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.memory import allocated_bytes, memory
 from planner.costs.training.parameters import total_parameters
@@ -51,10 +58,14 @@ from planner.hardware.cluster import Pool
 from planner.hardware.profiles.store import ProfileStore
 from planner.models.parameters import parameter_counts
 
+MORE = "measured_more.csv"
+RECIPES = Path(__file__).parent / "data" / "training_recipes.csv"
 MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
 SINGLE = "measured_single_node.csv"
 CALIBRATION, SHAPES = Path("planner/costs/rates/calibration.yaml"), Path("planner/costs/training/measured_shapes.csv")
+LAYOUTS = Path("planner/costs/training/measured_layouts.csv")
 GIB = 2.0**30
+RECIPE_PRICE = 0.15
 
 
 def main() -> int:
@@ -66,28 +77,38 @@ def main() -> int:
         return 0
     everything = np.ones(len(runs.runs), dtype=np.bool_)
     fit, rates = fitted(runs, everything)
-    left_out = leave_groups_out(runs, fit)
+    runs = replace(runs, replay=runs.replay.corrected(fit.rates))
+    near = sensitivity(runs.replay, fit)
+    left_out = leave_out(runs, near, runs.groups)
     _print_steps(runs, rates, left_out, ~single)
-    _print_coverage(runs, left_out, ~single)
+    _print_sources(runs, near, ~single)
+    _print_recipes(runs, near)
+    spread = _print_coverage(runs, left_out, ~single)
     _print_choices(runs, left_out, single)
     _print_memory(folder)
     _print_refused(runs)
     if "--write" in sys.argv[2:]:
-        _write(runs, fit, rates, left_out)
+        _write(runs, fit, rates, spread)
     return 0
 
 
 def _read(folder: Path) -> tuple[Runs, Bools]:
     """All runs that can be priced, and which of them are of the table of single nodes."""
     runs: list[MeasuredRun] = []
-    sizes = []
-    for name, weight in ((MANY, 1.0), (SINGLE, REPEATED_WEIGHT)):
+    single: list[bool] = []
+    for name, weight in ((MANY, 1.0), (MORE, 1.0), (SINGLE, REPEATED_WEIGHT)):
         read = list(read_runs(str(folder / name), weight))
         for skipped in (run for run in read if isinstance(run, Skipped)):
             print(f"left out: {skipped.id}, {skipped.reason}")
-        runs += [run for run in read if isinstance(run, MeasuredRun)]
-        sizes.append(len(runs))
-    return Runs.of(runs), np.arange(len(runs)) >= sizes[0]
+        kept = [run for run in read if isinstance(run, MeasuredRun) and (name != MORE or _open(run.row))]
+        runs += kept
+        single += [name == SINGLE] * len(kept)
+    return Runs.of(runs), np.array(single)
+
+
+def _open(row: Mapping[str, str]) -> bool:
+    """Whether a newer run may be fitted to; MegaScale's ladder and its table are priced by what others show."""
+    return status_of(group_of(row, TRAINING)) == "open" and "MegaScale" not in row["source"]
 
 
 def _print_steps(runs: Runs, rates: Rates, left_out: LeftOut, main_table: Bools) -> None:
@@ -96,16 +117,22 @@ def _print_steps(runs: Runs, rates: Rates, left_out: LeftOut, main_table: Bools)
     constant = np.abs(_constants(runs, main_table) / runs.measured - 1.0)
     seen = np.abs(simulated_s(runs, rates, main_table | ~main_table) / runs.measured - 1.0)
     print(
-        "\nstep time, groups left out          runs    mean  median  formulas alone   one constant a GPU    fitted to"
+        "\nstep time, groups left out          runs    mean  median   groups alike  formulas alone"
+        "   one constant a GPU    fitted to"
     )
     for name, member in _parts(runs, main_table):
         if member.any():
             print(
                 f"{name:34s} {member.sum():5d}  {error[member].mean():6.1%}  {np.median(error[member]):6.1%}"
-                f"  {formulas[member].mean():6.1%} {np.median(formulas[member]):6.1%}"
+                f"   {_alike(error, runs, member)}  {formulas[member].mean():6.1%} {np.median(formulas[member]):6.1%}"
                 f"     {constant[member].mean():6.1%} {np.median(constant[member]):6.1%}"
                 f"      {seen[member].mean():6.1%} {np.median(seen[member]):6.1%}"
             )
+
+
+def _alike(error: Floats, runs: Runs, member: Bools) -> str:
+    """Mean and median with every group of the same weight."""
+    return " {:6.1%} {:6.1%}".format(*weighted(list(_by_label(error, runs.groups, member))))
 
 
 def _parts(runs: Runs, main_table: Bools) -> Iterator[tuple[str, Bools]]:
@@ -118,6 +145,10 @@ def _parts(runs: Runs, main_table: Bools) -> Iterator[tuple[str, Bools]]:
         return those(lambda row: row[column] == value)
 
     yield "all runs", main_table
+    newer = {row["id"] for row in rows_of(DATA / "training" / MORE)}
+    older = np.array([run.id not in newer for run in runs.runs])
+    yield "of measured.csv", main_table & older
+    yield "open groups of measured_more.csv", main_table & ~older
     yield "GPT of vTrain and SC'21", those(lambda row: row["source"] == MULTI or "SC'21" in row["source"])
     yield "mixtures of experts", those(lambda row: row["arch"].startswith("moe"))
     yield "hybrid models", those(lambda row: row["arch"].startswith("hybrid"))
@@ -148,20 +179,76 @@ def plain_flop(config: TrainingConfig) -> float:
     return 6.0 * active * config.global_batch * config.sequence_tokens / config.num_gpus
 
 
-def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Bools) -> None:
-    """Intervals of every group from the errors of the others."""
-    errors = left_out.errors(runs.measured)
+def _print_sources(runs: Runs, near: Sensitivity, main_table: Bools) -> None:
+    """Whole sources left out, by formulas alone: nothing of the code, or of its shapes, is left in the fit."""
+    sources = np.array([run.row["source"] for run in runs.runs])
+    step_s = leave_out(runs, near, np.where(main_table, sources, "single nodes"), shapes=False).formulas_s
+    error, lora = np.abs(step_s / runs.measured - 1.0), np.array([run.row["task"] == "lora" for run in runs.runs])
+    print("\nwhole sources left out              runs    mean  median")
+    for source in sorted(set(sources[main_table].tolist())):
+        member = main_table & (sources == source)
+        print(f"{source[:34]:34s} {member.sum():5d}  {error[member].mean():6.1%}  {np.median(error[member]):6.1%}")
+    for name, member in (("all", main_table), ("LoRA", main_table & lora)):
+        mean, middle = weighted(list(_by_label(error, sources, member)))
+        print(f"{name + ', sources alike':34s} {member.sum():5d}  {mean:6.1%}  {middle:6.1%}")
+        mean, middle = float(error[member].mean()), float(np.median(error[member]))
+        print(f"{name + ', runs alike':34s} {member.sum():5d}  {mean:6.1%}  {middle:6.1%}")
+
+
+def _by_label(values: Floats, labels: NDArray[np.str_], member: Bools) -> Iterator[list[float]]:
+    for label in sorted(set(labels[member].tolist())):
+        yield values[member & (labels == label)].tolist()
+
+
+def _print_recipes(runs: Runs, near: Sensitivity) -> None:
+    """The ten public recipes, each with its family of models under its training code left out of the fit."""
+    print("\nrecipes, family x era left out          measured   priced     off")
+    place = {run.id: index for index, run in enumerate(runs.runs)}
+    codes = np.array([run.config.framework.name for run in runs.runs])
+    families = np.array([family_of(run.row["model"]) for run in runs.runs])
+    offs = []
+    for recipe in rows_of(RECIPES):
+        at = place[recipe["id"]]
+        out = (codes == codes[at]) & (families == families[at])
+        step_s = leave_out(runs, near, np.where(out, "out", ""), shapes=False, only="out").formulas_s[at]
+        offs.append(step_s / runs.measured[at] - 1.0)
+        name = f"{runs.runs[at].row['model']}, {recipe['num_gpus']} {recipe['gpu']}"
+        print(f"{name[:36]:36s} {runs.measured[at]:9.2f} s {step_s:7.2f} s {offs[-1]:+7.1%}")
+    beyond = sum(abs(off) > RECIPE_PRICE for off in offs)
+    print(f"mean {np.mean(np.abs(offs)):.1%}; {beyond} of {len(offs)} beyond {RECIPE_PRICE:.0%}")
+
+
+def family_of(model: str) -> str:
+    """The first word of a model's name, digits behind it left away: `llama` of llama3.1-405b."""
+    return re.split(r"[-_ ]", model.rpartition("/")[2].lower())[0].rstrip("0123456789.")
+
+
+def _print_coverage(runs: Runs, left_out: LeftOut, main_table: Bools) -> Spread:
+    """Intervals of every group from the errors of the others; returns those of all."""
+    errors, away = left_out.errors(runs.measured), distances_to_others(runs)
     inside, width = np.empty(len(errors)), np.empty(len(errors))
     for group in sorted(set(runs.groups.tolist())):
         out, kept = runs.groups == group, main_table & (runs.groups != group)
         if not main_table[out].any():
             kept = ~main_table & (runs.groups != group)
-        spread = spreads(errors[kept], left_out.classes[kept], runs.groups[kept])
-        low, high = np.array([spread.get(name, spread["all"]) for name in left_out.classes[out]]).T
-        inside[out] = (errors[out] >= low) & (errors[out] <= high)
-        width[out] = np.exp(high) - np.exp(low)
-    for name, member in (("all runs", main_table), ("single nodes", ~main_table)):
-        print(f"\n80 % intervals of {name} hold {inside[member].mean():.1%}, mean width {width[member].mean():.1%}")
+        spread = spread_of_errors(errors[kept], left_out.classes[kept], runs.groups[kept], away[kept])
+        for index in np.flatnonzero(out):
+            low, high = spread.ends(str(left_out.classes[index]), float(away[index]))
+            inside[index], width[index] = low <= errors[index] <= high, np.exp(high) - np.exp(low)
+    print("\n80 % intervals                 runs alike   groups alike   mean width")
+    near = away <= np.median(away[main_table])
+    for name, member in (
+        ("all runs", main_table),
+        ("the nearer half", main_table & near),
+        ("the farther half", main_table & ~near),
+        ("single nodes", ~main_table),
+    ):
+        held = weighted(list(_by_label(inside, runs.groups, member)))[0]
+        print(f"{name:28s} {inside[member].mean():10.1%} {held:14.1%} {width[member].mean():12.1%}")
+    kept = main_table
+    whole = spread_of_errors(errors[kept], left_out.classes[kept], runs.groups[kept], away[kept])
+    print(f"they widen by {whole.by_distance:g} of themselves a unit of distance")
+    return whole
 
 
 def _print_choices(runs: Runs, left_out: LeftOut, single: Bools) -> None:
@@ -261,14 +348,13 @@ def _print_refused(runs: Runs) -> None:
             )
 
 
-def _write(runs: Runs, fit: Fit, rates: Rates, left_out: LeftOut) -> None:
+def _write(runs: Runs, fit: Fit, rates: Rates, spread: Spread) -> None:
     """Section `training` of the shipped calibration from all runs, with the intervals of those left out."""
-    member = runs.weights >= 1.0
-    spread = spreads(left_out.errors(runs.measured)[member], left_out.classes[member], runs.groups[member])
     section = TrainingSection(
         rates={name: float(f"{value:.4g}") for name, value in sorted(rates.values.items())},
         errors={name: float(f"{error:.2g}") for name, error in zip(prior().names, fit.errors, strict=True)},
-        spread={name: (round(low, 4), round(high, 4)) for name, (low, high) in spread.items()},
+        spread={name: (round(low, 4), round(high, 4)) for name, (low, high) in spread.of_class.items()},
+        spread_by_distance=spread.by_distance,
         shapes=SHIPPED,
         source=f"fitted to {len(runs.runs)} measured training runs by benchmarks/training.py --write",
         date=date.today().isoformat(),
@@ -277,7 +363,9 @@ def _write(runs: Runs, fit: Fit, rates: Rates, left_out: LeftOut) -> None:
     shipped = load_document(CALIBRATION).data
     write_text_atomic(CALIBRATION, text_of({**shipped, "training": section.document()}))
     write_text_atomic(SHAPES, "\n".join(written(rates.shapes)) + "\n")
-    print(f"\nwrote {CALIBRATION} and {SHAPES}")
+    layouts = intervals.written(intervals.layout_of(run.config) for run in runs.runs)
+    write_text_atomic(LAYOUTS, "\n".join(layouts) + "\n")
+    print(f"\nwrote {CALIBRATION}, {SHAPES} and {LAYOUTS}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from planner.costs.training.shapes import LayerShape, MeasuredShape, MeasuredSha
 from planner.documents.read import parse_document
 
 SCALE = 0.08  # ln of an error beyond which a run counts linearly
-PRIOR_SHARE, PRIOR_TIME, PRIOR_GENERATION = 0.35, 0.7, 0.3  # standard deviations of logarithms
+PRIOR_SHARE, PRIOR_TIME, PRIOR_GENERATION, PRIOR_BOARD = 0.35, 0.7, 0.3, 0.07  # standard deviations of logarithms
 GENERATIONS = ("ampere", "hopper", "blackwell")
 SHAPE_SPREAD, SHAPE_NOISE = 0.15, 0.04  # of the logarithm of a shape's factor, and of repeated runs around it
 LARGEST_FACTOR = 0.5  # in logarithm: beyond it something other than the shape is wrong
@@ -56,6 +56,8 @@ def prior() -> Prior:
 
 def spread_of(name: str) -> float:
     """Standard deviation of the prior on the logarithm of a rate."""
+    if name.startswith("sustained."):
+        return PRIOR_BOARD
     if name.rpartition(".")[2] in GENERATIONS:
         return PRIOR_GENERATION
     return PRIOR_TIME if name.startswith(("start", "host", "step")) and name != "host_overlap" else PRIOR_SHARE
@@ -106,6 +108,75 @@ def fit_rates(
     sensitivity = jacobian(x)
     errors = np.sqrt(np.diag(np.linalg.inv(sensitivity.T @ sensitivity)))
     return Fit(x, errors, known.rates(x))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sensitivity:
+    """A fit to all runs and how their errors hang on the rates there: leave-out fits start from it."""
+
+    fit: Fit
+    slope_NP: Floats  # of ln(predicted) by the logarithm of each free rate
+
+
+def sensitivity(replay: Replay, fit: Fit) -> Sensitivity:
+    """The slopes at a fit, by differences."""
+    known = prior()
+    here = np.log(replay.step_s(fit.rates))
+    rows = [
+        (np.log(replay.step_s(known.rates(fit.logs + _STEP * row))) - here) / _STEP for row in np.eye(len(fit.logs))
+    ]
+    return Sensitivity(fit, np.stack(rows, axis=1))
+
+
+def refit(replay: Replay, measured: Floats, weights: Floats, used: Bools, near: Sensitivity, steps: int = 8) -> Fit:
+    """The rates that explain the runs `used` [N] best, by Gauss-Newton steps on the slopes at the fit to all.
+
+    Errors are those of the model after every step, and a step that does not lower their loss is halved; rates at their
+    bounds stay there while the loss pulls them out. Slopes change little over what leaving a group out moves.
+    """
+    known = prior()
+    centre, spread = known.start, np.array([spread_of(name) for name in known.names])
+    lower, upper = limits(known.names)
+    slope, logs_measured, own = near.slope_NP[used] / SCALE, np.log(measured[used]), weights[used]
+
+    def errors(x: Floats) -> tuple[Floats, float]:
+        error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / SCALE
+        loss = (own * 2.0 * (np.sqrt(1.0 + error**2) - 1.0)).sum() + (((x - centre) / spread) ** 2).sum()
+        return error, float(loss)
+
+    x = np.clip(near.fit.logs, lower, upper)
+    error, loss = errors(x)
+    for _ in range(steps):
+        weight = own / np.sqrt(1.0 + error**2)
+        curved = (slope * weight[:, None]).T @ slope + np.diag(1.0 / spread**2)
+        pull = (slope * weight[:, None]).T @ error + (x - centre) / spread**2
+        move = _inside(curved, pull, lower - x, upper - x)
+        for share in (1.0, 0.5, 0.25, 0.1, 0.03, 0.01):
+            tried = x + share * move
+            tried_error, tried_loss = errors(tried)
+            if tried_loss < loss:
+                break
+        gained = loss - tried_loss
+        if gained <= 0.0:
+            break
+        x, error, loss = tried, tried_error, tried_loss
+        if gained < 1e-3 * loss:
+            break
+    return Fit(x, near.fit.errors, known.rates(x))
+
+
+def _inside(curved: Floats, pull: Floats, lower: Floats, upper: Floats) -> Floats:
+    """The move that is least of pull + curved / 2, moves that would leave their bounds taken to these, one by one."""
+    move, free = np.zeros_like(pull), np.ones(len(pull), dtype=np.bool_)
+    while free.any():
+        rest = pull[free] + curved[np.ix_(free, ~free)] @ move[~free]
+        move[free] = -np.linalg.solve(curved[np.ix_(free, free)], rest)
+        beyond = free & ((move < lower) | (move > upper))
+        if not beyond.any():
+            break
+        move[beyond] = np.clip(move, lower, upper)[beyond]
+        free &= ~beyond
+    return move
 
 
 def fit_shapes(shapes: Sequence[LayerShape], errors: Floats) -> MeasuredShapes:

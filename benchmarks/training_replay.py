@@ -253,7 +253,7 @@ class _Builder:
             self.tables[table] = len(self.tables)
             self.hosts.append(_HOSTS.index(shard.host))
             self.jitters.append(jitter(shard.tp))
-            self.generation.append(machine.generation)
+            self.generation.append(machine.rated)
             self.shapes.append(
                 shape_of(machine, layer, shard) if isinstance(layer, Layer) and part == "layer" else None
             )

@@ -9,6 +9,8 @@
   torch.distributed.pipelining; ZeRO 2 keeps gathered weights until the step ends.
 - `deepspeed` (0.19, deepspeed/runtime/config.py): ZeRO 0 to 3; its pipelines and experts are classes of the program, so
   that no configuration states them, and its tensor parallelism works with ZeRO 2 at most.
+- `nemo-automodel` (0.3, nemo_automodel/components/distributed/config.py): FSDP2 of models of Hugging Face, which it
+  fine-tunes; its pipelines and experts on several ranks are left out here.
 """
 
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ from typing import Literal, get_args
 
 from planner.errors import PlannerError, require_known
 
-TrainingEngineName = Literal["megatron-lm", "megatron-bridge", "torchtitan", "deepspeed"]
+TrainingEngineName = Literal["megatron-lm", "megatron-bridge", "torchtitan", "deepspeed", "nemo-automodel"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 
 FORWARDING: tuple[Dispatcher, ...] = ("deepep", "hybridep")
@@ -140,8 +142,28 @@ _DEEPSPEED = TrainingEngine(
     most_tensor_zero=2,
     partial_shards=False,
 )
+_NEMO_AUTOMODEL = TrainingEngine(
+    name="nemo-automodel",
+    release="0.3",
+    schedules=("1f1b",),
+    zero_stages=(2, 3),
+    piped_zero_stages=(),
+    tuned_zero_stages=(2, 3),
+    precisions=("bf16",),
+    tasks=("sft", "lora"),
+    context_methods=("ring", "all_gather"),
+    optimizers=("adamw",),
+    offloads=("optimizer",),
+    most_pp=1,
+    most_ep=1,
+    splits_experts=False,
+    whole_context_shards=True,
+    some_layers_again=False,
+    later_heads=False,
+    packs=True,
+)
 TRAINING_ENGINES: dict[str, TrainingEngine] = {
-    engine.name: engine for engine in (_MEGATRON_LM, _MEGATRON_BRIDGE, _TORCHTITAN, _DEEPSPEED)
+    engine.name: engine for engine in (_MEGATRON_LM, _MEGATRON_BRIDGE, _TORCHTITAN, _DEEPSPEED, _NEMO_AUTOMODEL)
 }
 assert tuple(TRAINING_ENGINES) == get_args(TrainingEngineName)
 

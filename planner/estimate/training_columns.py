@@ -8,6 +8,7 @@ from typing import get_args
 
 from planner.costs.training.config import (
     FRAMEWORKS,
+    MEGATRON,
     Framework,
     Machine,
     Precision,
@@ -211,8 +212,21 @@ def _named(row: Mapping[str, str]) -> Framework:
         return FRAMEWORKS["megatron_2023"]
     if "Bridge" in name:
         graphs = _release(name) >= 26.06 and "NVL72" in (row.get("gpu") or "")
-        return FRAMEWORKS["megatron_graphs" if graphs else "megatron"]
+        return FRAMEWORKS["megatron_graphs"] if graphs else _dispatching(row)
     return FRAMEWORKS["nemo" if "NeMo" in name else "megatron"]
+
+
+def _dispatching(row: Mapping[str, str]) -> Framework:
+    """Megatron Bridge with what its recipe sends tokens by.
+
+    DeepEP or HybridEP, but for Qwen3 235B beyond racks of NVLink and gpt-oss in bf16, which have the all-to-all with
+    fused permutations (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs).
+    """
+    beyond = "NVL72" not in (row.get("gpu") or "")
+    plain = row["model"].startswith("gpt-oss") and row["precision"].startswith("bf16")
+    if plain or (row["model"].startswith("qwen3-235b") and beyond):
+        return replace(MEGATRON, forwarded_experts=False, fused_dispatch=True)
+    return MEGATRON
 
 
 def _release(framework: str) -> float:
@@ -296,8 +310,13 @@ def _overlaps_experts(row: Mapping[str, str], framework: Framework) -> bool:
     """Whether Megatron Bridge's recipe runs the exchange between experts beside computing.
 
     Its recipes do (`moe_a2a_overlap`) with whole steps as CUDA graphs, and beyond racks of NVLink where ranks hold
-    several stages (NVIDIA-NeMo/Megatron-Bridge v0.1.0 to v0.5.0, scripts/performance).
+    several stages; those of hybrid models do not, nor those of Qwen3 on B200, B300 and of its 30B at all
+    (NVIDIA-NeMo/Megatron-Bridge v0.1.0 to v0.5.0, scripts/performance/configs).
     """
+    if "hybrid" in (row.get("arch") or ""):
+        return False
+    if framework.host != "graphs" and row["model"].startswith("qwen3") and "H100" not in (row.get("gpu") or ""):
+        return False
     if framework.host == "graphs":
         return True
     beyond = "NVL72" not in (row.get("gpu") or "")

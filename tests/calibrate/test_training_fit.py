@@ -16,9 +16,9 @@ from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAtte
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from training_fit import fit_rates, fit_shapes, prior
+from training_fit import fit_rates, fit_shapes, prior, refit, sensitivity
 from training_replay import replay
-from training_runs import spreads
+from training_runs import spread_of_errors
 
 
 def configuration(hidden: int = 4096, micro_batch: int = 1, tp: int = 1) -> TrainingConfig:
@@ -102,11 +102,27 @@ def test_nearness_is_symmetric_and_one_at_itself() -> None:
     assert np.allclose(np.diag(matrix), 1.0)
 
 
-def test_intervals_hold_what_they_were_fitted_to() -> None:
+def test_a_fit_without_a_group_is_that_of_the_others_alone() -> None:
+    runs = replay([configuration(hidden, size) for hidden in (2048, 4096, 8192) for size in (1, 2, 4)])
+    measured = runs.step_s(prior().rates(prior().start)) * np.linspace(0.9, 1.2, 9)
+    weights, everything = 100.0 * np.ones(9), np.ones(9, dtype=np.bool_)
+    used = np.arange(9) < 6
+    near = sensitivity(runs, fit_rates(runs, measured, weights, everything))
+    alone = fit_rates(runs, measured, weights, used)
+    without = refit(runs, measured, weights, used, near, steps=30)
+    assert runs.step_s(without.rates) == pytest.approx(runs.step_s(alone.rates), rel=0.01)
+    assert abs(runs.step_s(without.rates) / runs.step_s(near.fit.rates) - 1.0).max() > 0.01
+
+
+def test_intervals_hold_what_they_were_fitted_to_and_widen_with_distance() -> None:
     generator = np.random.default_rng(0)
-    errors = generator.normal(0.0, 0.1, 400)
-    classes = np.array(["a", "b"] * 200)
+    away = np.tile([0.0, 3.0], 200)
+    errors = generator.normal(0.0, 0.1, 400) * (1.0 + 0.5 * away)
+    classes = np.repeat(["a", "b"], 200)
     groups = np.array([str(n) for n in range(400)])
-    interval_of = spreads(errors, classes, groups)
-    low, high = np.array([interval_of[name] for name in classes]).T
-    assert 0.78 < np.mean((errors >= low) & (errors <= high)) < 0.9
+    spread = spread_of_errors(errors, classes, groups, away)
+    low, high = np.array([spread.ends(*run) for run in zip(classes.tolist(), away.tolist(), strict=True)]).T
+    inside = (errors >= low) & (errors <= high)
+    assert 0.78 < np.mean(inside) < 0.9
+    assert 0.3 <= spread.by_distance <= 0.75
+    assert abs(np.mean(inside[away == 0.0]) - np.mean(inside[away == 3.0])) < 0.1

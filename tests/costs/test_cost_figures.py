@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from planner.costs.operators.experts import EVEN, ExpertLoad
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.roofline import Roofline
@@ -112,6 +113,12 @@ def _training_config(seed: int) -> TrainingConfig:
         offload=frozenset(draw.choice(((), (), ("optimizer",), ("activations",)))),
         framework=FRAMEWORKS[draw.choice(("megatron", *FRAMEWORKS))],
         ends_count_as_layers=draw.random() < 0.3,
+        optimizer=draw.choice(("adamw", "adamw", "muon")),
+        moved_layers=draw.choice((0, 3)),
+        expert_load=draw.choice((EVEN, EVEN, ExpertLoad(1.5), ExpertLoad(2.0, 1.25, padded=True))),
+        document_tokens=draw.choice((0.0, 0.0, 1024.0)),
+        in_network=draw.random() < 0.3,
+        step_spread=draw.choice((0.0, 0.02)),
     )
 
 

@@ -223,6 +223,17 @@ def test_recipes_of_bridge_say_where_experts_exchange_beside_computing(
     assert ("ep_comm" in config.overlap) == beside
 
 
+def test_recipes_of_bridge_say_what_sends_tokens() -> None:
+    stated = {"framework": "Megatron-Bridge 26.02", "model": "qwen3-235b-a22b", "vpp": "2"}
+    hopper, blackwell = (config_of_row(row(**stated, gpu=gpu)).config for gpu in ("H100-SXM5-80GB", "B300-SXM-288GB"))
+    for config in (hopper, blackwell):
+        assert (config.framework.forwarded_experts, config.framework.fused_dispatch) == (False, True)
+    assert "ep_comm" in hopper.overlap
+    assert "ep_comm" not in blackwell.overlap
+    rack = config_of_row(row(**stated, gpu="GB200-NVL72-186GB")).config
+    assert rack.framework.forwarded_experts
+
+
 def test_megascale_and_what_it_started_from_are_told_apart() -> None:
     before, after = (
         config_of_row(row(framework=name)).config for name in ("Megatron-LM (commit 285068c8)", "MegaScale")

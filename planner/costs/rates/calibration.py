@@ -193,6 +193,7 @@ class TrainingSection:
     rates: Mapping[str, float]
     errors: Mapping[str, float] = field(default_factory=dict)  # standard error of the logarithm of each fitted one
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # logs of an 80 % interval, by class of run
+    spread_by_distance: float = 0.0  # by how much these widen at one unit from what was measured
     shapes: str = ""  # SHIPPED: factors of measured shapes that come with planner, which belong to its own rates
     source: str = ""
     date: str = ""
@@ -203,14 +204,15 @@ class TrainingSection:
         written = {name: getattr(self, name) for name in ("source", "date", "data")}
         spread = {name: list(ends) for name, ends in self.spread.items()}
         return {
-            **written, "rates": dict(self.rates), "errors": dict(self.errors), "spread": spread, "shapes": self.shapes,
+            **written, "rates": dict(self.rates), "errors": dict(self.errors), "spread": spread,
+            "spread_by_distance": self.spread_by_distance, "shapes": self.shapes,
         }  # fmt: skip
 
 
 SHIPPED = "shipped"
 COSTS = ("roofline", "engines", "tables", "intervals", "runs")  # the sections that serving is priced by
 _IDEAL_SHARES, _IDEAL_TIMES = (
-    ("flop.", "move.", "link.", "fabric."),
+    ("flop.", "move.", "link.", "fabric.", "sustained."),
     ("start.", "host_launch_s.", "host_jitter", "step_s"),
 )
 
@@ -322,6 +324,7 @@ def _training(values: object, document: Document, name: str) -> TrainingSection:
         {**known, **{key: float(value) for key, value in rates.items()}},
         {key: float(value) for key, value in given.get("errors", {}).items()},
         {key: (float(low), float(high)) for key, (low, high) in given.get("spread", {}).items()},
+        float(given.get("spread_by_distance", 0.0)),
         shapes,
         *(str(given.get(key, "")) for key in ("source", "date", "data")),
     )

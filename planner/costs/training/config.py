@@ -43,6 +43,11 @@ class Machine:
     fabric_bytes_per_s: float  # per GPU and direction, out of it
     host_bytes_per_s: float
 
+    @property
+    def rated(self) -> str:
+        """What rates of its kernels hang on: the generation, and behind a colon the accelerator."""
+        return f"{self.generation}:{self.node.accelerator.name}"
+
 
 @lru_cache(maxsize=256)
 def machine_of(node: NodeType) -> Machine:
@@ -89,6 +94,7 @@ class Framework:
     logit_bytes: float = 2.0  # per logit at the peak of the loss: 2 where it is fused, up to 14 with fp32 copies
     host: str = "eager"  # how its host launches kernels: graphs, plain, eager or legacy
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
+    fused_dispatch: bool = False  # permutations around a plain all-to-all are one kernel, as forwarding ones are
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
     parallel_block: bool = False  # attention and feed-forward part read one norm's output, and their sum is added once
     loaders_per_node: int = 0  # processes that read the same samples one after another as a step begins; 0: read ahead
@@ -204,6 +210,7 @@ class TrainingConfig:
             fused=framework.fused,
             host=framework.host,
             forwarded=framework.forwarded_experts,
+            fused_dispatch=framework.fused_dispatch,
             parallel_block=framework.parallel_block,
             lora_rank=self.lora_rank if self.task == "lora" else 0,
             tp_overlap="fused" if "tp_fused" in self.overlap else "split" if "tp_comm" in self.overlap else "none",
@@ -231,6 +238,7 @@ class Shard:
     fused: bool
     host: str
     forwarded: bool
+    fused_dispatch: bool
     parallel_block: bool
     lora_rank: int
     tp_overlap: Literal["none", "split", "fused"]  # of gathers and scatters with the products next to them

@@ -64,7 +64,7 @@ class LayerCost:
 @lru_cache(maxsize=65536)
 def layer_cost(machine: Machine, layer: Layer, shard: Shard, rates: Rates) -> LayerCost:
     """One decoder layer."""
-    cost = cost_of(kernel_columns("layer", machine, shard, layer=layer), rates, machine.generation, shard)
+    cost = cost_of(kernel_columns("layer", machine, shard, layer=layer), rates, machine.rated, shard)
     if cost.measured_s:  # the factors of measured shapes correct the rates that our tables replace
         return cost
     return cost.times(rates.shapes.factor(shape_of(machine, layer, shard)))
@@ -76,7 +76,7 @@ def end_cost(
 ) -> LayerCost:
     """The embedding in front of the first layer; final norm, logits and loss behind the last; or one head of
     multi-token prediction with this layer, its loss included."""
-    return cost_of(kernel_columns(end, machine, shard, vocab, layer), rates, machine.generation, shard)
+    return cost_of(kernel_columns(end, machine, shard, vocab, layer), rates, machine.rated, shard)
 
 
 @lru_cache(maxsize=65536)
@@ -125,7 +125,7 @@ def kernel_seconds(
 ) -> tuple[KernelColumns, Floats]:
     """The kernels of a decoder layer or an end of the model, and what each takes of its `LayerCost` [K]."""
     table = kernel_columns(part, machine, shard, 0 if part in ("layer", "embedding") else vocab, layer)
-    second_K, basis_K = table.measured(rates, machine.generation)
+    second_K, basis_K = table.measured(rates, machine.rated)
     device, passes = _passes(table, second_K, rates, shard)
     stretch = np.divide(passes, device, out=np.ones(PASSES), where=device > 0)
     factor = 1.0

@@ -36,6 +36,7 @@ class Rates:
     errors: Mapping[str, float] = field(default_factory=dict)  # standard error of the logarithm of each
     shapes: MeasuredShapes = NONE
     spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # logs of an 80 % interval, by class
+    spread_by_distance: float = 0.0  # by how much these widen at one unit from the nearest measured layout
     products: MeasuredProducts | None = None
     _found: dict[tuple[str, str], tuple[float, ...]] = field(default_factory=dict, repr=False)
 
@@ -43,7 +44,8 @@ class Rates:
     def digest(self) -> str:
         """Of the rates, the factors of measured shapes and the spread of errors; not of the kernel tables."""
         spread = {name: list(logs) for name, logs in self.spread.items()}
-        return digest({"rates": dict(self.values), "spread": spread, "shapes": digest_of(self.shapes)})
+        widened = {"by_distance": self.spread_by_distance} if self.spread_by_distance else {}
+        return digest({"rates": dict(self.values), "spread": spread, **widened, "shapes": digest_of(self.shapes)})
 
     def get(self, name: str, generation: str = "") -> float:
         """The parameter of this generation, or the common one; raises KeyError where there is neither."""
@@ -51,14 +53,20 @@ class Rates:
         return self.values[specific] if specific in self.values else self.values[name]
 
     def of(self, kinds: tuple[str, ...], generation: str) -> Floats:
-        """Rates [R, K] in the order of COLUMNS."""
+        """Rates [R, K] in the order of COLUMNS.
+
+        `generation` may name an accelerator behind a colon: products then reach `sustained.<accelerator>` of what the
+        generation's do, for boards of one data-sheet peak hold other clocks at other power.
+        """
         return np.array([self._row(kind, generation) for kind in kinds], dtype=np.float64).T
 
     def _row(self, kind: str, generation: str) -> tuple[float, ...]:
         row = self._found.get((kind, generation))
         if row is None:
             names = [f"{column}.{kind}" for column in COLUMNS]
-            row = tuple(self._find(n, generation, d) for n, d in zip(names, _NEUTRAL, strict=True))
+            shared, _, accelerator = generation.partition(":")
+            row = tuple(self._find(n, shared, d) for n, d in zip(names, _NEUTRAL, strict=True))
+            row = (row[0] * self.values.get(f"sustained.{accelerator}", 1.0), *row[1:])
             self._found[kind, generation] = row
         return row
 
@@ -91,7 +99,8 @@ def _loaded(name: str) -> Rates:
             hint="copy that of planner/costs/rates/calibration.yaml, or refit it with `planner calibrate -o`",
         )
     shapes = default_shapes() if section.shapes == SHIPPED else NONE
-    return Rates(section.rates, section.source, section.date, section.data, section.errors, shapes, section.spread)
+    spread = (section.spread, section.spread_by_distance)
+    return Rates(section.rates, section.source, section.date, section.data, section.errors, shapes, *spread)
 
 
 def default_rates() -> Rates:

@@ -1,1 +1,1 @@
-"""Emits training plans for Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan, torchrun and Slurm."""
+"""Emits training plans for Megatron-LM, Megatron-Bridge, DeepSpeed, torchtitan, NeMo AutoModel, torchrun and Slurm."""

@@ -1,6 +1,7 @@
 """The engine of a training problem: the one that it names, or the usual one, and what it cannot be asked for."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, machine_of
 from planner.engines.training import (
@@ -18,9 +19,10 @@ from planner.problem.schema import Problem
 
 CODES: dict[str, Framework] = {
     "megatron-lm": MEGATRON,
-    "megatron-bridge": MEGATRON,
+    "megatron-bridge": replace(MEGATRON, fused_dispatch=True),  # `moe_permute_fusion` of its model providers
     "torchtitan": FRAMEWORKS["torchtitan"],
     "deepspeed": FRAMEWORKS["deepspeed"],
+    "nemo-automodel": FRAMEWORKS["torchtitan_eager"],
 }
 """Training codes as the costs know them, by engine."""
 FORWARDS = ("ampere", "hopper", "blackwell")

@@ -60,3 +60,18 @@ def test_no_dispatch_costs_milliseconds_of_its_own() -> None:
     forwarded, sorted_s = (layer_cost(c.machine, LAYER, c.shard, RATES).forward_s for c in (large, plain))
     assert forwarded < sorted_s < 1.5 * forwarded
     assert MEGATRON.forwarded_experts
+
+
+def test_fused_permutations_of_a_plain_exchange_are_launched_as_those_that_forward() -> None:
+    fused = replace(CONFIG, framework=replace(MEGATRON, forwarded_experts=False, fused_dispatch=True))
+    assert launches(fused) == launches(CONFIG)
+
+
+def test_boards_of_one_peak_hold_other_clocks() -> None:
+    """Products of a large layer take longer on the board that sustains less, and on no other."""
+    slower = replace(RATES, values={**RATES.values, "sustained.h100_sxm": 0.5}, _found={})
+    other = replace(RATES, values={**RATES.values, "sustained.gb200": 0.5}, _found={})
+    large = replace(CONFIG, micro_batch=8).shard
+    known, slow, same = (layer_cost(CONFIG.machine, LAYER, large, rates).forward_s for rates in (RATES, slower, other))
+    assert slow > 1.2 * known
+    assert same == known

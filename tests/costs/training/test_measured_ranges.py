@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from planner.costs.training.config import TrainingConfig, machine_of
+from planner.costs.training.intervals import (
+    FARTHEST,
+    distance,
+    distances,
+    layout_of,
+    measured_layouts,
+    step_interval_s,
+)
 from planner.costs.training.measured_ranges import NAMES, measured_ranges, outside, range_note
+from planner.costs.training.rates import default_rates
 from planner.hardware.library import find_node
 from planner.models.library import find_model
 
@@ -54,3 +63,20 @@ def test_a_layout_that_people_run_is_inside_and_one_that_nobody_measured_is_name
     assert note.startswith("no measurement near: beyond the ")
     assert "mixtures of experts" in note
     assert range_note(config("meta-llama/Llama-3.1-8B", ep=1, zero_stage=3)) is None
+
+
+def test_measured_runs_have_no_distance_and_doublings_add_up_as_squares() -> None:
+    near = measured_layouts()[0]
+    assert distance(near) == 0.0
+    assert distances(near, [near._replace(tp=near.tp * 2, pp=near.pp * 2)])[0] == pytest.approx(2**0.5)
+    assert distances(near, [near._replace(zero_stage=(near.zero_stage + 1) % 4)])[0] == 1.0
+    assert distances(near, [near._replace(micro_batch=near.micro_batch * 4096)])[0] == FARTHEST
+    assert not len(distances(near, [near._replace(kind="lora")]))
+
+
+def test_intervals_widen_with_distance() -> None:
+    near, far = config("Qwen/Qwen3-30B-A3B", ep=8, pp=1), config("Qwen/Qwen3-30B-A3B", ep=1, pp=1, zero_stage=3)
+    rates = replace(default_rates(), spread={"all": (-0.1, 0.1)}, spread_by_distance=0.3)
+    widths = [high / low for low, high in (step_interval_s(each, 1.0, rates) for each in (near, far))]
+    assert distance(layout_of(near)) < distance(layout_of(far))
+    assert widths[0] < widths[1]

@@ -37,7 +37,9 @@ def _launched(engine: str, plan: Evaluation) -> bool:
     if engine == "deepspeed":
         sharded = not choice.shards and (shape.tp == 1 or choice.zero_stage < 3)
         return choice.pp == 1 and sharded and (shape.cp == 1 or shape.context == "ulysses")
-    if engine == "torchtitan":
+    if engine in ("torchtitan", "nemo-automodel"):
+        if engine == "nemo-automodel" and (choice.pp > 1 or choice.zero_stage < 2):
+            return False
         part = choice.shards % shape.cp == 0 and not choice.full_layers and shape.context != "ulysses"
         return choice.zero_stage != 1 and part and (choice.zero_stage > 0 or shape.cp == 1)
     return choice.zero_stage < 2 or choice.pp == 1
@@ -51,9 +53,13 @@ def test_the_plan_of_an_engine_is_the_best_of_all_that_it_launches(engine: str) 
         search |= {"pp": 1, "context_parallel": "ulysses"}
     if engine == "torchtitan":
         search |= {"zero_stage": [0, 2, 3], "context_parallel": ["ring", "all_gather"]}
-    named = job(_problem(engine, search=search, nodes=1, **LONG))
+    given = LONG
+    if engine == "nemo-automodel":
+        search |= {"zero_stage": [2, 3], "context_parallel": ["ring", "all_gather"], "pp": 1}
+        given = {**LONG, "task": "sft"}
+    named = job(_problem(engine, search=search, nodes=1, **given))
     best = OnePoolSearch(named, Limits()).run().best
-    free = job(_problem(None, search=search, nodes=1, **LONG))
+    free = job(_problem(None, search=search, nodes=1, **given))
     assert best is not None
     again = [plan for plan in every_plan(replace(free, framework=named.framework)) if _launched(engine, plan)]
     assert best.step_s == pytest.approx(min(plan.step_s for plan in again), rel=1e-9)
@@ -66,6 +72,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("torchtitan", MOE, {"search": {"cp": 1, "micro_batch": 1}}),
     ("torchtitan", "meta-llama/Meta-Llama-3.1-8B", {"search": {"pp": [2, 4], "micro_batch": 1}}),
     ("deepspeed", LLAMA, {"search": {"offload": ["optimizer"]}}),
+    ("nemo-automodel", LLAMA, {"task": "lora", "search": {"cp": 1}}),
+    ("nemo-automodel", LLAMA, {"task": "sft", "search": {"cp": [1, 2], "micro_batch": [2, 4], "recompute": "full"}}),
     ("megatron-lm", LLAMA, {"search": {"offload": ["optimizer", "activations"], "pp": [1, 2]}}),
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from train_problems import job, problem
 
 from planner.api import solve
@@ -189,3 +190,21 @@ def test_padded_experts_need_the_plain_exchange() -> None:
     text = "".join(emit(plan, decision, "megatron-lm").values())
     assert "--moe-pad-expert-input-to-capacity" in text
     assert "alltoall" in text or decision.degrees.ep == 1
+
+
+def test_a_recipe_of_automodel_says_what_the_plan_decides() -> None:
+    data = {**problem(LLAMA, task="lora", search={"cp": 1, "tp": 2, "micro_batch": 1, "recompute": "full"})}
+    plan, decision = _planned({**data, "engine": {"name": "nemo-automodel"}})
+    files = emit(plan, decision, "nemo-automodel")
+    recipe = yaml.safe_load(files["recipe.yaml"])
+    shape = decision.degrees
+    assert recipe["distributed"] == {"dp_size": shape.dp, "dp_replicate_size": 1, "tp_size": 2, "cp_size": 1} | {
+        "dp_replicate_size": shape.dp // (decision.zero_shards or shape.dp)
+    }
+    assert recipe["distributed_config"]["activation_checkpointing"] == "full"
+    assert recipe["distributed_config"]["reshard_after_forward"] is (decision.zero_stage == 3)
+    assert recipe["peft"]["dim"] == 16
+    assert recipe["packed_sequence"]["packed_sequence_size"] == 4096
+    assert "finetune.py" in files["launch.sh"]
+    with pytest.raises(PlannerError, match="pretrain"):
+        solve({**problem(LLAMA), "engine": {"name": "nemo-automodel"}})

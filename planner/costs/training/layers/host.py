@@ -29,10 +29,10 @@ def router_calls(module: str) -> Iterator[Kernel]:
 def dispatch_calls(shard: Shard, module: str, num_experts: int) -> Iterator[Kernel]:
     """Counts and permutations around the exchange of tokens, and the wait for the rows of each expert.
 
-    Plain dispatch sorts chunks, one for each expert and rank that sends, by views that its backward pass undoes one by
-    one (`sort_chunks_by_idxs`). Graphs have fixed rows and wait for none.
+    Plain dispatch that is not fused sorts chunks, one for each expert and rank that sends, by views that its backward
+    pass undoes one by one (`sort_chunks_by_idxs`). Graphs have fixed rows and wait for none.
     """
-    if shard.forwarded:
+    if shard.forwarded or shard.fused_dispatch:
         yield from _calls(module, *_FORWARDED)
     else:
         views = _CHUNK_SORTS * num_experts * LOOP_SHARE if shard.ep > 1 else 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-BY_KIND = ("flop", "move", "link", "fabric")
+BY_KIND = ("flop", "move", "link", "fabric", "sustained")
 """Shares of data-sheet rates, bounded by kind; every other parameter has a row of its own."""
 
 

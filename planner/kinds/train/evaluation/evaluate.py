@@ -334,7 +334,7 @@ def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats
         pass_S3[:, 1] += again_SK @ np.array(choice.mode.extra_s)
     pass_S3[0] += table.first.pass_s
     pass_S3[-1] += table.last.pass_s
-    share = choice.config.moved_share
+    share = choice.config.moved_share if "activations" in choice.offload else 0.0
     if share:
         moved_S = share * bytes_S / job.machine.host_bytes_per_s
         pass_S3[:, 0] = np.maximum(pass_S3[:, 0], moved_S)
