@@ -47,6 +47,14 @@ def sweep(
             "--set", metavar="PATH=VALUE", help="Override a field of the base; repeatable.", rich_help_panel=INPUT
         ),
     ] = None,
+    parametric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AXIS=LOW..HIGH",
+            help="Of a problem: exact breakpoints along rate, a limit or gpus.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
     profiles: Profiles = None,
     workers: Annotated[
         int | None,
@@ -89,6 +97,12 @@ def sweep(
     summary: Annotated[
         str | None, typer.Option(metavar="FILE", help="Markdown for a pull request.", rich_help_panel=GATE)
     ] = None,
+    comment: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Ten lines for a pull request, where something changed.", rich_help_panel=GATE
+        ),
+    ] = None,
     annotate: Annotated[
         bool, typer.Option("--annotate", help="GitHub annotations on stderr.", rich_help_panel=GATE)
     ] = False,
@@ -102,6 +116,8 @@ def sweep(
 
       planner sweep examples/sweep-gpus-and-rate.yaml -o sweep.parquet
 
+      planner sweep problem.yaml --parametric rate=5/s..50/s
+
       planner sweep sweep.yaml --baseline main.parquet --fail-on 'cost_per_mtok > +3%' --summary summary.md
     """
     from planner.progress import Limits
@@ -110,10 +126,18 @@ def sweep(
     from planner.sweep.rules import parse_rule, require_judgeable
     from planner.sweep.schema import load_sweep
 
+    if parametric is not None:
+        from planner.cli.what_if.parametric import breakpoints
+
+        given_limits = Limits(backend=backend)
+        paths = profile_paths(profiles)
+        return breakpoints(file, parametric, overrides or (), paths, given_limits, output, as_json=as_json)
     rules = [parse_rule(text) for text in fail_on or ()]
     if output is not None:
         require_format(output)
-    for target in (output, junit, summary):
+    if comment is not None and baseline is None:
+        raise PlannerError("needs a baseline to tell what changed", where="--comment", hint="add `--baseline FILE`")
+    for target in (output, junit, summary, comment):
         refuse_unwritable(target)
     before = read_table(baseline) if baseline is not None else None
     given = load_sweep(file)
@@ -126,7 +150,9 @@ def sweep(
     gate = judge(table, before, rules) if rules or before is not None or junit or summary or annotate else None
     _hand_over(table, findings, gate, output, as_json=as_json)
     if gate is not None:
-        _report(gate, swept, findings, {"junit": junit, "summary": summary}, file if annotate else None)
+        _report(
+            gate, swept, findings, {"junit": junit, "summary": summary, "comment": comment}, file if annotate else None
+        )
     if _say_unsolved(table):
         return EXIT_BAD
     return EXIT_NO if gate is not None and not gate.ok else 0
@@ -230,13 +256,19 @@ def _failed(gate: "Gate") -> list[dict[str, Any]]:
 def _report(
     gate: "Gate", swept: "FinishedSweep", findings: dict[str, Any], files: dict[str, str | None], annotated: str | None
 ) -> None:
-    from planner.sweep.reports import annotations, junit_xml, markdown_summary
+    from planner.sweep.reports import annotations, comment, junit_xml, markdown_summary
 
     name = swept.sweep.name
     if files["junit"] is not None:
         write_data(junit_xml(gate, name), files["junit"])
     if files["summary"] is not None:
         write_data(markdown_summary(gate, name, findings["break_evens"]), files["summary"])
+    if files["comment"] is not None:
+        told = comment(gate, name)
+        if told is None:
+            say("nothing changed: no comment is written")
+        else:
+            write_data(told, files["comment"])
     if annotated is not None:
         for line in annotations(gate, annotated):
             say(line)

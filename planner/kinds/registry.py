@@ -4,6 +4,7 @@ Adding a kind adds a package and edits nothing here or in another kind.
 """
 
 import importlib
+import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,6 +82,14 @@ class Kind:
         """The plan laid where less has to move from what runs, within a loss of its objective."""
         envelope: Envelope = _module(f"{self.name}.keep").near(resolved, plan, running, loss)
         return envelope
+
+    def along(self, resolved: "Resolved", axis: str, limits: "Limits") -> Any:  # noqa: ANN401 - a line of the kind
+        """What is best along a line, by `along` of the module `parametric`; raises PlannerError for a kind without."""
+        if importlib.util.find_spec(f"planner.kinds.{self.name}.parametric") is None:
+            raise PlannerError(
+                f"plans of kind `{self.name}` are not solved along a line", where="--parametric", hint="sweep a grid"
+            )
+        return _module(f"{self.name}.parametric").along(resolved, axis, limits)
 
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""

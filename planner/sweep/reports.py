@@ -87,6 +87,44 @@ def markdown_summary(gate: Gate, name: str, break_evens: Sequence[Mapping[str, A
     return "\n".join(lines).rstrip() + "\n"
 
 
+MOST_LINES = 10  # of a comment
+
+
+def comment(gate: Gate, name: str) -> str | None:
+    """What a pull request changes, in at most ten lines; None where it changes nothing that the gate sees.
+
+    The verdict first, then the points that fail or decide otherwise, the worst first, then what was not compared.
+    """
+    moved = [verdict for verdict in gate.verdicts if verdict.breaches or _decides_otherwise(verdict)]
+    if not moved and not gate.uncompared and not gate.notes:
+        return None
+    failed, total = len(gate.failed), len(gate.verdicts)
+    verdict = f"{failed:,} of {total:,} points fail" if failed else gate.counted
+    lines = [f"**{_cell(name)}**: {verdict}; {sum(map(_decides_otherwise, moved)):,} decide otherwise"]
+    rest = [f"- not compared: {_cell(point.name)} ({', '.join(point.uncompared)})" for point in gate.uncompared[:1]]
+    rest = ([*rest, *(f"- {_cell(note)}" for note in gate.notes)])[:3]
+    room = MOST_LINES - len(lines) - len(rest)
+    told = [f"- {_cell(point.name)}: {_cell(_moved(point))}" for point in (*gate.failed, *_passing(gate, moved))]
+    if len(told) > room:
+        told = [*told[: room - 1], f"- and {len(told) - room + 1:,} more points"]
+    return "\n".join([*lines, *told, *rest]) + "\n"
+
+
+def _passing(gate: Gate, moved: Sequence[PointVerdict]) -> list[PointVerdict]:
+    return [verdict for verdict in moved if verdict not in gate.failed]
+
+
+def _decides_otherwise(verdict: PointVerdict) -> bool:
+    return verdict.before is not None and verdict.before.get("plan") != verdict.row.get("plan")
+
+
+def _moved(verdict: PointVerdict) -> str:
+    if verdict.breaches:
+        return verdict.breaches[0].why
+    before = None if verdict.before is None else verdict.before.get("plan")
+    return f"{_plan(before)} -> {_plan(verdict.row.get('plan'))}"
+
+
 def _why(gate: Gate) -> list[str]:
     inputs = changed_inputs(gate.table, gate.baseline) if gate.baseline is not None else []
     if not inputs:

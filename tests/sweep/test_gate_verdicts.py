@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.cli.render.sweep import render_gate
 from planner.errors import PlannerError
 from planner.sweep.gate import Gate, judge
-from planner.sweep.reports import annotations, junit_xml, markdown_summary
+from planner.sweep.reports import MOST_LINES, annotations, comment, junit_xml, markdown_summary
 from planner.sweep.results import ResultTable, TableCell, Type
 from planner.sweep.rules import parse_rule
 
@@ -165,3 +165,17 @@ def test_a_baseline_from_csv_matches_whatever_its_types() -> None:
     before = table(row(1, 1.0))
     before = replace(before, rows=[{**before.rows[0], "rate_per_s": 1}])
     assert not gate(table(row(1.0, 2.0)), before, "cost_per_mtok > +3%").ok
+
+
+def test_a_comment_has_ten_lines_at_most_and_none_where_nothing_changed() -> None:
+    same = table(*(row(float(rate), 1.0, plan="a") for rate in range(30)))
+    assert comment(gate(same, same), "load") is None
+    now = table(*(row(float(rate), 1.0 + 0.1 * (rate % 3), plan="b" if rate % 2 else "a") for rate in range(30)))
+    told = comment(gate(now, same, "usd_per_mtok > +5%"), "load")
+    assert told is not None
+    lines = told.rstrip("\n").split("\n")
+    assert len(lines) == MOST_LINES
+    assert lines[0].startswith("**load**: 20 of 30 points fail")
+    assert "more points" in lines[-1]
+    new = table(*(row(float(rate), 1.0, plan="a") for rate in range(31)))
+    assert "not in the baseline" in str(comment(gate(new, same), "load"))

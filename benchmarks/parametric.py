@@ -1,0 +1,55 @@
+"""Breakpoints along a line beside those of a grid of points solved one by one from the same prices.
+
+    python benchmarks/parametric.py [--quick]
+
+Prints, for the rate, the limit on TPOT and the cap on GPUs of `examples/serve-cost-one-pool.yaml`, how many objectives
+the line has, whether every point of the grid has the objective of the segment that it lies in, and the CPU seconds of
+both. The trivial answer beside is one segment for the whole line.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+from planner.kinds.registry import find_kind
+from planner.load.problems import load_problem
+from planner.progress import Limits
+from planner.sweep.parametric import Segment, segments
+
+PROBLEM = Path(__file__).parent.parent / "examples" / "serve-cost-one-pool.yaml"
+LINES = (("rate", 5.0, 50.0, 1000), ("tpot", 0.012, 0.050, 1000), ("gpus", 1.0, 32.0, 32))
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    for axis, low, high, points in LINES:
+        line = find_kind("serve").along(load_problem(PROBLEM), axis, Limits())
+        started = time.process_time()
+        told = segments(line, low, high)
+        took_s = time.process_time() - started
+        count = min(points, 25) if quick else points
+        grid = [low + (high - low) * place / (count - 1) for place in range(count)]
+        started = time.process_time()
+        values = [line.at(value)[0] for value in grid]
+        grid_s = time.process_time() - started
+        agree = sum(_same(of(told, value), best) for value, best in zip(grid, values, strict=True))
+        trivial = sum(_same(told[0].objective, best) for best in values)
+        print(
+            f"{axis}: {len(told)} segments in {took_s:.1f} CPU-s; {agree} of {count} grid points agree"
+            f" (one segment for all: {trivial}), the grid took {grid_s:.1f} CPU-s"
+        )
+
+
+def of(told: list[Segment], value: float) -> float | None:
+    """The objective at a value: that of the last segment that begins at or below it."""
+    return next(segment.objective for segment in reversed(told) if segment.low <= value * (1 + 1e-9))
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= 1e-6 * max(abs(one), abs(other))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Serving answers along a line of one number of the problem, from candidates that are priced once.
+
+Along the rate of a workload, a limit on its times, or the cap on GPUs, what is feasible at one end of an interval is
+feasible all along it or nested in what is: the least number of GPUs, or the least cost, is a step function that only
+rises or only falls. So equal values at both ends of an interval are the value all along it. Along the rate candidates
+stay as they are, and the largest rate that a value still buys is one more program (`solvers.mix`, objective scale), so
+that breakpoints are exact.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from planner.errors import PlannerError
+from planner.kinds.serve.steady.candidates import Candidate
+from planner.kinds.serve.steady.formulate import formulate
+from planner.kinds.serve.steady.points import Tally
+from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare, search, solve_problem
+from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
+from planner.progress import Limits
+from planner.solvers.mix import MixObjective
+
+_TIMES = ("ttft", "tpot", "itl", "latency")
+AXES = ("rate", *_TIMES, "gpus")
+_SLACK = 1e-9  # relative, of a cap that a plan of exactly that value must pass
+
+
+@dataclass(slots=True)
+class Line:
+    """One number of a problem, and what is best at each of its values; what is priced is kept."""
+
+    resolved: Resolved
+    axis: str
+    limits: Limits
+    first: ServeSetting = field(init=False)
+    candidates: list[Candidate] | None = None  # along the rate
+
+    def __post_init__(self) -> None:
+        problem = self.resolved.problem
+        if self.axis not in AXES:
+            raise PlannerError(
+                f"no line along `{self.axis}`", where="--parametric", hint=f"the axes are {', '.join(AXES)}"
+            )
+        if problem.objective.minimize not in ("gpus", "cost"):
+            raise PlannerError(
+                "a throughput changes with every step along a line",
+                where="--parametric",
+                hint="minimise gpus or cost, or sweep a grid",
+            )
+        if self.axis != "gpus" and len(problem.workloads) != 1:
+            raise PlannerError(
+                f"`{self.axis}` could mean {len(problem.workloads)} workloads",
+                where="--parametric",
+                hint="state one workload, or sweep a grid",
+            )
+        load = problem.workloads[0].load
+        if self.axis == "rate" and (load is None or load.rate_per_s is None):
+            raise PlannerError("the workload states no rate", where="--parametric", hint="write `load: {rate: 10/s}`")
+        self.first = prepare(self.resolved)
+
+    @property
+    def whole(self) -> bool:
+        """Whether values are whole numbers."""
+        return self.axis == "gpus"
+
+    def at(self, value: float) -> tuple[float | None, str]:
+        """The best objective, None where there is no plan, and the decision in words."""
+        if self.axis == "rate":
+            outcome = self._at_rate(value)
+        else:
+            setting = replace(prepare(self._moved(value)), priced=self.first.priced)
+            outcome = search(setting, setting.targets, self.limits, tie_break=False)
+        if not outcome.has_mix:
+            return None, "no plan keeps all limits"
+        return outcome.objective, _words(outcome)
+
+    def _at_rate(self, value: float) -> Outcome:
+        target = replace(self.first.targets[0], rate_per_s=value)
+        tally = Tally()
+        if self.candidates is None:
+            self.candidates = list_candidates(self.first, [target], tally)
+        formulated = formulate(self.resolved, [target], self.candidates)
+        result = solve_problem(formulated.problem, self.first, self.limits, (), tie_break=False)
+        return Outcome(formulated, formulated.problem, result, tally)
+
+    def reach(self, value: float, objective: float) -> float | None:
+        """The largest value at which this objective is still enough; None where the axis does not tell."""
+        if self.axis != "rate":
+            return None
+        target = replace(self.first.targets[0], rate_per_s=value)
+        formulated = formulate(self.resolved, [target], self.candidates or ())
+        problem = formulated.problem
+        demands = (replace(problem.demands[0], share=value, rate_per_s=None),)
+        cap = objective / formulated.factor
+        limits = problem.limits
+        if problem.objective is MixObjective.DEVICES:
+            limits = replace(limits, devices=round(cap))
+        else:
+            limits = replace(limits, price_per_hour=cap * (1.0 + _SLACK))
+        most = replace(problem, objective=MixObjective.SCALE, demands=demands, limits=limits)
+        factor = solve_problem(most, self.first, self.limits, (), tie_break=False).objective
+        return None if factor is None else value * max(factor, 1.0)
+
+    def _moved(self, value: float) -> Resolved:
+        problem = self.resolved.problem
+        data = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if self.axis == "gpus":
+            data.setdefault("limits", {})["gpus"] = round(value)
+        else:
+            limits: Mapping[str, float] = data["workloads"][0].get("slo", {}).get(self.axis) or {"p95_s": value}
+            data["workloads"][0].setdefault("slo", {})[self.axis] = dict.fromkeys(limits, value)
+        moved = Problem.model_validate(data)
+        pairs = zip(self.resolved.workloads, moved.workloads, strict=True)
+        workloads = tuple(replace(workload, spec=spec) for workload, spec in pairs)
+        return replace(self.resolved, problem=moved, workloads=workloads)
+
+
+def _words(outcome: Outcome) -> str:
+    """`2 x prefill tp1, 1 x decode tp2`."""
+    return ", ".join(f"{item.count} x {item.candidate.function} {item.candidate.shape.label}" for item in outcome.roles)
+
+
+def along(resolved: Resolved, axis: str, limits: Limits) -> Line:
+    """The line along an axis; raises PlannerError for one that the problem does not have."""
+    return Line(resolved, axis, limits)

@@ -1,0 +1,105 @@
+"""Breakpoints of the decision along a line: where the best objective changes, and nothing between them unseen.
+
+The objective along the line is a step function that only rises or only falls (`Steps`). Where the kind can say how far
+a value reaches, the next breakpoint is found at once; elsewhere intervals whose ends differ are halved.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from planner.errors import PlannerError
+
+RESOLUTION = 1e-4  # of the line, to which intervals are halved
+_BEYOND = 1e-6  # relative: just behind a breakpoint
+_FURTHER = 10.0  # times the step before, where the solver's tolerance leaves the value as it was
+_SAME = 1e-9  # relative; objectives this near are equal
+_MOST = 10_000  # segments of a line
+
+
+class Steps(Protocol):
+    """What is best at each value of a line."""
+
+    @property
+    def whole(self) -> bool: ...
+
+    def at(self, value: float) -> tuple[float | None, str]: ...
+
+    def reach(self, value: float, objective: float) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """From `low` to `high` the best objective is the same; None: no plan there. Between two of them lies `width`."""
+
+    low: float
+    high: float
+    objective: float | None
+    decision: str
+
+
+def segments(line: Steps, low: float, high: float, tell: Callable[[str], None] = lambda message: None) -> list[Segment]:
+    """The segments of a line from one end to the other; raises PlannerError for ends that are none."""
+    if not 0.0 < low < high:
+        raise PlannerError(
+            f"a line from {low:g} to {high:g}", where="--parametric", hint="write for example `rate=5/s..50/s`"
+        )
+    value, decision = line.at(low)
+    if value is not None and line.reach(low, value) is not None:
+        return _marched(line, low, high, tell)
+    seen = {low: (value, decision), high: line.at(high)}
+    _halve(line, low, high, seen, (high - low) * RESOLUTION, tell)
+    return _joined(seen)
+
+
+def _marched(line: Steps, low: float, high: float, tell: Callable[[str], None]) -> list[Segment]:
+    told: list[Segment] = []
+    at, step = low, _BEYOND
+    while at <= high and len(told) < _MOST:
+        value, decision = line.at(at)
+        tell(f"at {at:.4g}: {decision}")
+        end = high if value is None else min(line.reach(at, value) or high, high)
+        again = bool(told) and _equal(told[-1].objective, value)
+        if again:
+            told[-1] = Segment(told[-1].low, max(end, at), value, told[-1].decision)
+        else:
+            told.append(Segment(at, max(end, at), value, decision))
+        if value is None or end >= high:
+            break
+        step = step * _FURTHER if again else _BEYOND
+        at = max(end, at) * (1.0 + step)
+    return told
+
+
+def _halve(
+    line: Steps,
+    low: float,
+    high: float,
+    seen: dict[float, tuple[float | None, str]],
+    width: float,
+    tell: Callable[[str], None],
+) -> None:
+    if _equal(seen[low][0], seen[high][0]) or high - low <= (1.0 if line.whole else width):
+        return
+    middle = float((low + high) // 2) if line.whole else (low + high) / 2.0
+    seen[middle] = line.at(middle)
+    tell(f"at {middle:.4g}: {seen[middle][1]}")
+    _halve(line, low, middle, seen, width, tell)
+    _halve(line, middle, high, seen, width, tell)
+
+
+def _joined(seen: dict[float, tuple[float | None, str]]) -> list[Segment]:
+    told: list[Segment] = []
+    for value in sorted(seen):
+        objective, decision = seen[value]
+        if told and _equal(told[-1].objective, objective):
+            told[-1] = Segment(told[-1].low, value, objective, told[-1].decision)
+        else:
+            told.append(Segment(value, value, objective, decision))
+    return told
+
+
+def _equal(one: float | None, other: float | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return abs(one - other) <= _SAME * max(abs(one), abs(other))
