@@ -725,8 +725,9 @@ def test_threads_reach_the_backend_that_can_use_them(folder: Path, monkeypatch: 
     assert seen == {2}
 
 
-NOT_LIMITS = {"problem", "output", "as_json", "overrides", "level", "profiles", "show_config"}
-"""What else `planner solve` takes: fields of the problem by other names, and where the plan goes."""
+NOT_LIMITS = {"problem", "output", "as_json", "overrides", "level", "profiles", "show_config", "verbose"}
+NOT_LIMITS |= {"fix", "most", "fewest_shapes"}
+"""What else `planner solve` takes: fields of the problem by other names, which plans are wanted, and where they go."""
 
 
 def test_every_flag_of_solve_is_a_limit_that_some_kind_reads_or_names_fields_of_the_problem() -> None:
