@@ -11,10 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from planner.alternatives.breakpoints import Segment, segments
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_problem
 from planner.progress import Limits
-from planner.sweep.parametric import Segment, segments
 
 PROBLEM = Path(__file__).parent.parent / "examples" / "serve-cost-one-pool.yaml"
 LINES = (("rate", 5.0, 50.0, 1000), ("tpot", 0.012, 0.050, 1000), ("gpus", 1.0, 32.0, 32))

@@ -25,9 +25,9 @@ def breakpoints(
     as_json: bool,
 ) -> int:
     """Solves along the line, prints or writes its segments; the exit code. Raises PlannerError for what is no line."""
+    from planner.alternatives.breakpoints import segments
     from planner.kinds.registry import find_kind
     from planner.load.problems import load_problem
-    from planner.sweep.parametric import segments
 
     axis, low, high = _line(text)
     resolved = load_problem(file, overrides=overrides, profiles=profiles)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from planner.alternatives.breakpoints import Segment, segments
 from planner.cli.main import main
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_problem
 from planner.progress import Limits
-from planner.sweep.parametric import Segment, segments
 
 PROBLEM = Path(__file__).parent.parent.parent / "examples" / "serve-cost-one-pool.yaml"
 
