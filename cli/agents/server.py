@@ -34,6 +34,11 @@ def make_server() -> "MCPServer":
     return server
 
 
+def tool_rows() -> list[dict[str, str]]:
+    """Name and purpose of every tool, in order."""
+    return [{"name": function.__name__, "purpose": (function.__doc__ or "").partition("\n")[0]} for function in TOOLS]
+
+
 def _told(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with its errors as those of a tool: one text that says what to mend."""
     from mcp.server.mcpserver.exceptions import ToolError

@@ -4,13 +4,15 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.output import refuse_overwriting, refuse_unwritable, write_data
+from planner.cli.options import Json
+from planner.cli.output import refuse_overwriting, refuse_unwritable, write_data, write_json
 from planner.errors import PlannerError
 
 
 def report(
     document: Annotated[str, typer.Argument(metavar="PLAN|SWEEP|CHECK", help="JSON that planner wrote.")],
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.")],
+    as_json: Json = False,
 ) -> int:
     """Write a page to attach to a ticket: decision, limits, what else, map, time and memory, proof, sources.
 
@@ -28,5 +30,12 @@ def report(
         raise PlannerError("is no name of a page", where=f"--output {output}", hint="write `-o report.html`")
     refuse_overwriting({"--output": output}, {"the document": document})
     refuse_unwritable(output)
-    write_data(page(document), output)
+    if as_json and output == "-":
+        raise PlannerError(
+            "stdout takes the page or the document", where="--json", hint="name a file: `-o report.html`"
+        )
+    text = page(document)
+    write_data(text, output)
+    if as_json:
+        write_json({"schema": "planner.report/1", "page": output, "bytes": len(text.encode())})
     return 0
