@@ -100,6 +100,10 @@ bench-cache: $(VENV)/installed
 bench-topology: $(VENV)/installed
 	$(BIN)/python benchmarks/topology.py
 
+.PHONY: bench-multimodal
+bench-multimodal: $(VENV)/installed
+	$(BIN)/python benchmarks/cases_scored.py --only mm_ lc_
+
 bench-import: $(VENV)/installed
 	$(BIN)/python benchmarks/imports.py
 

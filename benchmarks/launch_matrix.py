@@ -120,8 +120,8 @@ def _reason(refusal: PlannerError) -> str:
     return re.sub(r"\d+", "N", re.sub(r"role `[^`]*`: |`[^`]*/[^`]*`", "", refusal.what))
 
 
-AUDITED = ("kubernetes", "lws", "disaggregatedset", "dynamo")
-"""Targets whose files `planner audit` reads whole; it reads others in part."""
+AUDITED = ("lws", "dynamo")
+"""Targets whose files `planner audit` reads whole: of StatefulSets it takes each for an instance."""
 
 
 def audited(files: dict[str, str]) -> list[str]:

@@ -48,3 +48,11 @@ def block_requests(case: dict[str, Any], directory: Path) -> "BlockRequests":
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         rows = [row for row in map(json.loads, lines) if row["hash_ids"]]
     return BlockRequests.of([row["timestamp"] / 1000.0 for row in rows], [row["hash_ids"] for row in rows])
+
+
+def small_case(kind: object) -> dict[str, Any] | None:
+    """A case of that kind that takes no time; None where its module has none."""
+    if kind not in KINDS:
+        return None
+    small = getattr(import_module(f"case_kinds.{kind}"), "SMALL", None)
+    return None if small is None else {"kind": kind, **small}

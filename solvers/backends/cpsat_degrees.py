@@ -1,0 +1,78 @@
+"""CP-SAT for sequences on blocks of ranks: one choice a sequence, a hint, a bound; the formulation of `degrees`."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from planner.solvers.backends.mathopt import version
+
+if TYPE_CHECKING:
+    from planner.solvers.contexts.degrees import Choices, DegreeProblem
+
+UNITS = 10**6  # of the longest rank at the start; seconds are rounded down to whole ones, so that bounds hold
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """Choices, what was proven, and why the search ended."""
+
+    choices: "Choices"
+    bound: float
+    stop_reason: str
+    solver: str
+
+
+def improve(
+    problem: "DegreeProblem",
+    choices: "Choices",
+    bound: float,
+    *,
+    time_limit_s: float,
+    seed: int = 0,
+    threads: int = 1,
+) -> Improved:
+    """The best choices from those given as a hint."""
+    from ortools.sat.python import cp_model
+
+    from planner.solvers.contexts.degrees import fullest_s
+
+    name, top = f"ortools-cpsat {version()}", fullest_s(problem, choices)
+    if time_limit_s <= 0.5:
+        return Improved(choices, bound, "time_limit", name)
+    unit = UNITS / top
+    model = cp_model.CpModel()
+    T = model.new_int_var(int(bound * unit), UNITS, "T")
+    x: dict[tuple[int, int, int], cp_model.IntVar] = {}
+    ranks: list[list[cp_model.LinearExpr]] = [[] for _ in range(problem.ranks)]
+    area: list[cp_model.LinearExpr] = []
+    for n, seconds_C in enumerate(problem.seconds_NC):
+        own = []
+        for degree, seconds in zip(problem.degrees, seconds_C, strict=True):
+            if seconds > top or not np.isfinite(seconds):
+                continue
+            spent = int(seconds * unit)
+            for block in range(problem.ranks // degree):
+                chosen = x[n, degree, block] = model.new_bool_var("")
+                own.append(chosen)
+                area.append(spent * degree * chosen)
+                for rank in range(block * degree, (block + 1) * degree):
+                    ranks[rank].append(spent * chosen)
+                model.add_hint(chosen, choices[n] == (degree, block))
+        model.add_exactly_one(own)
+    for load in ranks:
+        model.add(sum(load) <= T)  # C1
+    model.add(sum(area) <= problem.ranks * T)
+    model.minimize(T)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_workers = threads
+    solver.parameters.random_seed = seed
+    status = solver.solve(model)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Improved(choices, bound, "time_limit", name)
+    placed = {n: (degree, block) for (n, degree, block), chosen in x.items() if solver.value(chosen)}
+    found = tuple(placed[n] for n in range(len(choices)))
+    best = found if fullest_s(problem, found) < top else choices
+    stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
+    return Improved(best, max(bound, solver.best_objective_bound / unit), stop, name)

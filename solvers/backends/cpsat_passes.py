@@ -1,0 +1,187 @@
+"""CP-SAT for passes on ranks within memory: intervals, a hint, a bound; the formulation of `modalities.passes`."""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, lcm
+from typing import TYPE_CHECKING
+
+from planner.solvers.backends.mathopt import version
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+    from planner.solvers.modalities.passes import Orders, PassProblem
+
+MOST_UNITS = 10**7  # horizon in units of time; finer durations are not given to a solver of whole numbers
+SEARCHED = 0.6  # of the time for schedules, the rest for the bound alone
+
+
+@dataclass(frozen=True, slots=True)
+class Improved:
+    """Orders, what was proven, and why the search ended."""
+
+    orders: "Orders"
+    bound: float
+    stop_reason: str
+    solver: str
+
+
+def improve(
+    problem: "PassProblem", orders: "Orders", bound: float, *, time_limit_s: float, seed: int = 0, threads: int = 1
+) -> Improved:
+    """The best orders from those given as a hint, which come back where CP-SAT does not apply."""
+    from planner.solvers.modalities.passes import schedule_s
+
+    name = f"ortools-cpsat {version()}"
+    span = schedule_s(problem, orders)
+    assert span is not None
+    unit = _unit([each.seconds for each in problem.passes], span)
+    sizes = _unit([*(each.held_bytes for each in problem.passes), *problem.capacity_bytes], max(problem.capacity_bytes))
+    if time_limit_s <= 0.5 or unit is None or sizes is None:
+        return Improved(orders, bound, "numerical" if unit is None or sizes is None else "time_limit", name)
+    best = _searched(problem, orders, bound, unit, sizes, SEARCHED * time_limit_s, seed, threads)
+    if best.stop_reason == "finished":
+        return best
+    return _bounded(problem, best, unit, sizes, (1.0 - SEARCHED) * time_limit_s, seed, threads)
+
+
+def _unit(numbers: list[float], most: float) -> int | None:
+    """How many units one is, so that all numbers are whole; None where that is too fine."""
+    unit = lcm(*(Fraction(repr(float(number))).denominator for number in numbers))
+    return unit if unit * most <= MOST_UNITS else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    native: "cp_model.CpModel"
+    starts: "list[cp_model.IntVar]"
+
+
+def _build(problem: "PassProblem", unit: int, sizes: int, least: int, horizon: int) -> _Model:
+    """Variables and constraints, numbered as in the formulation; `horizon` is the longest schedule that is wanted."""
+    from ortools.sat.python import cp_model
+
+    native = cp_model.CpModel()
+    span = [round(each.seconds * unit) for each in problem.passes]
+    heads, tails = ([round(value * unit) for value in values] for values in (problem.heads, problem.tails))
+    T = native.new_int_var(least, horizon, "T")
+    x = [native.new_int_var(heads[o], max(heads[o], horizon - tails[o] - p), f"x[{o}]") for o, p in enumerate(span)]
+    for o, each in enumerate(problem.passes):
+        for earlier in each.before:
+            native.add(x[o] >= x[earlier] + span[earlier])  # C1
+        native.add(x[o] + span[o] + tails[o] <= T)
+    for rank, capacity in enumerate(problem.capacity_bytes):
+        own = [o for o, each in enumerate(problem.passes) if each.rank == rank]
+        native.add_no_overlap([native.new_fixed_size_interval_var(x[o], span[o], "") for o in own])  # C2
+        _memory(native, problem, x, [o for o in own if o in problem.holds], round(capacity * sizes), unit, sizes, T)
+    native.minimize(T)
+    return _Model(native, x)
+
+
+def _memory(
+    native: "cp_model.CpModel",
+    problem: "PassProblem",
+    x: "list[cp_model.IntVar]",
+    holding: list[int],
+    capacity: int,
+    unit: int,
+    sizes: int,
+    T: "cp_model.IntVar",
+) -> None:
+    """(C3) on one rank, and what follows for all its pairs together."""
+    intervals, demands, amounts = [], [], []
+    for o in holding:
+        partner = problem.passes[o].partner
+        assert partner is not None
+        end = x[partner] + round(problem.passes[partner].seconds * unit)
+        size = native.new_int_var(round(problem.holds[o] * unit), 10**8, "")
+        intervals.append(native.new_interval_var(x[o], size, end, ""))
+        demands.append(round(problem.passes[o].held_bytes * sizes))
+        amounts.append(demands[-1] * size)
+    if intervals:
+        native.add_cumulative(intervals, demands, capacity)
+        native.add(sum(amounts) <= capacity * T)
+
+
+def _solver(limit_s: float, seed: int, threads: int) -> "cp_model.CpSolver":
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(limit_s, 0.1)
+    solver.parameters.num_workers = threads
+    solver.parameters.random_seed = seed
+    return solver
+
+
+def _searched(
+    problem: "PassProblem",
+    orders: "Orders",
+    bound: float,
+    unit: int,
+    sizes: int,
+    limit_s: float,
+    seed: int,
+    threads: int,
+) -> Improved:
+    """Schedules no longer than that of `orders`."""
+    from ortools.sat.python import cp_model
+
+    from planner.solvers.modalities.passes import schedule_s
+
+    span = schedule_s(problem, orders)
+    assert span is not None
+    model = _build(problem, unit, sizes, ceil(bound * unit - 1e-6), round(span * unit))
+    for o, begin in _starts(problem, orders).items():
+        model.native.add_hint(model.starts[o], round(begin * unit))
+    solver, name = _solver(limit_s, seed, threads), f"ortools-cpsat {version()}"
+    status = solver.solve(model.native)
+    if status == cp_model.UNKNOWN:
+        return Improved(orders, bound, "time_limit", name)
+    begun = [solver.value(variable) for variable in model.starts]
+    ranks = range(len(problem.capacity_bytes))
+    found = tuple(
+        tuple(sorted((o for o, each in enumerate(problem.passes) if each.rank == rank), key=lambda o: (begun[o], o)))
+        for rank in ranks
+    )
+    found_s = schedule_s(problem, found)
+    best = found if found_s is not None and found_s <= span else orders
+    stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
+    return Improved(best, max(bound, solver.best_objective_bound / unit), stop, name)
+
+
+def _bounded(
+    problem: "PassProblem", best: Improved, unit: int, sizes: int, limit_s: float, seed: int, threads: int
+) -> Improved:
+    """A better bound: schedules that are shorter by a unit are shown not to be, from below."""
+    from ortools.sat.python import cp_model
+
+    from planner.solvers.modalities.passes import schedule_s
+
+    span = schedule_s(problem, best.orders)
+    assert span is not None
+    shorter = round(span * unit) - 1
+    least = ceil(best.bound * unit - 1e-6)
+    if shorter < least:
+        return Improved(best.orders, span, "finished", best.solver)
+    model = _build(problem, unit, sizes, least, shorter)
+    solver = _solver(limit_s, seed, threads)
+    solver.parameters.optimize_with_core = True
+    status = solver.solve(model.native)
+    if status == cp_model.INFEASIBLE:
+        return Improved(best.orders, span, "finished", best.solver)
+    proven = max(best.bound, min(solver.best_objective_bound, shorter) / unit)
+    return Improved(best.orders, proven, "time_limit", best.solver)
+
+
+def _starts(problem: "PassProblem", orders: "Orders") -> dict[int, float]:
+    """When every pass starts."""
+    ended: dict[int, float] = {}
+    at, free = [0] * len(orders), [0.0] * len(orders)
+    while len(ended) < len(problem.passes):
+        for rank, order in enumerate(orders):
+            while at[rank] < len(order) and all(e in ended for e in problem.passes[order[at[rank]]].before):
+                each = problem.passes[order[at[rank]]]
+                free[rank] = max([free[rank], *(ended[e] for e in each.before)]) + each.seconds
+                ended[order[at[rank]]] = free[rank]
+                at[rank] += 1
+    return {o: end - problem.passes[o].seconds for o, end in ended.items()}

@@ -1,0 +1,1 @@
+"""Inner loops of `modalities` and `contexts`."""

@@ -1,0 +1,1 @@
+"""Training on long contexts: ranges of attention, heads and sequences on ranks."""
