@@ -71,6 +71,7 @@ def test_the_best_schedule_is_that_of_all_orders() -> None:
         result = best_schedule(problem, time_limit_s=300.0, starts=1)
         assert result.status is Status.OPTIMAL
         assert result.solution is not None
+        assert result.objective is not None
         assert result.objective == pytest.approx(least(problem))
         assert schedule_s(problem, result.solution) == result.objective == pytest.approx(span(problem, result.solution))
         assert work_bound_s(problem) <= result.objective + 1e-9
