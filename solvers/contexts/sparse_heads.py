@@ -8,8 +8,9 @@ Minimise    o_l + the largest sum of v_lh over a group
 (C1) sum of c_lh over a group <= M
 Bound       of a layout: the mean of its groups, its largest head, and the k + 1 lightest of the k G + 1 heaviest heads,
             two of which share a group with k - 1 others
-Method      layouts by their bound: annealing by moves and exchanges, then depth first over heads, heaviest first,
-            with what is left to find room for as bound; layouts whose bound is no better than the best are not tried.
+Method      layouts by their bound: annealing by moves and exchanges, then group after group depth first, each with the
+            heaviest head that is left, and closed only where what is left fits the other groups below the best; layouts
+            whose bound is no better than the best are not tried.
 """
 
 import math
@@ -102,7 +103,7 @@ def _placed(
     layout: HeadLayout, memory_bytes: float, cutoff_s: float, seed: int, most_nodes: int
 ) -> tuple[tuple[int, ...] | None, bool, int]:
     """Groups of heads below `cutoff_s` or None, whether they are proven to be the best, and nodes that it took."""
-    from planner.solvers.compiled.samples.heads import anneal_heads, least_fullest
+    from planner.solvers.compiled.samples.heads import anneal_heads, least_by_groups
 
     order = np.argsort(-layout.seconds_H, kind="stable")
     value_H, held_H = layout.seconds_H[order], layout.held_bytes_H[order]
@@ -119,7 +120,7 @@ def _placed(
         return best, True, 0
     group_H = np.zeros(len(order), np.int64)
     cutoff = best_s if math.isfinite(best_s) else float(value_H.sum()) * 2.0 + 1.0
-    span, nodes = least_fullest(value_H, held_H, memory_bytes, layout.groups, cutoff, most_nodes, group_H)
+    span, nodes = least_by_groups(value_H, held_H, memory_bytes, layout.groups, cutoff, most_nodes, group_H)
     if span < cutoff:
         best = _in_order(group_H, order)
     return best, nodes <= most_nodes, int(nodes)

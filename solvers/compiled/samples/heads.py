@@ -52,56 +52,76 @@ def anneal_heads(value_H, held_H, most_held, group_H, groups, steps, seed):
 
 
 @njit(cache=True)
-def least_fullest(value_H, held_H, most_held, groups, cutoff, most_nodes, best_H):
+def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best_H):
     """(fullest rank, nodes) of the best placement, below `cutoff`; heads in the order of the arrays, largest first.
 
-    Depth first; what is left must find room below the best under all ranks; of equal ranks the first.
+    Rank after rank is filled: with the largest head that is left, and further ones in their order. A rank is closed
+    only where what is left then fits below the best on the ranks that are left.
     """
     H = len(value_H)
-    rest_H = np.zeros(H + 1)
-    for h in range(H - 1, -1, -1):
-        rest_H[h] = rest_H[h + 1] + value_H[h]
-    load_G, held_G = np.zeros(groups), np.zeros(groups)
-    at_H = np.full(H, -1, np.int64)
-    best, nodes, h = cutoff, 0, 0
-    while h >= 0:
-        g = at_H[h]
-        if g >= 0:
-            load_G[g] -= value_H[h]
-            held_G[g] -= held_H[h]
-        g += 1
-        placed = False
-        while g < groups:
-            fits = load_G[g] + value_H[h] < best * (1.0 - 1e-12) and held_G[g] + held_H[h] <= most_held
-            for other in range(g):
-                if (
-                    abs(load_G[other] - load_G[g]) <= 1e-15 * best
-                    and abs(held_G[other] - held_G[g]) <= 1e-12 * most_held
-                ):
-                    fits = False
-            if fits:
-                placed = True
-                break
-            g += 1
-        if not placed:
-            at_H[h] = -1
-            h -= 1
+    total = value_H.sum()
+    group_H = np.full(H, -1, np.int64)
+    picked_H, next_H = np.zeros(H + 1, np.int64), np.zeros(H + 1, np.int64)
+    starts_H = np.zeros(H + 1, np.bool_)
+    load_G, held_G = np.zeros(groups + 1), np.zeros(groups + 1)
+    best, nodes, depth, group, placed = cutoff, 0, 0, -1, 0.0
+    next_H[0] = H  # the head that is tried next; H: close the rank and start another; above: nothing is left to try
+    while depth >= 0:
+        h = next_H[depth]
+        step_back = False
+        if h < H:
+            next_H[depth] = h + 1
+            if group_H[h] >= 0:
+                continue
+            if h > 0 and group_H[h - 1] < 0 and value_H[h - 1] == value_H[h] and held_H[h - 1] == held_H[h]:
+                if depth == 0 or h - 1 > picked_H[depth - 1]:
+                    continue  # the same as the equal head before it
+            if load_G[group] + value_H[h] >= best * (1.0 - 1e-12) or held_G[group] + held_H[h] > most_held:
+                continue
+            starts_H[depth] = False
+        elif h == H:
+            next_H[depth] = H + 1
+            left = groups - group - 1
+            if left == 0 or (group >= 0 and total - placed >= left * best * (1.0 - 1e-12)):
+                continue
+            h = 0
+            while h < H and group_H[h] >= 0:
+                h += 1
+            if value_H[h] >= best * (1.0 - 1e-12) or held_H[h] > most_held:
+                continue
+            group += 1
+            load_G[group], held_G[group] = 0.0, 0.0
+            starts_H[depth] = True
+        else:
+            step_back = True
+        if step_back:
+            depth -= 1
+            if depth >= 0:
+                h = picked_H[depth]
+                group_H[h] = -1
+                load_G[group] -= value_H[h]
+                held_G[group] -= held_H[h]
+                placed -= value_H[h]
+                if starts_H[depth]:
+                    group -= 1
             continue
         nodes += 1
         if nodes > most_nodes:
             return best, nodes
-        at_H[h] = g
-        load_G[g] += value_H[h]
-        held_G[g] += held_H[h]
-        if h == H - 1:
-            best = load_G.max()
-            best_H[:] = at_H
-            continue
-        room = 0.0
-        for k in range(groups):
-            room += best - load_G[k]
-        if room <= rest_H[h + 1]:
-            continue
-        h += 1
-        at_H[h] = -1
+        group_H[h] = group
+        load_G[group] += value_H[h]
+        held_G[group] += held_H[h]
+        placed += value_H[h]
+        picked_H[depth] = h
+        depth += 1
+        if depth == H:
+            fullest = 0.0
+            for g in range(group + 1):
+                fullest = max(fullest, load_G[g])
+            if fullest < best:
+                best = fullest
+                best_H[:] = group_H
+            next_H[depth] = H + 1
+        else:
+            next_H[depth] = h + 1
     return best, nodes
