@@ -1,14 +1,28 @@
 """CP-SAT for sequences on blocks of ranks: one choice a sequence, a hint, a bound; the formulation of `degrees`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.solvers.backends.mathopt import version
 
-if TYPE_CHECKING:
-    from planner.solvers.contexts.degrees import Choices, DegreeProblem
+Choices = tuple[tuple[int, int], ...]
+"""Degree and block of each sequence."""
+
+
+class Degrees(Protocol):
+    """As `contexts.degrees.DegreeProblem`."""
+
+    @property
+    def degrees(self) -> tuple[int, ...]: ...
+    @property
+    def seconds_NC(self) -> Floats: ...
+    @property
+    def ranks(self) -> int: ...
+
 
 UNITS = 10**6  # of the longest rank at the start; seconds are rounded down to whole ones, so that bounds hold
 
@@ -17,15 +31,16 @@ UNITS = 10**6  # of the longest rank at the start; seconds are rounded down to w
 class Improved:
     """Choices, what was proven, and why the search ended."""
 
-    choices: "Choices"
+    choices: Choices
     bound: float
     stop_reason: str
     solver: str
 
 
 def improve(
-    problem: "DegreeProblem",
-    choices: "Choices",
+    problem: Degrees,
+    choices: Choices,
+    fullest_of: Callable[[Choices], float],
     bound: float,
     *,
     time_limit_s: float,
@@ -35,9 +50,7 @@ def improve(
     """The best choices from those given as a hint."""
     from ortools.sat.python import cp_model
 
-    from planner.solvers.contexts.degrees import fullest_s
-
-    name, top = f"ortools-cpsat {version()}", fullest_s(problem, choices)
+    name, top = f"ortools-cpsat {version()}", fullest_of(choices)
     if time_limit_s <= 0.5:
         return Improved(choices, bound, "time_limit", name)
     unit = UNITS / top
@@ -73,6 +86,6 @@ def improve(
         return Improved(choices, bound, "time_limit", name)
     placed = {n: (degree, block) for (n, degree, block), chosen in x.items() if solver.value(chosen)}
     found = tuple(placed[n] for n in range(len(choices)))
-    best = found if fullest_s(problem, found) < top else choices
+    best = found if fullest_of(found) < top else choices
     stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
     return Improved(best, max(bound, solver.best_objective_bound / unit), stop, name)

@@ -1,16 +1,50 @@
 """CP-SAT for passes on ranks within memory: intervals, a hint, a bound; the formulation of `modalities.passes`."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from planner.solvers.backends.mathopt import version
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-    from planner.solvers.modalities.passes import Orders, PassProblem
+Orders = tuple[tuple[int, ...], ...]
+Span = Callable[[Orders], float | None]
+"""Seconds of orders; None where they are no schedule that fits."""
+
+
+class OnePass(Protocol):
+    """As `modalities.passes.Pass`."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def before(self) -> tuple[int, ...]: ...
+    @property
+    def partner(self) -> int | None: ...
+    @property
+    def held_bytes(self) -> float: ...
+
+
+class Passes(Protocol):
+    """As `modalities.passes.PassProblem`."""
+
+    @property
+    def passes(self) -> Sequence[OnePass]: ...
+    @property
+    def capacity_bytes(self) -> tuple[float, ...]: ...
+    @property
+    def heads(self) -> tuple[float, ...]: ...
+    @property
+    def tails(self) -> tuple[float, ...]: ...
+    @property
+    def holds(self) -> dict[int, float]: ...
+
 
 MOST_UNITS = 10**7  # horizon in units of time; finer durations are not given to a solver of whole numbers
 SEARCHED = 0.6  # of the time for schedules, the rest for the bound alone
@@ -20,29 +54,34 @@ SEARCHED = 0.6  # of the time for schedules, the rest for the bound alone
 class Improved:
     """Orders, what was proven, and why the search ended."""
 
-    orders: "Orders"
+    orders: Orders
     bound: float
     stop_reason: str
     solver: str
 
 
 def improve(
-    problem: "PassProblem", orders: "Orders", bound: float, *, time_limit_s: float, seed: int = 0, threads: int = 1
+    problem: Passes,
+    orders: Orders,
+    span_of: Span,
+    bound: float,
+    *,
+    time_limit_s: float,
+    seed: int = 0,
+    threads: int = 1,
 ) -> Improved:
     """The best orders from those given as a hint, which come back where CP-SAT does not apply."""
-    from planner.solvers.modalities.passes import schedule_s
-
     name = f"ortools-cpsat {version()}"
-    span = schedule_s(problem, orders)
+    span = span_of(orders)
     assert span is not None
     unit = _unit([each.seconds for each in problem.passes], span)
     sizes = _unit([*(each.held_bytes for each in problem.passes), *problem.capacity_bytes], max(problem.capacity_bytes))
     if time_limit_s <= 0.5 or unit is None or sizes is None:
         return Improved(orders, bound, "numerical" if unit is None or sizes is None else "time_limit", name)
-    best = _searched(problem, orders, bound, unit, sizes, SEARCHED * time_limit_s, seed, threads)
+    best = _searched(problem, orders, span_of, bound, unit, sizes, SEARCHED * time_limit_s, seed, threads)
     if best.stop_reason == "finished":
         return best
-    return _bounded(problem, best, unit, sizes, (1.0 - SEARCHED) * time_limit_s, seed, threads)
+    return _bounded(problem, best, span_of, unit, sizes, (1.0 - SEARCHED) * time_limit_s, seed, threads)
 
 
 def _unit(numbers: list[float], most: float) -> int | None:
@@ -57,7 +96,7 @@ class _Model:
     starts: "list[cp_model.IntVar]"
 
 
-def _build(problem: "PassProblem", unit: int, sizes: int, least: int, horizon: int) -> _Model:
+def _build(problem: Passes, unit: int, sizes: int, least: int, horizon: int) -> _Model:
     """Variables and constraints, numbered as in the formulation; `horizon` is the longest schedule that is wanted."""
     from ortools.sat.python import cp_model
 
@@ -80,7 +119,7 @@ def _build(problem: "PassProblem", unit: int, sizes: int, least: int, horizon: i
 
 def _memory(
     native: "cp_model.CpModel",
-    problem: "PassProblem",
+    problem: Passes,
     x: "list[cp_model.IntVar]",
     holding: list[int],
     capacity: int,
@@ -114,8 +153,9 @@ def _solver(limit_s: float, seed: int, threads: int) -> "cp_model.CpSolver":
 
 
 def _searched(
-    problem: "PassProblem",
-    orders: "Orders",
+    problem: Passes,
+    orders: Orders,
+    span_of: Span,
     bound: float,
     unit: int,
     sizes: int,
@@ -126,9 +166,7 @@ def _searched(
     """Schedules no longer than that of `orders`."""
     from ortools.sat.python import cp_model
 
-    from planner.solvers.modalities.passes import schedule_s
-
-    span = schedule_s(problem, orders)
+    span = span_of(orders)
     assert span is not None
     model = _build(problem, unit, sizes, ceil(bound * unit - 1e-6), round(span * unit))
     for o, begin in _starts(problem, orders).items():
@@ -143,21 +181,19 @@ def _searched(
         tuple(sorted((o for o, each in enumerate(problem.passes) if each.rank == rank), key=lambda o: (begun[o], o)))
         for rank in ranks
     )
-    found_s = schedule_s(problem, found)
+    found_s = span_of(found)
     best = found if found_s is not None and found_s <= span else orders
     stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
     return Improved(best, max(bound, solver.best_objective_bound / unit), stop, name)
 
 
 def _bounded(
-    problem: "PassProblem", best: Improved, unit: int, sizes: int, limit_s: float, seed: int, threads: int
+    problem: Passes, best: Improved, span_of: Span, unit: int, sizes: int, limit_s: float, seed: int, threads: int
 ) -> Improved:
     """A better bound: schedules that are shorter by a unit are shown not to be, from below."""
     from ortools.sat.python import cp_model
 
-    from planner.solvers.modalities.passes import schedule_s
-
-    span = schedule_s(problem, best.orders)
+    span = span_of(best.orders)
     assert span is not None
     shorter = round(span * unit) - 1
     least = ceil(best.bound * unit - 1e-6)
@@ -173,7 +209,7 @@ def _bounded(
     return Improved(best.orders, proven, "time_limit", best.solver)
 
 
-def _starts(problem: "PassProblem", orders: "Orders") -> dict[int, float]:
+def _starts(problem: Passes, orders: Orders) -> dict[int, float]:
     """When every pass starts."""
     ended: dict[int, float] = {}
     at, free = [0] * len(orders), [0.0] * len(orders)

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -77,7 +78,7 @@ def best_degrees(
     top = fullest_s(problem, choices)
     if top > bound * (1.0 + tolerance) and _num_choices(problem) <= MOST_CHOICES:
         left_s = time_limit_s - (time.perf_counter() - started)
-        better = improve(problem, choices, bound, time_limit_s=left_s, seed=seed)
+        better = improve(problem, choices, partial(fullest_s, problem), bound, time_limit_s=left_s, seed=seed)
         choices, bound, stop, solver = better.choices, better.bound, better.stop_reason, f"{SOLVER}, {better.solver}"
         top = fullest_s(problem, choices)
     bound = min(bound, top)

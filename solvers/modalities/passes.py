@@ -18,7 +18,7 @@ Method      annealing of orders, a pass alone or those of a sub-micro-batch on s
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -142,7 +142,7 @@ def best_schedule(
     solver, stop = SOLVER, "finished"
     if _span(problem, orders) > bound * (1.0 + 1e-9):
         left_s = (1.0 - share) * time_limit_s
-        better = improve(problem, orders, bound, time_limit_s=left_s, seed=seed)
+        better = improve(problem, orders, partial(schedule_s, problem), bound, time_limit_s=left_s, seed=seed)
         orders, bound, stop, solver = better.orders, better.bound, better.stop_reason, f"{SOLVER}, {better.solver}"
     span_s = _span(problem, orders)
     bound = min(bound, span_s)
