@@ -21,13 +21,14 @@ from planner.costs.training.config import (
     machine_of,
     stage_layers,
 )
-from planner.costs.training.intervals import run_class, step_interval_s
+from planner.costs.training.intervals import distance, layout_of, run_class, step_interval_s
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from planner.costs.training.layer_costs import layer_cost, together
 from planner.costs.training.layers.decoder import layer_kernels
 from planner.costs.training.layers.ends import embedding_kernels, loss_kernels, padded_vocabulary
 from planner.costs.training.layers.sizes import spread_ranks, sweep, tile_waste
 from planner.costs.training.memory import allocated_bytes, in_flight_bytes, memory, work_bytes
+from planner.costs.training.optimizers.host import host_update_s
 from planner.costs.training.parameters import (
     Parameters,
     layer_parameters,
@@ -369,8 +370,12 @@ def test_a_step_lies_in_the_interval_of_its_class_or_of_all_runs() -> None:
     assert run_class(config, rates).startswith("moe")
     assert run_class(replace(config, arch=architecture(), task="lora"), rates).startswith("lora")
     spread = {run_class(config, rates): (-0.5, 0.25), "all": (0.1, -0.1)}
-    known = replace(rates, spread=spread)
+    known = replace(rates, spread=spread, spread_by_distance=0.0)
     assert step_interval_s(config, 2.0, known) == pytest.approx((2 * np.exp(-0.5), 2 * np.exp(0.25)))
+    wider = 1.0 + 0.3 * distance(layout_of(config))
+    apart = step_interval_s(config, 2.0, replace(known, spread_by_distance=0.3))
+    assert wider > 1.0
+    assert apart == pytest.approx((2 * np.exp(-0.5 * wider), 2 * np.exp(0.25 * wider)))
     assert step_interval_s(replace(config, arch=architecture()), 2.0, known) == (2.0, 2.0)
     assert step_interval_s(config, 2.0, replace(rates, spread={})) == (2.0, 2.0)
 
@@ -379,13 +384,20 @@ def test_a_step_lies_in_the_interval_of_its_class_or_of_all_runs() -> None:
 def test_an_update_reads_and_writes_the_states_of_a_rank_and_its_gradients(
     stage: int, own: float, gradients: float
 ) -> None:
-    """Twelve bytes of fp32 states in and out, the gradient in, the bf16 weight out; gradients cleared, and normed."""
-    config = configuration(zero_stage=stage, offload=frozenset({"optimizer"}))
+    """Twelve bytes of fp32 states in and out, the gradient in, the bf16 weight out; gradients cleared, and normed.
+
+    Where the host updates, the device clears and norms its gradients alone.
+    """
+    config = configuration(zero_stage=stage)
     width, node = config.framework.gradient_bytes, config.machine
     volume = data_parallel_volume(config, Parameters(1e9, 0.0))
     moved = own * (2 * 12 + 2 + width) + gradients * 2 * width
     assert volume.update_s * node.memory_bandwidth_bytes_per_s == pytest.approx(moved)
-    assert volume.offload_s * node.host_bytes_per_s == pytest.approx(2 * 12 * own)
+    assert volume.offload_s == 0.0
+    hosted = data_parallel_volume(replace(config, offload=frozenset({"optimizer"})), Parameters(1e9, 0.0))
+    assert hosted.update_s * node.memory_bandwidth_bytes_per_s == pytest.approx(gradients * 2 * width)
+    assert hosted.offload_s == pytest.approx(host_update_s(node.node, node.generation, own, node.host_bytes_per_s))
+    assert hosted.offload_s * node.host_bytes_per_s > 6 * own  # an fp32 gradient there, a bf16 weight back
     swept = 7 / 8 * 1e9 / node.link_bytes_per_s
     assert volume.reduce_inside_s == pytest.approx((2 if stage == 0 else 1) * swept * config.framework.reduce_bytes)
     assert volume.gather_inside_s == pytest.approx(0.0 if stage == 0 else 2 * swept)

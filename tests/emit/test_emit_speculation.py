@@ -138,8 +138,12 @@ def test_the_engine_accepts_every_speculating_command(target: str, tmp_path: Pat
         if name != "launch-router.sh"
     ]
     scripts = tmp_path / "all.sh"  # the validators look for models in a folder, and for drafters as they are named
-    scripts.write_text(re.sub(r'("model": "|draft-model-path )([\w.-]+)/([\w.-]+)', _local, "\n".join(texts)))
-    ran = subprocess.run([python, validator, scripts], capture_output=True, text=True, timeout=600, check=False)
+    named = r'("model": "|draft-model-path |vllm serve )([\w.-]+)/([\w.-]+)'
+    scripts.write_text(re.sub(named, _local, "\n".join(texts)))
+    command: list[str | Path] = [python, validator, scripts]
+    if target == "vllm":  # every model is a path: in a folder of models it takes a draft without one for the folder
+        command += ["--models", tmp_path / "none"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     refused = re.findall(r"^BAD .*\n.*", ran.stdout, re.MULTILINE)
     assert not refused, refused[0]
     assert re.search(r"(\d+)/\1 ok", ran.stdout), ran.stdout[-2000:] + ran.stderr[-2000:]

@@ -726,7 +726,7 @@ def test_threads_reach_the_backend_that_can_use_them(folder: Path, monkeypatch: 
 
 
 NOT_LIMITS = {"problem", "output", "as_json", "overrides", "level", "profiles", "show_config", "verbose"}
-NOT_LIMITS |= {"fix", "most", "fewest_shapes"}
+NOT_LIMITS |= {"fix", "most", "fewest_shapes", "running", "loss", "moves"}
 """What else `planner solve` takes: fields of the problem by other names, which plans are wanted, and where they go."""
 
 

@@ -94,6 +94,13 @@ COPIES = SAVED + (
 )
 UNMEASURED = EXPERTS + " ; options.search={pp: 1, cp: 1, schedule: 1f1b}"
 STAGES = "cluster.pools=[{gpu: h100_sxm, gpus: 6}] ; options.search.pp=[3] ; options.global_batch=12"
+SPREAD = EXPERTS + " ; options.search.ep=8 ; options.dispatcher=alltoall"
+FULL = " ; options.experts={fullest: 3}"
+CAPPED = " ; options.experts={fullest: 1, capacity: 1.5}"
+PACKED = (
+    "options.task=sft ; options.search.micro_batch=[1]"
+    " ; options.documents=[{tokens: 512, share: 1}, {tokens: 1024, share: 1}]"
+)
 
 TRAIN: dict[str, Case] = {
     "global_batch": ("", "options.global_batch=32"),
@@ -119,6 +126,13 @@ TRAIN: dict[str, Case] = {
         "options.search={tp: 2, pp: 1, moe_tp: 1}", "options.search={tp: 2, pp: 1, moe_tp: 2}", EXPERTS
     ),
     "dispatcher": apart("options.dispatcher=alltoall", "options.dispatcher=deepep", EXPERTS),
+    "experts.fullest": apart("", "options.experts={fullest: 3}", SPREAD),
+    "experts.capacity": apart("", "options.experts={fullest: 3, capacity: 1.25}", SPREAD + FULL),
+    "experts.padded": apart("", "options.experts={fullest: 1, capacity: 1.5, padded: true}", SPREAD + CAPPED),
+    "documents.*.tokens": apart("", "options.documents.0.tokens=256", PACKED),
+    "documents.*.share": apart("", "options.documents.0.share=9", PACKED),
+    "step_spread": ("", "options.step_spread=0.05"),
+    "in_network_reduction": apart("", "options.in_network_reduction=true", "cluster.pools.0.nodes=2"),
     "cuda_graphs": ("", "options.cuda_graphs=true"),
     "choice": apart("", "options.choice=fastest", UNMEASURED),
     "window_tokens": ("", "options.window_tokens=256"),

@@ -184,7 +184,7 @@ def test_the_verbs_solve_and_check_a_problem_of_two_workloads(
     data = {**SMALL, "workloads": [{**SMALL["workloads"][0], "output_tokens": 100}, CODE]}
     data["options"] = {**SMALL["options"], "judged_by": "simulation"}
     problem.write_text(json.dumps(data))
-    assert main(["solve", str(problem), "-o", str(plan)]) == 0
+    assert main(["solve", str(problem), "-o", str(plan), "--verbose"]) == 0
     shown = capsys.readouterr().out
     assert "no simulation of a placement of the space" in shown
     assert main(["check", str(plan)]) == 0
