@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from planner.cli.errors import plain
-from planner.cli.render.findings import render_infeasible
 from planner.documents.files import write_text_atomic
 from planner.errors import Infeasible, PlannerError
 
@@ -36,6 +35,7 @@ def write_result(document: object, text: Callable[[], str], path: str | None = N
 
 def say_infeasible(answer: Infeasible, *, as_json: bool) -> int:
     """Prints the limits in conflict; the exit code of an answer that is no."""
+    from planner.cli.render.findings import render_infeasible
 
     document = {"schema": "planner.infeasible/1", "proved": answer.proved, "conflict": answer.conflict}
     write_result(document, lambda: render_infeasible(answer), as_json=as_json)
