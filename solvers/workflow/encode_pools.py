@@ -12,9 +12,9 @@ Maximise    the last rate of the list up to which every rate keeps the share
 (C1) every pool takes its jobs first come, first served: images, prompts, then a slot for o_r steps
 (C2) TTFT = end of prefill - arrival;  TPOT = (end of decode - end of prefill) / o_r
 
-All instances are used: more servers of the last queue start no job later (Wolff, Stochastic Modeling and the Theory of
-Queues, 1989, section 11-2), and both limits look at nothing else. Every split and every z is tried: at the next rate
-first, and only where that holds at those up to it.
+All instances are used: more servers of the last queue start no job later (their free times in order fall one by one:
+Kiefer and Wolfowitz, Transactions of the American Mathematical Society 78, 1955), and both limits look at nothing else.
+Every split and every z is tried: at the next rate first, and only where that holds at those up to it.
 """
 
 import time

@@ -77,10 +77,10 @@ def test_starts_before_blackwell_are_longer_under_an_engine_alone() -> None:
         own = case(MODELS[0], system, 1, 1)
         given = {"engine": "vllm", "version": None, "store": None}
         price, before, bare = (
-            make_pricer(own.pool, own.arch, calibration=known, bare=alone, **given)  # type: ignore[arg-type]
+            make_pricer(own.pool, own.arch, calibration=known, bare=alone, **given)  # type: ignore[arg-type]  # texts by name
             for known, alone in ((late, False), (PRIOR, False), (late, True))
         )
-        starts = [pricer.efficiencies.gemm_start_s for pricer in (price, before, bare)]  # type: ignore[attr-defined]
+        starts = [pricer.efficiencies.gemm_start_s for pricer in (price, before, bare)]  # type: ignore[attr-defined]  # of serving pricers alone
         assert starts[0] == pytest.approx(multiple * starts[1])
         assert starts[2] == PRIOR.efficiencies.gemm_start_s
 

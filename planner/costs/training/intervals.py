@@ -80,7 +80,7 @@ def measured_layouts() -> tuple[Layout, ...]:
     """The layouts of the runs that the shipped rates are fitted to."""
     text = resources.files("planner.costs.training").joinpath("measured_layouts.csv").read_text(encoding="utf-8")
     rows = csv.DictReader(text.splitlines())
-    return tuple(Layout(*(row[n] for n in NAMES), *(int(row[n]) for n in NUMBERS)) for row in rows)  # type: ignore[arg-type]
+    return tuple(Layout._make([*(row[n] for n in NAMES), *(int(row[n]) for n in NUMBERS)]) for row in rows)
 
 
 def written(layouts: Iterable[Layout]) -> Iterator[str]:

@@ -143,11 +143,15 @@ def _unable(pool: Pool, options: TrainOptions) -> Iterator[tuple[Dispatcher, str
     gpu = pool.node.accelerator.display_name
     racks, able = pool.node.scale_up_size > GPUS_OF_DEEPEP, machine_of(pool.node).generation in FORWARDS
     padded = options.experts is not None and options.experts.padded
-    for name, other, here in (("deepep", "hybridep", not racks), ("hybridep", "deepep", racks)):
+    places: tuple[tuple[Dispatcher, Dispatcher, bool], ...] = (
+        ("deepep", "hybridep", not racks),
+        ("hybridep", "deepep", racks),
+    )
+    for name, other, here in places:
         if padded:
-            yield name, "pads no experts to their capacity", "write `dispatcher: alltoall`"  # type: ignore[misc]
+            yield name, "pads no experts to their capacity", "write `dispatcher: alltoall`"
         elif not able:
-            yield name, f"does not run on {gpu}", "write `dispatcher: alltoall`"  # type: ignore[misc]
+            yield name, f"does not run on {gpu}", "write `dispatcher: alltoall`"
         elif not here:
             place = "in racks of 72" if name == "hybridep" else "on nodes of at most eight GPUs that NVLink joins"
-            yield name, f"runs {place}, and pool `{pool.name}` has {gpu}", f"write `dispatcher: {other}`"  # type: ignore[misc]
+            yield name, f"runs {place}, and pool `{pool.name}` has {gpu}", f"write `dispatcher: {other}`"
