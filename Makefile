@@ -142,7 +142,7 @@ figures: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/snapshots.py --freeze
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache planner.egg-info
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache *.egg-info
 
 # pip is what venv makes last: where it is missing, an earlier attempt was cut short.
 $(BIN)/pip:

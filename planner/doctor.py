@@ -15,6 +15,8 @@ from planner.errors import PlannerError
 
 EXTRAS = {"torch": "gpu", "ray": "ray", "plotly": "report", "aiconfigurator-core": "tables"}
 """Packages, and the extra that brings each."""
+DISTRIBUTION = "llm-cluster-planner"
+"""What pip installs; other projects are distributed as, or install, `planner` too."""
 _NEEDED = ("pydantic", "typer", "rich", "PyYAML", "numpy", "scipy", "networkx", "ortools", "pulp", "pyarrow")
 _SLOWEST_S = 20.0  # of a call to a driver
 
@@ -44,6 +46,18 @@ def _python() -> Iterator[Diagnostic]:
         "python", "python", platform.python_version(), right, "" if right else "use Python 3.11, 3.12 or 3.13"
     )
     yield Diagnostic("python", "planner", __version__, True)
+    for name in sorted(_others()):
+        what = f"{_version(name)} installs a package or a command `planner` as well: one of the two hides the other"
+        hint = f"install {DISTRIBUTION} into an environment of its own, or uninstall {name} and install it again"
+        yield Diagnostic("python", name, what, False, hint)
+
+
+def _others() -> set[str]:
+    """Names of other distributions here that install an import package or a console script `planner`."""
+    owners = set(importlib.metadata.packages_distributions().get("planner", ()))
+    scripts = importlib.metadata.entry_points(group="console_scripts", name="planner")
+    owners |= {script.dist.name for script in scripts if script.dist is not None}
+    return owners - {DISTRIBUTION}
 
 
 def _packages() -> Iterator[Diagnostic]:

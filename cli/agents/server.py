@@ -25,7 +25,7 @@ def make_server() -> "MCPServer":
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError:
-        raise PlannerError("the MCP SDK is not installed", hint="`pip install 'planner[mcp]'`") from None
+        raise PlannerError("the MCP SDK is not installed", hint="`pip install 'llm-cluster-planner[mcp]'`") from None
     from planner import __version__
 
     server: MCPServer = MCPServer("planner", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")

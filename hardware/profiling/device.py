@@ -41,7 +41,7 @@ def require_torch() -> None:
         import torch  # noqa: F401
     except ImportError:
         raise PlannerError(
-            "profiling needs PyTorch, which is not installed", hint="install it with `pip install 'planner[gpu]'`"
+            "profiling needs PyTorch, which is not installed", hint="install `pip install 'llm-cluster-planner[gpu]'`"
         ) from None
 
 

@@ -93,7 +93,7 @@ def execute_plan(path: str | Path, options: ExecutionOptions | None = None) -> E
 def _at_hand(options: ExecutionOptions) -> ExecutionOptions:
     """The options with device and number of processes filled in."""
     if importlib.util.find_spec("torch") is None:
-        raise PlannerError("torch is not installed", hint="install the extra: `pip install 'planner[gpu]'`")
+        raise PlannerError("torch is not installed", hint="install the extra: `pip install 'llm-cluster-planner[gpu]'`")
     devices = num_gpus()
     device = options.device or ("cuda" if devices else "cpu")
     if device not in ("cpu", "cuda"):

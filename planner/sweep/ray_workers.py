@@ -79,7 +79,7 @@ def require_ray() -> None:
         raise PlannerError(
             "Ray is not installed",
             where="--engine ray",
-            hint="install it with `pip install 'planner[ray]'`, or use `--engine local`",
+            hint="install it with `pip install 'llm-cluster-planner[ray]'`, or use `--engine local`",
         )
 
 

@@ -183,6 +183,21 @@ def test_doctor_notes_a_second_highs(run: "Run", monkeypatch: pytest.MonkeyPatch
     assert "highspy" in run("doctor").out
 
 
+def test_doctor_names_another_distribution_that_installs_planner(
+    run: "Run", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "llm_d_planner-9.9.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: llm-d-planner\nVersion: 9.9\n")
+    (other / "RECORD").write_text("planner/__init__.py,,\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = run("doctor", "--json")
+    (fact,) = (fact for fact in json.loads(done.out)["facts"] if fact["name"] == "llm-d-planner")
+    assert done.code == 1
+    assert fact["what"].startswith("9.9 installs a package or a command `planner`")
+    assert "environment of its own" in fact["hint"]
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_for_the_shell(run: "Run", shell: str) -> None:
     done = run("completion", shell)

@@ -27,7 +27,7 @@ SMALL = ExecutionOptions(device="cpu", cut=Cut(layers=1), step_budget_s=0.05)
 
 pytestmark = [
     pytest.mark.usefixtures("forked_ranks"),
-    pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: pip install 'planner[gpu]'"),
+    pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: the extra `gpu`"),
 ]
 BenchPlan = Callable[..., Path]
 
@@ -180,7 +180,7 @@ def test_a_machine_without_torch_is_told_which_extra_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
     assert main(["check", str(bench_plan("serve", {"decode": {}})), "--level", "execute"]) == 2
-    assert "planner[gpu]" in capsys.readouterr().err
+    assert "llm-cluster-planner[gpu]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from planner.execute.ranks.launch import Rendezvous
 from planner.execute.ranks.wrappers import ray_script, slurm_script
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: planner[ray]")
+needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
 
 LENIENT = ["--device", "cpu", "--cut", "layers=1,batch=1", "--tolerance", "99.9%"]
 TIME_LIMIT_S = 60.0

@@ -15,7 +15,7 @@ import pytest
 from rank_environment import ENVIRONMENT, HAS_TORCH
 from shard_models import CASES, Case
 
-pytestmark = pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: pip install 'planner[gpu]'")
+pytestmark = pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: the extra `gpu`")
 
 HERE = Path(__file__).parent
 TIME_LIMIT_S = 300.0

@@ -13,7 +13,7 @@ from planner.errors import PlannerError
 from planner.execute.shards.cases import left_out, role_steps
 from planner.plan.reader import read_plan
 
-pytestmark = pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: pip install 'planner[gpu]'")
+pytestmark = pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: the extra `gpu`")
 BenchPlan = Callable[..., Path]
 RUNS = 1 + 2 + 10 + 7  # of a step of ranks together: to name operators, to warm up, timed whole, timed by operator
 _RESULTS: dict[int, dict[str, Verdicts]] = {}

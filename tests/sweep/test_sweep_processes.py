@@ -138,7 +138,7 @@ def test_a_worker_that_is_killed_is_named_and_nothing_is_lost(journal: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'planner[ray]'")
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
 def test_ray_gives_the_same_bytes(sweep: Sweep, folder: Path) -> None:
     assert sweep(AXES, "-o", "one.parquet").code == 0
     assert finished("--engine", "ray", "--workers", "2", "--cache", "ray", "-o", "ray.parquet") == 0
