@@ -126,6 +126,12 @@ bench-rl: $(VENV)/installed
 	$(BIN)/python benchmarks/rl_plans.py
 	$(BIN)/python benchmarks/rl_public.py ../shared/data/rl/measured.csv
 
+# The site of docs/, into build/site; a link that leads nowhere ends it.
+.PHONY: docs
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+	@echo "open build/site/index.html"
+
 fuzz: $(VENV)/installed
 	$(BIN)/python benchmarks/fuzz.py
 
@@ -155,3 +161,7 @@ $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/installed
+
+$(VENV)/installed-docs: pyproject.toml constraints.txt | $(BIN)/pip
+	$(PIP) install -q -c constraints.txt -e '.[docs]'
+	touch $@
