@@ -7,15 +7,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from planner.errors import PlannerError
-from planner.importing.worlds import World, broken_lines, parse_shell, worlds
+from planner.importing.shell import SHELLS, Command
+from planner.importing.syntax import broken_lines, parse_shell
+from planner.importing.worlds import World, worlds
 
 MAX_NESTING = 4
 _DYNAMO = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "trtllm"}
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
-    "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang", **_DYNAMO,
+    "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang", "sglang_router.launch_server": "sglang",
+    **_DYNAMO,
 }  # fmt: skip
-_SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
+_REMOTE = frozenset({"ssh", "pdsh", "clush", "tmux", "screen", "parallel", "xargs", "eval", "su"})
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Launch:
     words: tuple[str, ...]
     before: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the script around it
     files: Mapping[str, str] = field(default_factory=dict)
     program: str = ""  # of those that train
 
@@ -47,7 +51,7 @@ def launch_of(words: Sequence[str]) -> Launch | None:
             return Launch("trtllm", rest[1:] if rest[:1] == ("serve",) else rest, before)
         if re.fullmatch(r"vllm-openai(:.*)?", name) and rest and "serve" not in rest:
             return Launch("vllm", rest, before)
-        trained = _training_engine(word, name, rest)
+        trained = _training_engine(word, name, rest) or _configured_engine(word, name, rest)
         if trained is not None:
             return Launch(trained, rest, before, program=word)
     return None
@@ -69,6 +73,20 @@ def _training_engine(word: str, name: str, rest: tuple[str, ...]) -> str | None:
     return "megatron-lm" if name.startswith("pretrain_") or (trains and shaped) else None
 
 
+def _configured_engine(word: str, name: str, rest: tuple[str, ...]) -> str | None:
+    """Programs that are told what to do by a configuration, whatever they are called."""
+    if word == "torchtitan.train" or word.endswith("torchtitan/train.py"):
+        return "torchtitan"
+    if name == "llamafactory-cli" and rest[:1] == ("train",):
+        return "llama-factory"
+    if name.endswith(".py") or "\x00" in word:
+        flags = {text.partition("=")[0] for text in rest}
+        known = {"--job.config_file": "torchtitan", "--deepspeed": "deepspeed", "--deepspeed_config": "deepspeed",
+                 "--plan-mesh": "torchrun"}  # fmt: skip
+        return next((engine for flag, engine in known.items() if flag in flags), None)
+    return None
+
+
 @dataclass(frozen=True)
 class Started:
     """The launches of one way through a script."""
@@ -80,40 +98,65 @@ class Started:
 def launches_of_script(
     text: str, given: Mapping[str, str], source: str, files: Mapping[str, str] | None = None, depth: int = 0
 ) -> list[Started]:
-    """For every way through a script the launches in it; ways that launch nothing are left out where others do."""
-    ways = []
+    """For every way through a script the launches in it; ways that launch nothing are left out where others do.
+
+    Where no way launches anything while unset variables are empty, they are left open: one may say what is started.
+    """
     text = re.sub(r"\\\s*\Z", "\n", text)  # a last line that continues with nothing
-    broken = broken_lines(parse_shell(text))
-    for world in worlds(text, given, source):
-        beside = dict(files or {}) | dict(world.files)
-        started: list[Launch] = []
-        for command in world.commands:
-            inner = shell_text(command.words)
-            if inner is not None and depth < MAX_NESTING:
-                below = launches_of_script(inner, given, source, beside, depth + 1)
-                started += below[0].launches if below else []
-                continue
-            launch = launch_of(command.words)
-            if launch is not None and any(command.line <= line <= command.last_line + 1 for line in broken):
-                raise PlannerError(
-                    "is not whole where an engine is started", where=f"{source}:{command.line}", hint="close its quotes"
-                )
-            if launch is not None:
-                environment = dict(command.environment)
-                started.append(replace(launch, environment=environment, files=beside))
-        ways.append(Started(tuple(started), world))
-    return [way for way in ways if way.launches]
+    reader = _Reader(given, source, dict(files or {}), tuple(broken_lines(parse_shell(text))), depth)
+    for asks_unset in (False, True):
+        ways = [
+            Started(tuple(each for command in world.commands for each in reader.started(command, world)), world)
+            for world in worlds(text, given, source, reader.files, asks_unset=asks_unset)
+        ]
+        launching = [way for way in ways if way.launches]
+        if launching:
+            return launching
+    return []
+
+
+@dataclass(frozen=True)
+class _Reader:
+    given: Mapping[str, str]
+    source: str
+    files: Mapping[str, str]
+    broken: tuple[int, ...]  # lines that are no shell
+    depth: int  # scripts around this one
+
+    def started(self, command: Command, world: World) -> list[Launch]:
+        """The launches of one command, those of a script inside it with what stands around it."""
+        files = {**self.files, **world.files}
+        inner = shell_text(command.words)
+        if inner is not None and self.depth < MAX_NESTING:
+            known = {**command.variables, **command.environment, **self.given}
+            below = launches_of_script(inner, known, self.source, files, self.depth + 1)
+            around = tuple(word for word in command.words if word != inner)
+            return [_around(launch, around, command) for launch in (below[0].launches if below else ())]
+        launch = launch_of(command.words)
+        if launch is None:
+            return []
+        if any(command.line <= line <= command.last_line + 1 for line in self.broken):
+            place = f"{self.source}:{command.line}"
+            raise PlannerError("is not whole where an engine is started", where=place, hint="close its quotes")
+        return [_around(replace(launch, files=files), (), command)]
+
+
+def _around(launch: Launch, before: tuple[str, ...], command: Command) -> Launch:
+    environment = {**command.environment, **launch.environment}
+    return replace(launch, before=(*before, *launch.before), environment=environment, variables=command.variables)
 
 
 def shell_text(words: Sequence[str]) -> str | None:
-    """The script of `bash -c SCRIPT`; None for other commands."""
+    """The script of `bash -c SCRIPT`, or of `ssh HOST SCRIPT` and the like; None for other commands."""
     for position, word in enumerate(words[:-1]):
-        if PurePosixPath(word).name in _SHELLS:
+        if PurePosixPath(word).name in SHELLS:
             for offset, flag in enumerate(words[position + 1 : -1], position + 1):
                 if re.fullmatch(r"-[a-z]*c", flag):
                     return next((word for word in words[offset + 1 :] if word != "--"), None)
                 if not flag.startswith("-") and flag != "pipefail":
                     break
+    if words and PurePosixPath(words[0]).name in _REMOTE:
+        return next((word for word in reversed(words[1:]) if re.search(r"\S\s+\S", word)), None)
     return None
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from planner.documents.read import parse_document
 from planner.errors import PlannerError
-from planner.importing.engines import Given
-from planner.importing.formats import charts, kubernetes, post_training, recipes, training
-from planner.importing.formats.accelerators import accelerator_in
+from planner.importing.formats import charts, kubernetes, post_training, recipes, titan, training
+from planner.importing.formats.commands import serving_script
+from planner.importing.formats.slurm import allocation_of
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
-from planner.importing.serving import SERVING, agreed, reading_of_ways
+from planner.importing.serving import SERVING, agreed
+from planner.importing.worlds import worlds
 
 Document = Mapping[str, Any]
 
@@ -120,8 +121,11 @@ def read_artifact(artifact: Artifact) -> Reading:
     toml = None if text.startswith("#!") else _toml(text)
     if toml is not None:
         if "parallelism" in toml or {"training", "model"} <= toml.keys():
-            return training.read_torchtitan(toml)
+            return titan.read_torchtitan(toml)
         raise _unknown(artifact.source)
+    configured = titan.configuration_of(text) if re.search(r"(?m)^(from|import) torchtitan", text) else None
+    if configured is not None:
+        return titan.read_torchtitan(configured)
     if _is_script(text):
         return _script(artifact)
     documents = documents_of(text, artifact.source)
@@ -190,49 +194,45 @@ def _objects(documents: Sequence[dict[str, Any]], artifact: Artifact) -> Reading
 
 
 def _script(artifact: Artifact) -> Reading:
-    given = {**_batch_directives(artifact.text), **artifact.given}
+    allocation = allocation_of(artifact.text)
+    given = {**allocation.variables, **artifact.given}
     ways = launches_of_script(artifact.text, given, artifact.source, artifact.beside)
     if not ways:
-        raise _unknown(artifact.source)
+        applied = _applied(artifact, given)
+        if applied is None:
+            raise _unknown(artifact.source)
+        return applied
     if any(launch.engine in SERVING for launch in ways[0].launches):
         kept = [Started(tuple(x for x in way.launches if x.engine in SERVING), way.world) for way in ways]
-        return reading_of_ways([way for way in kept if way.launches], Given(), gpu_type=_batch_type(artifact.text))
-    nodes, a_node = given.get("SLURM_NNODES", ""), given.get("SLURM_GPUS_ON_NODE", "")
-    allocated = (int(nodes) if nodes.isdigit() else None, int(a_node) if a_node.isdigit() else None)
+        return serving_script([way for way in kept if way.launches], allocation)
+    allocated = (allocation.nodes, allocation.gpus_per_node)
     return agreed([(_training(way.launches[0], allocated), way.world) for way in ways])
+
+
+def _applied(artifact: Artifact, given: Mapping[str, str]) -> Reading | None:
+    """The objects that a script hands to `kubectl`; None where it hands none over."""
+    for world in worlds(artifact.text, given, artifact.source, artifact.beside):
+        names = [word for c in world.commands if c.words[0] in ("kubectl", "oc") for word in c.words]
+        texts = [c.given for c in world.commands if {"kubectl", "oc"} & set(c.words) and c.given]
+        texts += [text for path, text in world.files.items() if path in names]
+        if texts:
+            return _objects(documents_of("\n---\n".join(texts), artifact.source), artifact)
+    return None
 
 
 def _training(launch: Launch, allocated: tuple[int | None, int | None]) -> Reading:
     if launch.engine == "megatron-lm":
         return training.read_megatron(launch, allocated)
+    if launch.engine == "torchtitan":
+        return titan.read_launch(launch, allocated)
+    if launch.engine in ("deepspeed", "llama-factory", "torchrun"):
+        return training.read_configured(launch, allocated)
     readers = {
         "verl": post_training.read_verl,
         "slime": post_training.read_slime,
         "openrlhf": post_training.read_openrlhf,
     }
     return readers[launch.engine](launch)
-
-
-def _batch_type(text: str) -> str | None:
-    """The GPU that `#SBATCH --gres=gpu:h100:8` names."""
-    types = re.findall(r"(?m)^#SBATCH\s+.*--(?:gpus-per-node|gpus|gres)[= ]+(?:gpu:)?([A-Za-z][\w-]*):\d", text)
-    named = {accelerator_in(name) for name in types} - {None}
-    return named.pop() if len(named) == 1 else None
-
-
-def _batch_directives(text: str) -> dict[str, str]:
-    """What `#SBATCH` asks for, as the variables that Slurm sets."""
-    variables: dict[str, str] = {}
-    patterns = {
-        r"(?:--nodes|-N)[= ]+(\d+)\b": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-        r"--(?:gpus-per-node|gres)[= ]+(?:gpu:)?(?:[\w-]+:)?(\d+)": ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"),
-        r"--ntasks-per-node[= ]+(\d+)": ("SLURM_NTASKS_PER_NODE",),
-    }
-    for line in re.findall(r"(?m)^#SBATCH\s+(.*)$", text):
-        for pattern, names in patterns.items():
-            match = re.search(pattern, line)
-            variables |= dict.fromkeys(names, match[1]) if match else {}
-    return variables
 
 
 def referred(document: Mapping[str, Any]) -> dict[str, Any]:

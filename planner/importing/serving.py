@@ -1,6 +1,6 @@
 """Roles of a serving deployment put together, and ways through a script that disagree laid over each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.errors import PlannerError
@@ -82,26 +82,35 @@ def is_later_rank(options: Options) -> bool:
     return isinstance(rank, str) and rank.isdigit() and int(rank) > 0
 
 
-def reading_of_ways(ways: Sequence[Started], given: Given, *, gpu_type: str | None = None) -> Reading:
+Around = Callable[[Launch, Options], Given]
+"""What stands around a launch, from it and from its settings."""
+
+
+def reading_of_ways(ways: Sequence[Started], around: Around, *, gpu_type: str | None = None) -> Reading:
     """What all ways through a script agree on; a field on which they differ waits for their conditions."""
-    readings = [(_reading_of_way(way, given, gpu_type), way.world) for way in ways]
-    return agreed(readings)
+    return agreed([(_reading_of_way(way, around, gpu_type), way.world) for way in ways])
 
 
-def _reading_of_way(way: Started, given: Given, gpu_type: str | None) -> Reading:
+def _reading_of_way(way: Started, around: Around, gpu_type: str | None) -> Reading:
     values = Values()
     roles, models, findings = [], [], list[str]()
-    launches = [launch for launch in way.launches if launch.engine in SERVING]
-    for launch in launches:
-        options = options_of(launch)
+    pairs = [(launch, options_of(launch)) for launch in way.launches if launch.engine in SERVING]
+    for launch, options in pairs:
         if is_later_rank(options):
             continue
-        roles.append(role_of_launch(launch, given, values))
+        roles.append(role_of_launch(launch, around(launch, options), values))
         models.append(model_of(launch.engine, options, values))
         findings += flag_findings(launch.engine, options)
         findings += chunk_findings(launch.engine, options, roles[-1], values)
     model = models[0] if models and all(name == models[0] for name in models) else None
-    return reading_of_roles(launches[0].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
+    return reading_of_roles(pairs[0][0].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
+
+
+def nodes_of(options: Options, values: Values) -> int:
+    """The nodes of one replica, as its settings have them: their number, or that of shares of data parallelism."""
+    nodes = values.integer(options.get("nnodes"), 1) or 1
+    local, dp = (values.integer(options.get(name)) for name in ("data_parallel_size_local", "data_parallel_size"))
+    return max(nodes, dp // local if local and dp and dp % local == 0 else 1)
 
 
 def agreed(readings: Sequence[tuple[Reading, World]]) -> Reading:

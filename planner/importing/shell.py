@@ -8,27 +8,33 @@ that cannot be decided is left to `planner.importing.worlds`, which follows both
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from planner.importing.arithmetic import arithmetic
+from planner.importing.syntax import node_text, parse_shell
 from planner.importing.unknown import is_unknown, mark, renamed, unknown_names
+from planner.importing.words import OPAQUE, Words, appended
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-OPAQUE = "$()"
 MAX_COMMANDS = 20_000
 MAX_DEPTH = 150
 MAX_TURNS = 64  # of a loop
+SHELLS = frozenset({"sh", "bash", "zsh", "dash"})
+_RUNS_INPUT = SHELLS | {"ssh", "sbatch", "salloc"}  # programs that run the text that they are given
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _REQUIRES = re.compile(
     r"(check|require|need|ensure|assert)\w*(env|var)|env\w*(check|require)|(env|var)s?_?(set|required)"
 )
 _MISSING = re.compile(r"-z\s+\"?\$\{?([A-Za-z_]\w*)")  # a script that exits without it requires it
-_ESCAPE = re.compile(r"\\(.)", re.S)
-_IGNORED = frozenset({"source", ".", "echo", "printf", "set", "cd", "mkdir", "shift", "trap", "wait", "sleep", "kill"})
+_COUNTED = re.compile(
+    r"(?:\(\(|let)\s*[\"']?\s*(?:(\w+)\s*(\+\+|--)|(\+\+|--)\s*(\w+)|(\w+)\s*([-+]?)=\s*([^;]*?))\s*[\"']?\s*(?:\)\))?\Z"
+)
+_IGNORED = frozenset({"echo", "printf", "set", "cd", "mkdir", "trap", "wait", "sleep", "kill", "true", "false", ":"})
 
 
 class UndecidedError(Exception):
@@ -43,26 +49,44 @@ class StoppedError(Exception):
     """The script exits here."""
 
 
+class ReturnedError(Exception):
+    """A function, or a file that is sourced, ends here."""
+
+
+class TurnEndedError(Exception):
+    """A turn of a loop ends here, and with `last` the loop."""
+
+    def __init__(self, *, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+
 @dataclass(frozen=True)
 class Command:
-    """The words of one command, the variables set for it alone, and its first and last line from 1."""
+    """The words of one command, the variables set for it alone, its first and last line from 1, and its input.
+
+    `variables` are those of the script when it runs.
+    """
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
     line: int
     last_line: int
+    given: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass
-class Shell:
-    """One way through a script: `decided` answers conditions by their text, `given` are variables the user names."""
+@dataclass(kw_only=True)
+class Shell(Words):
+    """One way through a script: `decided` answers conditions by their text.
 
-    given: Mapping[str, str]
+    `files` are texts by path that the script can read, those that it writes among them. With `asks_unset`, a test of a
+    variable that nothing sets is left undecided; else the variable is empty, as it would be.
+    """
+
     decided: Mapping[str, bool]
-    positional: Mapping[str, str] = field(default_factory=dict)
-    variables: dict[str, str | list[str]] = field(default_factory=dict)
-    required: set[str] = field(default_factory=set)
-    files: dict[str, str] = field(default_factory=dict)
+    asks_unset: bool = False
+    written: dict[str, str] = field(default_factory=dict)
     commands: list[Command] = field(default_factory=list)
     functions: dict[str, Node] = field(default_factory=dict)
     used: list[str] = field(default_factory=list)
@@ -72,7 +96,7 @@ class Shell:
         """Follows the whole script."""
         try:
             self._body(root)
-        except StoppedError:
+        except (StoppedError, ReturnedError, TurnEndedError):
             return
 
     # statements
@@ -94,7 +118,7 @@ class Shell:
 
     def _assign(self, node: Node) -> None:
         name_node = node.child_by_field_name("name") or node.named_children[0]
-        name = _text(name_node)
+        name = node_text(name_node)
         if not _NAME.match(name):
             return
         value_node = node.child_by_field_name("value")
@@ -107,7 +131,7 @@ class Shell:
         else:
             value = self._settled(name, self.string(value_node))
         if appends:
-            value = _appended(self.variables.get(name, []), value)
+            value = appended(self.variables.get(name, []), value)
         self.variables[name] = value
 
     def _settled(self, name: str, value: str) -> str:
@@ -124,8 +148,8 @@ class Shell:
     def _if(self, node: Node) -> None:
         children = node.named_children
         condition, body = children[0], children[1:]
-        if any(re.match(r"exit\b", _text(child)) for child in body):
-            self.required |= set(_MISSING.findall(_text(condition))) - self.variables.keys()
+        if any(re.match(r"exit\b", node_text(child)) for child in body):
+            self.required |= set(_MISSING.findall(node_text(condition))) - self.variables.keys()
         if self.holds(condition):
             self._branch([child for child in body if child.type not in ("elif_clause", "else_clause")])
             return
@@ -156,71 +180,143 @@ class Shell:
             return True
         if is_unknown(subject) or is_unknown(pattern):
             return self._ask(f"{subject} = {pattern}")
-        return re.fullmatch(_glob(pattern), subject) is not None
+        return fnmatchcase(subject, pattern)
 
     def _for(self, node: Node) -> None:
-        name = _text(node.named_children[0])
+        name = node_text(node.named_children[0])
         body = node.child_by_field_name("body")
         values = [word for child in node.children_by_field_name("value") for word in self.words(child)]
         if body is None or node.type != "for_statement":
             return
         for value in values[:MAX_TURNS]:
             self.variables[name] = value
+            if self._turn(body):
+                return
+
+    def _turn(self, body: Node) -> bool:
+        """Follows one turn of a loop; whether it was the last."""
+        try:
             self._body(body)
+        except TurnEndedError as ended:
+            return ended.last
+        return False
+
+    def _while(self, node: Node) -> None:
+        """`while` and `until` as long as their condition is decided; one turn of a loop without end.
+
+        Loops that wait for a program to answer are taken to have waited.
+        """
+        condition, body = node.named_children[0], node.child_by_field_name("body") or node.named_children[-1]
+        endless = node_text(condition).strip() in ("true", ":")
+        for _ in range(MAX_TURNS):
+            try:
+                holds = self.holds(condition) != (node.children[0].type == "until")
+            except UndecidedError:
+                return
+            before = len(self.commands)
+            if not holds or self._turn(body):
+                return
+            started = [command.words for command in self.commands[before:]]
+            if endless and (not started or started == [c.words for c in self.commands[before - len(started) : before]]):
+                del self.commands[before:]
+                return
 
     def _c_for(self, node: Node) -> None:
         """`for ((i = 0; i < N; i++))`, as far as all three parts are arithmetic; else the body once."""
         body = node.child_by_field_name("body")
-        parts = re.match(r"for\s*\(\(\s*(\w+)\s*=([^;]*);\s*\w+\s*(<=?)([^;]*);[^;]*\)\)", _text(node))
+        parts = re.match(r"for\s*\(\(\s*(\w+)\s*=([^;]*);\s*\w+\s*(<=?)([^;]*);([^;]*)\)\)", node_text(node))
         if body is None:
             return
         bounds = (arithmetic(parts[2], self.look), arithmetic(parts[4], self.look)) if parts else ([], [])
         first, last = bounds
         if parts is None or not isinstance(first, int) or not isinstance(last, int):
-            self._body(body)
+            self._turn(body)
             return
-        for value in range(first, min(last + (parts[3] == "<="), first + MAX_TURNS)):
+        step = re.search(r"\+=\s*(\w+)", parts[5])
+        by = arithmetic(step[1], self.look) if step else 1
+        for value in range(first, last + (parts[3] == "<="), by if isinstance(by, int) and by > 0 else 1)[:MAX_TURNS]:
             self.variables[parts[1]] = str(value)
-            self._body(body)
+            if self._turn(body):
+                return
 
     def _list(self, node: Node) -> None:
-        """`a && b` and `a || b`: b runs as far as a is a test that decides it; commands are taken to succeed."""
+        self._succeeds(node)
+
+    def _succeeds(self, node: Node) -> bool:
+        """Follows `a && b` and `a || b`: b as far as a is a test that decides it; commands are taken to succeed."""
+        if node.type == "test_command":
+            return self.holds(node)
+        if node.type == "negated_command":
+            return not self._succeeds(node.named_children[-1])
+        if node.type != "list":
+            self._statement(node)
+            return node_text(node).strip() != "false"
         left, *rest = node.named_children
-        succeeded = self.holds(left) if left.type == "test_command" else True
-        if left.type != "test_command":
-            self._statement(left)
+        succeeded = self._succeeds(left)
         operator = next((child.type for child in node.children if child.type in ("&&", "||")), "&&")
-        if succeeded == (operator == "&&"):
-            self._branch(rest)
+        for part in rest if succeeded == (operator == "&&") else ():
+            succeeded = self._succeeds(part)
+        return succeeded
+
+    def _compound(self, node: Node) -> None:
+        """`{ ...; }`, and `((NAME += 1))`."""
+        if not self._counts(node_text(node)):
+            self._body(node)
+
+    def _counts(self, text: str) -> bool:
+        """Whether the text counts a variable up or down, or sets it to a number, which is then done."""
+        match = _COUNTED.match(text)
+        if match is None:
+            return False
+        name = match[1] or match[4] or match[5]
+        sign, more = (match[6], match[7]) if match[5] else ((match[2] or match[3])[0], "1")
+        value = arithmetic(f"{name} {sign} ({more})" if sign else more, self.look, required=self.required)
+        self.variables[name] = str(value) if isinstance(value, int) else mark(value or [OPAQUE])
+        return True
 
     def _function(self, node: Node) -> None:
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is not None and body is not None:
-            self.functions[_text(name)] = body
+            self.functions[node_text(name)] = body
 
     def _redirected(self, node: Node) -> None:
         body = node.child_by_field_name("body") or node.named_children[0]
         target = next((child for child in node.named_children if child.type == "file_redirect"), None)
         heredoc = next((child for child in node.named_children if child.type == "heredoc_redirect"), None)
-        if heredoc is not None:
-            target = target or next((child for child in heredoc.named_children if child.type == "file_redirect"), None)
-            text = self._heredoc(heredoc)
-            if target is not None and body.type == "command":
-                path, appends = self.string(target.named_children[-1]), _text(target).startswith(">>")
-                self.files[path] = (self.files.get(path, "") if appends else "") + text
-                return
-            words = [word for child in body.named_children for word in self.words(child)]
-            if "tee" in words:
-                self.files[words[-1]] = text
-                return
-        self._statement(body)
+        if heredoc is None or body.type != "command":
+            self._statement(body)
+            return
+        text = self.heredoc(heredoc)
+        target = target or next((child for child in heredoc.named_children if child.type == "file_redirect"), None)
+        then = [child for child in heredoc.named_children if child.type in ("pipeline", "command", "list")]
+        words = [word for child in body.named_children for word in self.words(child)] or [""]
+        piped = [word for child in then if child.type == "pipeline" for part in child.named_children
+                 for below in part.named_children for word in self.words(below)]  # fmt: skip
+        lines = (node.start_point[0] + 1, node.end_point[0] + 1)
+        if target is not None:
+            self._write(self.string(target.named_children[-1]), text, appends=node_text(target).startswith(">>"))
+        elif "tee" in (*words, *piped):
+            self._write((piped or words)[-1], text, appends="-a" in (piped or words))
+        elif words[0] == "read":
+            self.variables[words[-1]] = text.strip("\n")
+        else:
+            self._given(piped or words, text, lines)
+        for child in then:
+            if child.type != "pipeline":
+                self._statement(child)
 
-    def _heredoc(self, node: Node) -> str:
-        start = next(child for child in node.children if child.type == "heredoc_start")
-        body = next((child for child in node.children if child.type == "heredoc_body"), None)
-        if body is None:
-            return ""
-        return _text(body) if _text(start)[:1] in "'\"\\" else self._interpolated(body)
+    def _given(self, words: list[str], text: str, lines: tuple[int, int]) -> None:
+        """A command with a text as its input, which shells run."""
+        names = {word.rpartition("/")[2] for word in words}
+        runs = ("bash", "-c", text) if names & _RUNS_INPUT else ()
+        self.commands.append(Command((*words, *runs), {}, *lines, text, self._texts()))
+
+    def _write(self, path: str, text: str, *, appends: bool) -> None:
+        self.files[path] = self.written[path] = (self.files.get(path, "") if appends else "") + text
+
+    def _texts(self) -> dict[str, str]:
+        """The variables that hold one text each."""
+        return {name: value for name, value in self.variables.items() if isinstance(value, str)}
 
     def _command(self, node: Node) -> None:
         environment: dict[str, str] = {}
@@ -228,7 +324,7 @@ class Shell:
         for child in node.named_children:
             if child.type == "variable_assignment":
                 value = child.child_by_field_name("value")
-                name = _text(child.named_children[0])
+                name = node_text(child.named_children[0])
                 environment[name] = "" if value is None else self.string(value)
             elif child.type == "command_name":
                 words += [word for part in child.named_children for word in self.words(part)]
@@ -239,18 +335,66 @@ class Shell:
 
     def _called(self, words: list[str], environment: dict[str, str], lines: tuple[int, int]) -> None:
         name = words[0]
-        if name in self.functions:
-            body = self.functions[name]
-            outer, self.positional = self.positional, {str(k): w for k, w in enumerate(words)}
-            self._body(body)
-            self.positional = outer
-        elif name in ("exit", "return"):
-            if name == "exit":
-                raise StoppedError
+        if name in ("command", "exec", "time", "builtin") and len(words) > 1 and words[1] in self.functions:
+            words = words[1:]
+        handler = _BUILTINS.get(name)
+        if words[0] in self.functions:
+            self._within(self.functions[words[0]], {str(k): w for k, w in enumerate(words)})
+        elif handler is not None:
+            handler(self, words)
         elif _REQUIRES.search(name.lower()) and all(_NAME.match(word) for word in words[1:]):
             self.required |= set(words[1:])
-        elif name not in _IGNORED:
-            self.commands.append(Command(tuple(words), environment, *lines))
+        elif not self._runs_file(words) and name not in _IGNORED:
+            self.commands.append(Command(tuple(words), environment, *lines, variables=self._texts()))
+
+    def _within(self, body: Node, positional: dict[str, str] | None) -> None:
+        """Follows a body that `return` leaves, under arguments of its own where there are any."""
+        outer = self.positional
+        self.positional = outer if positional is None else positional
+        try:
+            self._body(body)
+        except ReturnedError:
+            pass
+        finally:
+            self.positional = outer
+
+    def _runs_file(self, words: list[str]) -> bool:
+        """Whether the command runs a script that can be read, which is then followed."""
+        rest = [word for word in words[1:] if not re.match(r"-[a-z]+\Z", word)] if words[0] in SHELLS else words
+        text = self._script(rest[0]) if rest and "-c" not in words[:3] else None
+        if text is not None:
+            self._within(parse_shell(text), dict(enumerate_words(rest)))
+        return text is not None
+
+    def _script(self, path: str) -> str | None:
+        """The text of a file that is shell."""
+        path = path.replace("\x00", "")
+        text = self.files.get(path, self.files.get(path.rpartition("/")[2]) if "." in path else None)
+        return text if text is not None and (path.endswith((".sh", ".bash", ".env")) or text.startswith("#!")) else None
+
+    def _source(self, words: list[str]) -> None:
+        text = self._script(words[1]) if len(words) > 1 else None
+        if text is not None:
+            self._within(parse_shell(text), None)
+
+    def _eval(self, words: list[str]) -> None:
+        self._body(parse_shell(" ".join(words[1:])))
+
+    def _shift(self, words: list[str]) -> None:
+        count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
+        kept = [self.positional.get("0", ""), *self._arguments()[count:]]
+        if self.positional:
+            self.positional = dict(enumerate_words(kept))
+
+    def _leave(self, words: list[str]) -> None:
+        if words[0] == "exit":
+            raise StoppedError
+        if words[0] == "return":
+            raise ReturnedError
+        raise TurnEndedError(last=words[0] == "break")
+
+    def _let(self, words: list[str]) -> None:
+        self._counts(" ".join(words))
 
     # conditions
 
@@ -264,14 +408,16 @@ class Shell:
             return self._binary(node)
         if node.type == "unary_expression":
             return self._unary(node)
+        if node.type == "command" and node_text(node).strip() in ("true", ":", "false"):
+            return node_text(node).strip() != "false"
         if node.type in ("command", "redirected_statement", "pipeline"):
-            return self._ask(f"{mark([OPAQUE])}{_text(node)}")
+            return self._ask(f"{mark([OPAQUE])}{node_text(node)}")
         return self.string(node) != ""
 
     def _binary(self, node: Node) -> bool:
         operator = next((c for c in node.children if c.type in _OPERATORS or c.type == "test_operator"), None)
         left, right = node.named_children[0], node.named_children[-1]
-        sign = "" if operator is None else _text(operator)
+        sign = "" if operator is None else node_text(operator)
         if sign in ("&&", "-a"):
             return self.holds(left) and self.holds(right)
         if sign in ("||", "-o"):
@@ -285,11 +431,11 @@ class Shell:
         texts = self._tested(left), self._tested(right)
         if is_unknown("".join(texts)):
             return self._ask(f"{texts[0]} = {texts[1]}") != (sign == "!=")
-        same = re.fullmatch(_glob(texts[1]), texts[0]) is not None
+        same = _matches_regular(*texts) if sign == "=~" else fnmatchcase(texts[0], texts[1])
         return same != (sign == "!=")
 
     def _unary(self, node: Node) -> bool:
-        sign, text = _text(node.children[0]), self._tested(node.named_children[-1])
+        sign, text = node_text(node.children[0]), self._tested(node.named_children[-1])
         if sign in ("-n", "-z"):
             if is_unknown(text):
                 return sign == "-n"
@@ -299,8 +445,9 @@ class Shell:
     def _tested(self, node: Node) -> str:
         """A word of a test, where a variable that nobody requires and nobody sets is empty."""
         text = self.string(node)
-        for name in unknown_names(text):
-            if name not in self.required and name not in self.variables and name != OPAQUE:
+        for name in () if self.asks_unset else unknown_names(text):
+            known = name in self.required or name in self.variables or name.isdigit()
+            if not known and name != OPAQUE:
                 text = text.replace(mark([name]), "")
         return text
 
@@ -310,190 +457,17 @@ class Shell:
         self.used.append(condition)
         return self.decided[condition]
 
-    # words
 
-    def look(self, name: str) -> str | None:
-        """The text of a variable; None where nothing sets it."""
-        value = self.variables.get(name, self.positional.get(name, self.given.get(name)))
-        return value[0] if isinstance(value, list) and value else "" if isinstance(value, list) else value
-
-    def words(self, node: Node) -> list[str]:
-        """The words that one node becomes: arrays are spread, unquoted expansions split at blanks."""
-        spread = self._spread(node)
-        if spread is not None:
-            return spread
-        if node.type == "comment":
-            return []
-        text = self.string(node)
-        if node.type in ("simple_expansion", "expansion", "command_substitution"):
-            return text.split()
-        return [text]
-
-    def _spread(self, node: Node) -> list[str] | None:
-        """The words of `${NAME[@]}` and `$@`, quoted or not; None for everything else."""
-        quoted = node.type == "string" and len(node.named_children) == 1
-        inner = node.named_children[0] if quoted else node
-        if quoted and _text(inner) != _text(node)[1:-1]:
-            return None
-        if (
-            inner.type == "expansion"
-            and inner.named_children
-            and inner.named_children[0].type == "subscript"
-            and re.search(r"\[[@*]\]", _text(inner))
-        ):
-            name = _text(inner.named_children[0].named_children[0])
-            value = self.variables.get(name)
-            if isinstance(value, list):
-                return value if quoted else [part for word in value for part in word.split()]
-            return [] if value is None else [value]
-        if _text(inner) in ("$@", "$*", "${@}"):
-            return [self.positional[key] for key in self.positional if key.isdigit() and key != "0"]
-        return None
-
-    def string(self, node: Node) -> str:
-        """The text of one word, with marks where it waits for a variable."""
-        handler = _WORDS.get(node.type)
-        if handler is not None:
-            return handler(self, node)
-        if node.type in ("string", "concatenation", "command_name", "heredoc_body", "translated_string"):
-            return self._interpolated(node)
-        return _ESCAPE.sub(lambda match: "" if match[1] == "\n" else match[1], _text(node))
-
-    def _interpolated(self, node: Node) -> str:
-        """The text of a node with its expansions replaced; text between them stands as it is."""
-        content = node.text or b""
-        start, parts, end = node.start_byte, [], node.start_byte
-        for child in node.named_children:
-            parts.append(self._plain(node, content[end - start : child.start_byte - start]))
-            literal = child.type in ("string_content", "heredoc_content")
-            parts.append(self._plain(node, child.text or b"") if literal else self.string(child))
-            end = child.end_byte
-        parts.append(self._plain(node, content[end - start :]))
-        return "".join(parts)
-
-    def _plain(self, node: Node, content: bytes) -> str:
-        text = content.decode(errors="replace")
-        if node.type == "string":
-            text = re.sub(r'\A"|(?<!\\)"\Z', "", text) if text in ('"', '""') else text.strip("\x00")
-            return re.sub(r'\\(["\\$`\n])', lambda match: "" if match[1] == "\n" else match[1], text)
-        return text
-
-    def _variable(self, node: Node) -> str:
-        name = _text(node)[1:].strip("{}")
-        value = self.look(name)
-        return mark([name]) if value is None else value
-
-    def _expansion(self, node: Node) -> str:
-        match = re.match(r"\$\{([#!]?)([A-Za-z0-9_@*]+)(\[[^\]]*\])?", _text(node))
-        if match is None or match[1]:
-            return mark([OPAQUE])
-        name = match[2]
-        value = self.look(name)
-        if match[3] is not None and match[3] not in ("[@]", "[*]"):
-            return self._element(name, match[3][1:-1])
-        if match[3] is not None:
-            words = self._spread(node)
-            return " ".join(words) if words is not None else (value or "")
-        rest = _text(node)[match.end() : -1]
-        if not rest:
-            return mark([name]) if value is None else value
-        operator = ":" + rest[1] if rest[0] == ":" else rest[0]
-        return self._with_operator(node, name, value, operator, rest)
-
-    def _element(self, name: str, index: str) -> str:
-        """One word of an array; a mark where the array or the index is not known."""
-        value, place = self.variables.get(name), arithmetic(index, self.look)
-        if not isinstance(value, list) or not isinstance(place, int):
-            return mark([name])
-        return value[place] if -len(value) <= place < len(value) else ""
-
-    def _with_operator(self, node: Node, name: str, value: str | None, operator: str, rest: str) -> str:
-        missing = value is None or (operator[0] == ":" and value == "")
-        if operator[-1] in "-=":
-            if not missing:
-                return value or ""
-            if name in self.required:
-                return mark([name])
-            kept = self._operand(node)
-            if operator[-1] == "=":
-                self.variables[name] = kept
-            return kept
-        if operator[-1] == "+":
-            return "" if missing else self._operand(node)
-        if operator[-1] == "?":
-            if missing:
-                self.required.add(name)
-            return mark([name]) if missing else value or ""
-        if value is None or is_unknown(value):
-            return mark([name]) if value is None else value
-        return _trimmed(value, rest)
-
-    def _operand(self, node: Node) -> str:
-        """What stands after the operator of `${NAME:-...}`."""
-        seen, parts = False, []
-        end = None
-        for child in node.children:
-            if seen and child.type != "}":
-                gap = (node.text or b"")[
-                    (end or child.start_byte) - node.start_byte : child.start_byte - node.start_byte
-                ]
-                parts.append(gap.decode(errors="replace") + self.string(child))
-                end = child.end_byte
-            seen = seen or child.type in (":-", "-", ":=", "=", ":+", "+")
-        return "".join(parts)
-
-    def _substituted(self, node: Node) -> str:
-        """`$(seq A B)` and `$(echo WORDS)`, whose output follows from their words; a mark for every other command."""
-        inner = node.named_children[0] if len(node.named_children) == 1 else None
-        if inner is None or inner.type != "command":
-            return mark([OPAQUE])
-        name, *words = [word for child in inner.named_children for word in self.words(child)] or [""]
-        if name == "echo" and words and not words[0].startswith("-"):
-            return " ".join(words)
-        if name == "seq" and 1 <= len(words) <= 3 and all(re.fullmatch(r"-?\d{1,6}", word) for word in words):
-            numbers = [int(word) for word in words]
-            first, step, last = {1: (1, 1, numbers[0]), 2: (numbers[0], 1, numbers[-1])}.get(
-                len(numbers), (numbers[0], numbers[len(numbers) // 2], numbers[-1])
-            )
-            return " ".join(map(str, range(first, last + (1 if step > 0 else -1), step)[:1000])) if step else ""
-        return mark([OPAQUE])
-
-    def _arithmetic(self, node: Node) -> str:
-        inner = _text(node)
-        inner = inner[3:-2] if inner.startswith("$((") else inner[2:-1]
-        value = arithmetic(inner, self.look, required=self.required)
-        return str(value) if isinstance(value, int) else mark(value)
+def enumerate_words(words: list[str]) -> list[tuple[str, str]]:
+    """Words as arguments by their number."""
+    return [(str(number), word) for number, word in enumerate(words)]
 
 
-def _text(node: Node) -> str:
-    return (node.text or b"").decode(errors="replace")
-
-
-def _appended(old: str | list[str], value: str | list[str]) -> str | list[str]:
-    if isinstance(value, list):
-        return [*(old if isinstance(old, list) else [old]), *value]
-    return old + value if isinstance(old, str) else value if not old else [old[0] + value, *old[1:]]
-
-
-def _glob(pattern: str) -> str:
-    return "".join(".*" if sign == "*" else "." if sign == "?" else re.escape(sign) for sign in pattern)
-
-
-def _trimmed(value: str, rest: str) -> str:
-    """`${NAME##*/}`, `${NAME%.*}`, `${NAME,,}` and `${NAME^^}`; a mark for other operators."""
-    if rest in (",,", "^^"):
-        return value.lower() if rest == ",," else value.upper()
-    sign = re.match(r"##?|%%?", rest)
-    if sign is None:
-        return mark([OPAQUE])
-    pattern = rest[sign.end() :]
-    cuts: Iterator[int] = iter(range(len(value) + 1))
-    order = list(cuts) if (sign[0] in ("#", "%%")) else list(range(len(value), -1, -1))
-    for cut in order:
-        part, left = (value[:cut], value[cut:]) if sign[0][0] == "#" else (value[cut:], value[:cut])
-        if re.fullmatch(_glob(pattern), part):
-            return left
-    return value
+def _matches_regular(text: str, pattern: str) -> bool:
+    try:
+        return re.search(pattern, text) is not None
+    except re.error:
+        return False
 
 
 _OPERATORS = frozenset({"=", "==", "!=", "=~", "&&", "||", "<", ">", "<=", ">=", "-a", "-o"})
@@ -506,14 +480,12 @@ _STATEMENTS: dict[str, Callable[[Shell, Node], None]] = {
     "command": Shell._command, "variable_assignment": Shell._assign, "variable_assignments": Shell._declare,
     "declaration_command": Shell._declare, "if_statement": Shell._if, "case_statement": Shell._case,
     "for_statement": Shell._for, "c_style_for_statement": Shell._c_for, "list": Shell._list,
-    "while_statement": lambda shell, node: None,
+    "while_statement": Shell._while,
     "function_definition": Shell._function, "redirected_statement": Shell._redirected, "pipeline": Shell._body,
-    "compound_statement": Shell._body, "subshell": Shell._body, "negated_command": Shell._body,
+    "compound_statement": Shell._compound, "subshell": Shell._body, "negated_command": Shell._body,
     "do_group": Shell._body,
 }  # fmt: skip
-_WORDS: dict[str, Callable[[Shell, Node], str]] = {
-    "simple_expansion": Shell._variable, "expansion": Shell._expansion, "arithmetic_expansion": Shell._arithmetic,
-    "raw_string": lambda shell, node: _text(node)[1:-1],
-    "command_substitution": Shell._substituted,
-    "process_substitution": lambda shell, node: mark([OPAQUE]),
+_BUILTINS: dict[str, Callable[[Shell, list[str]], None]] = {
+    "eval": Shell._eval, "source": Shell._source, ".": Shell._source, "shift": Shell._shift, "let": Shell._let,
+    "exit": Shell._leave, "return": Shell._leave, "break": Shell._leave, "continue": Shell._leave,
 }  # fmt: skip

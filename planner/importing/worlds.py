@@ -2,15 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
-from planner.importing.shell import OPAQUE, Command, Shell, UndecidedError
+from planner.importing.shell import Command, Shell, UndecidedError
+from planner.importing.syntax import parse_shell
 from planner.importing.unknown import unknown_names
-
-if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+from planner.importing.words import OPAQUE
 
 MAX_WORLDS = 64
 
@@ -30,45 +27,20 @@ class World:
         return [name for name in dict.fromkeys(names) if name != OPAQUE]
 
 
-@cache
-def _parser() -> "Parser":
-    try:
-        import tree_sitter_bash
-        from tree_sitter import Language, Parser
-    except ImportError:
-        raise PlannerError(
-            "shell is read by tree-sitter, which is not installed",
-            hint="`pip install tree-sitter tree-sitter-bash`",
-        ) from None
-    return Parser(Language(tree_sitter_bash.language()))
-
-
-def parse_shell(text: str) -> "Node":
-    """The syntax tree of a script."""
-    return _parser().parse(text.encode()).root_node
-
-
-def broken_lines(node: "Node") -> list[int]:
-    """The lines, from 1, at which the text is no shell."""
-    if not node.has_error:
-        return []
-    own = [node.start_point[0] + 1] if node.is_missing or node.type == "ERROR" else []
-    return own + [line for child in node.children for line in broken_lines(child)]
-
-
 def worlds(
-    text: str, given: Mapping[str, str], source: str, *, positional: Mapping[str, str] | None = None
+    text: str, given: Mapping[str, str], source: str, files: Mapping[str, str], *, asks_unset: bool = False
 ) -> list[World]:
-    """The ways through the script `text`; `given` are variables by name. Raises PlannerError above 64 ways.
+    """The ways through the script `text`; `given` are variables by name, `files` texts beside it by path.
 
-    Where there are many, commands and files that a condition asks for are taken to succeed and to be there.
+    Where there are many, commands and files that a condition asks for are taken to succeed and to be there. Raises
+    PlannerError above 64 ways.
     """
     root = parse_shell(text)
     waiting: list[dict[str, bool]] = [{}]
     complete: list[World] = []
     while waiting:
         decided = waiting.pop()
-        shell = Shell(given, decided, dict(positional or {}))
+        shell = Shell(given=given, decided=decided, files=dict(files), asks_unset=asks_unset)
         try:
             shell.run(root)
         except UndecidedError as open_question:
@@ -77,7 +49,7 @@ def worlds(
             answers = (True,) if assumed else (True, False)
             waiting += [decided | {open_question.condition: answer} for answer in answers]
         else:
-            complete.append(World(tuple(shell.commands), shell.files, decided))
+            complete.append(World(tuple(shell.commands), shell.written, decided))
         if len(waiting) + len(complete) > MAX_WORLDS:
             names = sorted({name for world in waiting for text in world for name in unknown_names(text)} - {OPAQUE})
             raise PlannerError(

@@ -1,5 +1,6 @@
 """Values of charts and compositions that hold containers: llm-d's model service, and Docker Compose."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ from planner.importing.formats import kubernetes
 from planner.importing.formats.kubernetes import Pods, gpus_of
 from planner.importing.launches import split_words
 from planner.importing.records import Reading
+from planner.importing.unknown import mark
 
 Document = Mapping[str, Any]
 _DEGREES = {
@@ -69,9 +71,9 @@ def read_compose(document: Document, given: Mapping[str, str], source: str) -> R
         container = {
             "name": str(name),
             "image": service.get("image"),
-            "command": _words(service.get("entrypoint")),
-            "args": _words(service.get("command")),
-            "env": [{"name": key, "value": value} for key, value in pairs if "${" not in value],
+            "command": [interpolated(str(word), given) for word in _words(service.get("entrypoint"))],
+            "args": [interpolated(str(word), given) for word in _words(service.get("command"))],
+            "env": [{"name": key, "value": interpolated(value, given)} for key, value in pairs],
         }
         deploy = _map(service.get("deploy"))
         replicas = _count(deploy.get("replicas", service.get("scale")), 1)
@@ -82,6 +84,18 @@ def read_compose(document: Document, given: Mapping[str, str], source: str) -> R
         side = next((side for side in ("prefill", "decode") if side in str(name).lower()), None)
         pods.append(Pods({"containers": [container]}, replicas, 1, gpus, side))
     return kubernetes.read_pods(pods, [], given, source)
+
+
+def interpolated(text: str, given: Mapping[str, str]) -> str:
+    """`${NAME:-default}` and `$NAME` of Compose under the variables that are given; `$$` is one dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        known, name = given.get(match[1] or match[3]), match[1] or match[3]
+        return known if known is not None else mark([name]) if match[2] is None else match[2]
+
+    return re.sub(r"\$\$|\$\{(\w+)(?::?-([^}]*))?[^}]*\}|\$([A-Za-z_]\w*)", value, text)
 
 
 def _reserved(service: Mapping[str, Any]) -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.importing.engines import Given, is_repository, model_of, options_of
+from planner.importing.engines import Given, decision_names, is_repository, model_of, options_of
 from planner.importing.flags import chunk_findings, flag_findings
 from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.launches import (
@@ -17,8 +17,16 @@ from planner.importing.launches import (
     split_words,
     substituted,
 )  # fmt: skip
+from planner.importing.options import Options
 from planner.importing.records import Reading
-from planner.importing.serving import SERVING, agreed, reading_of_roles, role_of_launch
+from planner.importing.serving import (
+    SERVING,
+    agreed,
+    is_later_rank,
+    nodes_of,
+    reading_of_roles,
+    role_of_launch,
+)  # fmt: skip
 from planner.importing.values import Values
 from planner.importing.worlds import World
 
@@ -73,7 +81,37 @@ def read_pods(
                 for way in started
             ]
     readings = [(_reading(launches, documents), world) for launches, world in ways if launches]
-    return agreed(readings) if readings else None
+    if readings:
+        return agreed(readings)
+    patched = [(pod, launch) for pod in pods for launch in _patches(pod, maps, given)]
+    if not patched:
+        return None
+    reading = _reading(patched, documents)
+    return replace(reading, guesses=(*reading.guesses, f"engine {reading.fields['engine']} is taken from its flags"))
+
+
+LEAST_FLAGS = 2  # that tell an engine without its command
+
+
+def _patches(pod: Pods, maps: Mapping[str, Mapping[str, str]], given: Mapping[str, str]) -> Iterator[Launch]:
+    """Containers that add arguments to an engine that a base starts: patches of kustomize."""
+    for each in _list(pod.spec.get("containers")):
+        container = _map(each)
+        if container.get("command"):
+            continue
+        environment = {**_environment(container, maps), **given}
+        words = [substituted(str(word), environment.get) for word in _words(container.get("args"))]
+        engine = engine_of_flags(words)
+        if engine is not None:
+            yield Launch(engine, tuple(words))
+
+
+def engine_of_flags(words: Sequence[str]) -> str | None:
+    """The engine whose settings the flags are, the first that knows most of them; None for fewer than two."""
+    flags = {word.partition("=")[0].lstrip("-").replace("-", "_") for word in words if word.startswith("--")}
+    known = {engine: len(flags & set(decision_names(engine))) for engine in SERVING}
+    engine = max(SERVING, key=lambda name: known[name])
+    return engine if known[engine] >= LEAST_FLAGS else None
 
 
 def _both(left: World, right: World) -> World:
@@ -84,10 +122,11 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
     values = Values()
     roles, models, findings = [], [], list[str]()
     for pod, launch in launches:
-        role_given = Given(pod.gpus, pod.nodes, pod.replicas, None, pod.max_replicas)
         kept = Values()
         options = options_of(launch)
-        role = role_of_launch(launch, role_given, kept, pod.role)
+        if is_later_rank(options) and len(launches) > 1:
+            continue
+        role = role_of_launch(launch, _given(pod, options), kept, pod.role)
         if pod.role in ("prefill", "decode") and pod.engine is not None:
             role["role"] = pod.role
         roles.append(role)
@@ -102,6 +141,15 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
     return reading_of_roles(
         launches[0][1].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings, guesses=guesses
     )
+
+
+def _given(pod: Pods, options: Options) -> Given:
+    """What a replica is given: pods of a controller that are the nodes of one replica count as one."""
+    nodes = nodes_of(options, Values()) if pod.nodes == 1 else 1
+    if nodes == 1:
+        return Given(pod.gpus, pod.nodes, pod.replicas, None, pod.max_replicas)
+    replicas = None if pod.replicas is None else max(pod.replicas // nodes, 1)
+    return Given(_times(pod.gpus, nodes), nodes, replicas)
 
 
 def _gpu_type(documents: Sequence[Document], pods: Sequence[Pods]) -> tuple[str | None, list[str]]:
@@ -183,9 +231,9 @@ def _controller(document: Document, kind: str, spec: Mapping[str, Any]) -> Itera
     inner = spec if kind == "Pod" else _map(_map(spec.get("template")).get("spec"))
     metadata = _map(document.get("metadata"))
     labels = {**_map(metadata.get("labels")), **_map(_map(_map(spec.get("template")).get("metadata")).get("labels"))}
-    role = _labelled(labels) or str(metadata.get("name", ""))
+    role = _labelled(labels) or _sided_name(str(metadata.get("name", "")))
     count = spec.get("parallelism") if kind == "Job" else spec.get("replicas")
-    yield Pods(inner, _count(count, 1), 1, gpus_of(inner), _side(role))
+    yield Pods(inner, _count(count, 1), 1, gpus_of(inner), role)
 
 
 def _leader_worker_set(spec: Mapping[str, Any], *, replicas: int, role: str | None) -> Pods:
@@ -342,11 +390,14 @@ def _environment(container: Mapping[str, Any], maps: Mapping[str, Mapping[str, s
     for entry in _list(container.get("env")):
         name, value = str(_map(entry).get("name")), _map(entry).get("value")
         reference = _map(_map(_map(entry).get("valueFrom")).get("configMapKeyRef"))
+        place = str(_map(_map(_map(entry).get("valueFrom")).get("fieldRef")).get("fieldPath", ""))
         if value is not None:
             variables[name] = substituted(str(value), variables.get)
         elif reference:
             text = maps.get(str(reference.get("name")), {}).get(str(reference.get("key")))
             variables |= {} if text is None else {name: text}
+        elif re.search(r"(pod|worker|completion)-index", place):
+            variables[name] = "0"  # of the first pod
     return variables
 
 
@@ -385,6 +436,12 @@ def _gpus_in(resources: Mapping[str, Any]) -> int | None:
 
 def _labelled(labels: Mapping[str, Any]) -> str | None:
     return next((_side(str(v)) for k, v in labels.items() if k.rpartition("/")[2] in ("role", "inference-role")), None)
+
+
+def _sided_name(name: str) -> str | None:
+    """The side that is a word of a name; None for both and for none."""
+    sides = {"prefill", "decode"} & set(re.split(r"[^a-z]+", name.lower()))
+    return sides.pop() if len(sides) == 1 else None
 
 
 def _side(text: str) -> str | None:

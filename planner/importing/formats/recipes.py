@@ -107,7 +107,8 @@ def read_skypilot(document: Document, given: Mapping[str, str], source: str) -> 
         return None
     gpus = None if count is None else count * int(nodes)
     gpu_type = accelerator_in(types.pop()) if len(types) == 1 else None
-    return reading_of_ways(ways, Given(gpus, int(nodes), int(low), None, high), gpu_type=gpu_type)
+    around = Given(gpus, int(nodes), int(low), None, high)
+    return reading_of_ways(ways, lambda launch, options: around, gpu_type=gpu_type)
 
 
 def _accelerators(value: object) -> list[tuple[str, int]]:

@@ -1,9 +1,11 @@
-"""Training runs: arguments of Megatron-LM, torchtitan's TOML, DeepSpeed's JSON and LLaMA-Factory's YAML."""
+"""Training runs: arguments of Megatron-LM and Megatron-Bridge, DeepSpeed's JSON and LLaMA-Factory's YAML."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from planner.documents.read import parse_document
 from planner.importing.launches import Launch
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
@@ -24,9 +26,7 @@ def training_reading(
     return Reading(ordered, tuple(dict.fromkeys(values.unresolved)), tuple(findings), beside=dict(beside or {}))
 
 
-def launcher_gpus(
-    before: Sequence[str], values: Values, environment: Mapping[str, str] | None = None
-) -> tuple[int | None, int | None]:
+def launcher_gpus(before: Sequence[str], values: Values) -> tuple[int | None, int | None]:
     """Nodes, and GPUs a node, that `torchrun`, `srun` or `deepspeed` in front of a program starts."""
     options = read_options(before)
     nodes = values.integer(options.get("nnodes", options.get("nodes", options.get("num_nodes"))))
@@ -221,63 +221,64 @@ def read_mesh(document: Mapping[str, Any]) -> Reading:
     return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
 
 
-def read_torchtitan(document: Mapping[str, Any]) -> Reading:
-    """torchtitan's job file (`torchtitan/config/job_config.py`); a shard degree of -1 takes the GPUs that are left."""
-    values = Values()
-    parallel, training = _map(document.get("parallelism")), _map(document.get("training"))
-    model, experimental = _map(document.get("model")), _map(document.get("experimental"))
-
-    def degree(name: str) -> int | None:
-        return values.integer(parallel.get(name, experimental.get(name, training.get(name))), 1)
-
-    shard, replicate = (
-        values.integer(parallel.get("data_parallel_shard_degree", training.get("data_parallel_shard_degree", -1))),
-        degree("data_parallel_replicate_degree"),
-    )
-    tp, pp, cp = degree("tensor_parallel_degree"), degree("pipeline_parallel_degree"), degree("context_parallel_degree")
-    dp = shard * replicate if shard is not None and shard > 0 and replicate else None
-    batch = values.integer(training.get("global_batch_size"))
-    fields: dict[str, Any] = {
-        "engine": "torchtitan",
-        "model": " ".join(str(model[key]) for key in ("name", "flavor") if key in model) or None,
-        "gpus": dp * tp * pp * cp if dp and tp and pp and cp else None,
-        "tp": tp, "pp": pp, "cp": cp, "ep": degree("expert_parallel_degree"), "dp": dp,
-        "vpp": None,
-        "micro_batch": values.integer(training.get("local_batch_size", training.get("batch_size"))),
-        "global_batch": batch if batch and batch > 0 else None,
-        "sequence": values.integer(training.get("seq_len")),
-        "precision": "fp8"
-        if _map(document.get("float8")).get("enable_float8_linear") is True
-        else _titan_precision(model, training),
-    }  # fmt: skip
-    recompute = _map(document.get("activation_checkpoint")).get("mode")
-    beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
-    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
-
-
-def _titan_precision(model: Mapping[str, Any], training: Mapping[str, Any]) -> str | None:
-    if any("float8" in str(name) for name in _list(model.get("converters"))):
-        return "fp8"
-    names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-    return names.get(str(training.get("mixed_precision_param")))
-
-
 _OFFLOADED = ("offload_optimizer", "offload_param")
 
 
-def read_deepspeed(document: Mapping[str, Any]) -> Reading:
+def read_configured(launch: Launch, given: tuple[int | None, int | None] = (None, None)) -> Reading:
+    """A trainer under a launcher, its configuration beside it: DeepSpeed's, a device mesh, LLaMA-Factory's.
+
+    Flags of transformers (`TrainingArguments`) say what DeepSpeed's configuration leaves to them.
+    """
+    values, options = Values(), read_options(launch.words)
+    nodes, a_node = launcher_gpus(launch.before, values)
+    nodes, a_node = nodes or given[0], a_node or given[1]
+    around = read_options(launch.before)
+    gpus = nodes * a_node if nodes and a_node else values.integer(around.get("num_processes"))
+    names = [options.get(name) for name in ("deepspeed_config", "deepspeed", "plan_mesh")]
+    path = next((name for name in (*names, *launch.words[1:2]) if isinstance(name, str)), "")
+    text = launch.files.get(path, launch.files.get(path.rpartition("/")[2], ""))
+    document = parse_document(text, path).data if text.strip() else {}
+    document = document if isinstance(document, dict) else {}
+    if launch.engine == "torchrun":
+        return read_mesh(document)
+    if launch.engine == "llama-factory":
+        flags = {key: value for key, value in options.items() if key}
+        return _on_gpus(read_llama_factory({**document, **flags}), gpus)
+    return _on_gpus(read_deepspeed({**_trainer(options), **document}, options), gpus)
+
+
+def _trainer(options: Options) -> dict[str, Any]:
+    """Flags of transformers by the names that DeepSpeed has for them."""
+    micro = options.get("per_device_train_batch_size")
+    stated: dict[str, Any] = {} if micro is None else {"train_micro_batch_size_per_gpu": micro}
+    stated |= {name: {"enabled": True} for name in ("bf16", "fp16") if str(options.get(name)).lower() == "true"}
+    return stated
+
+
+def _on_gpus(reading: Reading, gpus: int | None) -> Reading:
+    """The reading with the GPUs that a launcher starts, and the data parallelism that they leave."""
+    fields = dict(reading.fields)
+    degrees = {name: fields[name] for name in ("tp", "pp", "cp")}
+    fields |= {"gpus": gpus or fields["gpus"], "dp": fields["dp"] or _data_parallel(gpus, degrees)}
+    if fields["global_batch"] is None and fields["micro_batch"] and fields["dp"] and fields.get("accumulation"):
+        fields["global_batch"] = fields["micro_batch"] * fields["dp"] * fields["accumulation"]
+    findings = (*reading.findings, *training_findings(fields, None, None, {}))
+    return replace(reading, fields=fields, findings=tuple(dict.fromkeys(findings)))
+
+
+def read_deepspeed(document: Mapping[str, Any], options: Options | None = None) -> Reading:
     """DeepSpeed's JSON (deepspeed.ai/docs/config-json); `auto` is left to the trainer that reads it."""
-    values = Values()
+    values, options = Values(), options or {}
     zero = _map(document.get("zero_optimization"))
     tensor = _map(document.get("tensor_parallel"))
     fields: dict[str, Any] = {
-        "engine": "deepspeed", "model": None, "gpus": None,
+        "engine": "deepspeed", "model": values.text(options.get("model_name_or_path")), "gpus": None,
         "tp": values.integer(tensor.get("autotp_size"), 1), "pp": 1,
         "cp": values.integer(document.get("sequence_parallel_size"), 1),
         "ep": 1, "dp": None, "vpp": None,
         "micro_batch": values.integer(document.get("train_micro_batch_size_per_gpu")),
         "global_batch": values.integer(document.get("train_batch_size")),
-        "sequence": None,
+        "sequence": values.integer(options.get("max_seq_length", options.get("model_max_length"))),
         "precision": next((name for name in ("bf16", "fp16") if _map(document.get(name)).get("enabled") is True), None),
         "zero_stage": values.integer(zero.get("stage"), 0),
         "offload": any(_map(zero.get(key)).get("device") in ("cpu", "nvme") for key in _OFFLOADED),
