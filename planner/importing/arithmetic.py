@@ -42,7 +42,7 @@ def arithmetic(
     plain = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda match: value(match[0], None), plain).strip()
     if waits:
         return list(dict.fromkeys(waits))
-    plain = _TERNARY.sub(r"(\2) if (\1) else (\3)", plain)
+    plain = _TERNARY.sub(r"(\2) if (\1) else (\3)", plain).replace("&&", " and ").replace("||", " or ")
     try:
         return _value(ast.parse(plain or "0", mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, OverflowError):
@@ -59,6 +59,8 @@ def _value(node: ast.expr) -> int:
         return _value(node.body) if _value(node.test) else _value(node.orelse)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
         return int(_COMPARISONS[type(node.ops[0])](_value(node.left), _value(node.comparators[0])))
+    if isinstance(node, ast.BoolOp):
+        return int((all if isinstance(node.op, ast.And) else any)(_value(part) for part in node.values))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         number = _OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
         if len(str(number)) <= MAX_DIGITS:

@@ -26,7 +26,7 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "sglang": {
         "tp": ("tensor_parallel_size", "tp_size"), "pp": ("pipeline_parallel_size", "pp_size"),
-        "dp": ("data_parallel_size", "dp_size"), "ep": ("ep_size", "expert_parallel_size"),
+        "dp": ("data_parallel_size", "dp_size", "attn_dp_size"), "ep": ("ep_size", "expert_parallel_size"),
         "max_num_seqs": ("max_running_requests",), "max_model_len": ("context_length",),
         "chunk_tokens": ("chunked_prefill_size",), "kv_dtype": ("kv_cache_dtype",),
         "memory_utilisation": ("mem_fraction_static",), "model": ("model_path", "model"),
@@ -161,7 +161,8 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
 def ranks_of(engine: str, degree: Mapping[str, int | None], options: Options, values: Values) -> int | None:
     """The processes of a replica, one a GPU: data-parallel attention of SGLang and TensorRT-LLM shares those of TP."""
     tp, pp, dp = degree["tp"], degree["pp"], degree["dp"]
-    shared = engine == "trtllm" or (engine == "sglang" and values.switch(options.get("enable_dp_attention")))
+    attention = values.switch(options.get("enable_dp_attention")) or options.get("attn_dp_size") is not None
+    shared = engine == "trtllm" or (engine == "sglang" and attention)
     if tp is None or pp is None or (dp is None and not shared):
         return None
     return tp * pp * (1 if shared or dp is None else dp)
@@ -221,6 +222,10 @@ def _asked_role(options: Options, values: Values) -> str | None:
         "--is-decode-worker": "decode" if values.switch(options.get("is_decode_worker")) else None,
         "--kv-transfer-config": {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(transfer.get("kv_role"))),
     }
+    if values.mapping(options.get("cache_transceiver_config")) and mode is None:
+        # servers of prefill run without the overlap scheduler (TensorRT-LLM, examples/disaggregated)
+        whole = values.switch(options.get("disable_overlap_scheduler"))
+        asked["disable_overlap_scheduler"] = "prefill" if whole else "decode"
     named = {flag: side for flag, side in asked.items() if side is not None}
     if len(set(named.values())) > 1:
         told = " and ".join(f"{flag} of {side}" for flag, side in named.items())

@@ -1,5 +1,6 @@
 """Artifacts from paths, folders and standard input to one reading; nothing in them is run or fetched."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from planner.importing.registry import Artifact, NothingStarted, read_artifact
 from planner.importing.serving import reading_of_roles
 
 MAX_BYTES = 16 * 2**20
-SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".sh", ".sbatch", ".slurm", ".bash")
+SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".sh", ".sbatch", ".slurm", ".bash", ".py")
 
 
 def read_files(paths: Sequence[str], given: Mapping[str, str]) -> Reading:
@@ -39,13 +40,33 @@ def _readings(name: str, given: Mapping[str, str]) -> list[tuple[str, Reading]]:
     if not readings:
         raise refused
     own = [(path, reading) for path, reading in readings if not _named_in(path, texts)]
-    return own or readings
+    return _said_once(own or readings, texts)
 
 
 def _named_in(path: str, texts: Mapping[str, str]) -> bool:
-    """Whether another file of the folder names a configuration: its settings are read there."""
-    named = any(Path(path).name in text for other, text in texts.items() if other != path)
-    return named and Path(path).suffix in (".yaml", ".yml", ".json")
+    """Whether another file of the folder names a configuration, or runs a script: it is read there."""
+    file, others = Path(path), [text for other, text in texts.items() if other != path]
+    if file.suffix in (".yaml", ".yml", ".json", ".toml"):
+        return any(file.name in text for text in others)
+    if file.suffix == ".py":
+        return any(re.search(rf"--module[= ]+[\w.]*\b{re.escape(file.stem)}\b", text) for text in others)
+    runs = re.compile(rf"(?m)(^|[;&|]\s*|\b(?:bash|sh|source|sbatch)\s+|(?<!\S)\.\s+)[^\s#]*\b{re.escape(file.name)}\b")
+    return any(runs.search(text) for text in others)
+
+
+def _said_once(readings: list[tuple[str, Reading]], texts: Mapping[str, str]) -> list[tuple[str, Reading]]:
+    """The readings without configurations that stand inside a manifest of the folder too."""
+    inside = [_settings(reading) for path, reading in readings if "serveConfigV2" in texts[path]]
+    return [
+        (path, reading)
+        for path, reading in readings
+        if "serveConfigV2" in texts[path] or _settings(reading) not in inside
+    ]
+
+
+def _settings(reading: Reading) -> list[dict[str, object]]:
+    """The roles without the nodes that a manifest alone knows."""
+    return [{**role, "nodes_per_replica": None} for role in reading.fields.get("roles", ())]
 
 
 def artifact_text(paths: Sequence[str]) -> dict[str, str]:

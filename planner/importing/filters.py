@@ -54,7 +54,7 @@ def _tr(words: list[str], given: str) -> str | None:
     signs = [word.replace("\\n", "\n") for word in words]
     if len(signs) == 2 and signs[0] == "-d":
         return "".join(sign for sign in given if sign not in signs[1])
-    return given.replace(*signs) if len(signs) == 2 and all(len(sign) == 1 for sign in signs) else None
+    return given.replace(signs[0], signs[1]) if [len(sign) for sign in signs] == [1, 1] else None
 
 
 def _cut(words: list[str], given: str) -> str | None:

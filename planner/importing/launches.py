@@ -47,6 +47,8 @@ def launch_of(words: Sequence[str]) -> Launch | None:
             return Launch(name, rest[1:], before)
         if name in ("vllm", "sglang") and rest[:1] == ("bench",):
             return None
+        if name == "trtllm-serve" and rest[:1] and rest[0].startswith(("disaggregated", "mm_embedding")):
+            return None  # what stands before both sides
         if name == "trtllm-serve":
             return Launch("trtllm", rest[1:] if rest[:1] == ("serve",) else rest, before)
         if re.fullmatch(r"vllm-openai(:.*)?", name) and rest and "serve" not in rest:
@@ -79,11 +81,26 @@ def _configured_engine(word: str, name: str, rest: tuple[str, ...]) -> str | Non
         return "torchtitan"
     if name == "llamafactory-cli" and rest[:1] == ("train",):
         return "llama-factory"
+    if re.search(r"examples/(llm|vlm)_\w+/\w+\.py\Z", word) and any(text in ("-c", "--config") for text in rest):
+        return "nemo-automodel"
     if name.endswith(".py") or "\x00" in word:
         flags = {text.partition("=")[0] for text in rest}
         known = {"--job.config_file": "torchtitan", "--deepspeed": "deepspeed", "--deepspeed_config": "deepspeed",
                  "--plan-mesh": "torchrun"}  # fmt: skip
         return next((engine for flag, engine in known.items() if flag in flags), None)
+    return None
+
+
+_LIBRARIES = {"megatron.bridge": "megatron-bridge"}
+
+
+def _program_of(words: Sequence[str], files: Mapping[str, str]) -> Launch | None:
+    """The launch of a program beside the script that a library of training runs."""
+    for position, word in enumerate(words):
+        text = files.get(word, files.get(word.rpartition("/")[2], "")) if word.endswith(".py") else ""
+        for library, engine in _LIBRARIES.items():
+            if re.search(rf"(?m)^\s*(from|import) {re.escape(library)}\b", text):
+                return Launch(engine, tuple(words[position + 1 :]), tuple(words[:position]), program=word)
     return None
 
 
@@ -132,7 +149,7 @@ class _Reader:
             below = launches_of_script(inner, known, self.source, files, self.depth + 1)
             around = tuple(word for word in command.words if word != inner)
             return [_around(launch, around, command) for launch in (below[0].launches if below else ())]
-        launch = launch_of(command.words)
+        launch = launch_of(command.words) or _program_of(command.words, files)
         if launch is None:
             return []
         if any(command.line <= line <= command.last_line + 1 for line in self.broken):
@@ -169,8 +186,12 @@ def split_words(text: str) -> list[str]:
 
 
 def substituted(text: str, look: Callable[[str], str | None]) -> str:
-    """`$(NAME)` of Kubernetes replaced by what the environment holds; others stand as they are."""
-    return re.sub(r"\$\(([A-Za-z_]\w*)\)", lambda match: _or(look(match[1]), match[1]), text)
+    """`$(NAME)` of Kubernetes replaced by what the environment holds, `$$` by one dollar; others stand as they are."""
+
+    def value(match: re.Match[str]) -> str:
+        return "$" if match[0] == "$$" else _or(look(match[1]), match[1])
+
+    return re.sub(r"\$\$|\$\(([A-Za-z_]\w*)\)", value, text)
 
 
 def _or(value: str | None, name: str) -> str:

@@ -12,6 +12,7 @@ from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.importing.formats import charts, kubernetes, post_training, recipes, titan, training
 from planner.importing.formats.commands import serving_script
+from planner.importing.formats.jobs import ways_of_jobs
 from planner.importing.formats.slurm import allocation_of
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
@@ -90,6 +91,11 @@ MAPPINGS: tuple[
     ("NeMo-RL YAML", _has("policy", "cluster"), lambda d, given, source: post_training.read_nemo_rl(referred(d))),
     ("Megatron-Bridge overrides", _is_bridge, lambda d, given, source: training.read_megatron_bridge(d)),
     ("device mesh", _has("mesh_dim_names", "mesh_shape"), lambda d, given, source: training.read_mesh(d)),
+    (
+        "NeMo AutoModel recipe",
+        _has("step_scheduler", "distributed"),
+        lambda d, given, source: training.read_automodel(d),
+    ),
     ("AReaL YAML", _has("actor", "rollout"), lambda d, given, source: post_training.read_areal(referred(d))),
     ("DeepSpeed JSON", _has("zero_optimization"), lambda d, given, source: training.read_deepspeed(d)),
     ("DeepSpeed JSON", _has("train_micro_batch_size_per_gpu"), lambda d, given, source: training.read_deepspeed(d)),
@@ -126,6 +132,8 @@ def read_artifact(artifact: Artifact) -> Reading:
     configured = titan.configuration_of(text) if re.search(r"(?m)^(from|import) torchtitan", text) else None
     if configured is not None:
         return titan.read_torchtitan(configured)
+    if re.search(r"(?m)^(from [\w.]+ import |import \w)", text) and not text.startswith("#!/bin"):
+        raise _unknown(artifact.source)
     if _is_script(text):
         return _script(artifact)
     documents = documents_of(text, artifact.source)
@@ -188,9 +196,12 @@ def _objects(documents: Sequence[dict[str, Any]], artifact: Artifact) -> Reading
             if reading is not None:
                 return reading
     reading = kubernetes.read_objects(documents, artifact.given, artifact.source)
-    if reading is None:
+    if reading is not None:
+        return reading
+    ways = ways_of_jobs(documents, artifact.given, artifact.source)
+    if not ways:
         raise _unknown(artifact.source)
-    return reading
+    return agreed([(_training(way.launches[0], machines), way.world) for way, machines in ways])
 
 
 def _script(artifact: Artifact) -> Reading:
@@ -225,7 +236,9 @@ def _training(launch: Launch, allocated: tuple[int | None, int | None]) -> Readi
         return training.read_megatron(launch, allocated)
     if launch.engine == "torchtitan":
         return titan.read_launch(launch, allocated)
-    if launch.engine in ("deepspeed", "llama-factory", "torchrun"):
+    if launch.engine == "megatron-bridge":
+        return training.read_bridge_launch(launch, allocated)
+    if launch.engine in ("deepspeed", "llama-factory", "torchrun", "nemo-automodel"):
         return training.read_configured(launch, allocated)
     readers = {
         "verl": post_training.read_verl,

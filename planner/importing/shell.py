@@ -334,9 +334,8 @@ class Shell(Words):
             self._called(words, environment, (node.start_point[0] + 1, node.end_point[0] + 1))
 
     def _called(self, words: list[str], environment: dict[str, str], lines: tuple[int, int]) -> None:
+        words, environment = _unwrapped(words, environment)
         name = words[0]
-        if name in ("command", "exec", "time", "builtin") and len(words) > 1 and words[1] in self.functions:
-            words = words[1:]
         handler = _BUILTINS.get(name)
         if words[0] in self.functions:
             self._within(self.functions[words[0]], {str(k): w for k, w in enumerate(words)})
@@ -344,7 +343,7 @@ class Shell(Words):
             handler(self, words)
         elif _REQUIRES.search(name.lower()) and all(_NAME.match(word) for word in words[1:]):
             self.required |= set(words[1:])
-        elif not self._runs_file(words) and name not in _IGNORED:
+        elif not self._runs_file(words, environment) and name not in _IGNORED:
             self.commands.append(Command(tuple(words), environment, *lines, variables=self._texts()))
 
     def _within(self, body: Node, positional: dict[str, str] | None) -> None:
@@ -358,19 +357,22 @@ class Shell(Words):
         finally:
             self.positional = outer
 
-    def _runs_file(self, words: list[str]) -> bool:
+    def _runs_file(self, words: list[str], environment: Mapping[str, str]) -> bool:
         """Whether the command runs a script that can be read, which is then followed."""
         rest = [word for word in words[1:] if not re.match(r"-[a-z]+\Z", word)] if words[0] in SHELLS else words
         text = self._script(rest[0]) if rest and "-c" not in words[:3] else None
         if text is not None:
+            outer = dict(self.variables)
+            self.variables |= environment
             self._within(parse_shell(text), dict(enumerate_words(rest)))
+            self.variables = outer
         return text is not None
 
     def _script(self, path: str) -> str | None:
         """The text of a file that is shell."""
-        path = path.replace("\x00", "")
-        text = self.files.get(path, self.files.get(path.rpartition("/")[2]) if "." in path else None)
-        return text if text is not None and (path.endswith((".sh", ".bash", ".env")) or text.startswith("#!")) else None
+        name = path.rpartition("/")[2]
+        held = self.files.get(path) or next((t for p, t in self.files.items() if p.rpartition("/")[2] == name), None)
+        return held if held and (name.endswith((".sh", ".bash", ".env")) or held.startswith("#!")) else None
 
     def _source(self, words: list[str]) -> None:
         text = self._script(words[1]) if len(words) > 1 else None
@@ -400,6 +402,9 @@ class Shell(Words):
 
     def holds(self, node: Node) -> bool:
         """Whether a condition holds; raises UndecidedError where nobody knows and `decided` says nothing."""
+        if node.type == "compound_statement" and node_text(node).startswith("(("):
+            value = arithmetic(node_text(node)[2:-2], self.look, required=self.required)
+            return value != 0 if isinstance(value, int) else self._ask(mark(value or [OPAQUE]) + node_text(node))
         if node.type in ("test_command", "parenthesized_expression") and node.named_children:
             return self.holds(node.named_children[0])
         if node.type == "negated_command" or (node.type == "unary_expression" and node.children[0].type == "!"):
@@ -456,6 +461,19 @@ class Shell(Words):
             raise UndecidedError(condition)
         self.used.append(condition)
         return self.decided[condition]
+
+
+_WRAPPERS = frozenset({"exec", "command", "builtin", "time", "nohup", "env", "sudo"})
+
+
+def _unwrapped(words: list[str], environment: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The words behind `exec`, `env A=1` and the like, with the variables that these set."""
+    while len(words) > 1 and words[0] in _WRAPPERS and not words[1].startswith("-"):
+        wrapper, *words = words
+        while wrapper in ("env", "sudo") and len(words) > 1 and re.match(r"[A-Za-z_]\w*=", words[0]):
+            name, _, value = words[0].partition("=")
+            environment, words = environment | {name: value}, words[1:]
+    return words, environment
 
 
 def enumerate_words(words: list[str]) -> list[tuple[str, str]]:

@@ -1,5 +1,6 @@
 """The syntax tree of a script, by tree-sitter and its bash grammar; marks of unknown variables are letters in it."""
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 _LETTER = "\ue000"  # of private use, in place of the NUL of marks, at which a lexer stops
+
+_MESSAGE = re.compile(r"\$\{\w+:?\?[^}\n]*")
 
 
 @cache
@@ -25,7 +28,8 @@ def _parser() -> "Parser":
 
 
 def parse_shell(text: str) -> "Node":
-    """The syntax tree of a script."""
+    """The syntax tree of a script, without apostrophes in messages of `${NAME:?...}`, at which the grammar errs."""
+    text = _MESSAGE.sub(lambda match: match[0].replace("'", ""), text)
     return _parser().parse(text.replace("\x00", _LETTER).encode()).root_node
 
 

@@ -63,6 +63,7 @@ class Words:
             return None
         if (
             inner.type == "expansion"
+            and not node_text(inner).startswith("${#")
             and inner.named_children
             and inner.named_children[0].type == "subscript"
             and re.search(r"\[[@*]\]", node_text(inner))
@@ -126,7 +127,7 @@ class Words:
         return text[: len(text) - len(bare)] + self._expanded(node, bare)
 
     def _expanded(self, node: Node, text: str) -> str:
-        match = re.match(r"\$\{([#!]?)([A-Za-z0-9_@*#]+)(\[[^\]]*\])?", text)
+        match = re.match(r"\$\{([#!]?)(\w+|[@*#])(\[[^\]]*\])?", text)
         if match is None:
             return mark([OPAQUE])
         name = match[2]
@@ -249,9 +250,9 @@ def _trimmed(value: str, rest: str) -> str:
     replaced = re.fullmatch(r"(//?)([^/*?\[\\]+)/([^/]*)", rest)
     if replaced is not None:
         return value.replace(replaced[2], replaced[3], -1 if replaced[1] == "//" else 1)
-    part = re.fullmatch(r":\s*(\d+)(?::(\d+))?", rest)
-    if part is not None:
-        return value[int(part[1]) :][: int(part[2]) if part[2] else None]
+    span = re.fullmatch(r":\s*(\d+)(?::(\d+))?", rest)
+    if span is not None:
+        return value[int(span[1]) :][: int(span[2]) if span[2] else None]
     sign = re.match(r"##?|%%?", rest)
     if sign is None:
         return mark([OPAQUE])

@@ -216,6 +216,13 @@ def pods_of(document: Document) -> Iterator[Pods]:
         yield from _ray_cluster(spec, 1)
     elif kind == "InferenceService":
         yield from _inference_service(spec)
+    elif kind == "DisaggregatedSet":
+        for role in _list(spec.get("roles")):
+            inner = _map(_map(role).get("spec"))
+            replicas = _count(spec.get("slices"), 1) * _count(inner.get("replicas"), 1)
+            side = _sided_name(str(_map(role).get("name")))
+            group = _leader_worker_set(inner, replicas=replicas, role=side)
+            yield replace(group, engine="role" if side else None)
     elif kind == "StormService":
         template = _map(_map(spec.get("template")).get("spec"))
         for role in _list(template.get("roles")):
@@ -335,20 +342,21 @@ def _inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
 def _started(pod: Pods, maps: Mapping[str, Mapping[str, str]], given: Mapping[str, str], source: str) -> list[Started]:
     """The ways through the containers of a pod that start an engine; the first container that does counts."""
     for container in _list(pod.spec.get("containers")):
-        ways = _container(_map(container), pod, maps, given, source)
+        ways = container_ways(_map(container), pod, maps, given, source)
         ways = [w for w in ways if any(launch.engine in SERVING for launch in w.launches)]
         if ways:
             return ways
     return []
 
 
-def _container(
+def container_ways(
     container: Mapping[str, Any],
     pod: Pods,
     maps: Mapping[str, Mapping[str, str]],
     given: Mapping[str, str],
     source: str,
 ) -> list[Started]:
+    """The ways through what a container runs, under its environment and the files mounted into it."""
     environment = {**_environment(container, maps), **(pod.environment or {}), **given}
     words = [
         substituted(str(word), environment.get) for key in ("command", "args") for word in _words(container.get(key))

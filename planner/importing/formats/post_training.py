@@ -72,7 +72,7 @@ def read_verl(launch: Launch) -> Reading:
         "colocated": not separate,
         "train": train,
         "rollout": rollout,
-        "prompts": values.integer(settings.get("data.train_batch_size")) or None,
+        "prompts": values.integer(settings.get("data.train_batch_size")) or _streamed_prompts(settings, values),
         "minibatch": values.integer(settings.get(f"{_ACTOR}.ppo_mini_batch_size")),
         "max_prompt": values.integer(settings.get("data.max_prompt_length")),
         "max_response": values.integer(settings.get("data.max_response_length")),
@@ -83,6 +83,14 @@ def read_verl(launch: Launch) -> Reading:
     if isinstance(prompts, int) and isinstance(minibatch, int) and minibatch > prompts:
         findings.append(f"a minibatch of {minibatch} prompts is larger than the batch of {prompts}")
     return rl_reading(fields, values, findings)
+
+
+def _streamed_prompts(settings: Mapping[str, Any], values: Values) -> int | None:
+    """Prompts between updates of the weights of rollouts, as the fully asynchronous recipe counts them."""
+    names = (f"{_ACTOR}.ppo_mini_batch_size", "async_training.require_batches",
+             "async_training.trigger_parameter_sync_step")  # fmt: skip
+    counts = [values.integer(settings.get(name)) for name in names]
+    return math.prod(count for count in counts if count) if all(counts) else None
 
 
 def _verl_train(settings: Mapping[str, Any], values: Values) -> dict[str, Any]:
@@ -171,7 +179,6 @@ _OPENRLHF = {
     "rollout.max_new_tokens": "generate_max_len", "train.batch_size": "train_batch_size",
     "algo.advantage.estimator": "advantage_estimator", "data.prompt_max_len": "prompt_max_len",
     "ds.adam_offload": "adam_offload", "train.colocate_actor_ref": "colocate_actor_ref",
-    "train.colocate_critic_reward": "colocate_critic_reward",
 }  # fmt: skip
 """Flags of later releases, in groups with dots, by their names of old."""
 
@@ -201,7 +208,11 @@ def read_openrlhf(launch: Launch) -> Reading:
         "model": values.text(options.get("pretrain")),
         "gpus": gpus,
         "colocated": colocated,
-        "train": {"engine": "deepspeed", "offload": bool(options.get("adam_offload"))},
+        "train": {
+            "engine": "deepspeed",
+            **_openrlhf_degrees(options, values),
+            "offload": bool(options.get("adam_offload")),
+        },
         "rollout": {"engine": "vllm", "tp": tp, "samples": values.integer(options.get("n_samples_per_prompt"), 1)},
         "prompts": values.integer(options.get("rollout_batch_size")),
         "minibatch": values.integer(options.get("train_batch_size")),
@@ -209,6 +220,14 @@ def read_openrlhf(launch: Launch) -> Reading:
         "max_response": values.integer(options.get("generate_max_len")),
     }
     return rl_reading(fields, values, rl_findings(gpus if colocated else None, a_node, tp, None))
+
+
+def _openrlhf_degrees(options: Options, values: Values) -> dict[str, int]:
+    """Degrees above 1 of DeepSpeed's tensor parallelism and of ring attention."""
+    names = {"tp": ("ds_tensor_parallel_size",), "cp": ("ds_ring_attn_size", "ring_attn_size")}
+    stated = {key: next((options[n] for n in own if n in options), None) for key, own in names.items()}
+    degrees = {key: values.integer(text, 1) or 1 for key, text in stated.items()}
+    return {key: size for key, size in degrees.items() if size > 1}
 
 
 def _openrlhf_others(options: Options, values: Values) -> int:

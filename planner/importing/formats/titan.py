@@ -42,7 +42,7 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
         "gpus": dp * tp * pp * cp if dp and tp and pp and cp else None,
         "tp": tp, "pp": pp, "cp": cp, "ep": degree("expert_parallel_degree"), "dp": dp,
         "vpp": None,
-        "micro_batch": values.integer(training.get("local_batch_size", training.get("batch_size"))),
+        "micro_batch": _micro_batch(parallel, training, values),
         "global_batch": batch if batch and batch > 0 else None,
         "sequence": values.integer(training.get("seq_len")),
         "precision": "fp8"
@@ -54,6 +54,14 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
     fields["gpus"] = gpus or fields["gpus"]
     beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
     return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
+
+
+def _micro_batch(parallel: Mapping[str, Any], training: Mapping[str, Any], values: Values) -> int | None:
+    """Samples that go through the model at a time: those of a stage of the pipeline where they are stated."""
+    stated = parallel.get("pipeline_parallel_microbatch_size")
+    stages = values.integer(parallel.get("pipeline_parallel_degree"), 1) or 1
+    local = training.get("local_batch_size", training.get("batch_size"))
+    return values.integer(local if stated is None or stages == 1 else stated)
 
 
 def _left_over(gpus: int | None, fields: Mapping[str, Any]) -> int | None:

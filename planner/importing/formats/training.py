@@ -1,6 +1,7 @@
 """Training runs: arguments of Megatron-LM and Megatron-Bridge, DeepSpeed's JSON and LLaMA-Factory's YAML."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -192,7 +193,7 @@ def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
         "micro_batch": values.integer(train.get("micro_batch_size")),
         "global_batch": values.integer(train.get("global_batch_size")),
         "sequence": values.integer(model.get("seq_length", _map(document.get("dataset")).get("seq_length"))),
-        "precision": values.text(document.get("mixed_precision")),
+        "precision": _bridge_precision(str(document.get("mixed_precision", ""))),
     }  # fmt: skip
     beside = {
         "recompute": model.get("recompute_granularity") or "none",
@@ -234,17 +235,61 @@ def read_configured(launch: Launch, given: tuple[int | None, int | None] = (None
     nodes, a_node = nodes or given[0], a_node or given[1]
     around = read_options(launch.before)
     gpus = nodes * a_node if nodes and a_node else values.integer(around.get("num_processes"))
-    names = [options.get(name) for name in ("deepspeed_config", "deepspeed", "plan_mesh")]
+    names = [options.get(name) for name in ("deepspeed_config", "deepspeed", "plan_mesh", "config", "c")]
     path = next((name for name in (*names, *launch.words[1:2]) if isinstance(name, str)), "")
     text = launch.files.get(path, launch.files.get(path.rpartition("/")[2], ""))
     document = parse_document(text, path).data if text.strip() else {}
     document = document if isinstance(document, dict) else {}
     if launch.engine == "torchrun":
         return read_mesh(document)
+    if launch.engine == "nemo-automodel":
+        return _on_gpus(read_automodel(document), gpus)
     if launch.engine == "llama-factory":
         flags = {key: value for key, value in options.items() if key}
         return _on_gpus(read_llama_factory({**document, **flags}), gpus)
     return _on_gpus(read_deepspeed({**_trainer(options), **document}, options), gpus)
+
+
+def read_bridge_launch(launch: Launch, given: tuple[int | None, int | None] = (None, None)) -> Reading:
+    """A program of Megatron-Bridge that stands beside its launcher, with the file of overrides that it names."""
+    nodes, a_node = launcher_gpus(launch.before, Values())
+    nodes, a_node = nodes or given[0], a_node or given[1]
+    program = launch.files.get(launch.program.rpartition("/")[2], "")
+    named = re.findall(r"[\"']([\w./-]+\.ya?ml)[\"']", program)
+    text = next((launch.files[name] for name in named if name in launch.files), "")
+    document = parse_document(text, launch.program).data if text.strip() else {}
+    reading = read_megatron_bridge(document if isinstance(document, dict) else {})
+    precision = re.search(r"(?m)(?:PRECISION|mixed_precision)\s*=\s*[\"'](\w+)[\"']", program)
+    model = re.search(r"from_hf_pretrained\(\s*[\"']([^\"']+)|(?m:^MODEL\s*=\s*[\"']([^\"']+))", program)
+    fields = dict(reading.fields)
+    fields["precision"] = fields["precision"] or (_bridge_precision(precision[1]) if precision else None)
+    fields["model"] = fields["model"] or (model[1] or model[2] if model else None)
+    return _on_gpus(replace(reading, fields=fields), nodes * a_node if nodes and a_node else None)
+
+
+def _bridge_precision(name: str) -> str | None:
+    """Recipes of mixed precision by their formats: `bf16_mixed`, `bf16_with_fp8_delayed_scaling_mixed`."""
+    return next((each for each in ("fp4", "fp8", "bf16", "fp16") if each in name.replace("mxfp8", "fp8")), None)
+
+
+def read_automodel(document: Mapping[str, Any]) -> Reading:
+    """A recipe of NeMo AutoModel (`examples/llm_finetune/*.yaml`): FSDP2 with tensor and context parallelism."""
+    values = Values()
+    sizes, schedule = _map(document.get("distributed")), _map(document.get("step_scheduler"))
+    model, packing, data = (_map(document.get(key)) for key in ("model", "packed_sequence", "dataset"))
+    shard = values.integer(sizes.get("dp_size"))
+    degrees = {name: values.integer(sizes.get(f"{name}_size"), 1) for name in ("tp", "pp", "cp", "ep")}
+    product = math.prod(size or 1 for name, size in degrees.items() if name != "ep")
+    fields: dict[str, Any] = {
+        "engine": "nemo-automodel",
+        "model": values.text(model.get("pretrained_model_name_or_path")),
+        "gpus": shard * product if shard else None, **degrees, "dp": shard, "vpp": None,
+        "micro_batch": values.integer(schedule.get("local_batch_size")),
+        "global_batch": values.integer(schedule.get("global_batch_size")),
+        "sequence": values.integer(packing.get("packed_sequence_size")) or values.integer(data.get("seq_length")),
+        "precision": {"bfloat16": "bf16", "float16": "fp16"}.get(str(model.get("torch_dtype")).rpartition(".")[2]),
+    }  # fmt: skip
+    return training_reading(fields, values, training_findings(fields, None, None, {}))
 
 
 def _trainer(options: Options) -> dict[str, Any]:
