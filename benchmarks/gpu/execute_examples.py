@@ -28,7 +28,7 @@ from planner.execute.shards.spec import distinct_ranks, role_spec
 from planner.hardware.profiling.writer import CARD
 from planner.plan.reader import read_plan
 
-SCHEMA = "planner.gpu-executed/1"
+SCHEMA = "planner.gpu_executed/1"
 EACH_S = 60.0  # for one role of a plan
 LEAST_S = 20.0  # left of the budget, to start another role
 STEP_BUDGET_S = 1.0  # of repeats of one step

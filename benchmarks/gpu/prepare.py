@@ -49,7 +49,7 @@ def _shapes() -> str:
         json.dumps(family, separators=(",", ":"))
         for family in families_to_json(list(shape_list(archs, tp=TP, ep=EP).families))
     ]
-    head = {"schema": "planner.gpu-shapes/1", "models": MODELS, "tp": TP, "ep": EP, "accelerators": names}
+    head = {"schema": "planner.gpu_shapes/1", "models": MODELS, "tp": TP, "ep": EP, "accelerators": names}
     head |= {"executed": executed_roles()}
     return json.dumps(head)[:-1] + ', "families": [\n' + ",\n".join(lines) + "\n]}\n"
 

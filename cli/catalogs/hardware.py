@@ -110,7 +110,7 @@ def import_(
     from planner.hardware.importing import import_hardware
 
     added = import_hardware(path, force=force)
-    document = {"schema": "planner.hardware-import/1", "file": str(added.file), "names": added.names}
+    document = {"schema": "planner.hardware_import/1", "file": str(added.file), "names": added.names}
     write_result(
         document,
         lambda: "\n".join(f"{section}: {', '.join(names)}" for section, names in added.names.items()),

@@ -104,7 +104,7 @@ def import_(
 
     added = import_models(path, name=name, force=force)
     write_result(
-        {"schema": "planner.models-import/1", "file": str(added.file), "names": added.names},
+        {"schema": "planner.models_import/1", "file": str(added.file), "names": added.names},
         lambda: "\n".join(added.names),
         output,
         as_json=as_json,

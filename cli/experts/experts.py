@@ -179,7 +179,7 @@ def size(
     rows = list(sizes(load, chosen, ranks_per_node=ranks_per_node or 8, most_extra=most_extra, costs=costs))
     verdict = None if costs is None else verdict_of(load, chosen, ranks_per_node, rows, costs, steps)
     if as_json:
-        document: dict[str, object] = {"schema": "planner.experts-size/1", "sizes": [asdict(row) for row in rows]}
+        document: dict[str, object] = {"schema": "planner.experts_size/1", "sizes": [asdict(row) for row in rows]}
         if verdict is not None:
             document["rebalance"] = verdict
         write_json(document, output)
@@ -247,7 +247,7 @@ def replay(
         write_data(draw(replays, instance.expert_bytes or (costs.expert_bytes if costs else 0.0)), plot)
     if as_json:
         rows = [replayed(row, costs) for row in replays]
-        write_json({"schema": "planner.experts-replay/1", "policies": rows}, output)
+        write_json({"schema": "planner.experts_replay/1", "policies": rows}, output)
     else:
         each = instance.expert_bytes or (costs.expert_bytes if costs else 0.0)
         write_data(replay_table(replays, each, costs), output)
@@ -310,7 +310,7 @@ def tradeoff(
         )  # fmt: skip
         rows, show = tradeoff_rows(choices, costs, instance.expert_bytes), tradeoff_table
     if as_json:
-        write_json({"schema": "planner.experts-tradeoff/1", "choices": rows}, output)
+        write_json({"schema": "planner.experts_tradeoff/1", "choices": rows}, output)
         return 0
     write_data(show(rows), output)
     return 0

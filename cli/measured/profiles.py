@@ -38,7 +38,7 @@ def import_(
     kept = f"{len(report.tables)} tables, {report.rows_kept} rows, {size}"
     write_result(
         {
-            "schema": "planner.profiles-import/1",
+            "schema": "planner.profiles_import/1",
             "tables": [_fields(identity) for identity in report.tables],
             "skipped": [{"table": table, "reason": reason} for table, reason in report.skipped],
             "rows_kept": report.rows_kept,
@@ -68,7 +68,7 @@ def list_(profiles: Profiles = None, as_json: Json = False, output: Output = Non
     rows = [_fields(identity) for identity in _identities(profiles)]
     header = ("accelerator", "engine", "version", "table")
     write_result(
-        {"schema": "planner.profiles-list/1", "tables": rows},
+        {"schema": "planner.profiles_list/1", "tables": rows},
         lambda: table((*header, "digest"), [[*(row[name] for name in header), row["digest"][:12]] for row in rows]),
         output,
         as_json=as_json,
@@ -104,7 +104,7 @@ def show(
     engines = [{"engine": engine, "version": version, "tables": names} for (engine, version), names in tables.items()]
     rows = [(engine, version, ", ".join(names)) for (engine, version), names in tables.items()]
     write_result(
-        {"schema": "planner.profiles-show/1", "accelerator": accelerator, "engines": engines},
+        {"schema": "planner.profiles_show/1", "accelerator": accelerator, "engines": engines},
         lambda: table(("engine", "version", "tables"), rows),
         output,
         as_json=as_json,
@@ -174,7 +174,7 @@ def adopt(
     done = adopt_result(Path(folder), Path(root))
     fields = {"accelerator": done.accelerator, "profile": str(done.profile), "evidence": str(done.evidence)}
     write_result(
-        {"schema": "planner.profiles-adopt/1", **fields, "tables": list(done.tables)},
+        {"schema": "planner.profiles_adopt/1", **fields, "tables": list(done.tables)},
         lambda: f"{done.accelerator}: {len(done.tables)} tables ({', '.join(done.tables)})",
         as_json=as_json,
     )

@@ -34,5 +34,5 @@ def schema(
             hint=f"write {' or '.join(f'`planner schema {known}`' for known in makers)}",
         )
     made: dict[str, Any] = makers[document]()
-    write_json({"schema": "planner.json-schema/1", **made} if as_json else made, output)
+    write_json({"schema": "planner.json_schema/1", **made} if as_json else made, output)
     return 0

@@ -95,7 +95,7 @@ def evaluate(
     form = form_of(document)
     given = form.read(document)
     evaluation = form.evaluate(given, form.read_plan(load_document(plan), given))
-    result = {"schema": "planner.rl.evaluation/1", **evaluation_document(form, evaluation)}
+    result = {"schema": "planner.rl_evaluation/1", **evaluation_document(form, evaluation)}
     lines = [*evaluation_lines(form, given, evaluation), *rule_lines(evaluation.broken)]
     write_result(result, lambda: "\n".join(lines), as_json=as_json)
     return 0 if evaluation.feasible else EXIT_NO

@@ -63,7 +63,7 @@ def solution_document(
     """The plan, what was proven of it, and its evaluation."""
     names = ("objective", "bound", "gap", "seen", "pruned", *form.proven)
     return {
-        "schema": "planner.rl.solution/1",
+        "schema": "planner.rl_solution/1",
         "status": solution.status.value,
         "stop_reason": solution.stop_reason,
         "objective_name": problem.objective,

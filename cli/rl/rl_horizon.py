@@ -61,7 +61,7 @@ def evaluate_document(document: "Document", plan: "Document", *, as_json: bool) 
     given = read_horizon(document)
     plans = read_horizon_plan(plan, given)
     evaluation = evaluate_horizon(given, plans)
-    result = {"schema": "planner.rl.horizon_evaluation/1", **_evaluation_document(evaluation)}
+    result = {"schema": "planner.rl_horizon_evaluation/1", **_evaluation_document(evaluation)}
     rules = rule_lines(evaluation.broken)
     lines = [_periods_table(given, plans, evaluation), "", _total_line(given, evaluation), *rules]
     write_result(result, lambda: "\n".join(lines), as_json=as_json)
@@ -94,7 +94,7 @@ def _solution_document(
     from planner.solvers.result import relative_gap
 
     return {
-        "schema": "planner.rl.horizon_solution/1",
+        "schema": "planner.rl_horizon_solution/1",
         "status": optimum.status.value,
         "objective_name": given.problem.objective,
         "objective": optimum.total,

@@ -19,7 +19,7 @@ from planner.hardware.profiling.journal import FILE as JOURNAL
 from planner.hardware.profiling.writer import CARD, CARD_SCHEMA
 
 TABLES, SUMMARY = "tables.zip", "summary.json"
-SUMMARY_SCHEMA = "planner.gpu-run/1"
+SUMMARY_SCHEMA = "planner.gpu_run/1"
 MOST_FILES = 8
 LARGEST_DRIFT = 0.10
 NEEDED_TABLES = ("context_attention", "gemm", "generation_attention")

@@ -7,7 +7,7 @@ from pathlib import Path
 from planner.errors import PlannerError
 from planner.hardware.profiling.timing import KernelTiming
 
-SCHEMA = "planner.profiling-journal/1"
+SCHEMA = "planner.profiling_journal/1"
 FILE = "journal.jsonl"
 
 Key = tuple[str, tuple[int, ...]]

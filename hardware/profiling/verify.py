@@ -17,7 +17,7 @@ from planner.hardware.profiling.measure import reference_of
 from planner.hardware.profiling.shapes import Family
 from planner.hardware.profiling.timing import one_thread, time_shape
 
-SCHEMA = "planner.profile-verified/1"
+SCHEMA = "planner.profile_verified/1"
 _AGAIN = 5  # one point in so many is a repetition
 _BLOCK_TOKENS = 16  # of a paged KV cache
 

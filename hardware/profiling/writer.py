@@ -26,7 +26,7 @@ from planner.hardware.profiling.journal import ProfileJournal
 from planner.hardware.profiling.shapes import Row
 
 ENGINE = "planner"
-CARD, CARD_SCHEMA = "card.json", "planner.profile-card/1"
+CARD, CARD_SCHEMA = "card.json", "planner.profile_card/1"
 INTERPOLATED = "interpolated"
 
 METHOD = (

@@ -63,7 +63,7 @@ class Comparison:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, object]:
-        return {"schema": "planner.profiles-compare/1", **asdict(self)}
+        return {"schema": "planner.profiles_compare/1", **asdict(self)}
 
 
 def compare(

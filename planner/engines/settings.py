@@ -10,7 +10,7 @@ from planner.engines.release import numbers
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 
-SCHEMA = "planner.engine-settings/1"
+SCHEMA = "planner.engine_settings/1"
 NAMES = ("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output")
 _PLACE = "planner/engines/settings.yaml"
 

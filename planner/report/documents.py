@@ -24,7 +24,7 @@ def report(path: str) -> str:
     name = Path(path).name
     if schema.startswith("planner.plan/"):
         return html(plan_page(*load_plan(path), name))
-    if schema.startswith("planner.sweep-results/"):
+    if schema.startswith(("planner.sweep_results/", "planner.sweep-results/")):
         return html(sweep_page(document, name))
     if schema.startswith("planner.checks"):
         return html(check_page(document, name))

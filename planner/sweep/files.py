@@ -13,7 +13,8 @@ from planner.errors import PlannerError
 from planner.sweep.columns import FIXED
 from planner.sweep.results import ResultTable, TableCell, Type
 
-SCHEMA = "planner.sweep-results/1"
+SCHEMA = "planner.sweep_results/1"
+READ = (SCHEMA, "planner.sweep-results/1")  # spelled so by 0.1.0 before its release
 FORMATS = (".parquet", ".csv", ".json")
 _ROWS_PER_GROUP = 10_000
 
@@ -132,7 +133,7 @@ def _meaning(text: bytes, path: str) -> dict[str, Any]:
         meaning = json.loads(text)
     except ValueError:
         meaning = None
-    if not isinstance(meaning, dict) or meaning.get("schema") != SCHEMA:
+    if not isinstance(meaning, dict) or meaning.get("schema") not in READ:
         schema = meaning.get("schema") if isinstance(meaning, dict) else None
         other = f": its schema is {schema!r}, this program reads `{SCHEMA}`" if schema else ""
         raise PlannerError(f"is no result of a sweep{other}", where=path, hint="give a file of `planner sweep -o`")
@@ -141,7 +142,7 @@ def _meaning(text: bytes, path: str) -> dict[str, Any]:
 
 def _from_json(path: str) -> ResultTable:
     data = load_document(path).data
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not isinstance(data, dict) or data.get("schema") not in READ:
         _meaning(json.dumps(data if isinstance(data, dict) else {}).encode(), path)
     sound = isinstance(data.get("rows"), list) and all(isinstance(row, dict) for row in data["rows"])
     kinds = data.get("columns")

@@ -51,7 +51,7 @@ def test_a_plan_is_written_and_judged(problem: Path, capsys: pytest.CaptureFixtu
 def test_json_says_what_was_proven(problem: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rl", "solve", str(problem), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "planner.rl.solution/1"
+    assert document["schema"] == "planner.rl_solution/1"
     assert document["status"] == "optimal"
     assert document["bound"] == pytest.approx(document["objective"])
     assert document["evaluation"]["objective"] == document["objective"]

@@ -144,7 +144,7 @@ def test_elementwise_kernels_are_priced_by_the_bytes_they_move(profile: Path, pr
 
 def test_the_card_says_what_was_measured_and_how(profile: Path) -> None:
     card = json.loads((profile / CARD).read_text())
-    assert card["schema"] == "planner.profile-card/1"
+    assert card["schema"] == "planner.profile_card/1"
     assert card["device"]["torch"] == torch.__version__
     assert card["points"] == len(timings(profile))
     assert card["cells"]["memory_pass"] == {"measured": 2, "all": 2}

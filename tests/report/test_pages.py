@@ -20,7 +20,7 @@ from planner.report.page import MOST_BYTES
 PLANS = sorted((Path(__file__).parent.parent / "plans").glob("*.json"))
 VOID = {"meta", "link", "input", "br", "i"}
 SWEEP: dict[str, Any] = {
-    "schema": "planner.sweep-results/1",
+    "schema": "planner.sweep_results/1",
     "axes": ["rate_per_s", "gpus"],
     "columns": {},
     "inputs": {},
@@ -123,7 +123,7 @@ def test_a_page_of_a_check_lists_failures_first(tmp_path: Path) -> None:
         ('{"schema": "other/1"}', "there is no page for it"),
         ("[1, 2]", "there is no page for it"),
         ('{"schema": "planner.checks/1"}', "holds no findings"),
-        ('{"schema": "planner.sweep-results/1", "rows": 3, "axes": ["a"]}', "no whole result of a sweep"),
+        ('{"schema": "planner.sweep_results/1", "rows": 3, "axes": ["a"]}', "no whole result of a sweep"),
     ],
 )
 def test_foreign_documents_are_refused_in_one_sentence(

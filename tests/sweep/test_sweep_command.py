@@ -45,7 +45,7 @@ def test_all_formats_hold_the_same_rows(sweep: Sweep, folder: Path) -> None:
 
 def test_json_on_stdout_is_one_document_with_everything_found(sweep: Sweep) -> None:
     document = json.loads(sweep(AXES, "--json").out)
-    assert document["schema"] == "planner.sweep-results/1"
+    assert document["schema"] == "planner.sweep_results/1"
     assert {"rows", "columns", "break_evens", "sensitivity", "inputs"} <= document.keys()
 
 

@@ -8,7 +8,7 @@ from planner.rl.plan import RlPlan
 from planner.rl.problem import validate
 from planner.rl.search.horizon import ChangeCosts, HorizonProblem, Period, changes_on_the_way
 
-SCHEMA = "planner.rl.horizon_plan/1"
+SCHEMA = "planner.rl_horizon_plan/1"
 
 
 def is_horizon(document: Document) -> bool:
