@@ -40,6 +40,12 @@ def emit(
     token_secret: Annotated[
         str | None, typer.Option(metavar="NAME", help="Secret with the key HF_TOKEN.", **_CLUSTER)
     ] = None,
+    ssh_secret: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Secret with the key by which pods start ranks.", **_CLUSTER)
+    ] = None,
+    placement: Annotated[
+        str | None, typer.Option(metavar="TYPE=LABEL", help="Such as ExclusiveSlice=rack.", **_CLUSTER)
+    ] = None,
     gpus: Annotated[
         str | None, typer.Option(metavar="HOW", help="GPUs as `counts` of a resource, or by `claims`.", **_CLUSTER)
     ] = None,
@@ -90,7 +96,7 @@ def emit(
         path = path if named else text
         layouts.append(LayoutPlan(path, role if named else None, *load_plan(path)))
     options = ClusterOptions(
-        *(image, router_image, namespace, model_cache, token_secret, gpus),
+        *(image, router_image, namespace, model_cache, token_secret, ssh_secret, placement, gpus),
         *(measure, measure_image, measure_url, launcher),
         settings=read_settings(env) if env else None,
         arguments=tuple(argument) if argument else None,

@@ -23,6 +23,9 @@ ON_KUBERNETES = (
 )
 """What targets whose pods are written whole take."""
 _URL = re.compile(r"https?://[A-Za-z0-9._:/%~\[\]-]+")
+_PLACEMENT = re.compile(
+    r"(ExclusiveSlice|ExclusiveTopology)=([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -35,6 +38,8 @@ class ClusterOptions:
     namespace: str | None = None
     model_cache: str | None = None  # claim of a volume with checkpoints
     token_secret: str | None = None  # secret with the key HF_TOKEN
+    ssh_secret: str | None = None  # of type kubernetes.io/ssh-auth, by which pods of an instance start ranks
+    placement: str | None = None  # TYPE=LABEL, where the roles of a set may run
     gpus: str | None = None  # `counts` of a vendor's resource, or `claims` of dynamic allocation
     measure: str | None = None  # the load generator of a job that measures the plan
     measure_image: str | None = None
@@ -48,8 +53,14 @@ class ClusterOptions:
             value = getattr(self, name)
             if value is not None and not _IMAGE.fullmatch(value):
                 raise PlannerError(f"is no container image: `{value}`", where=flag(name), hint="write NAME:TAG")
-        for name in ("namespace", "model_cache", "token_secret"):
+        for name in ("namespace", "model_cache", "token_secret", "ssh_secret"):
             require_label(getattr(self, name), flag(name))
+        if self.placement is not None and not _PLACEMENT.fullmatch(self.placement):
+            raise PlannerError(
+                f"found `{self.placement}`",
+                where=flag("placement"),
+                hint="write ExclusiveSlice=LABEL or ExclusiveTopology=LABEL, with a label of nodes",
+            )
         if self.gpus not in (None, "counts", "claims"):
             raise PlannerError(f"found `{self.gpus}`", where=flag("gpus"), hint="write `counts` or `claims`")
         if self.measure_url is not None and not _URL.fullmatch(self.measure_url):

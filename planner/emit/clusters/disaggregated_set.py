@@ -35,12 +35,20 @@ def _objects(launch: Launch, front: Front) -> list[Json]:
             "apiVersion": "disaggregatedset.x-k8s.io/v1",
             "kind": "DisaggregatedSet",
             "metadata": metadata(launch, front.name, front.name),
-            "spec": {"slices": 1, "roles": roles},
+            "spec": {"slices": 1, **_placement(launch), "roles": roles},
         },
         *_watcher(launch, front),
         router(launch, front, runs(front.command.program, _arguments(launch, front), {}), front.name),
         service(launch, front.name, labels(launch, front.name), front.port),
     ]
+
+
+def _placement(launch: Launch) -> Json:
+    """Where the controller lets the roles run: together in one domain of a label of nodes, apart from other sets."""
+    if launch.options.placement is None:
+        return {}
+    kind, _, label = launch.options.placement.partition("=")
+    return {"placementPolicy": {"type": kind, "topology": label}}
 
 
 def _namespace(launch: Launch) -> str:
@@ -113,7 +121,7 @@ TARGETS = (
         "a DisaggregatedSet of prefill and decode, with its router",
         _files,
         engines=("vllm", "sglang"),
-        takes=ON_KUBERNETES,
+        takes=(*ON_KUBERNETES, "placement"),
         measured=measured_at(service_url),
     ),
 )

@@ -7,15 +7,15 @@ reads `$$` as one `$`, so every `$` of ours is doubled.
 from collections.abc import Sequence
 
 from planner.emit.clusters.engines import engine_of, image_of, router_image_of
-from planner.emit.clusters.launch import CACHE, FOLDER, refuse_options
+from planner.emit.clusters.launch import CACHE, FOLDER, files_of, front_command, refuse_options
 from planner.emit.documents import manifest, plan_title
 from planner.emit.names import label_of
 from planner.emit.nodes import read_cluster
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance
-from planner.emit.serving.scene import API_PORT, Scene, ServingEngine
-from planner.emit.serving.scripts import read_scene, router_command
+from planner.emit.serving.scene import API_PORT, FRONT_FILE, RouterGroup, Scene, ServingEngine
+from planner.emit.serving.scripts import read_scene
 from planner.emit.shell import Command, Word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope
@@ -36,14 +36,22 @@ def _files(
     """`compose-node-NN.yaml` for every node, `compose-router.yaml` where instances share a load, and expert layouts."""
     options = options or ClusterOptions()
     refuse_options(_NAME, options, _TAKES)
-    engine = engine_of(decision, read_cluster(envelope).problem, _NAME, ("vllm", "sglang"))
+    engine = engine_of(decision, read_cluster(envelope).problem, _NAME, ("vllm", "sglang", "trtllm"))
     scene, groups = read_scene(envelope, decision, layouts, engine)
+    _refuse_mpi(scene, engine)
     _refuse_other_devices(scene)
     top: Json = {"name": label_of(envelope.name, 40), "x-planner": {"plan": plan_digest(plan_json(envelope))}}
     volumes: Json = {}
     if options.model_cache is not None:
         volumes = {"volumes": {"models": {"external": True, "name": options.model_cache}}}
-    title = (plan_title(envelope), f"Flags of {engine.name} {engine.version}.", *_addresses(scene))
+    alone = [group for group in groups if group.needs_router and not group.prefill and engine.front is not None]
+    shared = [f'Clients of "{group.model}" share their requests over the ports of its services.' for group in alone]
+    title = (plan_title(envelope), f"Flags of {engine.name} {engine.version}.", *_addresses(scene), *shared)
+    beside = {
+        name: text
+        for instance in scene.instances
+        for name, text in files_of(scene, engine, instance, title[:2]).items()
+    }
     files = {}
     for place, node in scene.nodes.items():
         services = {
@@ -56,15 +64,43 @@ def _files(
         header = (*title, f"Run `docker compose -f {name} up` on {node.title}.")
         files[name] = manifest(header, [{**top, "services": services, **volumes}])
     routed = [group for group in groups if group.needs_router]
-    if routed:
-        commands = [router_command(scene, engine, group, decision.router_policy) for group in routed]
-        routers: Json = {
-            f"router-{group.index}": _router(scene, command, options, engine)
-            for group, command in zip(routed, commands, strict=True)
-        }
+    commands = [front_command(scene, engine, group, decision.router_policy) for group in routed]
+    routers: Json = {
+        f"router-{group.index}": _router(scene, group, command, options, engine)
+        for group, command in zip(routed, commands, strict=True)
+        if command is not None
+    }
+    if routers:
+        told = _front_files(scene, engine, routed, decision.router_policy)
         header = (*title, "Run `docker compose -f compose-router.yaml up` once the nodes answer.")
-        files["compose-router.yaml"] = manifest(header, [{**top, "name": f"{top['name']}-router", "services": routers}])
-    return files | {experts.file: experts.text for experts in scene.experts.values()}
+        own = {**top, "name": f"{top['name']}-router", "services": routers}
+        files["compose-router.yaml"] = manifest(header, [own | ({"configs": told} if told else {})])
+    return files | beside
+
+
+def _refuse_mpi(scene: Scene, engine: ServingEngine) -> None:
+    for instance in scene.instances:
+        if engine.over_mpi and len(instance.parts) > 1:
+            raise instance.refuse(
+                f"its ranks lie on several nodes, for which {engine.name} needs MPI over SSH between containers",
+                "plan instances that fit a node, or emit for `lws` or `kubernetes`",
+            )
+
+
+def _front_files(scene: Scene, engine: ServingEngine, routed: Sequence[RouterGroup], policy: str | None) -> Json:
+    """What servers before prefill and decode read, by name; Compose sets addresses of nodes in them."""
+    if engine.front is None:
+        return {}
+
+    def host(instance: EngineInstance) -> str:
+        number = scene.node(instance.head).number
+        return f"{_address(number, len(scene.nodes))}:{API_PORT + instance.head.slot}"
+
+    return {
+        f"front-{group.index}": {"content": manifest((), [engine.front(group, policy, host)])}
+        for group in routed
+        if group.prefill
+    }
 
 
 def _addresses(scene: Scene) -> list[str]:
@@ -97,13 +133,12 @@ def _service(
     command, part = engine.launch(scene, instance, index), instance.parts[index]
     device = {"driver": "nvidia", "device_ids": [str(gpu) for gpu in part.gpus], "capabilities": ["gpu"]}
     own = {name: _expanded(scene, each) for name, each in command.settings if name != "CUDA_VISIBLE_DEVICES"}
-    experts = scene.experts.get(instance.role.name)
-    mounts = [f"./{experts.file}:{FOLDER}/{experts.file}:ro"] if experts is not None else []
+    mounts = [f"./{name}:{FOLDER}/{name}:ro" for name in files_of(scene, engine, instance)]
     cache = [f"models:{CACHE}"] if options.model_cache is not None else []
     return {
         "image": options.image or image_of(engine),
         **_run(scene, command),
-        **({"working_dir": FOLDER} if experts is not None else {}),
+        **({"working_dir": FOLDER} if mounts else {}),
         "network_mode": "host",
         "ipc": "host",
         "environment": {"HF_TOKEN": None, **({"HF_HOME": CACHE} if cache else {}), **own},
@@ -126,8 +161,10 @@ def _health(port: int) -> Json:
     return {"healthcheck": {"test": test, "interval": "30s", "timeout": "10s", "retries": 4, "start_period": _STARTS}}
 
 
-def _router(scene: Scene, command: Command, options: ClusterOptions, engine: ServingEngine) -> Json:
-    return {"image": router_image_of(engine, options), **_run(scene, command), "network_mode": "host"}
+def _router(scene: Scene, group: RouterGroup, command: Command, options: ClusterOptions, engine: ServingEngine) -> Json:
+    told = {"source": f"front-{group.index}", "target": f"{FOLDER}/{FRONT_FILE}"}
+    reads: Json = {} if engine.front is None else {"working_dir": FOLDER, "configs": [told]}
+    return {"image": router_image_of(engine, options), **_run(scene, command), **reads, "network_mode": "host"}
 
 
 def _expanded(scene: Scene, each: Word) -> str:

@@ -1,20 +1,27 @@
 """Emits serving plans for NVIDIA Dynamo: a DynamoGraphDeployment (nvidia.com/v1beta1) for each model and mode.
 
-Workers are `dynamo.vllm` and `dynamo.sglang`, which take the engine's own flags; they listen to Dynamo and not to a
-port of requests. Of an instance over several nodes the operator sets how they meet (docs.nvidia.com/dynamo, multinode
-deployments), from `multinode.nodeCount` and the engine's sizes. The operator mounts shared memory and sets probes.
+Workers are `dynamo.vllm` and `dynamo.sglang`, which take the engine's own flags, and `dynamo.trtllm`, which reads its
+settings from a file; they listen to Dynamo and not to a port of requests. Of an instance over several nodes the
+operator sets how they meet (docs.nvidia.com/dynamo, multinode deployments), from `multinode.nodeCount` and the engine's
+sizes; ranks of TensorRT-LLM it starts over SSH with a key of its own, by a command that it writes into a shell. It
+mounts shared memory and sets probes.
 """
 
+import re
+
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
-from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.launch import FOLDER, Front, Group, Launch, serving_target
 from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, metadata, mounts, pod_spec, runs, surroundings
 from planner.emit.documents import manifest
-from planner.emit.options import ON_KUBERNETES
+from planner.emit.options import ON_KUBERNETES, flag
 from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Word, word
+from planner.errors import PlannerError
 
 _TYPES = {"colocated": "worker", "prefill": "prefill", "decode": "decode"}
+_OF_SERVE = ("--backend", "--config")  # of trtllm-serve
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _POLICY = "power-of-two"  # of plans that state none
 _HOLDS = "NVIDIA Dynamo and the engine"
 
@@ -25,8 +32,13 @@ def _graph(launch: Launch, front: Front) -> Json:
         "apiVersion": "nvidia.com/v1beta1",
         "kind": "DynamoGraphDeployment",
         "metadata": metadata(launch, _graph_name(launch, front)),
-        "spec": {"components": components},
+        "spec": {**_framework(launch), "components": components},
     }
+
+
+def _framework(launch: Launch) -> Json:
+    """What the operator is told where it starts ranks itself."""
+    return {"backendFramework": "trtllm"} if launch.engine.over_mpi else {}
 
 
 def _frontend(launch: Launch) -> Json:
@@ -46,8 +58,10 @@ def _frontend(launch: Launch) -> Json:
 
 def _worker(launch: Launch, group: Group) -> Json:
     group.require_equal_pods("Dynamo")
-    pod = group.pods[0].without(*LISTENS, *(ACROSS_NODES if group.across_nodes else ()))
+    pod = group.pods[0].without(*LISTENS, *_OF_SERVE, *(ACROSS_NODES if group.across_nodes else ()))
     module, own = _program(launch, group)
+    if launch.engine.over_mpi and group.across_nodes:
+        _require_started(launch, group)
     container: Json = {
         "name": "main",
         "image": launch.own_image(_HOLDS),
@@ -73,7 +87,36 @@ def _program(launch: Launch, group: Group) -> tuple[tuple[Word, ...], tuple[Word
         if group.role.function != "colocated":
             own += (word("--disaggregation-mode"), word(group.role.function))
         return (word("python3"), word("-m"), word("dynamo.vllm")), own
+    if launch.engine.over_mpi:
+        model = group.pods[0].program[-1]
+        (told,) = dict(group.pods[0].flags)["--config"]
+        side = () if group.role.function == "colocated" else (word("--disaggregation-mode"), word(group.role.function))
+        own = (
+            word("--model-path"),
+            model,
+            word("--served-model-name"),
+            model,
+            word("--extra-engine-args"),
+            word(f"{FOLDER}/{told}"),
+        )
+        return (word("python3"), word("-m"), word("dynamo.trtllm")), (*own, *side)
     return (word("python3"), word("-m"), word("dynamo.sglang")), ()
+
+
+def _require_started(launch: Launch, group: Group) -> None:
+    """Raises PlannerError for what the operator cannot start on several nodes over SSH."""
+    if not _PLAIN.fullmatch(group.model):
+        raise group.refuse(
+            f"Dynamo's operator writes the command of several nodes into a shell, and `{group.model}` is more than a "
+            "name",
+            "name a model of letters, digits, `.`, `_`, `-` and `/`, or emit for `lws`",
+        )
+    if launch.options.gpus == "claims":
+        raise PlannerError(
+            "Dynamo's operator starts as many ranks of TensorRT-LLM as GPUs are counted, and claims are not",
+            where=flag("gpus"),
+            hint="write `counts`, or emit for `lws`",
+        )
 
 
 def _graph_name(launch: Launch, front: Front) -> str:
@@ -96,7 +139,7 @@ TARGETS = (
         "dynamo",
         "a DynamoGraphDeployment for each model and mode",
         _files,
-        engines=("vllm", "sglang"),
+        engines=("vllm", "sglang", "trtllm"),
         takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
         measured=measured_at(_url),
     ),

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from planner.emit.options import ClusterOptions, flag
-from planner.emit.serving import sglang, vllm
+from planner.emit.serving import sglang, trtllm, vllm
 from planner.emit.serving.scene import ServingEngine
 from planner.errors import PlannerError
 from planner.plan.schema import Decision
 from planner.problem.schema import Problem
 
-ENGINES = {"vllm": vllm.ENGINE, "sglang": sglang.ENGINE}
+ENGINES = {"vllm": vllm.ENGINE, "sglang": sglang.ENGINE, "trtllm": trtllm.ENGINE}
 ACROSS_NODES = (
     *("--nnodes", "--node-rank", "--master-addr", "--master-port", "--dist-init-addr"),
     *(
@@ -46,7 +46,12 @@ def image_of(engine: ServingEngine) -> str:
 
 
 def router_image_of(engine: ServingEngine, options: ClusterOptions) -> str:
-    """The image of the router; raises PlannerError where none is given, since engines' releases name none."""
+    """The image of the router; raises PlannerError where none is given, since engines' releases name none.
+
+    Where the engine's own program stands before prefill and decode, it is the engine's.
+    """
+    if engine.front is not None:
+        return options.router_image or options.image or image_of(engine)
     if options.router_image is None:
         raise PlannerError(
             f"the plan needs a router, and no image that holds `{engine.router[-1]}` is known",

@@ -4,13 +4,17 @@ A role whose instances fit a node is one StatefulSet of its replicas. The pods o
 different commands, so that each is a StatefulSet of its own; nothing restarts them together when one fails.
 """
 
+from collections.abc import Mapping
+
 from planner.emit.clusters.fronts import front_objects, service
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
+from planner.emit.clusters.mpi import joined, worker
 from planner.emit.clusters.pods import Json, beside, container, labels, metadata, pod_spec
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
 from planner.emit.serving.scene import API_PORT
+from planner.emit.shell import Variable
 
 _TURN = "planner/pod"  # which pod of an instance it is
 
@@ -19,7 +23,13 @@ def _address(group: Group, replica: int) -> str:
     """The host name of the head of a replica."""
     if not group.across_nodes:
         return f"{group.name}-{replica}.{group.name}"
-    return f"{_set_name(group, replica, 0)}-0.{group.name}"
+    return _hosts(group, replica)[HEAD]
+
+
+def _hosts(group: Group, replica: int) -> dict[Variable, str]:
+    """The host names of the pods of an instance."""
+    names = [f"{_set_name(group, replica, index)}-0.{group.name}" for index in range(len(group.pods))]
+    return {HEAD: names[0], **{worker(turn): name for turn, name in enumerate(names) if turn}}
 
 
 def _set_name(group: Group, replica: int, index: int) -> str:
@@ -28,18 +38,21 @@ def _set_name(group: Group, replica: int, index: int) -> str:
 
 def _objects(launch: Launch, group: Group) -> list[Json]:
     names = service(launch, group.name, labels(launch, group.name), API_PORT, headless=True)
+    group = joined(launch, group, "Kubernetes")
     if not group.across_nodes:
-        sets = [_stateful_set(launch, group, group.name, 0, group.replicas, "")]
+        sets = [_stateful_set(launch, group, group.name, 0, group.replicas, {HEAD: ""})]
     else:
         sets = [
-            _stateful_set(launch, group, _set_name(group, replica, index), index, 1, _address(group, replica))
+            _stateful_set(launch, group, _set_name(group, replica, index), index, 1, _hosts(group, replica))
             for replica in range(group.replicas)
             for index in range(len(group.pods))
         ]
     return [*beside(launch, group), names, *sets]
 
 
-def _stateful_set(launch: Launch, group: Group, name: str, index: int, replicas: int, head: str) -> Json:
+def _stateful_set(
+    launch: Launch, group: Group, name: str, index: int, replicas: int, hosts: Mapping[Variable, str]
+) -> Json:
     pod: Pod = group.pods[index]
     own = {**labels(launch, group.name), _TURN: str(index), "planner/set": name}
     return {
@@ -53,7 +66,7 @@ def _stateful_set(launch: Launch, group: Group, name: str, index: int, replicas:
             "selector": {"matchLabels": own},
             "template": {
                 "metadata": {"labels": dict(own)},
-                "spec": pod_spec(launch, group, pod, [container(launch, group, pod, {HEAD: head})]),
+                "spec": pod_spec(launch, group, pod, [container(launch, group, pod, hosts)]),
             },
         },
     }
@@ -70,8 +83,8 @@ TARGETS = (
         "kubernetes",
         "StatefulSets, Services and routers of plain Kubernetes",
         _files,
-        engines=("vllm", "sglang"),
-        takes=ON_KUBERNETES,
+        engines=("vllm", "sglang", "trtllm"),
+        takes=(*ON_KUBERNETES, "ssh_secret"),
         measured=measured_at(service_url),
     ),
 )

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.emit.clusters.engines import engine_of, image_of, router_image_of
-from planner.emit.documents import plan_title
+from planner.emit.documents import manifest, plan_title
 from planner.emit.names import label_of, require_host
 from planner.emit.nodes import Node, NodeId, read_cluster
 from planner.emit.options import ClusterOptions, flag
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
-from planner.emit.serving.scene import ROUTER_PORT, RouterGroup, Scene, ServingEngine
+from planner.emit.serving.scene import API_PORT, FRONT_FILE, ROUTER_PORT, RouterGroup, Scene, ServingEngine
 from planner.emit.serving.scripts import read_scene, router_command
 from planner.emit.shell import Command, Variable, Word, values, word
 from planner.errors import PlannerError
@@ -26,6 +26,7 @@ OWN, HEAD = Variable("POD_IP"), Variable("HEAD_ADDRESS")
 """The address of the pod that a command runs in, and of the first pod of its instance."""
 CACHE = "/models"  # where checkpoints lie that pods share
 FOLDER = "/etc/planner"  # where files that commands name lie in every pod
+KEYS = "/etc/planner-keys"  # where the key of a secret lies by which pods of an instance start ranks
 _RESOURCES = {"nvidia": "nvidia.com/gpu", "amd": "amd.com/gpu"}  # as the vendors' device plug-ins call their GPUs
 _FILE_BYTES = 1 << 20  # of a ConfigMap
 
@@ -47,6 +48,10 @@ class Pod:
     def without(self, *names: str) -> "Pod":
         """The same without some flags."""
         return self.with_flags(tuple(each for each in self.flags if each[0] not in names))
+
+    def with_port(self, port: int) -> "Pod":
+        """The same that answers at another port."""
+        return self.with_flags(tuple((name, (word(port),) if name == "--port" else of) for name, of in self.flags))
 
     def with_flags(self, flags: tuple[tuple[str, tuple[Word, ...]], ...]) -> "Pod":
         return dataclasses.replace(self, flags=flags)
@@ -84,6 +89,10 @@ class Group:
         return PlannerError(f"role `{self.role.name}`: {what}", where="decision.roles", hint=hint)
 
 
+Address = Callable[[Group, int], str]
+"""The host name of the head of a replica."""
+
+
 @dataclass(frozen=True, slots=True)
 class Front:
     """Where clients of a model talk to: a router before instances, or the one instance that there is."""
@@ -96,6 +105,7 @@ class Front:
     prefill: tuple[Group, ...]
     decode: tuple[Group, ...]
     colocated: tuple[Group, ...]
+    settings: "Callable[[Address], Mapping[str, object]] | None" = None  # what FRONT_FILE says, for the command
 
     @property
     def groups(self) -> tuple[Group, ...]:
@@ -174,14 +184,21 @@ def serving_target(
         options = options or ClusterOptions()
         refuse_options(name, options, takes)
         launch = read_launch(envelope, decision, layouts, options, name, engines)
-        _refuse_idle_options(options)
+        _refuse_idle_options(launch)
         return files(launch) | (measured(launch) if measured is not None and options.measure is not None else {})
 
     return EmitTarget(name, purpose, ("serve",), launched, launched, launched)
 
 
-def _refuse_idle_options(options: ClusterOptions) -> None:
-    """Raises PlannerError for what is said of a job that nobody asked for."""
+def _refuse_idle_options(launch: Launch) -> None:
+    """Raises PlannerError for what is said of a job that nobody asked for, and of pods that are not there."""
+    options = launch.options
+    if options.ssh_secret is not None and not any(
+        launch.engine.over_mpi and group.across_nodes for group in launch.groups
+    ):
+        raise PlannerError(
+            "no instance of the plan starts ranks on other pods over SSH", where=flag("ssh_secret"), hint="leave it out"
+        )
     for name in ("measure_image", "measure_url"):
         if name in options.given and options.measure is None:
             raise PlannerError("no job measures the plan", where=flag(name), hint=f"give `{flag('measure')} NAME` too")
@@ -268,8 +285,7 @@ def _group(
     spec = pools[placed[0].head.place.pool]
     places = sorted({part.place for instance in placed for part in instance.parts})
     names = spec.node_names or ()
-    experts = scene.experts.get(role.name)
-    files = {} if experts is None else {experts.file: experts.text}
+    files = files_of(scene, engine, own[0])
     if sum(len(text.encode()) for text in files.values()) >= _FILE_BYTES:
         raise own[0].refuse("its files are larger than the 1 MiB that a ConfigMap holds", "take a smaller layout")
     return Group(
@@ -283,6 +299,16 @@ def _group(
         nodes=tuple(require_host(names[place.node]) for place in places) if names else (),
         files=files,
     )
+
+
+def files_of(
+    scene: Scene, engine: ServingEngine, instance: EngineInstance, header: Sequence[str] = ()
+) -> dict[str, str]:
+    """By name, the files that the commands of an instance read: its settings, and the layout of its experts."""
+    experts = scene.experts.get(instance.role.name)
+    told = {} if engine.settings is None else engine.settings(scene, instance)
+    layout = {} if experts is None else {experts.file: experts.text}
+    return {name: manifest(header, [data]) for name, data in told.items()} | layout
 
 
 def resource_of(gpu: str) -> str:
@@ -337,7 +363,7 @@ def _front(
     def of(instances: Sequence[EngineInstance]) -> tuple[Group, ...]:
         return tuple(groups[name] for name in dict.fromkeys(instance.role.name for instance in instances))
 
-    command = router_command(scene, engine, routed, decision.router_policy) if routed.needs_router else None
+    command = front_command(scene, engine, routed, decision.router_policy) if routed.needs_router else None
     members = {
         scene.node(instance.head).variable: (groups[instance.role.name], instance.replica)
         for instance in routed.instances
@@ -351,4 +377,30 @@ def _front(
         prefill=of(routed.prefill),
         decode=of(routed.decode),
         colocated=of(routed.colocated),
+        settings=_front_settings(engine, groups, routed, decision.router_policy),
     )
+
+
+def front_command(scene: Scene, engine: ServingEngine, routed: RouterGroup, policy: str | None) -> Command | None:
+    """What starts the router; None where an engine's own server stands before prefill and decode alone."""
+    if engine.front is None:
+        return router_command(scene, engine, routed, policy)
+    if not routed.prefill:
+        return None
+    return Command(routed.title, engine.router, (("-c", word(FRONT_FILE)),))
+
+
+def _front_settings(
+    engine: ServingEngine, groups: Mapping[str, Group], routed: RouterGroup, policy: str | None
+) -> "Callable[[Address], Mapping[str, object]] | None":
+    front = engine.front
+    if front is None or not routed.prefill:
+        return None
+
+    def settings(address: Address) -> Mapping[str, object]:
+        def host(instance: EngineInstance) -> str:
+            return f"{address(groups[instance.role.name], instance.replica)}:{API_PORT}"
+
+        return front(routed, policy, host)
+
+    return settings

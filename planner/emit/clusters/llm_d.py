@@ -3,34 +3,28 @@
 Its bases have Deployments `decode`, and `prefill` where the two are apart, with a container `modelserver`
 (github.com/llm-d/llm-d, guides/recipes/modelserver/base/single-host). The patches are merged into them strategically:
 lists of arguments are replaced, containers, environment and volumes are joined by their names. Where prefill is apart,
-a proxy beside decode takes port 8000, and decode answers at 8200.
+a proxy beside decode takes port 8000, and decode answers at 8200. Plans with an instance over several nodes are
+LeaderWorkerSets over the multi-host recipe (`llm_d_sets`).
 """
 
 from planner.emit.clusters.launch import Front, Group, Launch, serving_target
+from planner.emit.clusters.llm_d_sets import BASE, GUIDE, KUSTOMIZE_CONFIG, PROXY_IMAGE, SERVER_IMAGE, worker_set
 from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, mounts, pod_spec, runs, surroundings
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
-from planner.emit.shell import word
 
 _BASES = "llm-d/guides/recipes/modelserver/base/single-host"
 _BEHIND_PROXY = 8200
-_GUIDE = "llm-d.ai/guide"  # the label by which the router finds pods
+_CONFIG = "kustomizeconfig.yaml"
+_EVERYWHERE: Json = {"includeSelectors": True, "includeTemplates": True}
 _SIDES = ("decode", "prefill")
 _ALWAYS, _HANDLER = "always-disagg-pd-decider", "disagg-profile-handler"
 
 
 def _patch(launch: Launch, group: Group, name: str, port: int | None) -> Json:
     """What a Deployment of the base becomes; `port` is another one than the engine's own."""
-    if group.across_nodes:
-        raise group.refuse(
-            "the Deployments of llm-d's single-host recipes have instances within one node",
-            "plan instances that fit a node, or emit for `lws`",
-        )
-    pod = group.pods[0]
-    if port is not None:
-        flags = tuple((flag, (word(port),) if flag == "--port" else given) for flag, given in pod.flags)
-        pod = pod.with_flags(flags)
+    pod = group.pods[0] if port is None else group.pods[0].with_port(port)
     container: Json = {
         "name": "modelserver",
         **runs(pod.program, pod.arguments, {}),
@@ -61,20 +55,24 @@ def _roles(launch: Launch) -> dict[str, Group]:
     return {name: groups[0] for name, groups in zip(_SIDES, sides, strict=False)}
 
 
-def _kustomization(launch: Launch, roles: dict[str, Group], others: list[Json]) -> Json:
-    images = [_image("REPLACE_MODEL_SERVER_IMAGE", launch.image)]
-    if "prefill" in roles:
-        images.append(_image("REPLACE_ROUTING_SIDECAR_IMAGE", launch.router_image))
+def _kustomization(
+    launch: Launch, base: str, marks: Json, patched: list[str], others: list[Json], *, apart: bool
+) -> Json:
+    """`marks` says where the label of the plan goes."""
+    images = [_image(SERVER_IMAGE, launch.image)]
+    if apart:
+        images.append(_image(PROXY_IMAGE, launch.router_image))
     namespace: Json = {} if launch.options.namespace is None else {"namespace": launch.options.namespace}
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
-        "resources": [f"{_BASES}/{'pd/vllm' if 'prefill' in roles else 'default'}", *(["plan.yaml"] if others else [])],
+        "resources": [base, *(["plan.yaml"] if others else [])],
+        "configurations": [_CONFIG],
         "namePrefix": f"{launch.name}-",
         **namespace,
         "images": images,
-        "labels": [{"pairs": {_GUIDE: launch.name}, "includeSelectors": True, "includeTemplates": True}],
-        "patches": [{"path": f"patch-{name}.yaml"} for name in roles],
+        "labels": [{"pairs": {GUIDE: launch.name}, **marks}],
+        "patches": [{"path": f"patch-{name}.yaml"} for name in patched],
     }
 
 
@@ -96,7 +94,7 @@ def _router_values(launch: Launch, *, apart: bool) -> Json:
             "pluginsConfigFile": "plan.yaml",
             "pluginsCustomConfig": {"plan.yaml": manifest((), [_picker()])},
         }
-    return {"router": {"epp": epp, "modelServers": {"matchLabels": {_GUIDE: launch.name}}}}
+    return {"router": {"epp": epp, "modelServers": {"matchLabels": {GUIDE: launch.name}}}}
 
 
 def _picker() -> Json:
@@ -123,13 +121,17 @@ def _files(launch: Launch) -> dict[str, str]:
     others = [each for group in roles.values() for each in beside(launch, group)]
     start = (*own, "With a checkout of llm-d in this folder as `llm-d`: `kubectl apply -k .`")
     ports = {"decode": _BEHIND_PROXY if apart else None}
-    patches = {
-        f"patch-{name}.yaml": manifest(own, [_patch(launch, group, name, ports.get(name))])
-        for name, group in roles.items()
-    }
+    if any(group.across_nodes for group in roles.values()):
+        base, marks, patched = BASE, Json(), ["decode"]
+        made = {name: worker_set(launch, group, name, ports.get(name)) for name, group in roles.items()}
+        others += [made[name] for name in roles if name not in patched]
+    else:
+        base, marks, patched = f"{_BASES}/{'pd/vllm' if apart else 'default'}", dict(_EVERYWHERE), list(roles)
+        made = {name: _patch(launch, group, name, ports.get(name)) for name, group in roles.items()}
     return {
-        "kustomization.yaml": manifest(start, [_kustomization(launch, roles, others)]),
-        **patches,
+        "kustomization.yaml": manifest(start, [_kustomization(launch, base, marks, patched, others, apart=apart)]),
+        _CONFIG: manifest(own, [KUSTOMIZE_CONFIG]),
+        **{f"patch-{name}.yaml": manifest(own, [made[name]]) for name in patched},
         "router-values.yaml": manifest(own, [_router_values(launch, apart=apart)]),
         **({"plan.yaml": manifest(own, others)} if others else {}),
     }

@@ -10,10 +10,11 @@ from types import MappingProxyType
 from planner.emit.clusters.fronts import front_objects
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
+from planner.emit.clusters.mpi import joined, worker
 from planner.emit.clusters.pods import Json, beside, container, expanded, labels, metadata, pod_spec
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
-from planner.emit.shell import Word
+from planner.emit.shell import Variable, Word
 from planner.errors import PlannerError
 
 LEADER = {HEAD: "$(LWS_LEADER_ADDRESS)"}
@@ -24,14 +25,20 @@ _WORKER = "LWS_WORKER_INDEX"
 def lws_spec(launch: Launch, group: Group, annotations: Mapping[str, str] = MappingProxyType({})) -> Json:
     """The `spec` of a LeaderWorkerSet: the instances of a group, `annotations` on their first pods."""
     own, leader = labels(launch, group.name), group.pods[0]
-    head = _template(launch, group, leader, container(launch, group, leader, LEADER), {**own, **HEADS}, annotations)
+    body = container(launch, group, leader, _hosts(group), named=launch.engine.over_mpi and group.across_nodes)
+    head = _template(launch, group, leader, body, {**own, **HEADS}, annotations)
     template: Json = {"size": len(group.pods), "restartPolicy": "RecreateGroupOnPodRestart"}
     if not group.across_nodes:
         template["workerTemplate"] = head
     else:
-        worker, body = group.pods[1], _worker(launch, group)
-        template |= {"leaderTemplate": head, "workerTemplate": _template(launch, group, worker, body, own)}
+        of_worker = _template(launch, group, group.pods[1], worker_container(launch, group), own)
+        template |= {"leaderTemplate": head, "workerTemplate": of_worker}
     return {"replicas": group.replicas, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": template}
+
+
+def _hosts(group: Group) -> dict[Variable, str]:
+    """The host names of the pods of a group, as the first knows them: further ones follow its own."""
+    return {**LEADER, **{worker(turn): f"$(POD_NAME)-{turn}.{group.name}" for turn in range(1, len(group.pods))}}
 
 
 def _template(
@@ -46,7 +53,7 @@ def _template(
     return {"metadata": {"labels": dict(own), **told}, "spec": pod_spec(launch, group, pod, [body])}
 
 
-def _worker(launch: Launch, group: Group) -> Json:
+def worker_container(launch: Launch, group: Group) -> Json:
     """The container of every worker, its own numbers by its index."""
     workers = group.pods[1:]
     first = workers[0]
@@ -100,6 +107,7 @@ def _unlike(group: Group) -> PlannerError:
 
 
 def _objects(launch: Launch, group: Group) -> list[Json]:
+    group = joined(launch, group, "LeaderWorkerSet")
     group_set: Json = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
@@ -124,8 +132,8 @@ TARGETS = (
         "lws",
         "LeaderWorkerSets, one a role, with Services and routers",
         _files,
-        engines=("vllm", "sglang"),
-        takes=ON_KUBERNETES,
+        engines=("vllm", "sglang", "trtllm"),
+        takes=(*ON_KUBERNETES, "ssh_secret"),
         measured=measured_at(service_url),
     ),
 )

@@ -7,7 +7,7 @@ doubled. No shell runs.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from planner.emit.clusters.launch import CACHE, FOLDER, OWN, Group, Launch, Pod
+from planner.emit.clusters.launch import CACHE, FOLDER, KEYS, OWN, Group, Launch, Pod
 from planner.emit.options import ClusterOptions
 from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Variable, Word
@@ -17,6 +17,7 @@ _STARTS = {"periodSeconds": 10, "failureThreshold": 720}  # two hours for weight
 _CLASSES = {"nvidia.com/gpu": "gpu.nvidia.com", "amd.com/gpu": "gpu.amd.com"}  # of the vendors' drivers for claims
 SHARED_MEMORY: Json = {"name": "shm", "emptyDir": {"medium": "Memory"}}
 _SHM_MOUNT: tuple[Json, ...] = ({"name": "shm", "mountPath": "/dev/shm"},)
+POD_NAME: Json = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
 POD_IP: Json = {"name": OWN.name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
 
 
@@ -54,13 +55,18 @@ def metadata(launch: Planned, name: str, component: str = "") -> Json:
     return {"name": name, **where, **own, "annotations": {"planner/plan-digest": launch.digest}}
 
 
-def container(launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str]) -> Json:
-    """The engine in one pod; probes only where it answers requests, in the first of an instance."""
+def container(
+    launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str], *, named: bool = False
+) -> Json:
+    """The engine in one pod; probes only where it answers requests, in the first of an instance.
+
+    `named`: addresses name the pod itself, as `$(POD_NAME)`.
+    """
     return {
         "name": "engine",
         "image": launch.image,
         **runs(pod.program, pod.arguments, addresses),
-        **surroundings(launch, group, pod, addresses),
+        **surroundings(launch, group, pod, addresses, known=(POD_NAME,) if named else ()),
         **(serves() if pod is group.pods[0] else {}),
         "volumeMounts": [*_SHM_MOUNT, *mounts(launch, group)],
     }
@@ -72,11 +78,13 @@ def runs(program: Sequence[Word], arguments: Sequence[Word], addresses: Mapping[
     return {"command": command, "args": [expanded(each, addresses) for each in arguments]}
 
 
-def surroundings(launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str]) -> Json:
-    """Folder, environment and devices of a container of the engine."""
+def surroundings(
+    launch: Launch, group: Group, pod: Pod, addresses: Mapping[Variable, str], known: Sequence[Json] = ()
+) -> Json:
+    """Folder, environment (`known` first) and devices of a container of the engine."""
     return {
         **({"workingDir": FOLDER} if group.files else {}),
-        "env": [*environment(launch.options), *settings(pod, addresses)],
+        "env": [*map(dict, known), *environment(launch.options), *settings(pod, addresses)],
         "resources": resources(launch, group, pod),
     }
 
@@ -120,10 +128,15 @@ def devices(options: ClusterOptions, resource: str, gpus: int) -> Json:
 
 
 def mounts(launch: Launch, group: Group) -> list[Json]:
-    """Of checkpoints and files."""
+    """Of checkpoints, files and keys."""
     cache: list[Json] = [] if launch.options.model_cache is None else [{"name": "models", "mountPath": CACHE}]
     files: list[Json] = [{"name": "files", "mountPath": FOLDER, "readOnly": True}] if group.files else []
-    return [*cache, *files]
+    keys: list[Json] = [{"name": "keys", "mountPath": KEYS, "readOnly": True}] if _has_keys(launch, group) else []
+    return [*cache, *files, *keys]
+
+
+def _has_keys(launch: Launch, group: Group) -> bool:
+    return launch.options.ssh_secret is not None and group.across_nodes
 
 
 def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json], *, shared_memory: bool = True) -> Json:
@@ -133,6 +146,8 @@ def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json],
         volumes.append({"name": "models", "persistentVolumeClaim": {"claimName": launch.options.model_cache}})
     if group.files:
         volumes.append({"name": "files", "configMap": {"name": f"{group.name}-files"}})
+    if _has_keys(launch, group):
+        volumes.append({"name": "keys", "secret": {"secretName": launch.options.ssh_secret}})
     claims: Json = {}
     if launch.options.gpus == "claims":
         claims = claimed(_claim_name(group, pod))

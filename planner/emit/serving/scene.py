@@ -88,6 +88,11 @@ class RouterGroup:
         return f'router of the {kind} instances of "{self.model}"'
 
 
+Host = Callable[[EngineInstance], str]
+"""Host and port at which an instance answers."""
+FRONT_FILE = "disaggregated.yaml"
+
+
 @dataclass(frozen=True, slots=True)
 class ServingEngine:
     """What a serving target adds: its rank order, the command of one part of an instance, and its router."""
@@ -103,6 +108,11 @@ class ServingEngine:
     check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where two sides draft apart
     expert_form: str  # in which it reads layouts of experts
     expert_note: str  # what whoever starts from such a layout must know
+    settings: Callable[[Scene, EngineInstance], Mapping[str, Mapping[str, object]]] | None = None
+    """By the name of a YAML file that its commands read, what it says; None where flags say all."""
+    front: Callable[[RouterGroup, str | None, Host], Mapping[str, object]] | None = None
+    """What FRONT_FILE says of prefill and decode apart, from a policy and their hosts; others have routers' flags."""
+    over_mpi: bool = False  # an instance over nodes is one program of MPI
 
     @property
     def release(self) -> Release:

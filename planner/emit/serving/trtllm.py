@@ -3,17 +3,29 @@
 Names of settings are those of `LlmArgs` of its PyTorch backend, releases 1.2 to 1.4 (tensorrt_llm/llmapi/llm_args.py;
 disagg_utils.py for what stands before). Attention runs tensor-parallel, or data-parallel on as many ranks
 (`enable_attention_dp`); batch limits hold per rank; `free_gpu_memory_fraction` is a share of what weights and
-activations leave. Context servers schedule without overlap. Ranks on several nodes need MPI, which is not started here.
+activations leave. Context servers schedule without overlap. Ranks on several nodes need MPI, which clusters start and
+the scripts here do not.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 from planner.emit.documents import manifest, plan_title
 from planner.emit.names import label_of
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.checkpoints import load_quantisation, published_name
 from planner.emit.serving.instances import EngineInstance
-from planner.emit.serving.scene import API_PORT, ROUTER_PORT, RouterGroup, Scene, ServingEngine, caches_prefixes, limit
+from planner.emit.serving.scene import (
+    API_PORT,
+    FRONT_FILE,
+    ROUTER_PORT,
+    Host,
+    RouterGroup,
+    Scene,
+    ServingEngine,
+    caches_prefixes,
+    limit,
+)
 from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, two_batches
 from planner.emit.serving.speculation import check_handover, drafts_of, verified_tokens
 from planner.emit.shell import Command, Word, argument, script, word
@@ -48,13 +60,8 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
 def settings_of(scene: Scene, instance: EngineInstance) -> Settings:
     """The settings of an instance: parallelism, limits, memory, formats, drafts, and how caches are handed over.
 
-    Raises PlannerError for what TensorRT-LLM does not run, or not without MPI.
+    Raises PlannerError for what TensorRT-LLM does not run.
     """
-    if len(instance.parts) > 1:
-        raise instance.refuse(
-            "its ranks lie on several nodes, for which TensorRT-LLM needs MPI, and these scripts start none",
-            "plan instances that fit a node",
-        )
     if two_batches(instance, "TensorRT-LLM"):
         raise instance.refuse("TensorRT-LLM cuts no steps in two batches", 'plan with `overlap: ["off"]`')
     return {
@@ -63,6 +70,7 @@ def settings_of(scene: Scene, instance: EngineInstance) -> Settings:
         **_memory(scene, instance),
         **_scheduling(scene, instance),
         **_speculation(scene, instance),
+        **_balancer(scene, instance),
     }
 
 
@@ -161,12 +169,17 @@ def _balancer(scene: Scene, instance: EngineInstance) -> Settings:
 def _files(envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan] = ()) -> dict[str, str]:
     """A script a node, the settings of each role beside it, and the server before prefill and decode."""
     scene, groups = read_scene(envelope, decision, layouts, ENGINE)
+    for instance in scene.instances:
+        if len(instance.parts) > 1:
+            raise instance.refuse(
+                "its ranks lie on several nodes, for which TensorRT-LLM needs MPI, and these scripts start none",
+                "plan instances that fit a node, or emit for `lws`, `kubernetes` or `dynamo`",
+            )
     header = (plan_title(envelope), f"Settings of {ENGINE.name} {ENGINE.version}.")
     configs = {
-        config_name(instance.role.name): manifest(
-            header, [{**settings_of(scene, instance), **_balancer(scene, instance)}]
-        )
+        name: manifest(header, [data])
         for instance in scene.instances
+        for name, data in _settings(scene, instance).items()
     }
     scripts = {
         f"launch-node-{node.number}.sh": script(
@@ -180,9 +193,10 @@ def _files(envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan]
     fronts = {}
     for group in groups:
         if group.prefill:
-            name = "disaggregated.yaml" if len(groups) == 1 else f"disaggregated-{group.index}.yaml"
+            name = front_name(group, len(groups))
             start = f"Run `{_PROGRAM} disaggregated -c {name}` once the servers answer."
-            fronts[name] = manifest((*header, start), [_front(scene, group, decision.router_policy)])
+            front = _front(group, decision.router_policy, partial(_address, scene))
+            fronts[name] = manifest((*header, start), [front])
     return {**scripts, **configs, **fronts, **{each.file: each.text for each in scene.experts.values()}}
 
 
@@ -193,18 +207,28 @@ def _notes(scene: Scene, groups: Sequence[RouterGroup]) -> Iterator[str]:
             yield f'Clients of "{group.model}" share their requests over {places}.'
 
 
-def _front(scene: Scene, group: RouterGroup, policy: str | None) -> Settings:
+def _settings(scene: Scene, instance: EngineInstance) -> dict[str, Settings]:
+    """By the name of its file."""
+    return {config_name(instance.role.name): settings_of(scene, instance)}
+
+
+def front_name(group: RouterGroup, groups: int) -> str:
+    """The file of the server before prefill and decode, one of so many groups."""
+    stem, dot, suffix = FRONT_FILE.partition(".")
+    return FRONT_FILE if groups == 1 else f"{stem}-{group.index}{dot}{suffix}"
+
+
+def _front(group: RouterGroup, policy: str | None, host: Host) -> Settings:
     router = {"type": _ROUTERS[policy or "power-of-two"]}
     return {
         "hostname": "0.0.0.0",
         "port": ROUTER_PORT + group.index,
-        "context_servers": _servers(scene, group.prefill, router),
-        "generation_servers": _servers(scene, group.decode, router),
+        "context_servers": _servers([host(instance) for instance in group.prefill], router),
+        "generation_servers": _servers([host(instance) for instance in group.decode], router),
     }
 
 
-def _servers(scene: Scene, instances: Sequence[EngineInstance], router: Mapping[str, str]) -> Settings:
-    urls = [_address(scene, instance) for instance in instances]
+def _servers(urls: Sequence[str], router: Mapping[str, str]) -> Settings:
     return {"num_instances": len(urls), "urls": urls, "router": dict(router)}
 
 
@@ -230,6 +254,9 @@ ENGINE = ServingEngine(
     check_transfer=check_handover,
     expert_form="tensorrt-llm",
     expert_note="",
+    settings=_settings,
+    front=_front,
+    over_mpi=True,
 )
 TARGETS = (
     EmitTarget(
