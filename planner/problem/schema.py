@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, GetJsonSchemaHandler, JsonValue, model_v
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from planner.documents.units import BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
+from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.engines.training import TrainingEngineName
 from planner.errors import PlannerError
 from planner.problem.statistics import quantile_of
@@ -306,6 +306,7 @@ class WorkloadSpec(Spec):
 
 
 class EngineSpec(Spec):
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"host_cache": ("host_cache_bytes_per_gpu", BYTES)}
     name: Literal["vllm", "sglang", "trtllm", TrainingEngineName] = Field(
         default="vllm", description="of training, megatron-lm or megatron-bridge when absent"
     )
@@ -321,6 +322,10 @@ class EngineSpec(Spec):
     async_scheduling: bool | None = Field(
         default=None,
         description="whether the scheduler forms a step while the one before it runs; the engine's default when absent",
+    )
+    host_cache_bytes_per_gpu: Positive | None = Field(
+        default=None,
+        description="host memory a GPU in which engines keep cached prefixes that leave the device; none when absent",
     )
 
 

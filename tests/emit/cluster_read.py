@@ -4,8 +4,8 @@ import json
 import math
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -20,6 +20,7 @@ class ReadPod:
     argv: tuple[str, ...]
     environment: dict[str, str]
     gpus: int
+    files: Mapping[str, str] = field(default_factory=dict)  # what lies in the folder that it runs in
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,12 @@ def expanded(text: str, known: Mapping[str, str]) -> str:
     return re.sub(r"\$\$|\$\(([^)]*)\)", value, text)
 
 
-def read_pod(spec: dict[str, Any], given: Mapping[str, str], claims: Mapping[str, int]) -> ReadPod:
+def read_pod(
+    spec: dict[str, Any],
+    given: Mapping[str, str],
+    claims: Mapping[str, int],
+    documents: Sequence[dict[str, Any]] = (),
+) -> ReadPod:
     """The first container of a pod, in which `given` is set beside its own environment."""
     body = spec["containers"][0]
     environment = dict(given)
@@ -51,7 +57,19 @@ def read_pod(spec: dict[str, Any], given: Mapping[str, str], claims: Mapping[str
     limits = body["resources"].get("limits", {})
     counts = [int(number) for name, number in limits.items() if name.endswith("/gpu")]
     counts += [claims[each["resourceClaimTemplateName"]] for each in spec.get("resourceClaims", ())]
-    return ReadPod(tuple(_through_bash(words, environment)), environment, sum(counts))
+    return ReadPod(tuple(_through_bash(words, environment)), environment, sum(counts), _mounted(spec, documents))
+
+
+def _mounted(spec: dict[str, Any], documents: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """The files of the ConfigMap that the container has at the folder that it runs in."""
+    body = spec["containers"][0]
+    places = [each["name"] for each in body.get("volumeMounts", ()) if each["mountPath"] == body.get("workingDir")]
+    named = [each["configMap"]["name"] for each in spec.get("volumes", ()) if each["name"] in places]
+    texts: dict[str, str] = {}
+    for each in documents:
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] in named:
+            texts |= each["data"]
+    return texts
 
 
 def _through_bash(words: list[str], environment: Mapping[str, str]) -> list[str]:
@@ -68,7 +86,7 @@ def _documents(text: str) -> list[dict[str, Any]]:
     return [each for each in yaml.load_all(text, Loader=_LOADER) if each is not None]
 
 
-def _claims(documents: list[dict[str, Any]]) -> dict[str, int]:
+def _claims(documents: Sequence[dict[str, Any]]) -> dict[str, int]:
     return {
         each["metadata"]["name"]: each["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"]
         for each in documents
@@ -83,7 +101,7 @@ def kubernetes(files: Mapping[str, str]) -> dict[str, ReadRole]:
     replicas: dict[str, int] = {}
     for each in sets:
         name, spec = each["spec"]["serviceName"], each["spec"]
-        pod = read_pod(spec["template"]["spec"], {}, _claims(documents))
+        pod = read_pod(spec["template"]["spec"], {}, _claims(documents), documents)
         turn = spec["selector"]["matchLabels"]["planner/pod"]
         assert roles.setdefault(name, {}).setdefault(turn, pod).gpus == pod.gpus
         replicas[name] = replicas.get(name, 0) + (spec["replicas"] if turn == "0" else 0)
@@ -93,13 +111,13 @@ def kubernetes(files: Mapping[str, str]) -> dict[str, ReadRole]:
     }
 
 
-def leader_workers(name: str, spec: dict[str, Any], claims: Mapping[str, int]) -> ReadRole:
+def leader_workers(name: str, spec: dict[str, Any], documents: Sequence[dict[str, Any]]) -> ReadRole:
     template = spec["leaderWorkerTemplate"]
 
     def pod(turn: int) -> ReadPod:
         own = template["workerTemplate"] if turn else template.get("leaderTemplate", template["workerTemplate"])
         given = {"LWS_LEADER_ADDRESS": f"{name}-0.{name}", "LWS_WORKER_INDEX": str(turn)}
-        return read_pod(own["spec"], given, claims)
+        return read_pod(own["spec"], given, _claims(documents), documents)
 
     return ReadRole(spec["replicas"], tuple(pod(turn) for turn in range(template["size"])))
 
@@ -107,7 +125,7 @@ def leader_workers(name: str, spec: dict[str, Any], claims: Mapping[str, int]) -
 def lws(files: Mapping[str, str]) -> dict[str, ReadRole]:
     documents = _documents(files["plan.yaml"])
     sets = {each["metadata"]["name"]: each["spec"] for each in documents if each["kind"] == "LeaderWorkerSet"}
-    return {name: leader_workers(name, spec, _claims(documents)) for name, spec in sets.items()}
+    return {name: leader_workers(name, spec, documents) for name, spec in sets.items()}
 
 
 def docker_compose(files: Mapping[str, str]) -> dict[str, ReadRole]:
@@ -121,7 +139,10 @@ def docker_compose(files: Mapping[str, str]) -> dict[str, ReadRole]:
         words = tuple(_interpolated(each) for each in (*body["entrypoint"], *body["command"]))
         own = {name: _interpolated(value) for name, value in body["environment"].items() if value is not None}
         (device,) = body["deploy"]["resources"]["reservations"]["devices"]
-        pod = ReadPod(words, own, len(device["device_ids"]))
+        beside = {each.split(":")[0].removeprefix("./"): each.split(":")[1] for each in body.get("volumes", ())}
+        texts = {name: files[name] for name in beside if name in files}
+        assert all(beside[name] == f"{body['working_dir']}/{name}" for name in texts)
+        pod = ReadPod(words, own, len(device["device_ids"]), texts)
         pods.setdefault(f"plan-{role}", {}).setdefault(int(replica), {})[int(turn or 0)] = pod
     return {
         role: ReadRole(len(replicas), tuple(pod for _, pod in sorted(replicas[0].items())))
@@ -140,7 +161,7 @@ def dynamo(files: Mapping[str, str]) -> dict[str, ReadRole]:
     roles = {}
     for component in (each for graph in graphs for each in graph["spec"]["components"]):
         if component["type"] != "frontend":
-            pod = read_pod(component["podTemplate"]["spec"], {}, _claims(documents))
+            pod = read_pod(component["podTemplate"]["spec"], {}, _claims(documents), documents)
             nodes = component.get("multinode", {}).get("nodeCount", 1)
             roles[component["name"]] = ReadRole(component["replicas"], (pod,) * nodes)
     return roles
@@ -150,7 +171,7 @@ def disaggregated_set(files: Mapping[str, str]) -> dict[str, ReadRole]:
     documents = _documents(files["plan.yaml"])
     (own,) = (each["spec"] for each in documents if each["kind"] == "DisaggregatedSet")
     assert own["slices"] == 1
-    return {role["name"]: leader_workers(role["name"], role["spec"], _claims(documents)) for role in own["roles"]}
+    return {role["name"]: leader_workers(role["name"], role["spec"], documents) for role in own["roles"]}
 
 
 def kserve(files: Mapping[str, str]) -> dict[str, ReadRole]:
@@ -221,12 +242,16 @@ _PODS: dict[str, Any] = {
 
 
 def llm_d_objects(files: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The Deployments that Kustomize makes of a base like llm-d's, whose names and container alone count here."""
+    """The Deployments and sets that Kustomize makes of a base like llm-d's, whose names and containers alone count."""
     kustomization = yaml.load(files["kustomization.yaml"], Loader=_LOADER)
     patches = [yaml.load(files[each["path"]], Loader=_LOADER) for each in kustomization["patches"]]
     assert all("$patch" not in text for text in files.values())
     made = []
+    others = _documents(files["plan.yaml"]) if "plan.yaml" in files else []
     for patch in patches:
+        if patch["kind"] == "LeaderWorkerSet":
+            made += [replaced(_SET, patch), *(each for each in others if each["kind"] == "LeaderWorkerSet")]
+            continue
         own = {"app": patch["metadata"]["name"]}
         base = {
             "apiVersion": "apps/v1",
@@ -236,6 +261,34 @@ def llm_d_objects(files: Mapping[str, str]) -> list[dict[str, Any]]:
         }
         made.append(merged(base, patch))
     return made
+
+
+_SET: dict[str, Any] = {
+    "apiVersion": "leaderworkerset.x-k8s.io/v1",
+    "kind": "LeaderWorkerSet",
+    "metadata": {"name": "decode"},
+    "spec": {
+        "leaderWorkerTemplate": {
+            "size": 2,
+            **{
+                f"{part}Template": {
+                    "spec": {
+                        "serviceAccountName": "sa",
+                        "containers": [{"name": f"modelserver-{part}", "image": "REPLACE_MODEL_SERVER_IMAGE"}],
+                    }
+                }
+                for part in ("leader", "worker")
+            },
+        }
+    },
+}
+
+
+def replaced(base: Any, patch: Any) -> Any:  # noqa: ANN401 - documents
+    """A merge into objects of which Kustomize knows no schema: maps by key, lists replaced."""
+    if isinstance(base, dict) and isinstance(patch, dict):
+        return base | {name: replaced(base.get(name), value) for name, value in patch.items()}
+    return patch
 
 
 _KEYS = {"containers": "name", "env": "name", "volumes": "name", "volumeMounts": "mountPath", "resourceClaims": "name"}
@@ -255,12 +308,13 @@ def merged(base: Any, patch: Any, key: str = "") -> Any:  # noqa: ANN401 - docum
 
 def llm_d(files: Mapping[str, str]) -> dict[str, ReadRole]:
     objects = llm_d_objects(files)
-    claims = _claims(_documents(files.get("plan.yaml", "")))
+    documents = _documents(files.get("plan.yaml", ""))
+    claims = _claims(documents)
     names = {"decode": "plan-decode" if len(objects) == 2 else "plan-colocated", "prefill": "plan-prefill"}
     return {
-        names[each["metadata"]["name"]]: ReadRole(
-            each["spec"]["replicas"], (read_pod(each["spec"]["template"]["spec"], {}, claims),)
-        )
+        names[each["metadata"]["name"]]: leader_workers(each["metadata"]["name"], each["spec"], documents)
+        if each["kind"] == "LeaderWorkerSet"
+        else ReadRole(each["spec"]["replicas"], (read_pod(each["spec"]["template"]["spec"], {}, claims),))
         for each in objects
     }
 
@@ -286,6 +340,26 @@ class Told:
     limits: tuple[int | None, int | None]  # max_batch of a rank, max_context_tokens
     weights: str | None
     kv_cache: str | None
+
+
+def told_by(pod: ReadPod, engine: str) -> Told:
+    """By the engine's own flags, or by the file of settings that they name."""
+    if engine != "trtllm":
+        return told(pod.argv, engine)
+    argv = pod.argv
+    if argv[:3] == ("bash", "mpi.sh", "head"):
+        slots, count = int(argv[3]), int(argv[4])
+        assert slots == pod.gpus
+        assert len({*argv[5 : 5 + count]}) == count
+        argv = argv[5 + count :]
+    values = dict(_flags(argv))
+    name = values.get("--config") or values["--extra-engine-args"].removeprefix("/etc/planner/")
+    data = yaml.load(pod.files[name], Loader=_LOADER)
+    ranks_of_stage = data["tensor_parallel_size"]
+    dp = ranks_of_stage if data.get("enable_attention_dp") else 1
+    degrees = ranks_of_stage // dp, data["pipeline_parallel_size"], dp, data.get("moe_expert_parallel_size", 1)
+    limits = data.get("max_batch_size"), data.get("max_seq_len")
+    return Told(values.get("--model-path", argv[1]), degrees, limits, None, data["kv_cache_config"].get("dtype"))
 
 
 def told(argv: tuple[str, ...], engine: str) -> Told:

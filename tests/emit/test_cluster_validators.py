@@ -25,7 +25,8 @@ def judged(target: str, files: dict[str, str]) -> list[str]:
     """The documents of a target that have a schema: overlays merged with a base, and none that Ray alone reads."""
     if target == "llm-d":
         return [manifest((), [each]) for each in llm_d_objects(files)]
-    return [text for name, text in files.items() if name.endswith(".yaml") and name != "serve.yaml"]
+    named = [name for name in files if name.endswith(".yaml") and name != "serve.yaml"]
+    return [files[name] for name in named if not name.startswith("config-")]
 
 
 @pytest.mark.slow

@@ -91,15 +91,9 @@ def _program(launch: Launch, group: Group) -> tuple[tuple[Word, ...], tuple[Word
         model = group.pods[0].program[-1]
         (told,) = dict(group.pods[0].flags)["--config"]
         side = () if group.role.function == "colocated" else (word("--disaggregation-mode"), word(group.role.function))
-        own = (
-            word("--model-path"),
-            model,
-            word("--served-model-name"),
-            model,
-            word("--extra-engine-args"),
-            word(f"{FOLDER}/{told}"),
-        )
-        return (word("python3"), word("-m"), word("dynamo.trtllm")), (*own, *side)
+        names = (word("--model-path"), model, word("--served-model-name"), model)
+        settings = (word("--extra-engine-args"), word(f"{FOLDER}/{told}"))
+        return (word("python3"), word("-m"), word("dynamo.trtllm")), (*names, *settings, *side)
     return (word("python3"), word("-m"), word("dynamo.sglang")), ()
 
 

@@ -119,7 +119,7 @@ def _launcher_files(envelope: Envelope, decision: Decision, launcher: str) -> di
     known = [
         name
         for name, each in targets().items()
-        if envelope.kind in each.kinds and each.emit_on is None and name not in ("slurm", "nemo-rl", "areal")
+        if envelope.kind in each.kinds and each.emit_on is None and name != "slurm"
     ]
     if launcher not in known:
         raise PlannerError(

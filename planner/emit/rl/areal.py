@@ -1,10 +1,13 @@
-"""Emits RL plans for AReaL 1.0: YAML over one of its examples, with `backend` strings of its allocation grammar."""
+"""Emits RL plans for AReaL 1.0: YAML over one of its examples, with `backend` strings of its allocation grammar.
+
+The script merges it into the configuration of that example, and runs the example under Ray.
+"""
 
 from typing import Any
 
 from planner.emit.documents import yaml_document
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, off_the_gpus, refuse, rl_target
+from planner.emit.rl.job import RlJob, folder_script, off_the_gpus, refuse, rl_target
 from planner.errors import PlannerError
 from planner.plan.schema import Parallelism
 
@@ -94,7 +97,25 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
     )
-    return {"areal.yaml": yaml_document(job.header, configuration(job))}
+    return {"areal.yaml": yaml_document(job.header, configuration(job)), "launch-areal.sh": _script(job)}
+
+
+_MERGE = "import sys; from omegaconf import OmegaConf as c; c.save(c.merge(*map(c.load, sys.argv[1:3])), sys.argv[3])"
+
+
+def _script(job: RlJob) -> str:
+    return folder_script(
+        job,
+        {
+            "AREAL": "the folder of AReaL",
+            "EXAMPLE": "a program in it, such as examples/math/gsm8k_rl.py",
+            "EXAMPLE_CONFIG": "the configuration of that program",
+        },
+        'merged="$(mktemp --suffix .yaml)"',
+        'cd "${AREAL}"',
+        f'python3 -c "{_MERGE}" "${{EXAMPLE_CONFIG}}" "${{here}}/areal.yaml" "${{merged}}"',
+        'python3 "${EXAMPLE}" --config "${merged}" scheduler.type=ray "$@"',
+    )
 
 
 TARGETS = (rl_target("areal", "a configuration for AReaL, with its allocation strings", _files),)

@@ -240,3 +240,9 @@ def command_script(job: RlJob, needs: dict[str, str], program: str, flags: Itera
     """A bash script of one command; `needs` are variables of the environment that it asks for, and what they are."""
     rows = [program, *(f"  {name}" if value is None else f"  {name} {value}" for name, value in flags)]
     return "\n".join([*preamble(job.header), "", *required(needs), "", *continued(rows)]) + "\n"
+
+
+def folder_script(job: RlJob, needs: dict[str, str], *rows: str) -> str:
+    """A bash script whose `rows` know the folder that it lies in as `here`."""
+    here = 'here="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"'
+    return "\n".join([*preamble(job.header), "", *required(needs), here, "", *rows]) + "\n"

@@ -1,10 +1,14 @@
-"""Emits RL plans for NeMo-RL 0.6: YAML on top of `examples/configs/grpo_math_1B.yaml`, Megatron backend."""
+"""Emits RL plans for NeMo-RL 0.6: YAML on top of `examples/configs/grpo_math_1B.yaml`, Megatron backend.
+
+The script lays it beside that file, which its `defaults` name, and runs `examples/run_grpo.py` on the Ray cluster at
+hand.
+"""
 
 from typing import Any
 
 from planner.emit.documents import yaml_document
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, refuse, rl_target
+from planner.emit.rl.job import RlJob, folder_script, refuse, rl_target
 
 _ALGORITHMS = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
 
@@ -98,7 +102,17 @@ def _files(job: RlJob) -> dict[str, str]:
             refuse("training and generation take different parts of their nodes", "roles", "use whole nodes for both"),
         ),
     )
-    return {"nemo-rl.yaml": yaml_document(job.header, configuration(job))}
+    return {"nemo-rl.yaml": yaml_document(job.header, configuration(job)), "launch-nemo-rl.sh": _script(job)}
+
+
+def _script(job: RlJob) -> str:
+    return folder_script(
+        job,
+        {"NEMO_RL": "the folder of NeMo-RL"},
+        'cp "${here}/nemo-rl.yaml" "${NEMO_RL}/examples/configs/planned.yaml"',
+        'cd "${NEMO_RL}"',
+        'uv run examples/run_grpo.py --config examples/configs/planned.yaml "$@"',
+    )
 
 
 TARGETS = (rl_target("nemo-rl", "a configuration for NeMo-RL's GRPO example", _files),)

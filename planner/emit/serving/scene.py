@@ -125,6 +125,16 @@ def caches_prefixes(instance: EngineInstance) -> bool:
     return instance.role.limits.get("prefix_caching") == "on"
 
 
+def host_cache_bytes(instance: EngineInstance) -> int | None:
+    """Host memory a GPU for prefixes that leave the device; raises PlannerError where no prefixes are kept."""
+    size = limit(instance, "host_cache_bytes")
+    if size is not None and not caches_prefixes(instance):
+        raise instance.refuse(
+            "its host memory would keep prefixes, and it keeps none", "fix `limits.prefix_caching` or leave it out"
+        )
+    return size
+
+
 def limit(instance: EngineInstance, name: str) -> int | None:
     """A limit of the instance's role as a whole number, None where the plan leaves it to the engine."""
     value = instance.role.limits.get(name)

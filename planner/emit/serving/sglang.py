@@ -22,6 +22,7 @@ from planner.emit.serving.scene import (
     Scene,
     ServingEngine,
     caches_prefixes,
+    host_cache_bytes,
     limit,
 )
 from planner.emit.serving.scripts import (
@@ -38,6 +39,7 @@ _QUANTISATION = {"fp8": "fp8"}
 _KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}  # fp16 follows from the model's own type
 _DISPATCH = {"decode": "low_latency", "prefill": "normal", "colocated": "auto"}
 _PREFILL_TOKENS = 16384  # the default cap on a prefill batch, whatever the chunk
+_GB = 10**9
 _DISPATCH_TOKENS = 128  # decoding tokens of a rank that DeepEP's buffers hold by default
 _MAX_DISPATCH_TOKENS = 1024  # and the most they can hold
 
@@ -155,6 +157,15 @@ def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield from format_flags(scene, instance, "SGLang", _QUANTISATION, _KV_CACHE)
     if not caches_prefixes(instance):
         yield "--disable-radix-cache", None
+    spilled = host_cache_bytes(instance)
+    if spilled is not None:
+        if spilled < _GB:
+            raise instance.refuse(
+                f"SGLang counts host memory in whole GB of a rank, and it is given {spilled} bytes",
+                "solve with `engine.host_cache` of 1GB or more, or without it",
+            )
+        yield "--enable-hierarchical-cache", None
+        yield "--hicache-size", word(spilled // _GB)
 
 
 def _static_fraction(scene: Scene, instance: EngineInstance) -> float:

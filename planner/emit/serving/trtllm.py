@@ -24,6 +24,7 @@ from planner.emit.serving.scene import (
     Scene,
     ServingEngine,
     caches_prefixes,
+    host_cache_bytes,
     limit,
 )
 from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, two_batches
@@ -117,6 +118,9 @@ def _memory(scene: Scene, instance: EngineInstance) -> Settings:
         "free_gpu_memory_fraction": _cache_fraction(scene, instance),
         "enable_block_reuse": caches_prefixes(instance),
     }
+    spilled = host_cache_bytes(instance)
+    if spilled is not None:
+        cache["host_cache_size"] = spilled
     if model.kv_cache is not None:
         cache["dtype"] = _KV_CACHE[model.kv_cache]
     return {"kv_cache_config": cache}

@@ -20,6 +20,7 @@ from planner.emit.serving.scene import (
     Scene,
     ServingEngine,
     caches_prefixes,
+    host_cache_bytes,
     limit,
 )
 from planner.emit.serving.scripts import (
@@ -36,6 +37,7 @@ from planner.experts.launchers import vllm_config
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
+_GIB = 1 << 30
 _GRAPH_BATCH = 512  # the largest decode batch that vLLM captures in CUDA graphs by itself
 _BUDGET_TOKENS = 2048  # the least that vLLM itself allows a step; it refuses a batch above its budget
 _LOW_LATENCY_BUDGET_TOKENS = 256  # the same with low-latency kernels, whose buffers grow with it
@@ -174,13 +176,39 @@ def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
         yield "--async-scheduling" if ahead == "on" else "--no-async-scheduling", None
     yield from format_flags(scene, instance, "vLLM", _QUANTISATION, _KV_CACHE)
     yield "--enable-prefix-caching" if caches_prefixes(instance) else "--no-enable-prefix-caching", None
+    spilled = _host_cache(instance)
+    if spilled is not None and instance.role.name not in scene.connectors:
+        yield "--kv-offloading-size", word(spilled / _GIB)
+
+
+def _host_cache(instance: EngineInstance) -> int | None:
+    """Host memory of all the ranks of one engine core, which is what vLLM is told."""
+    size, parallelism = host_cache_bytes(instance), instance.role.parallelism
+    return None if size is None else size * parallelism.tp * parallelism.pp
 
 
 def _transfer(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     connector = scene.connectors.get(instance.role.name)
     if connector is not None:
         own = {"kv_connector": connector.name, "kv_role": connector.roles[instance.role.function]}
-        yield "--kv-transfer-config", word({**own, **connector.config})
+        yield "--kv-transfer-config", word(_beside_host_cache(instance, {**own, **connector.config}))
+
+
+def _beside_host_cache(instance: EngineInstance, transfer: dict[str, object]) -> dict[str, object]:
+    """The transfer of caches, joined with host memory where prefixes are kept there.
+
+    `--kv-offloading-size` would take the place of the connector (vllm/config/vllm.py of 0.33.0).
+    """
+    size = _host_cache(instance)
+    if size is None:
+        return transfer
+    spilled = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": {"cpu_bytes_to_use": size},
+    }
+    both = {"connectors": [transfer, spilled]}
+    return {"kv_connector": "MultiConnector", "kv_role": "kv_both", "kv_connector_extra_config": both}
 
 
 def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterator[tuple[str, Word]]:

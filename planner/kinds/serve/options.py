@@ -219,11 +219,11 @@ class ServeDecision(Decision):
 
     Role functions: colocated, prefill, decode; attention and ffn, which decode together: replica by replica, as a route
     from the one to the other says. Limits of a role: max_batch (sequences per attention rank), chunk_tokens (prefill
-    tokens per step), max_context_tokens, prefix_caching (`on` where hits are stated; else off), async_scheduling (`on`
-    or `off` where the problem says so; else the engine's default), micro_batches (2 where
-    a step is cut in halves that hide each other's exchange between experts), draft_tokens (of a sequence in a step; a
-    prefill role that has some runs its prompts through the drafter); of attention and ffn micro_batches and
-    micro_batch_tokens (of all attention ranks of a replica).
+    tokens per step), max_context_tokens, prefix_caching (`on` where hits are stated; else off), host_cache_bytes (of a
+    GPU, for prefixes that leave the device), async_scheduling (`on` or `off` where the problem says so; else the
+    engine's default), micro_batches (2 where a step is cut in halves that hide each other's exchange between experts),
+    draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter); of
+    attention and ffn micro_batches and micro_batch_tokens (of all attention ranks of a replica).
     """
 
     mode: Literal["colocated", "disaggregated", "attention-ffn", "mixed"]

@@ -15,6 +15,12 @@ def _unread(problem: Problem) -> Iterator[Unread]:
     modes = options.get("modes")
     if not isinstance(modes, list) or "attention-ffn" not in modes:
         yield from idle_options(options, *APART, why="without `attention-ffn` in `modes`")
+    if not any(workload.prefix_hits for workload in problem.workloads):
+        yield Unread(
+            "engine.host_cache_bytes_per_gpu",
+            "without `prefix_hits` of a workload: engines keep no prefixes then",
+            "say what share of the prompts caches hold, host memory with them, or remove it",
+        )
 
 
 READS = Reads(

@@ -317,6 +317,8 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         limits["async_scheduling"] = "on" if engine.async_scheduling else "off"
     if not candidate.decodes and any(_hit_by(target, candidate) for target in setting.targets):
         limits["prefix_caching"] = "on"
+        if engine.host_cache_bytes_per_gpu is not None:
+            limits["host_cache_bytes"] = int(engine.host_cache_bytes_per_gpu)
     return Role(
         name=item.role,
         function=candidate.function,
