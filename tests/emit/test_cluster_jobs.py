@@ -113,6 +113,41 @@ def test_rl_jobs_meet_over_ray_before_the_script_starts(
     assert script[2].startswith("verl.")
 
 
+@pytest.mark.parametrize(
+    ("launcher", "needs", "program"),
+    [
+        ("nemo-rl", {"NEMO_RL": "repo"}, ("uv", "run", "examples/run_grpo.py")),
+        (
+            "areal",
+            {"AREAL": "repo", "EXAMPLE": "examples/math/gsm8k_rl.py", "EXAMPLE_CONFIG": "base.yaml"},
+            ("python3", "examples/math/gsm8k_rl.py", "--config"),
+        ),
+    ],
+)
+def test_frameworks_with_a_configuration_are_started_by_jobs_too(
+    launcher: str, needs: dict[str, str], program: tuple[str, ...], tmp_path: Path
+) -> None:
+    stage, repository = Stage(tmp_path), tmp_path / "repo"
+    (repository / "examples" / "configs").mkdir(parents=True)
+    (stage.programs / "uv").write_text((stage.programs / "python3").read_text())
+    (stage.programs / "uv").chmod(0o755)
+    given = tuple((name, str(repository) if value == "repo" else value) for name, value in needs.items())
+    options = dataclasses.replace(RL_OPTIONS, launcher=launcher, settings=given, arguments=("a=it's",))
+    files = emit(*rl_plan(**APART), "jobset", (), options)
+    pods = list(JOBS["jobset"](files))
+    calls = [call.arguments for call in started(pods[0], files, stage)]
+    (start,) = (each for each in calls if each[: len(program)] == program)
+    assert start[-1] == "a=it's"
+    written = yaml.safe_load(emit(*rl_plan(**APART), launcher)[f"{launcher}.yaml"])
+    if launcher == "nemo-rl":
+        assert yaml.safe_load((repository / "examples" / "configs" / "planned.yaml").read_text()) == written
+    else:
+        (merge,) = (each for each in calls if each[1] == "-c" and "OmegaConf" in each[2])
+        assert merge[3] == "base.yaml"
+        assert merge[4].endswith("/areal.yaml")
+        assert merge[5] == start[3]
+
+
 def test_workers_of_rl_jobs_join_and_leave_when_the_head_no_longer_answers(tmp_path: Path) -> None:
     files = emit(*rl_plan(), "jobset", (), RL_OPTIONS)
     worker, stage = list(JOBS["jobset"](files))[1], Stage(tmp_path)

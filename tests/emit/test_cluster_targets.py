@@ -281,6 +281,9 @@ def test_labels_tell_all_names_apart() -> None:
         ("disaggregatedset", colocated(1, tp=1), {"namespace": "a"}, "whole requests in one"),
         ("disaggregatedset", CASES["disaggregated-2p1d"], {}, "none is given"),
         ("llm-d", CASES["mixed-two-models"], {}, "one model in one mode"),
+        ("disaggregatedset", CASES["disaggregated-2p1d"], {"placement": "Exclusive=rack"}, "Exclusive=rack"),
+        ("disaggregatedset", CASES["disaggregated-2p1d"], {"placement": "ExclusiveSlice=a b"}, "a b"),
+        ("lws", CASES["disaggregated-2p1d"], {"placement": "ExclusiveSlice=rack"}, "no place"),
     ],
 )
 def test_what_a_cluster_cannot_start_is_refused_with_its_reason(
@@ -307,3 +310,10 @@ def test_secrets_and_volumes_are_named_and_never_written(target: str) -> None:
     text = str(documents)
     assert "{'secretKeyRef': {'name': 'hub', 'key': 'HF_TOKEN'}}" in text
     assert "'persistentVolumeClaim': {'claimName': 'models'}" in text
+
+
+@pytest.mark.parametrize("kind", ["ExclusiveSlice", "ExclusiveTopology"])
+def test_a_set_says_where_its_roles_may_run(kind: str) -> None:
+    files = files_of(CASES["disaggregated-2p1d"], "disaggregatedset", placement=f"{kind}=example.com/rack")
+    (own,) = (each for each in yaml.safe_load_all(files["plan.yaml"]) if each["kind"] == "DisaggregatedSet")
+    assert own["spec"]["placementPolicy"] == {"type": kind, "topology": "example.com/rack"}

@@ -5,10 +5,12 @@ import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from cluster_read import llm_d_objects
 from emit_plans import CASES
+from llm_d_base import PROGRAM, kustomized
 from test_cluster_targets import ENGINES_OF, files_of
 
 from planner.emit.documents import manifest
@@ -23,6 +25,9 @@ SCRIPTS = {"dynamo": "validate_dynamo.py"}
 
 def judged(target: str, files: dict[str, str]) -> list[str]:
     """The documents of a target that have a schema: overlays merged with a base, and none that Ray alone reads."""
+    if target == "llm-d" and PROGRAM is not None:
+        with TemporaryDirectory() as folder:
+            return [manifest((), [each]) for each in kustomized(files, Path(folder))]
     if target == "llm-d":
         return [manifest((), [each]) for each in llm_d_objects(files)]
     named = [name for name in files if name.endswith(".yaml") and name != "serve.yaml"]

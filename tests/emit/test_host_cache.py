@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
@@ -13,10 +14,10 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 
 GB = 10**9
-KEEPS = {"max_batch": 16, "chunk_tokens": 4096, "prefix_caching": "on", "host_cache_bytes": 64 * GB}
-WHOLE = Case((RolePlan(degrees={"tp": 4}, limits=KEEPS),), {"default": {"name": QWEN}})  # type: ignore[arg-type] # a switch
+KEEPS: dict[str, Any] = {"max_batch": 16, "chunk_tokens": 4096, "prefix_caching": "on", "host_cache_bytes": 64 * GB}
+WHOLE = Case((RolePlan(degrees={"tp": 4}, limits=KEEPS),), {"default": {"name": QWEN}})
 APART = Case(
-    (RolePlan("prefill", degrees={"tp": 4}, limits=KEEPS), RolePlan("decode", degrees={"tp": 4})),  # type: ignore[arg-type]
+    (RolePlan("prefill", degrees={"tp": 4}, limits=KEEPS), RolePlan("decode", degrees={"tp": 4})),
     {"default": {"name": QWEN}},
 )
 
@@ -48,7 +49,7 @@ def test_sglang_is_told_whole_gigabytes_of_a_rank() -> None:
     argv = words(WHOLE, "lws", "sglang", "plan-colocated")
     assert argv[argv.index("--hicache-size") + 1] == "64"
     assert "--enable-hierarchical-cache" in argv
-    small = replace(WHOLE, roles=(replace(WHOLE.roles[0], limits={**KEEPS, "host_cache_bytes": GB - 1}),))  # type: ignore[arg-type]
+    small = replace(WHOLE, roles=(replace(WHOLE.roles[0], limits={**KEEPS, "host_cache_bytes": GB - 1}),))
     with pytest.raises(PlannerError, match="whole GB"):
         files_of(small, "lws", "sglang")
 
@@ -62,6 +63,6 @@ def test_tensorrt_llm_is_told_bytes_of_a_rank() -> None:
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_host_memory_of_an_engine_that_keeps_no_prefixes_is_refused(engine: str) -> None:
     limits = {name: value for name, value in KEEPS.items() if name != "prefix_caching"}
-    case = replace(WHOLE, roles=(replace(WHOLE.roles[0], limits=limits),))  # type: ignore[arg-type]
+    case = replace(WHOLE, roles=(replace(WHOLE.roles[0], limits=limits),))
     with pytest.raises(PlannerError, match="would keep prefixes"):
         files_of(case, "lws", engine)

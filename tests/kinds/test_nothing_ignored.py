@@ -240,6 +240,10 @@ READ: dict[str, dict[str, Case]] = {
         "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
         "engine.max_context_tokens": ("", "engine.max_context_tokens=2000"),
         "engine.async_scheduling": ("", "engine.async_scheduling=false"),
+        "engine.host_cache_bytes_per_gpu": (
+            "workloads.0.prefix_hits=50%",
+            "workloads.0.prefix_hits=50% ; engine.host_cache=8GB",
+        ),
         "costs.profiles": ("", "costs.profiles=[profiles]"),
         "costs.calibration": ("", "costs.calibration=none"),
         "objective.maximize": ("", "objective.maximize=tokens_per_s_per_gpu"),
@@ -639,7 +643,7 @@ EVERYTHING: list[dict[str, Any]] = [
             )
         ],
         "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5, "max_context_tokens": 4096,
-                   "async_scheduling": False},
+                   "async_scheduling": False, "host_cache_bytes_per_gpu": 8e9},
         "availability": {"level": "n+1", "per": "node"},
         "costs": {"profiles": ["p"], "calibration": "none"},
         "objective": objective,
