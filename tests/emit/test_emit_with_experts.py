@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from cluster_read import READERS
 from emit_plans import DEEPSEEK, QWEN, Case, RolePlan, colocated
 from emit_runs import Stage
+from test_cluster_targets import ENGINES_OF, IMAGES, OPTIONS, built
 
 from planner.cli.main import main
 from planner.emit.registry import LayoutPlan, emit
@@ -26,6 +29,31 @@ SPLIT = Case(
     {"default": {"name": DEEPSEEK}},
     nodes=8,
 )
+
+
+@pytest.mark.parametrize(
+    ("target", "engine"),
+    [
+        (target, engine)
+        for target, engines in ENGINES_OF.items()
+        for engine in engines
+        if target not in ("kserve", "ray-serve", "disaggregatedset")
+        and (target, engine) != ("docker-compose", "trtllm")
+    ],
+)
+def test_every_pod_of_a_cluster_has_the_map_where_its_command_looks_for_it(
+    target: str, engine: str, layout: Callable[..., LayoutPlan]
+) -> None:
+    keys = {"ssh_secret": "ranks"} if engine == "trtllm" and target in ("kubernetes", "lws") else {}
+    options = replace(OPTIONS.get(target, IMAGES), **keys)
+    files = emit(*built(WIDE, engine), target, [layout()], options)
+    pods = READERS[target](files)["plan-colocated"].pods
+    assert len(pods) == 4
+    for pod in pods:
+        told = " ".join(pod.argv)
+        if engine == "trtllm":
+            told = yaml.safe_load(pod.files["config-colocated.yaml"])["moe_config"]["load_balancer"]
+        assert [name for name in pod.files if name in told and name not in ("mpi.sh", "config-colocated.yaml")]
 
 
 @pytest.fixture
