@@ -44,8 +44,8 @@ SPLIT = Case(
 def test_every_pod_of_a_cluster_has_the_map_where_its_command_looks_for_it(
     target: str, engine: str, layout: Callable[..., LayoutPlan]
 ) -> None:
-    keys = {"ssh_secret": "ranks"} if engine == "trtllm" and target in ("kubernetes", "lws") else {}
-    options = replace(OPTIONS.get(target, IMAGES), **keys)
+    secret = "ranks" if engine == "trtllm" and target in ("kubernetes", "lws") else None
+    options = replace(OPTIONS.get(target, IMAGES), ssh_secret=secret)
     files = emit(*built(WIDE, engine), target, [layout()], options)
     pods = READERS[target](files)["plan-colocated"].pods
     assert len(pods) == 4
