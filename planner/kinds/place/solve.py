@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.kinds.place.choose import Choice, best_choice, claimed, devices_of, fewest_choice
 from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
+from planner.kinds.place.envelope import place_envelope
 from planner.kinds.place.prices import Degrees
 from planner.kinds.place.setting import PlaceSetting, read_setting
 from planner.plan.blocks import block_on
 from planner.plan.schema import (
-    SCHEMA,
     Axis,
     Block,
     Certificate,
-    Digests,
     Engine,
     Envelope,
     Evidence,
@@ -24,9 +21,8 @@ from planner.plan.schema import (
     Parallelism,
     Prediction,
     Role,
-    Software,
 )
-from planner.problem.resolve import Resolved, normalised
+from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.placement.group_search import SOLVER
 from planner.solvers.placement.group_streams import Group
@@ -81,26 +77,12 @@ def fewest(setting: PlaceSetting) -> bool:
 
 def envelope(setting: PlaceSetting, choice: Choice) -> Envelope:
     """The plan of a choice."""
-    resolved = setting.resolved
-    inputs = normalised(resolved)
-    known = resolved.digests()
-    return Envelope(
-        schema=SCHEMA,
-        kind="place",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=SOLVER),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=setting.calibration.digest,
-            traces=known["traces"],
-        ),
-        inputs=inputs,
-        decision=_decision(setting, choice).model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(setting, choice)),
-        certificate=certificate(setting, choice),
+    return place_envelope(
+        setting.resolved,
+        _decision(setting, choice),
+        _predictions(setting, choice),
+        certificate(setting, choice),
+        solver=SOLVER,
         evidence=Evidence(
             basis={"analytical": 1.0},
             notes=(
@@ -110,6 +92,7 @@ def envelope(setting: PlaceSetting, choice: Choice) -> Envelope:
             ),
         ),
         assumptions=IN_TURNS if setting.options.batching else ONE_BY_ONE,
+        calibration=setting.calibration,
     )
 
 

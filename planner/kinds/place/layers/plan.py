@@ -2,20 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.envelope import place_envelope
 from planner.kinds.place.layers.setting import LayersSetting, read_setting
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import (
-    SCHEMA,
     Axis,
     Block,
     Certificate,
-    Digests,
     Engine,
     Envelope,
     Evidence,
@@ -25,9 +22,8 @@ from planner.plan.schema import (
     Prediction,
     Role,
     Route,
-    Software,
 )
-from planner.problem.resolve import Resolved, normalised
+from planner.problem.resolve import Resolved
 from planner.solvers.placement.layers import flow_bound, max_flow, place_layers
 from planner.solvers.result import relative_gap
 
@@ -115,33 +111,20 @@ def envelope(setting: LayersSetting, held: Held, bound: float | None) -> Envelop
     if not rate:
         raise PlannerError("no request passes through all layers", where="decision.roles", hint="solve again")
     used = [i for i in range(len(held)) if sum(tokens for (a, _), tokens in flow.items() if a == i) > TRACE * rate]
-    inputs, known = normalised(resolved), resolved.digests()
     value = rate / setting.gpus
-    return Envelope(
-        schema=SCHEMA,
-        kind="place",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=SOLVER),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=setting.calibration.digest,
-            traces=known["traces"],
-        ),
-        inputs=inputs,
-        decision=PlaceDecision(
+    return place_envelope(
+        resolved,
+        PlaceDecision(
             roles=tuple(_role(setting, i, held, stages) for i in used),
             placement=tuple(_block(setting, i) for i in used),
             routing=tuple(_routes(setting, flow, rate)),
-        ).model_dump(mode="json", exclude_none=True),
-        predictions=(
+        ),
+        (
             Prediction(metric=METRIC, value=value),
             Prediction(metric="output_tokens_per_s", value=rate),
             Prediction(metric="gpus", value=float(sum(setting.nodes[i].tp for i in used))),
         ),
-        certificate=Certificate(
+        Certificate(
             claim="no layers on these nodes, over as many stages at most, let more tokens through than the bound, "
             "under the stated prices",
             status="feasible",
@@ -152,8 +135,10 @@ def envelope(setting: LayersSetting, held: Held, bound: float | None) -> Envelop
             axes={"stages": [*range(1, setting.options.max_stages + 1)], "layers of a node": ["every span"]},
             candidates=setting.options.max_stages,
         ),
+        solver=SOLVER,
         evidence=Evidence(basis={"analytical": 1.0}, notes=(UNMEASURED,)),
         assumptions=ASSUMPTIONS,
+        calibration=setting.calibration,
     )
 
 

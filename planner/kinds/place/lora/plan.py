@@ -6,19 +6,16 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.errors import Conflict, Infeasible, PlannerError, Stopped
 from planner.kinds.place.decision import AdapterHost, PlaceDecision
+from planner.kinds.place.envelope import place_envelope
 from planner.kinds.place.lora.setting import EngineShape, LoraSetting, read_setting
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import (
-    SCHEMA,
     Axis,
     Certificate,
-    Digests,
     Engine,
     Envelope,
     Evidence,
@@ -27,9 +24,8 @@ from planner.plan.schema import (
     Parallelism,
     Prediction,
     Role,
-    Software,
 )
-from planner.problem.resolve import Resolved, normalised
+from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.placement.adapters import AdapterPlacement, Adapters, Request, place_adapters
 from planner.solvers.placement.adapters import Engine as AdapterEngine
@@ -177,33 +173,20 @@ def _per_gpu(setting: LoraSetting, most_busy: float) -> float:
 def envelope(setting: LoraSetting, placed: Placed, bound: float | None) -> Envelope:
     """The plan of these hosts."""
     resolved, few = setting.resolved, fewest(setting)
-    inputs, known = normalised(resolved), resolved.digests()
     parts = busy(setting, placed)
     gpus = float(placed.engines * placed.shape.tp)
     tokens = tokens_per_s_per_gpu(setting, placed)
     value = gpus if few else tokens
     what = "on fewer GPUs keep engines as idle" if few else "let more tokens through"
-    return Envelope(
-        schema=SCHEMA,
-        kind="place",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=SOLVER),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=setting.calibration.digest,
-            traces=known["traces"],
-        ),
-        inputs=inputs,
-        decision=_decision(setting, placed).model_dump(mode="json", exclude_none=True),
-        predictions=(
+    return place_envelope(
+        resolved,
+        _decision(setting, placed),
+        (
             Prediction(metric=METRIC, value=tokens),
             Prediction(metric="gpus", value=gpus),
             *(Prediction(metric="busy", of=name, value=part) for name, part in sorted(parts.items())),
         ),
-        certificate=Certificate(
+        Certificate(
             claim=f"no hosts of these adapters {what} than the bound, under the stated prices",
             status="feasible",
             objective=Objective(metric="gpus" if few else METRIC, sense="minimize" if few else "maximize", value=value),
@@ -213,8 +196,10 @@ def envelope(setting: LoraSetting, placed: Placed, bound: float | None) -> Envel
             axes={"tp": [shape.tp for shape in setting.shapes], "adapters of an engine": ["every set that has room"]},
             candidates=len(setting.shapes),
         ),
+        solver=SOLVER,
         evidence=Evidence(basis={"analytical": 1.0}, notes=(NOTE if setting.lora.slowdown is None else STATED,)),
         assumptions=ASSUMPTIONS,
+        calibration=setting.calibration,
     )
 
 

@@ -5,19 +5,16 @@ Rates are those that an instance of each pool was measured to serve of each buck
 
 from collections.abc import Iterator, Sequence
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.place.decision import BucketSlices, MixOptions, PlaceDecision, PlaceOptions
+from planner.kinds.place.envelope import place_envelope
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import (
-    SCHEMA,
     Axis,
     Block,
     Certificate,
-    Digests,
     Engine,
     Envelope,
     Evidence,
@@ -25,9 +22,8 @@ from planner.plan.schema import (
     Parallelism,
     Prediction,
     Role,
-    Software,
 )
-from planner.problem.resolve import Resolved, normalised
+from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.placement.gpu_mix import Bucket, GpuMix, GpuType, cheapest_mix
 from planner.solvers.result import Status, relative_gap
@@ -143,7 +139,6 @@ def envelope(
     bound: float | None,
 ) -> Envelope:
     """The plan of a mix, without the types that it has none of."""
-    inputs, known = normalised(resolved), resolved.digests()
     value = sum(kind.cost * count for kind, count in zip(problem.types, instances, strict=True))
     used = [g for g, count in enumerate(instances) if count]
     options, engine = _options(resolved), resolved.problem.engine
@@ -160,15 +155,9 @@ def envelope(
         for g in used
     )
     bound = None if bound is None else min(bound, value)
-    return Envelope(
-        schema=SCHEMA,
-        kind="place",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=SOLVER),
-        seed=resolved.problem.seed,
-        digests=Digests(problem=digest(inputs), models=known["models"], hardware=known["hardware"]),
-        inputs=inputs,
-        decision=PlaceDecision(
+    return place_envelope(
+        resolved,
+        PlaceDecision(
             roles=roles,
             placement=tuple(_block(resolved, role) for role in roles),
             slices=tuple(
@@ -177,12 +166,12 @@ def envelope(
                 for g in used
                 if slices[g][b]
             ),
-        ).model_dump(mode="json", exclude_none=True),
-        predictions=(
+        ),
+        (
             Prediction(metric=METRIC, value=value),
             Prediction(metric="gpus", value=float(sum(role.replicas * role.parallelism.devices for role in roles))),
         ),
-        certificate=Certificate(
+        Certificate(
             claim="no mix of instances that serves all slices at the stated rates costs less than the bound",
             status="feasible",
             objective=Objective(metric=METRIC, sense="minimize", value=value),
@@ -192,6 +181,7 @@ def envelope(
             axes={"instances": [kind.name for kind in problem.types], "slices": [b.slices for b in problem.buckets]},
             candidates=len(problem.types),
         ),
+        solver=SOLVER,
         evidence=Evidence(basis={"measured": 1.0}, sources=("rates that the problem states",)),
         assumptions=(*ASSUMPTIONS, *resolved.price_notes),
     )
