@@ -2,19 +2,24 @@
 
 Source      Griggs et al., "Mélange: Cost Efficient Large Language Model Serving by Exploiting GPU Heterogeneity",
             arXiv:2404.14527, section 5.4; slices of a bucket are alike and counted, which keeps the optimum and takes
-            the symmetry away. Prefill and decode on types of their own: Splitwise (ISCA 2024), as types of a pool.
-Sets        g in G types (hardware, price, what it is used for), b in B buckets of requests, p in P pools of hardware
-            f in F ways in which k instances fail: k_fg of type g, sum_g k_fg = k
+            the symmetry away. Prefill and decode on types of their own: Patel et al., "Splitwise: Efficient Generative
+            LLM Inference Using Phase Splitting", ISCA 2024, section 4, where a slice has a type for each phase.
+Sets        g in G types (hardware, price, use), of which W serve whole requests, E prefill and D decode
+            b in B buckets of requests, p in P pools of hardware, and markets
+            f in F ways to lose instances: none; any k of them, k_fg of type g, sum_g k_fg = k; what spot types may lose
 Parameters  c_g cost of an instance;  t_gb [1/s] requests of b that an instance of g keeps within the limits, 0 for none
-            s_b slices of b, each r_b [1/s];  A_p instances of a pool at most;  l least instances in all
-Variables   y_g instances;  x_fgb slices of b on g when f fails;  u_fg instances of g that are left
+            s_b slices of b, each r_b [1/s];  A_p instances of a pool at most, l_p at least
+            l least instances in all;  q_g part of the instances of g that may be gone at once (spot)
+Variables   y_g instances;  x_fgb slices of b on g in way f;  u_fg instances of g that are left;  v_g that are gone
 Objective   min sum_g c_g y_g
-(C1) sum_g x_fgb = s_b
+(C1) sum of x_fgb over g in W and E = s_b;  sum of x_fgb over g in E = sum over g in D
 (C2) sum_b x_fgb r_b / t_gb <= u_fg
 (C3) u_fg <= max(y_g - k_fg, 0);  nothing fails where k = 0
-(C4) sum of y_g over g of p <= A_p
+(C4) l_p <= sum of y_g over g of p <= A_p
 (C5) sum_g y_g >= l
-With k > 0 any k instances may fail, of whatever types, and what is left serves all slices, placed anew.
+(C6) where spot instances are gone, u_fg <= y_g - v_g with v_g >= q_g y_g, whole
+With k > 0 any k instances may fail, of whatever types, and what is left serves all slices, placed anew; the same where
+each spot type has lost its part, rounded up. Not both at once.
 Work of slices is pooled over the instances of a type: a slice may be shared between them.
 """
 
@@ -22,6 +27,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from planner.errors import PlannerError
 from planner.solvers.backends.model import Expr, LinearModel, Solution, total
@@ -40,6 +46,15 @@ class GpuType:
     cost: float
     rate_B: tuple[float, ...]
     pool: str = ""  # of hardware that is limited; its own name where empty
+    use: Literal["whole", "prefill", "decode"] = "whole"  # of requests
+    market: str = ""  # a second pool that is limited, such as what is sold at spot prices
+    lost: float = 0.0  # part of its instances that may be gone at once
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """What it counts against."""
+        own = self.pool or self.name
+        return (own, self.market) if self.market else (own,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +75,7 @@ class GpuMix:
     available: Mapping[str, int] = field(default_factory=dict)  # instances of a pool at most
     least: int = 0
     failures: int = 0
+    at_least: Mapping[str, int] = field(default_factory=dict)  # instances of a pool
 
     def __post_init__(self) -> None:
         for kind in self.types:
@@ -72,11 +88,15 @@ class GpuMix:
                     where=WHERE,
                     hint="give costs and rates of 0 or more",
                 )
-        for pool, count in self.available.items():
+            if not 0.0 <= kind.lost <= 1.0:
+                what = f"type `{kind.name}` may lose {kind.lost:g} of its instances"
+                raise PlannerError(what, where=WHERE, hint="give a part from 0 to 1")
+        for pool, count in (*self.available.items(), *self.at_least.items()):
             if count < 0:
                 raise PlannerError(f"{count} instances of `{pool}`", where=WHERE, hint="give 0 or more")
         for index, bucket in enumerate(self.buckets):
-            if bucket.slices and not any(kind.rate_B[index] > 0.0 for kind in self.types):
+            uses = {kind.use for kind in self.types if kind.rate_B[index] > 0.0}
+            if bucket.slices and "whole" not in uses and not {"prefill", "decode"} <= uses:
                 raise PlannerError(
                     f"no type serves bucket `{bucket.name}`",
                     where=WHERE,
@@ -84,8 +104,8 @@ class GpuMix:
                 )
 
     def most(self, kind: GpuType) -> float:
-        """Instances of a type that its pool has, infinite without a limit."""
-        return float(self.available.get(kind.pool or kind.name, math.inf))
+        """Instances of a type that there can be, infinite without a limit."""
+        return min(float(self.available.get(pool, math.inf)) for pool in kind.pools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +122,12 @@ def cheapest_mix(problem: GpuMix, *, time_limit_s: float | None = None) -> Solve
     most = _most_useful(problem)
     instances = [model.integer_variable(f"y[{kind.name},{g}]", 0.0, most[g]) for g, kind in enumerate(problem.types)]
     slices = [_placed(model, problem, instances, most, failing, f) for f, failing in enumerate(_failing(problem))]
+    if any(kind.lost for kind in problem.types):
+        slices.append(_placed(model, problem, instances, most, None, len(slices)))
     for pool, count in problem.available.items():
-        members = [y for y, kind in zip(instances, problem.types, strict=True) if (kind.pool or kind.name) == pool]
-        if members:
-            model.add(total(members) <= float(count), f"C4[{pool}]")
+        model.add(total(_of_pool(problem, instances, pool)) <= float(count), f"C4[{pool}]")
+    for pool, count in problem.at_least.items():
+        model.add(total(_of_pool(problem, instances, pool)) >= float(count), f"C4 least[{pool}]")
     model.add(total(instances) >= float(problem.least), "C5")
     model.objective = total(kind.cost * y for kind, y in zip(problem.types, instances, strict=True)).terms
     result = solve(model, time_limit_s=time_limit_s)
@@ -118,6 +140,10 @@ def cheapest_mix(problem: GpuMix, *, time_limit_s: float | None = None) -> Solve
         result.solve_s,
         result.solver,
     )
+
+
+def _of_pool(problem: GpuMix, instances: Sequence[Expr], pool: str) -> list[Expr]:
+    return [y for y, kind in zip(instances, problem.types, strict=True) if pool in kind.pools]
 
 
 def _mix(solution: Solution, instances: Sequence[Expr], slices: Sequence[Sequence[Expr | None]]) -> Mix:
@@ -136,20 +162,28 @@ def _failing(problem: GpuMix) -> Iterator[tuple[int, ...]]:
 def _most_useful(problem: GpuMix) -> list[float]:
     """Instances of each type beyond which a mix is never the cheapest: they serve nothing more, or cost too much.
 
-    The cost of the cheapest type alone, where one is enough, with its spares and the least in all, is never exceeded.
+    The cost of the cheapest type alone, where one is enough, with its spares and the least in all, and of what other
+    pools are to have, is never exceeded.
     """
     alone = [_alone(problem, kind) for kind in problem.types]
     enough = (
         kind.cost * count
         for kind, count in zip(problem.types, alone, strict=True)
         if count <= problem.most(kind)
+        and kind.use == "whole"
+        and kind.lost < 1.0
         and all(r > 0.0 or not b.slices for r, b in zip(kind.rate_B, problem.buckets, strict=True))
     )
-    dearest = min(enough, default=math.inf)
+    dearest = min(enough, default=math.inf) + sum(_asked_cost(problem, pool) for pool in problem.at_least)
     return [
         min(problem.most(kind), count, _affordable(dearest, kind.cost))
         for kind, count in zip(problem.types, alone, strict=True)
     ]
+
+
+def _asked_cost(problem: GpuMix, pool: str) -> float:
+    """Of the instances that a pool is to have, at most."""
+    return problem.at_least[pool] * max((kind.cost for kind in problem.types if pool in kind.pools), default=0.0)
 
 
 def _affordable(budget: float, cost: float) -> float:
@@ -157,13 +191,15 @@ def _affordable(budget: float, cost: float) -> float:
 
 
 def _alone(problem: GpuMix, kind: GpuType) -> int:
-    """Instances of a type that serve all that it can serve, with the spares, and no fewer than the least in all."""
+    """Instances of a type that serve all that it can serve, whatever is lost, and no fewer than are asked for."""
     work = sum(
         bucket.slices * bucket.rate_per_s / rate
         for bucket, rate in zip(problem.buckets, kind.rate_B, strict=True)
         if rate > 0.0
     )
-    return max(math.ceil(work - ROUNDING) + problem.failures, problem.least)
+    kept = math.ceil((work + 1.0) / (1.0 - kind.lost)) if 0.0 < kind.lost < 1.0 else 0
+    asked = max(problem.least, *(problem.at_least.get(pool, 0) for pool in kind.pools))
+    return max(math.ceil(work - ROUNDING) + problem.failures, kept, asked)
 
 
 def _placed(
@@ -171,12 +207,13 @@ def _placed(
     problem: GpuMix,
     instances: Sequence[Expr],
     most: Sequence[float],
-    failing: Sequence[int],
+    failing: Sequence[int] | None,
     f: int,
 ) -> list[list[Expr | None]]:
-    """Slices on types when these instances fail: (C1) to (C3)."""
+    """Slices on types when these instances fail, or with None spot types have lost their parts: (C1) to (C3), (C6)."""
     placed: list[list[Expr | None]] = []
-    for g, (kind, y, fails) in enumerate(zip(problem.types, instances, failing, strict=True)):
+    for g, (kind, y) in enumerate(zip(problem.types, instances, strict=True)):
+        fails = 0 if failing is None else failing[g]
         row = [
             model.integer_variable(f"x[{f},{g},{b}]", 0.0, bucket.slices)
             if bucket.slices and bucket.rate_per_s <= rate * most[g]
@@ -189,6 +226,11 @@ def _placed(
             for bucket, rate, x in zip(problem.buckets, kind.rate_B, row, strict=True)
             if x is not None
         )
+        if failing is None and kind.lost:
+            gone = model.integer_variable(f"v[{g}]", 0.0, most[g])
+            model.add(gone >= kind.lost * y, f"C6 gone[{g}]")
+            model.add(work <= y - gone, f"C6[{g}]")
+            continue
         if not fails:
             model.add(work <= y, f"C2[{f},{g}]")
             continue
@@ -196,8 +238,14 @@ def _placed(
         model.add(work <= y - fails * enough, f"C3[{f},{g}]")
         model.add(work <= max(most[g] - fails, 0.0) * enough, f"C3 none[{f},{g}]")
     for b, bucket in enumerate(problem.buckets):
-        columns = [row[b] for row in placed]
-        parts = [x for x in columns if x is not None]
-        if bucket.slices:
-            model.add(total(parts) == float(bucket.slices), f"C1[{f},{b}]")
+        if not bucket.slices:
+            continue
+        parts: dict[str, list[Expr]] = {"whole": [], "prefill": [], "decode": []}
+        for kind, row in zip(problem.types, placed, strict=True):
+            x = row[b]
+            if x is not None:
+                parts[kind.use].append(x)
+        model.add(total((*parts["whole"], *parts["prefill"])) == float(bucket.slices), f"C1[{f},{b}]")
+        if parts["prefill"] or parts["decode"]:
+            model.add(total(parts["prefill"]) == total(parts["decode"]), f"C1 phases[{f},{b}]")
     return placed

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,16 +13,20 @@ from planner.errors import PlannerError
 from planner.solvers.placement.gpu_mix import Bucket, GpuMix, GpuType, cheapest_mix
 from planner.solvers.result import Status
 
+USES = ("whole", "prefill", "decode")
+
 
 def serves(problem: GpuMix, left: tuple[int, ...]) -> bool:
-    """Whether these instances have room for every slice on one type each, by trying every way."""
+    """Whether these instances have room for every slice, on one type or one for each phase, by trying every way."""
+    by_use = {use: [g for g, kind in enumerate(problem.types) if kind.use == use] for use in USES}
+    homes = [(g,) for g in by_use["whole"]] + list(itertools.product(by_use["prefill"], by_use["decode"]))
     ways = []
     for bucket in problem.buckets:
-        ways.append(list(itertools.combinations_with_replacement(range(len(problem.types)), bucket.slices)))
+        ways.append(list(itertools.combinations_with_replacement(homes, bucket.slices)))
     for chosen in itertools.product(*ways):
         work = [0.0] * len(problem.types)
-        for b, types in enumerate(chosen):
-            for g in types:
+        for b, placed in enumerate(chosen):
+            for g in itertools.chain(*placed):
                 rate = problem.types[g].rate_B[b]
                 work[g] += problem.buckets[b].rate_per_s / rate if rate else math.inf
         if all(w <= count + 1e-9 for w, count in zip(work, left, strict=True)):
@@ -35,16 +40,48 @@ def least_cost(problem: GpuMix, most: int) -> float:
         cost = sum(count * kind.cost for count, kind in zip(counts, problem.types, strict=True))
         pools: dict[str, int] = {}
         for count, kind in zip(counts, problem.types, strict=True):
-            pools[kind.pool or kind.name] = pools.get(kind.pool or kind.name, 0) + count
+            for pool in (kind.pool or kind.name, kind.market):
+                pools[pool] = pools.get(pool, 0) + count
         if cost >= best or sum(counts) < problem.least:
             continue
         if any(pools.get(pool, 0) > count for pool, count in problem.available.items()):
             continue
+        if any(pools.get(pool, 0) < count for pool, count in problem.at_least.items()):
+            continue
         fails = itertools.combinations_with_replacement(range(len(counts)), problem.failures)
         left = {tuple(max(c - f.count(g), 0) for g, c in enumerate(counts)) for f in fails}
+        left.add(tuple(c - math.ceil(kind.lost * c) for c, kind in zip(counts, problem.types, strict=True)))
         if all(serves(problem, each) for each in left):
             best = cost
     return best
+
+
+def random_uses(seed: int) -> GpuMix:
+    """Types for whole requests, for a phase and of spot prices, with least counts."""
+    draws = np.random.default_rng(seed)
+    buckets = tuple(Bucket(f"b{b}", int(draws.integers(1, 3)), float(draws.uniform(0.2, 1.2))) for b in range(2))
+    kinds = []
+    for g, use in enumerate(("whole", "prefill", "decode", "whole")):
+        rates = tuple(float(rate) for rate in draws.uniform(0.5, 3.0, 2) * (draws.random(2) < 0.9))
+        lost = float(draws.choice([0.25, 0.5, 1.0])) if g == 3 else 0.0
+        market = "market" if g in (1, 3) else ""
+        cost = float(draws.uniform(0.5, 3.0)) * (2.0 if use == "whole" and not lost else 1.0)
+        kinds.append(GpuType(f"g{g}", cost, rates, "p" if g in (0, 3) else "", use, market, lost))
+    kinds[0] = replace(kinds[0], rate_B=tuple(max(rate, 0.5) for rate in kinds[0].rate_B))
+    return GpuMix(tuple(kinds), buckets, failures=int(draws.integers(0, 2)), at_least={"p": int(draws.integers(0, 3))})
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_phases_spot_prices_and_least_counts_are_the_cheapest_of_all(seed: int) -> None:
+    problem = random_uses(seed)
+    result, best = cheapest_mix(problem), least_cost(problem, 5)
+    assert result.status is Status.OPTIMAL
+    assert result.solution is not None
+    if max(result.solution.instances) <= 5:
+        assert result.objective == pytest.approx(best)
+    assert result.objective is not None
+    assert result.objective <= best + 1e-9
+    assert result.bound == pytest.approx(result.objective)
 
 
 def random_mix(seed: int) -> GpuMix:

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from planner.documents.units import PER_S
+from planner.documents.units import FRACTION, PER_S, USD_PER_HOUR
 from planner.plan.records import Amount, Count
 from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec, refuse
@@ -28,14 +28,38 @@ class BucketSpec(Spec):
     slices: Count = 8
 
 
+class SpotSpec(Spec):
+    """GPUs of a pool that are sold for less and may be taken away."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "price": ("usd_per_gpu_hour", USD_PER_HOUR),
+        "lost": ("lost", FRACTION),
+    }
+    usd_per_gpu_hour: Annotated[float, Field(ge=0)]
+    gpus: Count | None = Field(default=None, description="of the pool's that are sold so; all where absent")
+    lost: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="part of its instances, rounded up, that may be gone at once while the rest serves all slices"
+    )
+
+
+RatesSpec = dict[str, dict[str, Amount]]
+
+
 class MixOptions(Spec):
     """Instances of GPU types, one a pool, that serve buckets of requests at least cost, in place of groups."""
 
     buckets: Annotated[dict[str, BucketSpec], Field(min_length=1)]
-    rates: dict[str, dict[str, Amount]] = Field(
-        description="requests a second that an instance of a pool serves of a bucket alone, within limits, as measured"
+    rates: RatesSpec = Field(
+        default_factory=dict,
+        description="requests a second that an instance of a pool serves of a bucket alone, within limits, as measured",
     )
+    prefill: RatesSpec = Field(
+        default_factory=dict, description="the same of instances that prefill alone, for others that decode"
+    )
+    decode: RatesSpec = Field(default_factory=dict, description="the same of instances that decode alone")
     gpus_per_instance: dict[str, Count] = Field(default_factory=dict, description="by pool; 1 where absent")
+    spot: dict[str, SpotSpec] = Field(default_factory=dict, description="by pool: instances at spot prices, besides")
+    at_least: dict[str, Count] = Field(default_factory=dict, description="instances of a pool, for whatever use")
     least: Count = Field(default=1, description="instances of all types together")
     failures: Annotated[int, Field(ge=0)] = Field(default=0, description="instances, any, that may fail")
 
@@ -108,7 +132,7 @@ class Host(Spec):
 
 
 class BucketSlices(Spec):
-    """Slices of a bucket that go to the instances of a role."""
+    """Slices of a bucket that go to the instances of a role; where phases are apart, to one for each."""
 
     bucket: str
     to: str = Field(description="name of a role")

@@ -98,7 +98,12 @@ def test_the_plan_is_checked_to_its_bound_and_an_instance_less_is_refused() -> N
         ({"rates": {"small": {"short": 1.0}}}, {}, "pool `large` has no rates"),
         ({"rates": {"tiny": {}}}, {}, "no pool is called `tiny`"),
         ({"rates": {"small": {"huge": 1.0}, "large": {}}}, {}, "no bucket is called `huge`"),
-        ({"rates": {"small": {"short": 1.0}, "large": {"short": 1.0}}}, {}, "no type serves bucket `long`"),
+        ({"rates": {"small": {"short": 1.0}, "large": {"short": 1.0}}}, {}, "no pool serves bucket `long`"),
+        ({"prefill": {"small": {"long": 1.0}}}, {}, "prefill alone have rates, and none that decode"),
+        ({"decode": {"tiny": {}}}, {}, "no pool is called `tiny`"),
+        ({"spot": {"small": {"price": "1USD/h", "lost": 0, "gpus": 9}}}, {}, "9 GPUs of `small` at spot prices"),
+        ({"spot": {"tiny": {"price": "1USD/h", "lost": 0}}}, {}, "no pool is called `tiny`"),
+        ({"at_least": {"small": 5}}, {}, "5 instances of `small` are asked for, and its GPUs make 4"),
         ({}, {"objective": {"minimize": "gpus"}}, "are the cheapest"),
         ({}, {"limits": {"gpus": 3}}, "has no effect with `mix`"),
     ],
@@ -115,3 +120,45 @@ def test_pools_with_too_few_gpus_are_infeasible() -> None:
     with pytest.raises(Infeasible) as raised:
         solve(small({"buckets": {"short": {"rate": "500/s"}}, "rates": {"small": {"short": 1}, "large": {"short": 2}}}))
     assert raised.value.proved
+
+
+def test_spot_instances_are_taken_as_far_as_the_rest_serves_all_when_their_part_is_gone() -> None:
+    spot = {"price": "0.3USD/h", "lost": "50%"}
+    plan = solve(small({"spot": {"small": spot}}))
+    decision = PlaceDecision.model_validate(plan.decision)
+    counts = {role.name: role.replicas for role in decision.roles}
+    best = min(
+        0.3 * spots + smalls + 2.3 * larges
+        for spots, smalls, larges in itertools.product(range(5), repeat=3)
+        if spots + smalls <= 4 and fits(spots + smalls, larges) and fits(spots - -(-spots // 2) + smalls, larges)
+    )
+    assert plan.certificate.objective.value == pytest.approx(best)
+    assert counts["small-spot"] >= 1
+    assert failed(plan, decision) == set()
+    bold = solve(small({"spot": {"small": spot | {"lost": 0}}})).decision
+    assert "restated.plan" in failed(plan, PlaceDecision.model_validate(bold))
+
+
+def fits(smalls: int, larges: int) -> bool:
+    """Whether whole slices have room: two long ones of 1/s each, three short ones of 2/s each."""
+    return any(
+        (2 - x) / 2.0 + (3 - y) * 2.0 / 5.0 <= larges + 1e-9 and x / 0.5 + y * 2.0 / 2.0 <= smalls + 1e-9
+        for x, y in itertools.product(range(3), range(4))
+    )
+
+
+def test_phases_go_to_pools_of_their_own_and_a_slice_that_is_decoded_nowhere_is_refused() -> None:
+    phases = {"prefill": {"large": {"long": 8.0, "short": 40.0}}, "decode": {"small": {"long": 2.0, "short": 6.0}}}
+    plan = solve(small(phases))
+    decision = PlaceDecision.model_validate(plan.decision)
+    assert {role.name: role.replicas for role in decision.roles} == {"large-prefill": 1, "small-decode": 2}
+    assert plan.certificate.objective.value == pytest.approx(4.3)  # 2/8 + 6/40 of one, 2/2 + 6/6 of the others
+    assert failed(plan, decision) == set()
+    kept = tuple(row for row in decision.slices if row.to != "small-decode" or row.bucket != "long")
+    assert "restated.plan" in failed(plan, decision.model_copy(update={"slices": kept}))
+
+
+def test_so_many_instances_of_a_pool_are_there_as_are_asked_for() -> None:
+    plan = solve(small({"at_least": {"large": 3}}))
+    counts = {role.name: role.replicas for role in PlaceDecision.model_validate(plan.decision).roles}
+    assert counts["large"] >= 3

@@ -3,11 +3,15 @@
 Rates are those that an instance of each pool was measured to serve of each bucket within its limits, alone.
 """
 
+import operator
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from planner.errors import Conflict, Infeasible, PlannerError
-from planner.kinds.place.decision import BucketSlices, MixOptions, PlaceDecision, PlaceOptions
+from planner.kinds.place.decision import BucketSlices, PlaceDecision
 from planner.kinds.place.envelope import place_envelope
+from planner.kinds.place.mix.types import mix_options, problem_of, size_of
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
@@ -25,7 +29,7 @@ from planner.plan.schema import (
 )
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
-from planner.solvers.placement.gpu_mix import Bucket, GpuMix, GpuType, cheapest_mix
+from planner.solvers.placement.gpu_mix import GpuMix, cheapest_mix
 from planner.solvers.result import Status, relative_gap
 
 METRIC = "usd_per_hour"
@@ -37,6 +41,8 @@ ASSUMPTIONS = (
     "an instance serves buckets side by side as far as the parts of its time add up to 1, as measured for each alone",
     "a slice of a bucket goes to one type; with failures, the other instances of every type serve all slices anew",
 )
+PHASES = "rates of prefill and decode instances contain what it takes to hand caches over"
+SPOT = "where spot instances are gone, what is left of every type serves all slices anew, and no other instance fails"
 
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
@@ -53,50 +59,12 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     return envelope(resolved, problem, result.solution.instances, result.solution.slices, result.bound)
 
 
-def problem_of(resolved: Resolved) -> GpuMix:
-    """Raises PlannerError for pools without price or rates, and for rates of what is no pool or bucket."""
-    options, where = _options(resolved), resolved.where
-    if resolved.problem.objective.minimize != "cost":
-        raise PlannerError(
-            "mixes of GPU types are the cheapest", where=where(("objective",)), hint="write `minimize: cost`"
-        )
-    if resolved.workloads:
-        hint = "remove it, and write `options.mix.buckets`"
-        raise PlannerError("mixes serve buckets of requests", where=where(("workloads",)), hint=hint)
-    names = [pool.name for pool in resolved.pools]
-    for name, table in (("rates", options.rates), ("gpus_per_instance", options.gpus_per_instance)):
-        unknown = sorted(set(table) - set(names))
-        if unknown:
-            place = where(("options", "mix", name, unknown[0]))
-            raise PlannerError(f"no pool is called `{unknown[0]}`", where=place, hint=f"pools are {', '.join(names)}")
-    types, available = [], {}
-    for index, pool in enumerate(resolved.pools):
-        if pool.name not in options.rates:
-            place, hint = where(("options", "mix", "rates")), f"add `{pool.name}:` with a rate for every bucket"
-            raise PlannerError(f"pool `{pool.name}` has no rates", where=place, hint=hint)
-        if pool.usd_per_gpu_hour is None:
-            place, hint = where(("cluster", "pools", index)), "add `price: 3USD/h`, of a GPU"
-            raise PlannerError(f"pool `{pool.name}` has no price", where=place, hint=hint)
-        foreign = sorted(set(options.rates[pool.name]) - set(options.buckets))
-        if foreign:
-            place = where(("options", "mix", "rates", pool.name, foreign[0]))
-            raise PlannerError(f"no bucket is called `{foreign[0]}`", where=place, hint="name a bucket of `buckets`")
-        size = options.gpus_per_instance.get(pool.name, 1)
-        rates = tuple(options.rates[pool.name].get(name, 0.0) for name in sorted(options.buckets))
-        types.append(GpuType(pool.name, size * pool.usd_per_gpu_hour, rates))
-        available[pool.name] = pool.num_gpus // size
-    buckets = tuple(
-        Bucket(name, bucket.slices, bucket.rate_per_s / bucket.slices)
-        for name, bucket in sorted(options.buckets.items())
-    )
-    return GpuMix(tuple(types), buckets, available, options.least, options.failures)
-
-
 def restate(resolved: Resolved, stated: Envelope, decision: PlaceDecision) -> Restated:
     """The plan of its own instances and slices; raises PlannerError for slices that no instances serve."""
     problem = problem_of(resolved)
     instances, slices = _chosen(problem, decision)
     _require_served(problem, instances, slices)
+    _require_spare(problem, instances)
     made = envelope(resolved, problem, instances, slices, stated.certificate.bound)
     if stated.certificate.bound is None:
         return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
@@ -125,10 +93,34 @@ def _require_served(problem: GpuMix, instances: Sequence[int], slices: Sequence[
             what, hint = f"slices take {taken:.4g} of {count} instances of `{kind.name}`", "add an instance"
             raise PlannerError(what, where="decision.roles", hint=hint)
     for index, bucket in enumerate(problem.buckets):
-        sent = sum(row[index] for row in slices)
-        if sent != bucket.slices:
-            what, hint = f"{sent} of {bucket.slices} slices of `{bucket.name}` go to a type", "send all of them"
-            raise PlannerError(what, where="decision.slices", hint=hint)
+        sent = {
+            use: sum(row[index] for kind, row in zip(problem.types, slices, strict=True) if kind.use == use)
+            for use in ("whole", "prefill", "decode")
+        }
+        if sent["whole"] + sent["prefill"] != bucket.slices:
+            what = f"{sent['whole'] + sent['prefill']} of {bucket.slices} slices of `{bucket.name}` go to a type"
+            raise PlannerError(what, where="decision.slices", hint="send all of them")
+        if sent["prefill"] != sent["decode"]:
+            what = f"{sent['prefill']} slices of `{bucket.name}` are prefilled apart, and {sent['decode']} decoded"
+            raise PlannerError(what, where="decision.slices", hint="send each to both phases, or to neither")
+
+
+def _require_spare(problem: GpuMix, instances: Sequence[int]) -> None:
+    """Refuses instances too few of which are left when some fail or spot ones are gone, or that pools do not have."""
+    available = {kind.name: count for kind, count in zip(problem.types, instances, strict=True)}
+    alone = tuple(replace(kind, pool=kind.name, market="") for kind in problem.types)
+    if cheapest_mix(GpuMix(alone, problem.buckets, available, 0, problem.failures)).solution is None:
+        what = "not every slice is served when instances fail or spot ones are gone"
+        raise PlannerError(what, where="decision.roles", hint="add an instance")
+    counts = Counter[str]()
+    for kind, count in zip(problem.types, instances, strict=True):
+        counts.update(dict.fromkeys(kind.pools, count))
+    for limits, right in ((problem.available, operator.le), (problem.at_least, operator.ge)):
+        for pool, limit in limits.items():
+            if not right(counts[pool], limit):
+                name, market = pool.partition("\0")[::2]
+                what = f"{counts[pool]} {market} instances of `{name}`, where {limit} are the limit".replace("  ", " ")
+                raise PlannerError(what, where="decision.roles", hint="change their number")
 
 
 def envelope(
@@ -141,16 +133,16 @@ def envelope(
     """The plan of a mix, without the types that it has none of."""
     value = sum(kind.cost * count for kind, count in zip(problem.types, instances, strict=True))
     used = [g for g, count in enumerate(instances) if count]
-    options, engine = _options(resolved), resolved.problem.engine
+    options, engine = mix_options(resolved), resolved.problem.engine
     roles = tuple(
         Role(
             name=problem.types[g].name,
             function="mix",
             model=next(iter(resolved.models)),
             engine=Engine(name=engine.name, version=engine.version),
-            pool=problem.types[g].name,
+            pool=problem.types[g].pool,
             replicas=instances[g],
-            parallelism=Parallelism(tp=options.gpus_per_instance.get(problem.types[g].name, 1)),
+            parallelism=Parallelism(tp=size_of(options, problem.types[g].pool)),
         )
         for g in used
     )
@@ -159,7 +151,7 @@ def envelope(
         resolved,
         PlaceDecision(
             roles=roles,
-            placement=tuple(_block(resolved, role) for role in roles),
+            placement=tuple(_blocks(resolved, roles)),
             slices=tuple(
                 BucketSlices(bucket=bucket.name, to=problem.types[g].name, slices=slices[g][b])
                 for b, bucket in enumerate(problem.buckets)
@@ -183,27 +175,30 @@ def envelope(
         ),
         solver=SOLVER,
         evidence=Evidence(basis={"measured": 1.0}, sources=("rates that the problem states",)),
-        assumptions=(*ASSUMPTIONS, *resolved.price_notes),
+        assumptions=(*_assumptions(problem), *resolved.price_notes),
     )
 
 
-def _options(resolved: Resolved) -> MixOptions:
-    options = PlaceOptions.model_validate(resolved.problem.options).mix
-    assert options is not None
-    return options
+def _assumptions(problem: GpuMix) -> tuple[str, ...]:
+    phases = (PHASES,) if any(kind.use != "whole" for kind in problem.types) else ()
+    return (*ASSUMPTIONS, *phases, *((SPOT,) if any(kind.lost for kind in problem.types) else ()))
 
 
 def _chosen(problem: GpuMix, decision: PlaceDecision) -> tuple[list[int], list[list[int]]]:
     """Instances of each type and slices of each bucket on it."""
-    counts = {role.pool: role.replicas for role in decision.roles}
+    counts = {role.name: role.replicas for role in decision.roles}
     taken = {(row.to, row.bucket): row.slices for row in decision.slices}
     rows = [[taken.get((kind.name, bucket.name), 0) for bucket in problem.buckets] for kind in problem.types]
     return [counts.get(kind.name, 0) for kind in problem.types], rows
 
 
-def _block(resolved: Resolved, role: Role) -> Block:
-    pool = next(pool for pool in resolved.pools if pool.name == role.pool)
-    size = role.parallelism.tp
-    devices = pool.job_devices.tolist()[: role.replicas * size]
-    axes = (Axis(name="replica", size=role.replicas, stride=size), Axis(name="tp", size=size, stride=1))
-    return block_on(devices, role.name, role.pool, tuple(axis for axis in axes if axis.size > 1))
+def _blocks(resolved: Resolved, roles: Sequence[Role]) -> Iterator[Block]:
+    """The instances of a pool on its devices in order, one role behind the other."""
+    taken = Counter[str]()
+    for role in roles:
+        pool = next(pool for pool in resolved.pools if pool.name == role.pool)
+        size, first = role.parallelism.tp, taken[pool.name]
+        taken[pool.name] += role.replicas * size
+        devices = pool.job_devices.tolist()[first : taken[pool.name]]
+        axes = (Axis(name="replica", size=role.replicas, stride=size), Axis(name="tp", size=size, stride=1))
+        yield block_on(devices, role.name, pool.name, tuple(axis for axis in axes if axis.size > 1))
