@@ -7,7 +7,7 @@ Whatever the groups, of the requests released and due within a window of x secon
 Sets        c in C shapes, m in M models, s in S streams
 Variables   n_c groups of a shape;  k_mc groups of it on which m lives;  u_s requests on time, v_sm those of a model
 Objective   max mean of u_s / J_s
-(C1) sum_c a_c n_c <= D
+(C1) sum_c a_c n_c <= D;  the same over shapes of at least s devices, with the R_s of the groups
 (C2) k_mc <= n_c;  sum_m k_mc w_cm <= B n_c;  sum_m k_mc <= n_c times the most models that one group holds
 (C3) u_s <= sum_m v_sm
 (C4) u_s <= most requests of s of which every window holds no more than sum_c n_c N_c
@@ -208,6 +208,9 @@ class _Program:
         k = [[model.continuous(f"k[{m},{c}]") for c in range(len(shapes))] for m in range(problem.models)]
         u = [model.continuous(f"u[{s}]", 0.0, float(len(stream))) for s, stream in enumerate(streams)]
         model.add(total(shape.devices * n[c] for c, shape in enumerate(shapes)) <= float(problem.devices), "C1")
+        for least, room in problem.room_at:
+            large = [shape.devices * n[c] for c, shape in enumerate(shapes) if shape.devices >= least]
+            model.add(total(large) <= float(room), f"C1 of {least}")
         for c, shape in enumerate(shapes):
             self._memory(model, problem, shape, n[c], [row[c] for row in k], c)
         v_SM = []

@@ -13,7 +13,7 @@ Source: AlpaServe (OSDI 2023), section 4.2, fills groups greedily by simulation;
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,18 +44,23 @@ class Effort:
 
 
 def search(
-    problem: SharedGroups, load_M: Floats, streams: Sequence[Stream], judged: Sequence[Stream], effort: Effort
+    problem: SharedGroups,
+    load_M: Floats,
+    streams: Sequence[Stream],
+    judged: Sequence[Stream],
+    effort: Effort,
+    allowed: Callable[[tuple[Group, ...]], bool] = lambda groups: True,
 ) -> SolveResult[tuple[Group, ...]]:
     """The best groups that were simulated, chosen on `streams` of models with the mean loads `load_M`.
 
     Which climb was best is told on `judged`, as is the objective, their mean share of requests on time; the best
     filling stays where no climb is clearly better.
     The status is FEASIBLE: `group_bounds` says how much better any groups can be. It is UNKNOWN where no filling has
-    every model on as many groups as is asked for.
+    every model on as many groups as is asked for, or none is `allowed`, which is asked of what is to be chosen alone.
     """
     started_s = time.perf_counter()
     filled = sorted(_partitions_filled(problem, load_M, streams), key=lambda pair: pair[0])
-    fillings = [groups for _, groups in filled if problem.hosted(groups)][:CLIMBED]
+    fillings = [groups for _, groups in filled if problem.hosted(groups) and allowed(groups)][:CLIMBED]
     if not fillings:
         elapsed_s = time.perf_counter() - started_s
         return SolveResult(Status.UNKNOWN, "finished", None, None, None, elapsed_s, SOLVER)
@@ -69,7 +74,8 @@ def search(
         climbs.sort(key=lambda climb: climb.least)
         climbs = climbs[: math.ceil(len(climbs) / 2)]
         finalists += [climb.best for climb in climbs[:2]]
-    chosen = max(dict.fromkeys(finalists), key=lambda groups: share_on_time(problem, groups, judged))
+    able = [groups for groups in dict.fromkeys(finalists) if allowed(groups)] or fillings[:1]
+    chosen = max(able, key=lambda groups: share_on_time(problem, groups, judged))
     if not _told_apart(shares_on_time(problem, chosen, judged), shares_on_time(problem, fillings[0], judged)):
         chosen = fillings[0]
     objective = share_on_time(problem, chosen, judged)
@@ -110,6 +116,7 @@ def fill(problem: SharedGroups, shapes: Sequence[int], load_M: Floats) -> tuple[
                 g
                 for g in range(len(shapes))
                 if fits[g, model] and weight[g, model] <= room[g] and model not in hosts[g]
+                if not problem.clashes(hosts[g], model)
             ]
             if not free:
                 continue
@@ -127,15 +134,12 @@ def fill(problem: SharedGroups, shapes: Sequence[int], load_M: Floats) -> tuple[
 
 def partitions(problem: SharedGroups, shape: int, other: int | None = None, part: float = 0.0) -> tuple[int, ...]:
     """Shapes of groups: `part` of the devices in `other`, the rest in `shape`, what is left in smaller ones."""
-    left, chosen = problem.devices, []
+    chosen: list[int] = []
     if other is not None:
-        number = round(part * problem.devices / problem.shapes[other].devices)
-        chosen += [other] * number
-        left -= number * problem.shapes[other].devices
+        wanted = round(part * problem.devices / problem.shapes[other].devices)
+        chosen += [other] * min(wanted, problem.most_of((), other))
     for size_shape in (shape, *_smaller(problem, shape)):
-        number = left // problem.shapes[size_shape].devices
-        chosen += [size_shape] * number
-        left -= number * problem.shapes[size_shape].devices
+        chosen += [size_shape] * problem.most_of(chosen, size_shape)
     return tuple(chosen)
 
 
@@ -248,7 +252,9 @@ class _Climb:
 
     def _fits(self, group: Group) -> bool:
         hosted = self.problem.hosts(group.shape)
-        return self.problem.held_bytes(group) <= self.problem.memory_bytes and bool(hosted[list(group.models)].all())
+        quiet = not any(a in group.models and b in group.models for a, b in self.problem.apart)
+        fits = self.problem.held_bytes(group) <= self.problem.memory_bytes
+        return quiet and fits and bool(hosted[list(group.models)].all())
 
 
 def _with(group: Group, goes: int, comes: int) -> Group:

@@ -10,6 +10,8 @@ Objective   most requests of given streams that are on time, where every request
 (C1) sum_g a_c(g) <= D;  a group lies within a node, or takes whole ones
 (C2) sum of w_c(g)m over m in H_g <= B
 (C3) every model lives on so many groups at least, where that is asked for
+(C4) sum of a_c(g) over groups of at least s devices <= R_s, where devices are free here and there
+(C5) models that are to be apart share no group
 Rule        A request goes to the group of its model whose last stage is free first (the first of equals). Stages take
             requests in order, without batches. A request that would be late is dropped and leaves no trace.
             Engines that batch have a rule of their own (`batched_groups`), and stage times only guide the search.
@@ -61,6 +63,8 @@ class SharedGroups:
     limit_s_M: Floats
     batches: Batches | None = None  # engines that batch, in place of the rule
     least_hosts: int = 0  # groups on which every model lives
+    room_at: tuple[tuple[int, int], ...] = ()  # sizes, and devices that groups of at least such a size can take
+    apart: frozenset[tuple[int, int]] = frozenset()  # models that share no group, the lower first
 
     def __post_init__(self) -> None:
         if self.devices < 1 or self.node_devices < 1 or not self.memory_bytes > 0:
@@ -94,8 +98,22 @@ class SharedGroups:
             index
             for index, shape in enumerate(self.shapes)
             if shape.devices <= self.devices
+            and self.most_of((), index) > 0
             and (self.node_devices % shape.devices == 0 or shape.devices % self.node_devices == 0)
         )
+
+    def most_of(self, chosen: Sequence[int], shape: int) -> int:
+        """Groups of a shape that have room beside the chosen ones, by their shapes (C1), (C4)."""
+        size, sizes = self.shapes[shape].devices, [self.shapes[index].devices for index in chosen]
+        left = [self.devices - sum(sizes)]
+        left += [
+            room - sum(other for other in sizes if other >= least) for least, room in self.room_at if least <= size
+        ]
+        return max(min(left), 0) // size
+
+    def clashes(self, models: Sequence[int], model: int) -> bool:
+        """Whether one of the models is to be apart from this one (C5)."""
+        return any((min(other, model), max(other, model)) in self.apart for other in models)
 
     def hosts(self, shape: int) -> Bools:
         """Whether a group of the shape has room for a model alone, and serves one in time when it is idle. [M]"""
@@ -120,10 +138,13 @@ class SharedGroups:
         return bool((counts >= self.least_hosts).all())
 
     def feasible(self, groups: Sequence[Group]) -> bool:
-        """Whether groups keep (C1) and (C2); sizes of groups divide or are divided by those of nodes."""
-        used = sum(self.shapes[group.shape].devices for group in groups)
+        """Whether groups keep (C1), (C2), (C4) and (C5); sizes of groups divide or are divided by those of nodes."""
+        sizes = [self.shapes[group.shape].devices for group in groups]
         fits = all(self.held_bytes(group) <= self.memory_bytes for group in groups)
-        return used <= self.devices and fits and all(group.shape in self.usable for group in groups)
+        rooms = all(sum(size for size in sizes if size >= least) <= room for least, room in self.room_at)
+        quiet = not any(a in group.models and b in group.models for group in groups for a, b in self.apart)
+        usable = all(group.shape in self.usable for group in groups)
+        return sum(sizes) <= self.devices and fits and rooms and quiet and usable
 
     @cached_property
     def stage_s_CMK(self) -> Floats:
