@@ -6,8 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.errors import Conflict, Infeasible
+from planner.kinds.place.floor import places_of
 from planner.kinds.place.reached import Reached, reached
 from planner.kinds.place.setting import PlaceSetting
+from planner.solvers.placement.floor import Devices
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import Effort, search
 from planner.solvers.placement.group_streams import Group, Stream
@@ -23,9 +25,10 @@ TOKENS = 200_000_000  # that a search simulates where engines batch
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Groups, what they reach on the claimed streams, and the bound on the objective."""
+    """Groups and their devices, what they reach on the claimed streams, and the bound on the objective."""
 
     groups: tuple[Group, ...]
+    places: tuple[Devices, ...]
     reached: Reached
     bound: float | None = None
 
@@ -93,12 +96,22 @@ def _chosen(setting: PlaceSetting, devices: int, streams: Sequence[Stream]) -> C
         return None
     effort = Effort(PASSES if problem.batches is None else _affordable(setting), setting.resolved.problem.seed)
     groups = search(
-        problem, setting.load_M, streams_of(setting, SEARCHED), streams_of(setting, JUDGED), effort
+        problem,
+        setting.load_M,
+        streams_of(setting, SEARCHED),
+        streams_of(setting, JUDGED),
+        effort,
+        lambda groups: bool(placed(setting, groups)),
     ).solution
     if groups is None:
         return None
     kept = tuple(sorted((group for group in groups if group.models), key=lambda group: _order(problem, group)))
-    return Choice(kept, reached(problem, kept, streams))
+    return Choice(kept, placed(setting, kept), reached(problem, kept, streams))
+
+
+def placed(setting: PlaceSetting, groups: Sequence[Group]) -> tuple[Devices, ...]:
+    """The devices of every group; none where the floor has no room that keeps copies apart."""
+    return places_of(setting.pool, setting.floor, setting.kinds(groups), setting.options)
 
 
 def _order(problem: SharedGroups, group: Group) -> tuple[int, tuple[int, ...]]:
@@ -136,6 +149,7 @@ def _too_few(setting: PlaceSetting, choice: Choice | None, bound: float) -> Infe
     if choice is None:
         conflict: list[Conflict] = [
             {"limit": f"min_replicas = {setting.options.min_replicas}", "nearest": "more devices, or fewer replicas"},
+            *([] if setting.floor is None else [{"limit": "options.floor", "nearest": "less kept apart or taken"}]),
             {"limit": f"{setting.groups.devices} GPUs", "nearest": ""},
         ]
         return Infeasible(conflict, proved=False)

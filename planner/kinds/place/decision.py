@@ -95,6 +95,24 @@ class LoraOptions(Spec):
     )
 
 
+class FloorOptions(Spec):
+    """Where groups stand: what others use of the nodes, how copies of a model are kept apart, and models from others.
+
+    Groups lie inside NVLink domains of nodes, and as few nodes as can be are used of which nothing is taken.
+    """
+
+    taken: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] = Field(
+        default_factory=dict, description="by node, its index or name: the GPUs that others use, counted from 0"
+    )
+    racks: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(
+        default=None, description="nodes of every rack, in order; scale-up domains of nodes or pods where absent"
+    )
+    apart: Literal["node", "rack"] | None = Field(
+        default=None, description="what `min_replicas` copies of a model are to be on different ones of"
+    )
+    never_together: tuple[tuple[str, str], ...] = Field(default=(), description="pairs of models that share no group")
+
+
 class PlaceOptions(Spec):
     """Limits of the placement, and how the engines of a group work; or the layers of one model over all pools."""
 
@@ -104,6 +122,7 @@ class PlaceOptions(Spec):
     mix: MixOptions | None = Field(default=None, description="the cheapest mix of GPU types for buckets of requests")
     lora: LoraOptions | None = Field(default=None, description="LoRA adapters on engines of the only model")
 
+    floor: FloorOptions | None = Field(default=None, description="where groups stand; on all nodes when absent")
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")
     tp: Degrees | None = Field(default=None, description="tensor parallel sizes of groups")

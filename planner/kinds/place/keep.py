@@ -1,7 +1,7 @@
 """Groups laid where most of what they hold stands already, and fewer of them changed for a stated loss."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from planner.errors import PlannerError
 from planner.kinds.place.choose import JUDGED, Choice, claimed_streams, streams_of
 from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.floor import stands
 from planner.kinds.place.reached import reached
 from planner.kinds.place.restate import groups_of
 from planner.kinds.place.setting import PlaceSetting, read_setting
@@ -56,8 +57,10 @@ def near(resolved: Resolved, plan: Envelope, running: Decision, loss: float) -> 
         return plan
     setting = read_setting(resolved)
     groups = groups_of(setting, chosen)
-    bound = plan.certificate.bound
-    choice = Choice(groups, reached(setting.groups, groups, claimed_streams(setting)), bound)
+    stated = {block.role: tuple(devices(block)) for block in chosen.placement}
+    places = tuple(stated[role.name] for role in chosen.roles)
+    now = reached(setting.groups, groups, claimed_streams(setting))
+    choice = Choice(groups, places, now, plan.certificate.bound)
     before = standing(setting, running)
     choice = laid(setting, choice, before)
     if fewest(setting):
@@ -97,7 +100,7 @@ def laid(setting: PlaceSetting, choice: Choice, before: Standing) -> Choice:
     """The same groups, those of a size in the order that brings fewest bytes; their traffic is laid with them."""
     from scipy.optimize import linear_sum_assignment
 
-    places = _places(setting, choice.groups)
+    places = choice.places
     order = list(range(len(choice.groups)))
     for size in sorted({len(place) for place in places}):
         members = [index for index, place in enumerate(places) if len(place) == size]
@@ -106,7 +109,9 @@ def laid(setting: PlaceSetting, choice: Choice, before: Standing) -> Choice:
         for row, column in zip(rows, columns, strict=True):
             order[members[int(column)]] = members[int(row)]
     groups = tuple(choice.groups[index] for index in order)
-    return Choice(groups, reached(setting.groups, groups, claimed_streams(setting)), choice.bound)
+    if not stands(setting.floor, setting.kinds(groups), places, setting.options):
+        return choice
+    return Choice(groups, places, reached(setting.groups, groups, claimed_streams(setting)), choice.bound)
 
 
 def nearer(setting: PlaceSetting, choice: Choice, before: Standing, loss: float) -> Choice:
@@ -115,7 +120,7 @@ def nearer(setting: PlaceSetting, choice: Choice, before: Standing, loss: float)
     From what runs, the groups of the choice are put in place one after the other, each time the one that gains most a
     byte on streams that tell climbs apart; the figures are of the claimed streams, on which the loss holds too.
     """
-    places = _places(setting, choice.groups)
+    places = choice.places
     if loss <= 0.0 or set(places) != set(before.groups):
         return choice
     least = choice.reached.share * (1.0 - loss)
@@ -123,10 +128,10 @@ def nearer(setting: PlaceSetting, choice: Choice, before: Standing, loss: float)
     now = [before.groups[place] for place in places]
     left = [at for at, group in enumerate(choice.groups) if group != now[at]]
     while True:
-        if setting.groups.feasible(now):
+        if setting.groups.feasible(now) and stands(setting.floor, setting.kinds(now), places, setting.options):
             got = reached(setting.groups, now, claimed)
             if got.share >= least and (got.share_M >= np.minimum(setting.required_M, choice.reached.share_M)).all():
-                return Choice(tuple(now), got, choice.bound)
+                return Choice(tuple(now), places, got, choice.bound)
         if not left:
             return choice
         share = reached(setting.groups, now, judged).share
@@ -137,16 +142,6 @@ def nearer(setting: PlaceSetting, choice: Choice, before: Standing, loss: float)
             gains.append(gained / max(_brought(setting, choice.groups[at], places[at], before), 1.0))
         best = left.pop(int(np.argmax(gains)))
         now[best] = choice.groups[best]
-
-
-def _places(setting: PlaceSetting, groups: Sequence[Group]) -> list[tuple[int, ...]]:
-    """Devices of every group, in order, as plans lay them."""
-    pool, places, first = setting.pool.job_devices.tolist(), [], 0
-    for group in groups:
-        size = setting.groups.shapes[group.shape].devices
-        places.append(tuple(pool[first : first + size]))
-        first += size
-    return places
 
 
 def _brought(setting: PlaceSetting, group: Group, place: tuple[int, ...], before: Standing) -> float:

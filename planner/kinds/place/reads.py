@@ -15,7 +15,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
             yield Unread(name, "with `mix`, whose rates are as measured", "remove it")
         return
     if problem.options.get("lora") is not None:
-        others = ("layers", "max_group_gpus", "pp", "batching", "simulated_requests")
+        others = ("layers", "floor", "max_group_gpus", "pp", "batching", "simulated_requests")
         yield from idle_options(problem.options, *others, why="with `lora`, which is of engines of one model")
         yield Unread("seed", "with `lora`, whose solver draws nothing", "remove it")
         if problem.objective.minimize is None:
@@ -40,7 +40,7 @@ MEASURED = (
     *("cluster.links", "cluster.pools.*.nic_bandwidth_bytes_per_s"),
 )
 ENGINES = (
-    *("max_group_gpus", "min_replicas", "tp", "pp"),
+    *("floor", "max_group_gpus", "min_replicas", "tp", "pp"),
     *("batching", "max_batch", "chunk_tokens", "simulated_requests"),
 )
 PERCENTILES = ("p50_s", "p90_s", "p95_s", "p99_s")

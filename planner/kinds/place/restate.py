@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from planner.errors import PlannerError
-from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound
+from planner.kinds.place.choose import Choice, claimed_streams, fewest_by_bound, placed
 from planner.kinds.place.decision import PlaceDecision, PlaceOptions
+from planner.kinds.place.floor import require_laid
 from planner.kinds.place.layers import plan as layers_plan
 from planner.kinds.place.layers.setting import read_setting as layers_setting
 from planner.kinds.place.lora import plan as lora_plan
@@ -14,10 +15,12 @@ from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import PlaceSetting, read_setting
 from planner.kinds.place.solve import envelope, fewest
 from planner.plan.findings import Finding
+from planner.plan.placement import devices
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
 from planner.problem.resolve import Resolved
+from planner.solvers.placement.floor import Devices
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_streams import Group
 
@@ -40,7 +43,8 @@ def restate(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Restated
         return layers_plan.restate(layers_setting(resolved), stated, decision)
     setting = read_setting(resolved)
     groups = groups_of(setting, decision)
-    choice = Choice(groups, reached(setting.groups, groups, claimed_streams(setting)), stated.certificate.bound)
+    places = _stated_places(setting, groups, decision)
+    choice = Choice(groups, places, reached(setting.groups, groups, claimed_streams(setting)), stated.certificate.bound)
     made = envelope(setting, choice)
     if stated.certificate.bound is None:
         return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
@@ -71,6 +75,17 @@ def prove(stated: Envelope, decision: PlaceDecision, hand: AtHand) -> Iterator[F
     right = abs(bound - loosened) <= REL_TOL * max(abs(bound), abs(loosened))
     what = f"states the bound {bound:.9g}, its streams give {loosened:.9g}"
     yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+
+
+def _stated_places(setting: PlaceSetting, groups: tuple[Group, ...], decision: PlaceDecision) -> tuple[Devices, ...]:
+    """Where the groups stand by the plan, which the floor must allow; in order where the problem has none."""
+    if setting.floor is None:
+        return placed(setting, groups)
+    stated = {block.role: tuple(devices(block)) for block in decision.placement}
+    places = tuple(stated.get(role.name, ()) for role in decision.roles)
+    names = [workload.model for workload in setting.workloads]
+    require_laid(setting.floor, setting.kinds(groups), places, setting.options, names)
+    return places
 
 
 def _resolved(stated: Envelope, hand: AtHand) -> Resolved:

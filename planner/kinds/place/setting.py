@@ -1,6 +1,7 @@
 """What placements of a problem are searched and judged with: shapes of groups priced, limits, loads and streams."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,11 +11,13 @@ from planner.costs.rates.calibration import Calibration, EngineOverheads, load_c
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import PlaceOptions
+from planner.kinds.place.floor import read_floor
 from planner.kinds.place.prices import Prices, priced
 from planner.problem.resolve import Resolved, Workload
 from planner.simulate.plans.workload import SEEDS, drawn_lengths
 from planner.simulate.requests.arrivals import arrivals
-from planner.solvers.placement.group_streams import Stream
+from planner.solvers.placement.floor import Floor, Kind
+from planner.solvers.placement.group_streams import Group, Stream
 from planner.solvers.placement.shared_groups import SharedGroups
 
 WARM_UP = 0.1  # of the requests of a stream whose engines batch: not judged
@@ -30,6 +33,7 @@ class PlaceSetting:
     calibration: Calibration
     prices: Prices
     groups: SharedGroups
+    floor: Floor | None = None
 
     @property
     def pool(self) -> Pool:
@@ -68,6 +72,10 @@ class PlaceSetting:
         """What the engine adds to its kernels."""
         engine = self.resolved.problem.engine
         return self.calibration.engine(engine.name, engine.version)
+
+    def kinds(self, groups: Sequence[Group]) -> list[Kind]:
+        """Groups as the floor has them."""
+        return [(self.groups.shapes[group.shape].devices, group.models) for group in groups]
 
     def on(self, devices: int) -> SharedGroups | None:
         """The same on so many devices; None where they have no room for the group that some model needs."""
@@ -108,17 +116,37 @@ def read_setting(resolved: Resolved) -> PlaceSetting:
     limit_s_M = np.full(len(resolved.workloads), math.inf)
     if not options.batching:
         limit_s_M = np.array([_latency_limit(resolved, index) for index in range(len(resolved.workloads))])
-    devices = min(len(pool.job_devices), resolved.problem.limits.gpus or MOST_SIZE)
+    floor = read_floor(resolved, options)
+    free = len(pool.job_devices) if floor is None else sum(node.free for node in floor.nodes)
+    devices = min(free, resolved.problem.limits.gpus or MOST_SIZE)
+    sizes = sorted({shape.devices for shape in prices.shapes})
     groups = SharedGroups(
         devices,
-        min(pool.node.num_gpus, devices),
+        min(pool.node.num_gpus, devices) if floor is None else pool.node.num_gpus,
         prices.room_bytes,
         prices.shapes,
         limit_s_M,
         prices.batches,
         options.min_replicas,
+        () if floor is None else tuple((size, floor.room_of_all(size)) for size in sizes),
+        _apart(resolved, options),
     )
-    return PlaceSetting(resolved, options, calibration, prices, groups)
+    return PlaceSetting(resolved, options, calibration, prices, groups, floor)
+
+
+def _apart(resolved: Resolved, options: PlaceOptions) -> frozenset[tuple[int, int]]:
+    """Pairs of models that share no group, as indices of workloads."""
+    names = [workload.model for workload in resolved.workloads]
+    pairs = set()
+    for index, pair in enumerate(options.floor.never_together if options.floor is not None else ()):
+        strange = [name for name in pair if name not in names]
+        if strange or pair[0] == pair[1]:
+            place = resolved.where(("options", "floor", "never_together", index))
+            what = f"no model is called `{strange[0]}`" if strange else f"`{pair[0]}` is apart from itself"
+            raise PlannerError(what, where=place, hint=f"name two of {', '.join(names)}")
+        first, second = sorted(names.index(name) for name in pair)
+        pairs.add((first, second))
+    return frozenset(pairs)
 
 
 def required(workload: Workload) -> float:

@@ -6,6 +6,7 @@ from planner.errors import PlannerError
 from planner.kinds.place.choose import Choice, best_choice, claimed, devices_of, fewest_choice
 from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
 from planner.kinds.place.envelope import place_envelope
+from planner.kinds.place.floor import broken_nodes
 from planner.kinds.place.prices import Degrees
 from planner.kinds.place.setting import PlaceSetting, read_setting
 from planner.plan.blocks import block_on
@@ -123,7 +124,7 @@ def _decision(setting: PlaceSetting, choice: Choice) -> PlaceDecision:
     names = [f"group-{index}" for index in range(len(groups))]
     return PlaceDecision(
         roles=tuple(_role(setting, group, name) for group, name in zip(groups, names, strict=True)),
-        placement=tuple(_blocks(setting, groups, names)),
+        placement=tuple(_blocks(setting, choice, names)),
         router_policy="power-of-two" if setting.options.batching else None,
         hosts=tuple(
             Host(
@@ -160,15 +161,10 @@ def _role(setting: PlaceSetting, group: Group, name: str) -> Role:
     )
 
 
-def _blocks(setting: PlaceSetting, groups: Sequence[Group], names: Sequence[str]) -> Iterator[Block]:
-    """Groups on devices in service, the largest first, so that each lies within a node."""
-    devices, first = setting.pool.job_devices.tolist(), 0
-    for group, name in zip(groups, names, strict=True):
-        size = setting.groups.shapes[group.shape].devices
-        yield block_on(
-            devices[first : first + size], name, setting.pool.name, _axes(setting.prices.degrees[group.shape])
-        )
-        first += size
+def _blocks(setting: PlaceSetting, choice: Choice, names: Sequence[str]) -> Iterator[Block]:
+    """Groups on their devices."""
+    for group, devices, name in zip(choice.groups, choice.places, names, strict=True):
+        yield block_on(devices, name, setting.pool.name, _axes(setting.prices.degrees[group.shape]))
 
 
 def _axes(degrees: Degrees) -> tuple[Axis, ...]:
@@ -179,6 +175,8 @@ def _axes(degrees: Degrees) -> tuple[Axis, ...]:
 def _predictions(setting: PlaceSetting, choice: Choice) -> Iterator[Prediction]:
     yield Prediction(metric="attainment", value=choice.reached.share)
     yield Prediction(metric="gpus", value=float(devices_of(setting.groups, choice.groups)))
+    if setting.floor is not None:
+        yield Prediction(metric="nodes_broken", value=float(broken_nodes(setting.floor, choice.places)))
     for index, workload in enumerate(setting.workloads):
         name = workload.spec.name
         yield Prediction(metric="attainment", of=name, value=float(choice.reached.share_M[index]))
