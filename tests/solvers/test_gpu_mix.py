@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from planner.errors import PlannerError
 from planner.solvers.placement.gpu_mix import Bucket, GpuMix, GpuType, cheapest_mix
 from planner.solvers.result import Status
 
-USES = ("whole", "prefill", "decode")
+USES: tuple[Literal["whole", "prefill", "decode"], ...] = ("whole", "prefill", "decode")
 
 
 def serves(problem: GpuMix, left: tuple[int, ...]) -> bool:
@@ -61,7 +62,7 @@ def random_uses(seed: int) -> GpuMix:
     draws = np.random.default_rng(seed)
     buckets = tuple(Bucket(f"b{b}", int(draws.integers(1, 3)), float(draws.uniform(0.2, 1.2))) for b in range(2))
     kinds = []
-    for g, use in enumerate(("whole", "prefill", "decode", "whole")):
+    for g, use in enumerate((*USES, USES[0])):
         rates = tuple(float(rate) for rate in draws.uniform(0.5, 3.0, 2) * (draws.random(2) < 0.9))
         lost = float(draws.choice([0.25, 0.5, 1.0])) if g == 3 else 0.0
         market = "market" if g in (1, 3) else ""

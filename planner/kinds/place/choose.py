@@ -149,9 +149,10 @@ def _too_few(setting: PlaceSetting, choice: Choice | None, bound: float) -> Infe
     if choice is None:
         conflict: list[Conflict] = [
             {"limit": f"min_replicas = {setting.options.min_replicas}", "nearest": "more devices, or fewer replicas"},
-            *([] if setting.floor is None else [{"limit": "options.floor", "nearest": "less kept apart or taken"}]),
             {"limit": f"{setting.groups.devices} GPUs", "nearest": ""},
         ]
+        if setting.floor is not None:
+            conflict.append({"limit": "options.floor", "nearest": "less kept apart or taken"})
         return Infeasible(conflict, proved=False)
     worst = int(np.argmin(choice.reached.share_M - setting.required_M))
     wanted, share = setting.required_M[worst], choice.reached.share_M[worst]

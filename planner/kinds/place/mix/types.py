@@ -3,7 +3,7 @@
 A type is a pool in one use (whole requests, prefill or decode) at one price (the pool's, or that of its spot GPUs).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from planner.errors import PlannerError
@@ -76,17 +76,21 @@ def _key(use: Use) -> str:
 def _require_names(resolved: Resolved, options: MixOptions) -> None:
     where, names = resolved.where, [pool.name for pool in resolved.pools]
     rates = [(_key(use), table) for use, table in _tables(options)]
-    others = [("gpus_per_instance", options.gpus_per_instance), ("spot", options.spot), ("at_least", options.at_least)]
-    for name, table in (*rates, *others):
-        unknown = sorted(set(table) - set(names))
+    others: dict[str, Iterable[str]] = {
+        "gpus_per_instance": options.gpus_per_instance,
+        "spot": options.spot,
+        "at_least": options.at_least,
+    }
+    for name, given in (*rates, *others.items()):
+        unknown = sorted(set(given) - set(names))
         if unknown:
             place = where(("options", "mix", name, unknown[0]))
             raise PlannerError(f"no pool is called `{unknown[0]}`", where=place, hint=f"pools are {', '.join(names)}")
     for name, by_pool in rates:
-        for pool, row in by_pool.items():
+        for priced, row in by_pool.items():
             foreign = sorted(set(row) - set(options.buckets))
             if foreign:
-                place = where(("options", "mix", name, pool, foreign[0]))
+                place = where(("options", "mix", name, priced, foreign[0]))
                 raise PlannerError(
                     f"no bucket is called `{foreign[0]}`", where=place, hint="name a bucket of `buckets`"
                 )
