@@ -2,12 +2,15 @@
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from planner.api import solve
+from planner.emit.options import ClusterOptions
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.place.decision import PlaceDecision
@@ -79,3 +82,116 @@ def test_groups_of_one_pass_have_no_engine(plan: tuple[Envelope, PlaceDecision])
         emit(other, decision, "vllm-groups")
     with pytest.raises(PlannerError, match="cannot express plans of kind `place`"):
         emit(envelope, decision, "sglang")
+
+
+CLAIMS = ClusterOptions(image="e:1", router_image="r:1", gpus="claims")
+EXAMPLES = FOUR.parent
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+
+
+def test_pods_of_a_group_name_one_claim_and_start_one_after_the_other(plan: tuple[Envelope, PlaceDecision]) -> None:
+    envelope, decision = plan
+    files = emit(envelope, decision, "kubernetes", (), CLAIMS)
+    objects = documents(files["plan.yaml"])
+    sets, claims = of_kind(objects, "StatefulSet"), of_kind(objects, "ResourceClaim")
+    assert len(sets) == len(decision.hosts)
+    number = Counter(host.group for host in decision.hosts)
+    named, first = Counter[str](), Counter[str]()
+    for each in sets.values():
+        spec = each["spec"]["template"]["spec"]
+        (claim,) = spec["resourceClaims"]
+        if "resourceClaimName" in claim:
+            named[claim["resourceClaimName"]] += 1
+            first[claim["resourceClaimName"]] += "initContainers" not in spec
+            waits = [container["command"][-1] for container in spec.get("initContainers", ())]
+            assert all(re.match(r"http://(.*)-0\.\1:8000/health", url)[1] in sets for url in waits)  # type: ignore[index]
+    assert sorted(named.values()) == sorted(count for count in number.values() if count > 1)
+    assert set(first.values()) == {1}
+    assert set(named) == set(claims)
+    routes = json.loads(files["routes.json"])
+    hosts = {row["host"].split(".")[1] for model in routes["models"].values() for row in model["engines"]}
+    assert hosts == set(sets)
+    with pytest.raises(PlannerError, match="which counts of GPUs cannot say"):
+        emit(envelope, decision, "kubernetes", (), ClusterOptions(router_image="r:1"))
+
+
+def test_services_of_a_group_start_one_after_the_other_on_its_devices(plan: tuple[Envelope, PlaceDecision]) -> None:
+    envelope, decision = plan
+    files = emit(envelope, decision, "docker-compose", (), ClusterOptions(router_image="r:1"))
+    services = documents(files["compose-node-00.yaml"])[0]["services"]
+    assert len(services) == len(decision.hosts)
+    of_devices = defaultdict[str, list[str]](list)
+    for name, each in services.items():
+        of_devices[str(each["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"])].append(name)
+    for names in of_devices.values():
+        before = [name for each in names for name in services[each].get("depends_on", {})]
+        assert len(set(before)) == len(before) == len(names) - 1
+        assert set(before) <= set(names)
+    assert "routes.json" in files
+
+
+def test_every_group_is_a_worker_that_takes_one_replica_of_each_of_its_models(
+    plan: tuple[Envelope, PlaceDecision],
+) -> None:
+    envelope, decision = plan
+    alone = {"parallelism": decision.roles[0].parallelism.model_copy(update={"tp": 1})}
+    single = decision.model_copy(
+        update={
+            "roles": tuple(role.model_copy(update=alone) for role in decision.roles),
+            "hosts": tuple(host.model_copy(update={"kv_cache_bytes": 1e9}) for host in decision.hosts),
+            "placement": tuple(
+                block.model_copy(update={"axes": (), "first_device": index})
+                for index, block in enumerate(decision.placement)
+            ),
+        }
+    )
+    files = emit(envelope, single, "ray-serve", (), ClusterOptions(image="e:1"))
+    service = of_kind(documents(files["plan.yaml"]), "RayService")
+    workers = next(iter(service.values()))["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    assert len(workers) == len(decision.roles)
+    room = Counter[str]()
+    for worker in workers:
+        room.update(json.loads(json.loads(worker["rayStartParams"]["resources"])))
+    wanted = Counter[str]()
+    for application in documents(files["serve.yaml"])[0]["applications"]:
+        (config,) = application["args"]["llm_configs"]
+        (bundle,) = config["placement_group_config"]["bundles"]
+        (own,) = (name for name in bundle if name not in ("GPU", "CPU"))
+        wanted[own] = config["deployment_config"]["autoscaling_config"]["max_replicas"] * bundle[own]
+        assert bundle["GPU"] <= 1.0 / max(Counter(host.group for host in decision.hosts).values())
+    assert wanted == room
+    assert sorted(wanted.values()) == sorted(Counter(host.model for host in decision.hosts).values())
+
+
+@pytest.mark.parametrize(
+    ("example", "overrides", "told", "key"),
+    [
+        ("place-gpu-mix.yaml", [], "a mix counts instances", "buckets"),
+        ("place-hetero-70b.yaml", ["options.layers={max_stages: 2}"], "unequal numbers of layers", "next"),
+        ("place-lora.yaml", ["options.lora.merged=false"], "", "adapters"),
+    ],
+)
+def test_shares_of_every_form_are_written_and_what_no_engine_starts_is_refused(
+    example: str, overrides: list[str], told: str, key: str
+) -> None:
+    envelope = solve(load_problem(EXAMPLES / example, overrides=overrides))
+    decision = PlaceDecision.model_validate(envelope.decision)
+    rows = json.loads(emit(envelope, decision, "routes")["routes.json"])[key]
+    for each in rows.values():
+        assert sum(row.get("share", row.get("weight")) for row in each) == pytest.approx(1.0)
+    if told:
+        for target in ("vllm-groups", "kubernetes", "docker-compose", "ray-serve"):
+            with pytest.raises(PlannerError, match=told) as raised:
+                emit(envelope, decision, target)
+            assert "--target routes" in (raised.value.hint or "")
+    else:
+        assert emit(envelope, decision, "kubernetes", (), CLAIMS)
+        with pytest.raises(PlannerError, match="adapters of folders"):
+            emit(envelope, decision, "ray-serve", (), ClusterOptions(image="e:1"))

@@ -14,10 +14,13 @@ from planner.emit.nodes import read_cluster
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance
+from planner.emit.serving.routes import engine_name
 from planner.emit.serving.scene import API_PORT, FRONT_FILE, RouterGroup, Scene, ServingEngine
 from planner.emit.serving.scripts import read_scene
+from planner.emit.serving.shared_groups import SHARING, engines_of, routes_on_nodes
 from planner.emit.shell import Command, Word
 from planner.errors import PlannerError
+from planner.kinds.place.decision import PlaceDecision
 from planner.plan.schema import Decision, Envelope
 from planner.plan.store import plan_digest, plan_json
 
@@ -36,7 +39,11 @@ def _files(
     """`compose-node-NN.yaml` for every node, `compose-router.yaml` where instances share a load, and expert layouts."""
     options = options or ClusterOptions()
     refuse_options(_NAME, options, _TAKES)
-    engine = engine_of(decision, read_cluster(envelope).problem, _NAME, ("vllm", "sglang", "trtllm"))
+    placed = decision if isinstance(decision, PlaceDecision) else None
+    able = ("vllm", "sglang", "trtllm") if placed is None else SHARING
+    engine = engine_of(decision, read_cluster(envelope).problem, _NAME, able)
+    if placed is not None:
+        decision = engines_of(envelope, placed)
     scene, groups = read_scene(envelope, decision, layouts, engine)
     _refuse_mpi(scene, engine)
     _refuse_other_devices(scene)
@@ -60,6 +67,8 @@ def _files(
             for index, part in enumerate(instance.parts)
             if part.place == place
         }
+        if placed is not None:
+            _start_in_turn(services, placed)
         name = f"compose-node-{node.number}.yaml"
         header = (*title, f"Run `docker compose -f {name} up` on {node.title}.")
         files[name] = manifest(header, [{**top, "services": services, **volumes}])
@@ -75,6 +84,8 @@ def _files(
         header = (*title, "Run `docker compose -f compose-router.yaml up` once the nodes answer.")
         own = {**top, "name": f"{top['name']}-router", "services": routers}
         files["compose-router.yaml"] = manifest(header, [own | ({"configs": told} if told else {})])
+    if placed is not None:
+        files["routes.json"] = routes_on_nodes(envelope, placed, decision, engine)
     return files | beside
 
 
@@ -101,6 +112,17 @@ def _front_files(scene: Scene, engine: ServingEngine, routed: Sequence[RouterGro
         for group in routed
         if group.prefill
     }
+
+
+def _start_in_turn(services: dict[str, Json], placed: PlaceDecision) -> None:
+    """Engines that share GPUs start one after the other: each measures what is left of the memory."""
+    before: dict[str, str] = {}
+    for host in placed.hosts:
+        name = f"{label_of(engine_name(host.group, host.model), 40)}-0"
+        if name in services:
+            if host.group in before:
+                services[name]["depends_on"] = {before[host.group]: {"condition": "service_healthy"}}
+            before[host.group] = name
 
 
 def _addresses(scene: Scene) -> list[str]:
@@ -180,5 +202,7 @@ def _address(number: str, num_nodes: int) -> str:
 
 
 TARGETS = (
-    EmitTarget(_NAME, "a Compose file for each node, and one for the routers", ("serve",), _files, _files, _files),
+    EmitTarget(
+        _NAME, "a Compose file for each node, and one for the routers", ("serve", "place"), _files, _files, _files
+    ),
 )

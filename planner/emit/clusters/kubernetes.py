@@ -2,6 +2,9 @@
 
 A role whose instances fit a node is one StatefulSet of its replicas. The pods of an instance over several nodes run
 different commands, so that each is a StatefulSet of its own; nothing restarts them together when one fails.
+
+Engines of a placement that share GPUs are pods that name one ResourceClaim, and each waits until the one before it
+answers: vLLM measures at its start what is left of the memory.
 """
 
 from collections.abc import Mapping
@@ -10,12 +13,21 @@ from planner.emit.clusters.fronts import front_objects, service
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
 from planner.emit.clusters.mpi import joined, worker
+from planner.emit.clusters.placements import read_placement, require_claims, routes
 from planner.emit.clusters.pods import Json, beside, container, labels, metadata, pod_spec
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
 from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Variable
 
+_WAIT = """import sys, time, urllib.request
+while True:
+    try:
+        urllib.request.urlopen(sys.argv[1], timeout=5)
+        break
+    except OSError:
+        time.sleep(5)
+"""
 _TURN = "planner/pod"  # which pod of an instance it is
 
 
@@ -66,16 +78,33 @@ def _stateful_set(
             "selector": {"matchLabels": own},
             "template": {
                 "metadata": {"labels": dict(own)},
-                "spec": pod_spec(launch, group, pod, [container(launch, group, pod, hosts)]),
+                "spec": {
+                    **pod_spec(launch, group, pod, [container(launch, group, pod, hosts)]),
+                    **_waits(launch, group),
+                },
             },
         },
     }
 
 
+def _waits(launch: Launch, group: Group) -> Json:
+    """A container that ends when the engine that starts before answers."""
+    if group.shares is None or group.shares.after is None:
+        return {}
+    url = f"http://{group.shares.after}-0.{group.shares.after}:{API_PORT}/health"
+    command = ["python3", "-c", _WAIT, url]
+    return {"initContainers": [{"name": "after", "image": launch.image, "command": command}]}
+
+
 def _files(launch: Launch) -> dict[str, str]:
+    require_claims(launch)
     objects = [each for group in launch.groups for each in _objects(launch, group)]
     fronts = front_objects(launch, _address, lambda group: {**labels(launch, group.name), _TURN: "0"})
-    return {"plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*objects, *fronts])}
+    header = (*launch.header, "Start it with `kubectl apply -f plan.yaml`.")
+    answers: dict[str, Json] = {
+        group.role.name: {"host": _address(group, 0), "port": API_PORT} for group in launch.groups
+    }
+    return {"plan.yaml": manifest(header, [*objects, *fronts]), **routes(launch, answers)}
 
 
 TARGETS = (
@@ -86,5 +115,6 @@ TARGETS = (
         engines=("vllm", "sglang", "trtllm"),
         takes=(*ON_KUBERNETES, "ssh_secret"),
         measured=measured_at(service_url),
+        placements=read_placement,
     ),
 )

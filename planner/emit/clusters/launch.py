@@ -58,6 +58,15 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """GPUs that engines of several roles share: the name of their claim, their number, and who is to start before."""
+
+    claim: str
+    gpus: int
+    after: str | None  # the name of a group; None for the first
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A role: equal instances, each of `pods`, the first of which answers requests."""
 
@@ -70,6 +79,7 @@ class Group:
     pool: str | None  # to be told apart by, where the plan has several
     nodes: tuple[str, ...]  # that it was placed on; none where they have no names
     files: Mapping[str, str]  # by name, what lies in FOLDER
+    shares: Shares | None = None
 
     @property
     def across_nodes(self) -> bool:
@@ -125,6 +135,7 @@ class Launch:
     scene: Scene
     options: ClusterOptions
     notes: tuple[str, ...]
+    placed: Decision | None = None  # of a placement, from which the decision was made
 
     @property
     def digest(self) -> str:
@@ -159,6 +170,7 @@ class Launch:
 
 
 ServingFiles = Callable[[Launch], dict[str, str]]
+ReadPlacement = Callable[[Envelope, Decision, ClusterOptions, str, Sequence[str]], Launch]
 
 
 def serving_target(
@@ -169,10 +181,11 @@ def serving_target(
     engines: Sequence[str],
     takes: Sequence[str],
     measured: "ServingFiles | None" = None,
+    placements: "ReadPlacement | None" = None,
 ) -> EmitTarget:
     """A target for serving plans of `engines` that reads the options `takes`; `files` gives names and texts.
 
-    `measured` gives the job that measures the plan, where one is asked for.
+    `measured` gives the job that measures the plan, where one is asked for; `placements` reads plans of `kind: place`.
     """
 
     def launched(
@@ -183,11 +196,17 @@ def serving_target(
     ) -> dict[str, str]:
         options = options or ClusterOptions()
         refuse_options(name, options, takes)
-        launch = read_launch(envelope, decision, layouts, options, name, engines)
+        if placements is not None and envelope.kind == "place":
+            if layouts:
+                raise PlannerError("placements take no expert layouts", where="--experts", hint="leave it out")
+            launch = placements(envelope, decision, options, name, engines)
+        else:
+            launch = read_launch(envelope, decision, layouts, options, name, engines)
         _refuse_idle_options(launch)
         return files(launch) | (measured(launch) if measured is not None and options.measure is not None else {})
 
-    return EmitTarget(name, purpose, ("serve",), launched, launched, launched)
+    kinds = ("serve",) if placements is None else ("serve", "place")
+    return EmitTarget(name, purpose, kinds, launched, launched, launched)
 
 
 def _refuse_idle_options(launch: Launch) -> None:

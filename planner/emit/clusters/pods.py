@@ -7,7 +7,7 @@ doubled. No shell runs.
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from planner.emit.clusters.launch import CACHE, FOLDER, KEYS, OWN, Group, Launch, Pod
+from planner.emit.clusters.launch import CACHE, FOLDER, KEYS, OWN, Group, Launch, Pod, Shares
 from planner.emit.options import ClusterOptions
 from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Variable, Word
@@ -116,6 +116,8 @@ def serves(port: int = API_PORT) -> Json:
 
 def resources(launch: Launch, group: Group, pod: Pod) -> Json:
     """GPUs as a count of the vendor's resource, or by the pod's claim."""
+    if group.shares is not None:
+        return {"claims": [{"name": "gpus"}]}
     return devices(launch.options, group.resource, pod.gpus)
 
 
@@ -149,7 +151,9 @@ def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json],
     if _has_keys(launch, group):
         volumes.append({"name": "keys", "secret": {"secretName": launch.options.ssh_secret}})
     claims: Json = {}
-    if launch.options.gpus == "claims":
+    if group.shares is not None:
+        claims = {"resourceClaims": [{"name": "gpus", "resourceClaimName": group.shares.claim}]}
+    elif launch.options.gpus == "claims":
         claims = claimed(_claim_name(group, pod))
     named: Json = {"volumes": volumes} if volumes else {}
     return {"containers": list(containers), **named, **claims, **where(group.nodes, group.pool)}
@@ -174,6 +178,8 @@ def beside(launch: Launch, group: Group) -> list[Json]:
     objects: list[Json] = []
     if group.files:
         objects.append(config_map(launch, f"{group.name}-files", group.files))
+    if group.shares is not None:
+        return objects if group.shares.after else [*objects, shared_claim(launch, group.shares, group.resource)]
     if launch.options.gpus == "claims":
         for pod in {pod.gpus: pod for pod in group.pods}.values():
             objects.append(claim_template(launch, _claim_name(group, pod), group.resource, pod.gpus))
@@ -185,14 +191,27 @@ def config_map(launch: Planned, name: str, files: Mapping[str, str]) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata(launch, name), "data": dict(files)}
 
 
+def shared_claim(launch: Planned, shares: Shares, resource: str) -> Json:
+    """GPUs that the pods of several engines claim together."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": metadata(launch, shares.claim),
+        "spec": {"devices": {"requests": [_request(resource, shares.gpus)]}},
+    }
+
+
+def _request(resource: str, gpus: int) -> Json:
+    return {"name": "gpus", "exactly": {"deviceClassName": _CLASSES[resource], "count": gpus}}
+
+
 def claim_template(launch: Planned, name: str, resource: str, gpus: int) -> Json:
     """What a pod claims of dynamic allocation: so many GPUs of the vendor's class."""
-    request = {"name": "gpus", "exactly": {"deviceClassName": _CLASSES[resource], "count": gpus}}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": metadata(launch, name),
-        "spec": {"spec": {"devices": {"requests": [request]}}},
+        "spec": {"spec": {"devices": {"requests": [_request(resource, gpus)]}}},
     }
 
 

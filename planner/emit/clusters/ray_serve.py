@@ -3,14 +3,20 @@
 Applications are built by `ray.serve.llm`: `build_openai_app` of whole requests, `build_pd_openai_app` of prefill and
 decode apart. `engine_kwargs` are the names of vLLM's flags; Ray itself sets the ports and meets the ranks of an
 instance, for which every replica asks for one bundle a GPU, of the nodes of its role by a resource of that name.
+
+Of a placement every group is a worker of Ray, with a resource for each model that lives there. A model's replicas, one
+a group, ask for it, and engines of a group of one GPU for equal parts of that. Ray gives parts of GPUs one by one, so
+that larger groups are for one model.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
 from planner.emit.clusters.launch import Front, Group, Launch, serving_target
 from planner.emit.clusters.measure import measured_at
+from planner.emit.clusters.placements import read_placement, routes
 from planner.emit.clusters.pods import Json, beside, environment, metadata, mounts, pod_spec, resources
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
@@ -19,6 +25,7 @@ from planner.emit.shell import Word
 
 _VERSION = "2.60.0"  # of the schema that was read
 _HOLDS = "Ray and its LLM server"
+PARTS = 10_000  # of a GPU, as finely as Ray counts
 _SHARE = 0.001  # of a role's resource that a bundle takes: that it is there is all that counts
 
 
@@ -28,7 +35,8 @@ def _application(launch: Launch, front: Front, index: int) -> Json:
         args: Json = {name: _config(_alone(front, groups)) for name, groups in sides.items()}
         builder = "build_pd_openai_app"
     else:
-        args = {"llm_configs": [_config(_alone(front, front.colocated))]}
+        config = _config(_alone(front, front.colocated)) if launch.placed is None else _copies(launch, front)
+        args = {"llm_configs": [config]}
         builder = "build_openai_app"
     return {
         "name": f"llm-{index}",
@@ -68,6 +76,57 @@ def _config(group: Group) -> Json:
     }
 
 
+def _copies(launch: Launch, front: Front) -> Json:
+    """An LLMConfig: the engines of a model on its groups, one replica each."""
+    names = [group.name for group in front.colocated]
+    groups = [group for group in launch.groups if group.name in names]
+    number = [len(members) for members in _workers(launch).values() if any(each.name in names for each in members)]
+    ranks = {group.pods[0].gpus for group in groups}
+    if len(ranks) > 1 or (max(number) > 1 and max(ranks) > 1):
+        raise groups[0].refuse(
+            f"`{front.model}` stands on groups of {max(ranks)} GPUs beside other models, or on unlike ones, and Ray "
+            "gives replicas of a model the same, and parts of GPUs one by one",
+            "solve with `options.tp: [1]`, or emit for `kubernetes`",
+        )
+    told = [_engine_kwargs(group) for group in groups]
+    part = min((str(each.pop("gpu_memory_utilization")) for each in told), key=float)
+    if any(each != told[0] for each in told):
+        raise groups[0].refuse(
+            f"engines of `{front.model}` have other settings on other groups, and replicas of Ray have the same",
+            "emit for `kubernetes`",
+        )
+    (size,) = ranks
+    share = int(PARTS / max(number)) / PARTS
+    bundle = {"GPU": share, "CPU": 1, front.name: 1.0 / size}
+    return {
+        "model_loading_config": {"model_id": front.model, "model_source": front.model},
+        "deployment_config": {"autoscaling_config": {"min_replicas": len(groups), "max_replicas": len(groups)}},
+        "engine_kwargs": {**told[0], "gpu_memory_utilization": float(part)},
+        "placement_group_config": {"bundles": [dict(bundle) for _ in range(size)], "strategy": "STRICT_PACK"},
+    }
+
+
+def _workers(launch: Launch) -> dict[str, list[Group]]:
+    """Engines of every group of a placement, by a name for its worker."""
+    workers: dict[str, list[Group]] = {}
+    for group in launch.groups:
+        workers.setdefault(group.name if group.shares is None else group.shares.claim, []).append(group)
+    return workers
+
+
+def _placed_workers(launch: Launch) -> list[Json]:
+    """A worker for every group of a placement, which tells Ray whose engines it takes."""
+    workers = []
+    for name, members in _workers(launch).items():
+        own = {group.name for group in members}
+        models: Mapping[str, float] = {
+            front.name: 1 for front in launch.fronts if own & {group.name for group in front.colocated}
+        }
+        alone = dataclasses.replace(members[0], name=name, shares=None, replicas=1)
+        workers.append(_worker(launch, alone, models))
+    return workers
+
+
 def _engine_kwargs(group: Group) -> Json:
     """The flags of vLLM as arguments of its configuration: switches are true, or false with `no`."""
     told: Json = {}
@@ -93,6 +152,8 @@ def _value(each: Word) -> object:
 def _ray_service(launch: Launch, config: str) -> Json:
     head: Json = {"name": "ray", "image": launch.own_image(_HOLDS), "resources": {"limits": {"cpu": "8"}}}
     groups = [_worker_group(launch, group) for group in launch.groups]
+    if launch.placed is not None:
+        groups = _placed_workers(launch)
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayService",
@@ -114,6 +175,10 @@ def _ray_service(launch: Launch, config: str) -> Json:
 def _worker_group(launch: Launch, group: Group) -> Json:
     """A pod for every node of every instance of a role, which tells Ray that it is one of the role's."""
     group.require_equal_pods("Ray")
+    return _worker(launch, group, {group.name: 1})
+
+
+def _worker(launch: Launch, group: Group, resource: Mapping[str, float]) -> Json:
     pod, number = group.pods[0], group.replicas * len(group.pods)
     own_mounts = mounts(launch, group)
     container: Json = {
@@ -123,13 +188,12 @@ def _worker_group(launch: Launch, group: Group) -> Json:
         "resources": resources(launch, group, pod),
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}, *own_mounts],
     }
-    role: Mapping[str, float] = {group.name: 1}
     return {
         "groupName": group.name,
         "replicas": number,
         "minReplicas": number,
         "maxReplicas": number,
-        "rayStartParams": {"num-gpus": str(pod.gpus), "resources": json.dumps(json.dumps(role))},
+        "rayStartParams": {"num-gpus": str(pod.gpus), "resources": json.dumps(json.dumps(resource))},
         "template": {"spec": pod_spec(launch, group, pod, [container])},
     }
 
@@ -149,13 +213,27 @@ def _files(launch: Launch) -> dict[str, str]:
             raise group.refuse(
                 "Ray's replicas start in folders of their own, without layouts of experts", "leave it out"
             )
+    if launch.placed is not None and "lora_modules" in launch.groups[0].role.limits:
+        raise launch.groups[0].refuse("Ray's replicas load adapters of folders of their own", "emit for `kubernetes`")
     applications = [_application(launch, front, index) for index, front in enumerate(launch.fronts)]
     config: Json = {"applications": applications}
-    others = [each for group in launch.groups for each in beside(launch, group)]
+    whole = [dataclasses.replace(members[0], name=name, shares=None) for name, members in _workers(launch).items()]
+    others = [each for group in whole for each in beside(launch, group)]
     service = _ray_service(launch, manifest((), [config]))
     return {
         "plan.yaml": manifest((*launch.header, "Start it with `kubectl apply -f plan.yaml`."), [*others, service]),
         "serve.yaml": manifest((*launch.header, "On a Ray cluster of one's own: `serve deploy serve.yaml`."), [config]),
+        **routes(launch, _answers(launch)),
+    }
+
+
+def _answers(launch: Launch) -> dict[str, Json]:
+    """By role, where its model is asked for."""
+    return {
+        group.role.name: {"url": _url(launch, front)}
+        for front in launch.fronts
+        for group in launch.groups
+        if group.name in {each.name for each in front.groups}
     }
 
 
@@ -167,5 +245,6 @@ TARGETS = (
         engines=("vllm",),
         takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
         measured=measured_at(_url),
+        placements=read_placement,
     ),
 )

@@ -7,33 +7,62 @@ what is left; so the engines of a node are to be started one after the other.
 """
 
 import json
-from collections import defaultdict
 
+from planner.emit.serving.routes import Json, engine_name, routing_table
 from planner.emit.serving.scene import API_PORT, ServingEngine
 from planner.emit.serving.scripts import emit_serving, read_scene
 from planner.errors import PlannerError
 from planner.kinds.place.decision import Host, PlaceDecision, PlaceOptions
 from planner.plan.schema import Block, Decision, Envelope, Role
-from planner.plan.store import plan_digest, plan_json
 from planner.problem.recorded import recorded_options, recorded_problem
 
-ROUTES = "planner.routes/1"
+SHARING = ("vllm",)
+"""Engines whose flags give one its part of a device beside others."""
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # `--max-lora-rank` of vLLM 0.33 (vllm/config/lora.py)
 
 
 def emit_groups(envelope: Envelope, decision: Decision, *, engine: ServingEngine) -> dict[str, str]:
     """Scripts of every node, the router of every model with several engines, and `routes.json`.
 
-    Raises PlannerError for groups that take requests one by one, which no engine here does.
+    Raises PlannerError for what no engine here starts.
     """
     assert isinstance(decision, PlaceDecision)
-    if decision.adapters:
-        engines = with_adapters(envelope, decision)
-        routes = _adapter_routes(envelope, decision, engines, engine)
-    else:
-        engines = as_engines(envelope, decision)
-        routes = _routes(envelope, decision, engines, engine)
+    engines = engines_of(envelope, decision)
+    routes = routes_on_nodes(envelope, decision, engines, engine)
     return {**emit_serving(envelope, engines, engine=engine), "routes.json": routes}
+
+
+def engines_of(envelope: Envelope, decision: PlaceDecision) -> Decision:
+    """A role for each engine; raises PlannerError for groups that take requests one by one, layers and mixes."""
+    function = decision.roles[0].function
+    if function == "stage":
+        raise PlannerError(
+            "nodes hold unequal numbers of layers with routes between them, and engines here send requests through one "
+            "row of equal nodes",
+            where="decision.roles",
+            hint="write the layers and the weights of routes with `--target routes` for an engine that takes them",
+        )
+    if function == "mix":
+        raise PlannerError(
+            "a mix counts instances by measured rates, and says nothing of their engines",
+            where="decision.roles",
+            hint="start instances as they were when their rates were measured; `--target routes` writes their shares",
+        )
+    return with_adapters(envelope, decision) if decision.adapters else as_engines(envelope, decision)
+
+
+def routes_on_nodes(envelope: Envelope, decision: PlaceDecision, engines: Decision, engine: ServingEngine) -> str:
+    """The routing table with the node and port of every engine."""
+    scene, _ = read_scene(envelope, engines, (), engine)
+    where: dict[str, Json] = {
+        each.role.name: {
+            "checkpoint": scene.model_name(each),
+            "node": scene.node(each.head).title,
+            "port": API_PORT + each.head.slot,
+        }
+        for each in scene.instances
+    }
+    return routing_table(envelope, decision, where, {})
 
 
 def as_engines(envelope: Envelope, decision: PlaceDecision) -> Decision:
@@ -51,7 +80,7 @@ def as_engines(envelope: Envelope, decision: PlaceDecision) -> Decision:
     groups = {role.name: role for role in decision.roles}
     roles, placement = list[Role](), list[Block]()
     for host in decision.hosts:
-        group, name = groups[host.group], _name(host)
+        group, name = groups[host.group], engine_name(host.group, host.model)
         limits: dict[str, float | int | str] = {
             "max_batch": host.max_batch,
             "chunk_tokens": options.chunk_tokens,
@@ -97,25 +126,6 @@ def with_adapters(envelope: Envelope, decision: PlaceDecision) -> Decision:
     return Decision(roles=tuple(roles), placement=decision.placement)
 
 
-def _adapter_routes(envelope: Envelope, decision: PlaceDecision, engines: Decision, engine: ServingEngine) -> str:
-    """Where every adapter is asked for, by its name as the model, and the share of its requests that goes there."""
-    scene, _ = read_scene(envelope, engines, (), engine)
-    where = {
-        instance.role.name: {"node": scene.node(instance.head).title, "port": API_PORT + instance.head.slot}
-        for instance in scene.instances
-    }
-    rows = defaultdict[str, list[dict[str, object]]](list)
-    for host in decision.adapters:
-        rows[host.adapter].append({**where[host.engine], "share": host.share})
-    base = scene.model_name(scene.instances[0])
-    data = {"schema": ROUTES, "plan": plan_digest(plan_json(envelope)), "base": base, "adapters": rows}
-    return json.dumps(data, indent=1) + "\n"
-
-
-def _name(host: Host) -> str:
-    return f"{host.group}-{host.model}"
-
-
 def _part(decision: PlaceDecision, group: Role, host: Host) -> float:
     """Of what engines may use of a device: an engine's own weights and cache, and an equal part of all the rest."""
     memory = group.memory
@@ -125,20 +135,3 @@ def _part(decision: PlaceDecision, group: Role, host: Host) -> float:
     number = sum(other.group == group.name for other in decision.hosts)
     rest = memory.capacity_bytes - memory.weights_bytes - memory.kv_cache_bytes
     return (host.weights_bytes + host.kv_cache_bytes + rest / number) / memory.capacity_bytes
-
-
-def _routes(envelope: Envelope, decision: PlaceDecision, engines: Decision, engine: ServingEngine) -> str:
-    """Where the engines of every model answer, and the share of its requests that the plan expects each to take."""
-    scene, _ = read_scene(envelope, engines, (), engine)
-    shares = {_name(host): host.share for host in decision.hosts}
-    rows = defaultdict[str, list[dict[str, object]]](list)
-    checkpoints = {}
-    for instance in scene.instances:
-        key = str(instance.role.model)
-        checkpoints[key] = scene.model_name(instance)
-        where = {"node": scene.node(instance.head).title, "port": API_PORT + instance.head.slot}
-        rows[key].append({**where, "expected_share": shares[instance.role.name]})
-    models = {key: {"checkpoint": checkpoints[key], "engines": engines_of} for key, engines_of in rows.items()}
-    digest = plan_digest(plan_json(envelope))
-    data = {"schema": ROUTES, "plan": digest, "policy": engines.router_policy, "models": models}
-    return json.dumps(data, indent=1) + "\n"

@@ -143,6 +143,7 @@ def envelope(
             pool=problem.types[g].pool,
             replicas=instances[g],
             parallelism=Parallelism(tp=size_of(options, problem.types[g].pool)),
+            limits={} if problem.types[g].use == "whole" else {"use": problem.types[g].use},
         )
         for g in used
     )
