@@ -33,8 +33,12 @@ from test_cluster_jobs import assert_as_planned as job_as_planned  # noqa: E402
 from test_cluster_jobs import files_of as job_files  # noqa: E402
 from test_cluster_targets import ENGINES_OF, files_of, random_case, read_case  # noqa: E402
 from test_cluster_validators import HOME, SCRIPTS, VALIDATORS, judged  # noqa: E402
+from test_rl_targets import RUNS  # noqa: E402
+from test_rl_targets import plan as rl_plan  # noqa: E402
 from training_plans import TRAINING  # noqa: E402
 
+from planner.emit.options import ClusterOptions  # noqa: E402
+from planner.emit.registry import emit  # noqa: E402
 from planner.errors import PlannerError  # noqa: E402
 from planner.importing.audit import blocks  # noqa: E402
 from planner.importing.files import read_files  # noqa: E402
@@ -49,6 +53,14 @@ MODELS = {  # name: (tensor-parallel degree of an instance, whether experts can 
     "Qwen/Qwen3-235B-A22B": (8, True),
     "deepseek-ai/DeepSeek-V3": (8, True),
 }
+RL_LAUNCHERS = ("verl", "openrlhf", "slime", "nemo-rl", "areal")
+RL_SETTINGS = tuple(
+    (name, "/opt/x")
+    for name in (
+        *("VERL", "TRAIN_FILES", "VAL_FILES", "PROMPTS", "SAVE", "SLIME", "MODEL_ARGS", "CHECKPOINT"),
+        *("NEMO_RL", "AREAL", "EXAMPLE", "EXAMPLE_CONFIG"),
+    )
+)
 LIMITS = {
     "colocated": {"max_batch": 64, "chunk_tokens": 8192, "max_context_tokens": 8192},
     "prefill": {"max_batch": 8, "chunk_tokens": 16384, "max_context_tokens": 8192},
@@ -84,7 +96,7 @@ class Row:
 
 
 def matrix(target: str) -> Row:
-    """Every model, mode and engine of a serving target; of training, every hand-written plan."""
+    """Every model, mode and engine of a serving target; of training and RL, every hand-written plan."""
     made = Row()
     for name, files in _plans(target, made):
         made.written += 1
@@ -103,6 +115,7 @@ def _plans(target: str, made: Row) -> Iterator[tuple[str, dict[str, str]]]:
                     yield f"{launcher}/{name}", job_files(job, target, launcher=launcher, settings=settings)
                 except PlannerError as refusal:
                     made.refused[_reason(refusal)] += 1
+        yield from _rl_plans(target, made)
         return
     for model in MODELS:
         for mode, case in modes(model).items():
@@ -114,6 +127,19 @@ def _plans(target: str, made: Row) -> Iterator[tuple[str, dict[str, str]]]:
                         yield f"{model} {mode} {engine}", files_of(case, target, engine, **given)
                     except PlannerError as refusal:
                         made.refused[_reason(refusal)] += 1
+
+
+def _rl_plans(target: str, made: Row) -> Iterator[tuple[str, dict[str, str]]]:
+    """Hand-written RL plans of every arrangement, by the scripts of every framework."""
+    for launcher in RL_LAUNCHERS:
+        options = ClusterOptions(image="example/trainer:1", launcher=launcher, settings=RL_SETTINGS)
+        for name, run in RUNS.items():
+            made.plans += 1
+            try:
+                engine = {"engine": "sglang"} if launcher == "slime" else {}
+                yield f"{launcher}/{name}", emit(*rl_plan(**run, **engine), target, (), options)
+            except PlannerError as refusal:
+                made.refused[_reason(refusal)] += 1
 
 
 def _reason(refusal: PlannerError) -> str:
