@@ -51,8 +51,13 @@ def _disagreements(roles: list[Mapping[str, Any]]) -> list[str]:
     by_side = {role["role"]: role for role in roles}
     if not {"prefill", "decode"} <= by_side.keys():
         return []
-    left, right = by_side["prefill"]["kv_dtype"], by_side["decode"]["kv_dtype"]
-    return [f"prefill keeps its cache as {left}, decode as {right}"] if left and right and left != right else []
+    left, right = (_kept(by_side[side]["kv_dtype"]) for side in ("prefill", "decode"))
+    return [f"prefill keeps its cache as {left}, decode as {right}"] if left != right else []
+
+
+def _kept(kv_dtype: str | None) -> str:
+    """A format of caches; `fp8` is that with four bits of exponent."""
+    return {None: "the model has it", "fp8": "fp8_e4m3"}.get(kv_dtype, str(kv_dtype))
 
 
 _RUNS = re.compile(r"partial: |serves several models| is ignored | spans | uses \d+ of | cancel each other")

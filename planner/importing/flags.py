@@ -53,8 +53,17 @@ def limit_findings(engine: object, role: Mapping[str, Any]) -> list[str]:
     return findings
 
 
-def chunk_findings(engine: str, options: Options, role: Mapping[str, Any], values: Values) -> list[str]:
-    """vLLM without chunked prefill takes no prompt longer than its batch of tokens."""
+def setting_findings(engine: str, options: Options, role: Mapping[str, Any], values: Values) -> list[str]:
+    """What settings say together that no role says alone.
+
+    vLLM without chunked prefill takes no prompt longer than its batch of tokens (`vllm/config/scheduler.py`). SGLang's
+    data parallelism is copies beside each other, unless it is of attention (`server_args.py`).
+    """
+    tp, pp, dp, gpus = role["tp"], role["pp"], role["dp"], role["gpus_per_replica"]
+    attention = values.switch(options.get("enable_dp_attention")) or options.get("attn_dp_size") is not None
+    if engine == "sglang" and tp and pp and dp and dp > 1 and gpus and not attention and tp * pp * dp > gpus:
+        asked = f"tp {tp} x dp {dp} without data-parallel attention"
+        return [f"{asked} needs {tp * pp * dp} GPUs, a replica is given {gpus}"]
     whole = engine == "vllm" and values.switch(options.get("enable_chunked_prefill")) is False
     tokens, length = role["chunk_tokens"], role["max_model_len"]
     if whole and tokens and length and tokens < length:

@@ -70,7 +70,11 @@ def _is_vllm_config(document: Document) -> bool:
     """Whether a mapping has settings of vLLM's, or a model beside those of its server; a `model` of parts is none."""
     model = document.get("model")
     served = isinstance(model, str) and any(key in document for key in ("host", "port", "uvicorn-log-level", "dtype"))
-    return not isinstance(model, dict) and (served or _any_of(*_ENGINE_KEYS["vllm"])(document))
+    return (
+        not isinstance(model, dict)
+        and "context_servers" not in document
+        and (served or _any_of(*_ENGINE_KEYS["vllm"])(document))
+    )
 
 
 def _engine_config(engine: str) -> Callable[[Document, Mapping[str, str], str], Reading]:
@@ -81,6 +85,7 @@ MAPPINGS: tuple[
     tuple[str, Callable[[Document], bool], Callable[[Document, Mapping[str, str], str], Reading | None]], ...
 ] = (
     ("srt-slurm recipe", _has("backend", "resources"), recipes.read_srt_slurm),
+    ("trtllm-serve disaggregated", _has("context_servers", "generation_servers"), recipes.read_disaggregated),
     ("production-stack values", _has("servingEngineSpec"), recipes.read_production_stack),
     ("llm-d model service values", _has("modelArtifacts"), charts.read_model_service),
     ("Docker Compose", _has("services"), charts.read_compose),

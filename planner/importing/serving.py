@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.errors import PlannerError
 from planner.importing.engines import Given, hands_over, model_of, options_of, role_of
-from planner.importing.flags import chunk_findings, flag_findings
+from planner.importing.flags import flag_findings, setting_findings
 from planner.importing.launches import Launch, Started
 from planner.importing.options import Options
 from planner.importing.records import ROLE_ORDER, Reading
@@ -101,7 +101,7 @@ def _reading_of_way(way: Started, around: Around, gpu_type: str | None) -> Readi
         roles.append(role_of_launch(launch, around(launch, options), values))
         models.append(model_of(launch.engine, options, values))
         findings += flag_findings(launch.engine, options)
-        findings += chunk_findings(launch.engine, options, roles[-1], values)
+        findings += setting_findings(launch.engine, options, roles[-1], values)
     model = models[0] if models and all(name == models[0] for name in models) else None
     return reading_of_roles(pairs[0][0].engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
 

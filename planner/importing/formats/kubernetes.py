@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.importing.engines import Given, decision_names, is_repository, model_of, options_of
-from planner.importing.flags import chunk_findings, flag_findings
+from planner.importing.flags import flag_findings, setting_findings
 from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.launches import (
     Launch,
@@ -130,7 +130,8 @@ def _reading(launches: Sequence[tuple[Pods, Launch]], documents: Sequence[Docume
         if pod.role in ("prefill", "decode") and pod.engine is not None:
             role["role"] = pod.role
         roles.append(role)
-        findings += flag_findings(launch.engine, options) + chunk_findings(launch.engine, options, role, kept)
+        findings += flag_findings(launch.engine, options) + setting_findings(launch.engine, options, role, kept)
+        findings += _request_findings(pod.spec)
         models.append(pod.model or model_of(launch.engine, options, kept))
         values.unresolved += kept.unresolved
     named = list(dict.fromkeys(name for name in models if name is not None and is_repository(name)))
@@ -433,6 +434,17 @@ def gpus_of(spec: Mapping[str, Any]) -> int | None:
         counts.append(_gpus_in(_map(resources.get("limits"))) or _gpus_in(_map(resources.get("requests"))))
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
+
+
+def _request_findings(spec: Mapping[str, Any]) -> list[str]:
+    """Containers that ask for other GPUs than they are limited to, which Kubernetes refuses."""
+    findings = []
+    for container in _list(spec.get("containers")):
+        resources = _map(_map(container).get("resources"))
+        asked, most = (_gpus_in(_map(resources.get(key))) for key in ("requests", "limits"))
+        if asked is not None and most is not None and asked != most:
+            findings.append(f"a container requests {asked} GPUs and is limited to {most}: the two must be equal")
+    return findings
 
 
 def _gpus_in(resources: Mapping[str, Any]) -> int | None:

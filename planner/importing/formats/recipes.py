@@ -8,8 +8,10 @@ from typing import Any
 from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.importing.engines import Given, flat_options, is_repository, model_of, role_of
+from planner.importing.flags import setting_findings
 from planner.importing.formats.accelerators import accelerator_in
-from planner.importing.launches import launches_of_script
+from planner.importing.formats.slurm import visible_gpus
+from planner.importing.launches import Launch, launches_of_script
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, reading_of_roles, reading_of_ways
@@ -27,7 +29,7 @@ def read_srt_slurm(document: Document, given: Mapping[str, str], source: str) ->
     if engine not in SERVING:
         raise PlannerError(f"unknown backend `{engine}`", where=source, hint=f"backends are {', '.join(SERVING)}")
     configs = _map(backend.get(f"{engine}_config"))
-    values, roles, models = Values(), [], []
+    values, roles, models, findings = Values(), [], [], list[str]()
     for key, short, role in _SRT_SIDES:
         options = flat_options(_map(configs.get(key)))
         workers = values.integer(resources.get(f"{short}_workers"))
@@ -43,13 +45,34 @@ def read_srt_slurm(document: Document, given: Mapping[str, str], source: str) ->
         spans = math.ceil(gpus / per_node) if gpus and per_node else 1
         asked = dict(options) | {"disaggregation_mode": None, "kv_transfer_config": None}
         roles.append(role_of(engine, asked, Given(gpus, spans, workers, role), values))
+        findings += setting_findings(engine, options, roles[-1], values)
+        if gpus and nodes and per_node and workers * gpus > nodes * per_node:
+            given_here = f"{nodes} nodes of {per_node} have {nodes * per_node}"
+            findings.append(f"{role}: {workers} workers of {gpus} GPUs need {workers * gpus}, {given_here}")
         models.append(model_of(engine, options, values))
     identity = _map(_map(document.get("identity")).get("model")).get("repo")
     path = _map(document.get("model")).get("path")
     names = [name for name in (identity, *models, path) if isinstance(name, str)]
     model = next((name for name in names if is_repository(name)), path if isinstance(path, str) else None)
     gpu_type = accelerator_in(str(resources.get("gpu_type", ""))) or values.text(resources.get("gpu_type"))
-    return reading_of_roles(engine, model, roles, values.unresolved, gpu_type=gpu_type)
+    return reading_of_roles(engine, model, roles, values.unresolved, gpu_type=gpu_type, findings=findings)
+
+
+def read_disaggregated(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
+    """What `trtllm-serve disaggregated` reads: servers of both sides (`tensorrt_llm/llmapi/disagg_utils.py`).
+
+    None where it names their addresses alone: servers are then started elsewhere, with their own settings.
+    """
+    sides = {"prefill": _map(document.get("context_servers")), "decode": _map(document.get("generation_servers"))}
+    if all(part.keys() <= {"num_instances", "urls", "router"} for part in sides.values()):
+        return None
+    values, roles, models = Values(), [], []
+    for role, part in sides.items():
+        options = flat_options({**document, **part, "cache_transceiver_config": None})
+        roles.append(role_of("trtllm", options, Given(replicas=values.integer(part.get("num_instances"), 1), role=role),
+                             values))  # fmt: skip
+        models.append(model_of("trtllm", options, values))
+    return reading_of_roles("trtllm", models[0], roles, values.unresolved)
 
 
 def read_production_stack(document: Document, given: Mapping[str, str], source: str) -> Reading:
@@ -107,8 +130,13 @@ def read_skypilot(document: Document, given: Mapping[str, str], source: str) -> 
         return None
     gpus = None if count is None else count * int(nodes)
     gpu_type = accelerator_in(types.pop()) if len(types) == 1 else None
-    around = Given(gpus, int(nodes), int(low), None, high)
-    return reading_of_ways(ways, lambda launch, options: around, gpu_type=gpu_type)
+    alone = all(len(way.launches) == 1 for way in ways)
+
+    def around(launch: Launch, options: Options) -> Given:
+        visible = visible_gpus(launch.before, launch.environment)
+        return Given(gpus if alone and visible is None else visible, int(nodes), int(low), None, high)
+
+    return reading_of_ways(ways, around, gpu_type=gpu_type)
 
 
 def _accelerators(value: object) -> list[tuple[str, int]]:

@@ -142,6 +142,8 @@ def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int 
         findings.append(f"{asked} needs {ranks} GPUs, the script starts {started}")
     elif gpus and gpus % ranks:
         findings.append(f"{asked} does not divide {gpus} GPUs")
+    else:
+        findings += _expert_findings(fields, options)
     findings += _batch_findings(fields)
     model = fields.get("model")
     heads, tp = (model.get("heads"), fields.get("tp")) if isinstance(model, dict) else (None, None)
@@ -153,6 +155,21 @@ def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int 
     if options.get("sequence_parallel") is True and fields.get("tp") == 1:
         findings.append("--sequence-parallel is ignored with tp 1")
     return findings
+
+
+def _expert_findings(fields: Mapping[str, Any], options: Options) -> list[str]:
+    """Experts over ranks of one stage: ep times the tensor parallelism of experts, by default that of all else."""
+    gpus, ep, pp, tp = (fields.get(name) for name in ("gpus", "ep", "pp", "tp"))
+    if not (gpus and ep and ep > 1 and pp and tp) or fields.get("engine") == "torchtitan":
+        return []
+    stated = options.get("expert_tensor_parallel_size")
+    experts_tp = int(stated) if str(stated).isdigit() else tp
+    degrees = [("ep", ep), ("tp", experts_tp), ("pp", pp)]
+    asked = " x ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
+    ranks = ep * experts_tp * pp
+    if ranks > gpus:
+        return [f"{asked} needs {ranks} GPUs, the script starts {gpus}"]
+    return [f"{asked} does not divide {gpus} GPUs"] if gpus % ranks else []
 
 
 _UNEVEN = ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "pipeline_model_parallel_layout",
@@ -331,6 +348,10 @@ def read_deepspeed(document: Mapping[str, Any], options: Options | None = None) 
     findings = []
     if all(_map(document.get(name)).get("enabled") is True for name in ("bf16", "fp16")):
         findings.append("bf16 and fp16 contradict each other")
+    steps = values.integer(document.get("gradient_accumulation_steps"), 1) or 1
+    batch, micro = fields["global_batch"], fields["micro_batch"]
+    if batch and micro and batch % (micro * steps):
+        findings.append(f"train batch {batch} does not divide by micro batch {micro} x accumulation {steps}")
     offloads = _map(zero.get("offload_optimizer")).get("device") in ("cpu", "nvme")
     beside = {"zero_stage": fields["zero_stage"], "offload_optimizer": offloads}
     return training_reading(fields, values, findings, beside)
