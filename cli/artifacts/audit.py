@@ -4,18 +4,8 @@ from typing import Annotated
 
 import typer
 
+from planner.cli.artifacts.asked import Asked, of_artifacts
 from planner.cli.artifacts.audit_text import audit_text
-from planner.cli.artifacts.import_ import (
-    Calibration,
-    Cluster,
-    Environment,
-    Files,
-    ModelName,
-    Settings,
-    SloText,
-    WorkloadText,
-    pairs,
-)
 from planner.cli.options import OUTPUT, Json, Output
 from planner.cli.output import (
     EXIT_NO,
@@ -29,15 +19,9 @@ from planner.cli.output import (
 from planner.cli.progress import progress
 
 
+@of_artifacts
 def audit(
-    files: Files,
-    env: Environment = None,
-    settings: Settings = None,
-    workload: WorkloadText = None,
-    slo: SloText = None,
-    cluster: Cluster = None,
-    model: ModelName = None,
-    calibration: Calibration = None,
+    asked: Asked,
     changed: Annotated[
         str | None,
         typer.Option("--changed", metavar="FOLDER", help="Write the changed files here.", rich_help_panel=OUTPUT),
@@ -64,22 +48,24 @@ def audit(
       planner audit train.sh --cluster gpu=h100,nodes=16
     """
     from planner.audit.audit import audit as audited
-    from planner.importing.plans.question import Question
     from planner.progress import Limits
 
     refuse_unwritable(output)
     refuse_unwritable(runs)
-    refuse_overwriting({"--output": output, "--runs": runs}, {f"FILE {name}": name for name in files})
-    question = Question.of(workload, slo, cluster, model, calibration)
+    refuse_overwriting({"--output": output, "--runs": runs}, asked.sources)
+    question = asked.question()
     with progress() as tell:
-        result = audited(files, pairs(env, "--env"), pairs(settings, "--set"), question, Limits(tell=tell))
+        result = audited(asked.files, asked.variables, asked.given, question, Limits(tell=tell))
     write_result(result.document(), lambda: audit_text(result), output, as_json=as_json)
     if runs is not None:
         write_data("\n".join(["#!/bin/bash", "set -e", *result.runs]), runs)
     if changed is not None and result.changed:
-        write_folder(
-            {name.replace("\\", "/").rpartition("/")[2]: text for name, text in result.changed.items()}, changed
-        )
+        write_folder({_file_name(name): text for name, text in result.changed.items()}, changed)
     elif changed is not None:
         say("no file is changed")
     return 0 if result.runs_as_written else EXIT_NO
+
+
+def _file_name(path: str) -> str:
+    """The name of a changed file; that of standard input is `stdin`."""
+    return path.replace("\\", "/").rpartition("/")[2].strip("<>")

@@ -8,7 +8,7 @@ from planner.documents.units import figure, format_si, significant
 if TYPE_CHECKING:
     from planner.audit.records import Answer, Audit, Setting
 
-_WORDS = {"max_num_seqs": "max-num-seqs", "chunk_tokens": "tokens of a step", "gpus_per_replica": "GPUs of a replica"}
+_WORDS = {"max_num_seqs": "max-num-seqs", "chunk_tokens": "tokens a step", "gpus_per_replica": "GPUs of a replica"}
 _SHOWN = (
     "step_time_s",
     "iteration_time_s",

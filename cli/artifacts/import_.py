@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import INPUT, OUTPUT, Json
+from planner.cli.artifacts.asked import Asked, of_artifacts
+from planner.cli.options import OUTPUT, Json
 from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_json, write_result
 from planner.errors import PlannerError
 
@@ -12,80 +13,10 @@ if TYPE_CHECKING:
     from planner.importing.plans.question import Question
     from planner.importing.records import Reading
 
-Files = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE...", help="Scripts, manifests, recipes, configurations; folders of them; `-` is stdin."
-    ),
-]
-Environment = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        metavar="NAME=VALUE",
-        help="A variable that the artifact leaves to its environment; repeatable.",
-        rich_help_panel=INPUT,
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="A field that the artifact leaves open: model, gpu_type, gpus, ROLE.FIELD; repeatable.",
-        rich_help_panel=INPUT,
-    ),
-]
 
-
-WorkloadText = Annotated[
-    str | None,
-    typer.Option(
-        "--workload",
-        metavar="FIELDS",
-        help="The requests: `input=1500,output=300,rate=20/s`, or a file; fields of a problem's workload.",
-        rich_help_panel=INPUT,
-    ),
-]
-SloText = Annotated[
-    str | None,
-    typer.Option("--slo", metavar="FIELDS", help="Their limits: `ttft.p99=2s,itl=50ms`.", rich_help_panel=INPUT),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="FIELDS",
-        help="The machines, where the artifact does not say: `gpu=h100,nodes=4`.",
-        rich_help_panel=INPUT,
-    ),
-]
-ModelName = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="What the catalog calls the model, or the path of its config.json.",
-        rich_help_panel=INPUT,
-    ),
-]
-Calibration = Annotated[
-    str | None,
-    typer.Option(
-        "--calibration", metavar="FILE", help="Costs, as `planner calibrate -o` writes.", rich_help_panel=INPUT
-    ),
-]
-
-
+@of_artifacts
 def import_(
-    files: Files,
-    env: Environment = None,
-    settings: Settings = None,
-    workload: WorkloadText = None,
-    slo: SloText = None,
-    cluster: Cluster = None,
-    model: ModelName = None,
-    calibration: Calibration = None,
+    asked: Asked,
     problem: Annotated[
         str | None,
         typer.Option("--problem", metavar="FILE", help="Write the problem that it answers.", rich_help_panel=OUTPUT),
@@ -119,15 +50,13 @@ def import_(
     for path in (summary, problem, output):
         refuse_unwritable(path)
     written = {"--summary": summary, "--problem": problem, "--output": output}
-    refuse_overwriting(written, {f"FILE {name}": name for name in files})
-    reading = read(files, env, settings)
+    refuse_overwriting(written, asked.sources)
+    reading = _read(asked)
     document = {"schema": "planner.import/1"} | reading.summary()
     if summary is not None:
         write_json(reading.summary(), summary)
     if output is not None or problem is not None:
-        from planner.importing.plans.question import Question
-
-        _write_plan(reading, Question.of(workload, slo, cluster, model, calibration), problem, output)
+        _write_plan(reading, asked.question(), problem, output)
     if "-" not in (summary, problem, output):
         write_result(document, lambda: render_reading(reading), as_json=as_json)
     return 0
@@ -151,25 +80,12 @@ def _write_plan(reading: "Reading", question: "Question", problem: str | None, o
         write_json(problem_of_reading(reading, question), problem)
 
 
-def read(files: list[str], env: list[str] | None, settings: list[str] | None) -> "Reading":
+def _read(asked: Asked) -> "Reading":
     """What the artifacts decide, with the variables and fields that flags give. Raises PlannerError."""
     from planner.importing.files import read_files
     from planner.importing.given import with_fields
 
-    return with_fields(read_files(files, pairs(env, "--env")), pairs(settings, "--set"))
-
-
-def pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
-    """`NAME=VALUE` texts as a mapping; raises PlannerError for others."""
-    named = {}
-    for text in texts or ():
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise PlannerError(
-                f"must be NAME=VALUE, found `{text}`", where=flag, hint=f"write for example `{flag} TP=4`"
-            )
-        named[name] = value
-    return named
+    return with_fields(read_files(asked.files, asked.variables), asked.given)
 
 
 def render_reading(reading: "Reading") -> str:

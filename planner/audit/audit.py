@@ -10,7 +10,7 @@ from planner.audit.serving import ServingAnswers, audit_serving, fit_of_serving
 from planner.audit.training import TrainingAnswers, audit_training
 from planner.errors import PlannerError
 from planner.importing.audit import blocks
-from planner.importing.files import artifact_text, read_files
+from planner.importing.files import Gathered, files_beside, gathered, read_gathered, shown_path
 from planner.importing.given import with_fields
 from planner.importing.plans.question import Question
 from planner.importing.records import Reading
@@ -26,7 +26,8 @@ def audit(
 ) -> Audit:
     """What the artifacts say and do. Raises PlannerError for what cannot be read, and for what the question lacks."""
     limits = limits or Limits()
-    reading = with_fields(read_files(paths, given), fields)
+    texts = gathered(paths)
+    reading = with_fields(read_gathered(texts, given), fields)
     blocking = tuple(text for text in reading.findings if blocks(text))
     plain = Audit(reading.findings, blocking, reading.unresolved)
     if blocking:
@@ -35,9 +36,9 @@ def audit(
     if not asked(reading, question):
         return _with_fit(plain, reading, question)
     if reading.fields["kind"] == "serve":
-        return _with_serving(plain, audit_serving(reading, question, limits), paths, given, fields)
+        return _with_serving(plain, audit_serving(reading, question, limits), texts, given, fields)
     answers = audit_training(reading, question, limits)
-    return _with_training(plain, answers, paths, given, fields)
+    return _with_training(plain, answers, texts, given, fields)
 
 
 def asked(reading: Reading, question: Question) -> bool:
@@ -60,16 +61,16 @@ def _with_fit(plain: Audit, reading: Reading, question: Question) -> Audit:
 
 
 def _with_serving(
-    plain: Audit, answers: ServingAnswers, paths: Sequence[str], given: Mapping[str, str], fields: Mapping[str, str]
+    plain: Audit, answers: ServingAnswers, texts: Gathered, given: Mapping[str, str], fields: Mapping[str, str]
 ) -> Audit:
     case = answers.case
     assert case is not None
     wanted = {(role, name): value for role, own in (answers.targets or {}).items() for name, value in own.items()}
-    changed, diff, missing = changed_files(paths, given, fields, wanted)
+    changed, diff, missing = changed_files(texts, given, fields, wanted)
     notes = [*answers.notes, *(f"no place in the artifact says {place}" for place in missing)]
     runs: list[str] = []
-    if len(case.instances) == 1 and answers.rates_per_s:
-        runs = bench_commands(case.resolved, case.instances[0], answers.rates_per_s)
+    if answers.rates_per_s:
+        runs = bench_commands(case.resolved, case.instances, answers.rates_per_s)
     return replace(
         plain,
         findings=(*plain.findings, *answers.findings),
@@ -86,9 +87,9 @@ def _with_serving(
 
 
 def _with_training(
-    plain: Audit, answers: TrainingAnswers, paths: Sequence[str], given: Mapping[str, str], fields: Mapping[str, str]
+    plain: Audit, answers: TrainingAnswers, texts: Gathered, given: Mapping[str, str], fields: Mapping[str, str]
 ) -> Audit:
-    changed, diff, missing = changed_files(paths, given, fields, answers.wanted)
+    changed, diff, missing = changed_files(texts, given, fields, answers.wanted)
     return replace(
         plain,
         findings=(*plain.findings, *answers.findings),
@@ -103,7 +104,7 @@ def _with_training(
 
 
 def changed_files(
-    paths: Sequence[str],
+    texts: Gathered,
     given: Mapping[str, str],
     fields: Mapping[str, str],
     wanted: Mapping[tuple[str, str], object],
@@ -112,24 +113,25 @@ def changed_files(
     changed: dict[str, str] = {}
     diffs: list[str] = []
     left = dict(wanted)
-    for path, text in artifact_text(paths).items() if wanted else ():
-        name = "<stdin>" if path == "-" else path
+    files = [(path, text, own) for own in texts.values() for path, text in own.items()]
+    for path, text, own in files if wanted else ():
+        name, beside = shown_path(path), {} if path in texts else files_beside(own)
 
-        def read(edited: str, name: str = name) -> Reading:
+        def read(edited: str, name: str = name, beside: Mapping[str, str] = beside) -> Reading:
             from planner.importing.registry import Artifact, read_artifact
 
-            return read_artifact(Artifact(edited, name, given))
+            return read_artifact(Artifact(edited, name, given, beside))
 
         try:
             here = {role for role, _ in _places(read(text))}
         except PlannerError:
             continue
-        own = {place: value for place, value in left.items() if place[0] in here}
-        edited, missing = changed_text(text, read, own)
+        asked_here = {place: value for place, value in left.items() if place[0] in here}
+        edited, missing = changed_text(text, read, asked_here)
         if edited != text:
             changed[name] = edited
             diffs.append(diff_of(text, edited, name))
-        left = {place: value for place, value in left.items() if place not in own or place in missing}
+        left = {place: value for place, value in left.items() if place not in asked_here or place in missing}
     named = [
         f"{role + '.' if role else ''}{field} {value}"
         for (role, field), value in left.items()

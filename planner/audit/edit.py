@@ -111,7 +111,7 @@ def _written(value: object) -> str:
 
 _FLAG_LINE = re.compile(r"(?m)^(?P<indent>[ \t]*)(?P<dash>- )?(?P<quote>[\"']?)--(?P<name>[\w-]+)(?P<rest>[^\n]*)$")
 _KEY_LINE = re.compile(r"(?m)^(?P<indent>[ \t]*)(?P<name>[a-z][\w-]*)(?P<sign>\s*[:=]\s+)(?P<rest>[^\n#]+)$")
-_IN_LINE = re.compile(r"(?P<flag>--(?:model|model-path|tensor-parallel-size|tp|tp-size|port|host)[= ]\S+)")
+_IN_LINE = re.compile(r"(?:--(?:model|model-path|tensor-parallel-size|tp|tp-size|port|host)[= ]\S+|\bserve [^\s-]\S*)")
 
 
 def _inserted(text: str, names: Sequence[str], new: object) -> Iterator[str]:

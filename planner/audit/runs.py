@@ -15,8 +15,11 @@ BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "openai"}
 URL = "http://127.0.0.1:8000"
 
 
-def bench_commands(resolved: Resolved, part: Instances, rates_per_s: Sequence[float]) -> list[str]:
-    """One run a rate of a deployment of one role."""
+def bench_commands(resolved: Resolved, parts: Sequence[Instances], rates_per_s: Sequence[float]) -> list[str]:
+    """One run a rate; none of a deployment that has several roles of one side, which no report tells apart."""
+    sides = [part.function for part in parts]
+    if len(set(sides)) < len(sides) or (len(parts) > 1 and set(sides) != {"prefill", "decode"}):
+        return []
     (workload,) = resolved.workloads
     (spec,) = resolved.problem.models.values()
     commands = []
@@ -29,15 +32,16 @@ def bench_commands(resolved: Resolved, part: Instances, rates_per_s: Sequence[fl
             "--request-rate", f"{rate:.3g}", "--num-prompts", str(max(LEAST_REQUESTS, round(rate * SECONDS))),
             "--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "50,95,99",
             "--save-result", "--result-filename", f"rate-{rate:.3g}.json",
-            "--metadata", *_facts(resolved, part),
+            "--metadata", *_facts(resolved, parts),
         ]  # fmt: skip
         commands.append(shlex.join(words))
     return commands
 
 
-def _facts(resolved: Resolved, part: Instances) -> Iterator[str]:
-    shape = part.shape
+def _facts(resolved: Resolved, parts: Sequence[Instances]) -> Iterator[str]:
     yield f"system={resolved.pools[0].node.accelerator.name}"
-    yield f"gpus={part.replicas * shape.devices}"
-    degrees = {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "moe_ep": shape.ep, "workers": part.replicas}
-    yield from (f"{name}={size}" for name, size in degrees.items() if size > 1 or name == "tp")
+    yield f"gpus={sum(part.replicas * part.shape.devices for part in parts)}"
+    for part in parts:
+        shape, side = part.shape, f"{part.function}_" if len(parts) > 1 else ""
+        degrees = {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "moe_ep": shape.ep, "workers": part.replicas}
+        yield from (f"{side}{name}={size}" for name, size in degrees.items() if size > 1 or name == "tp")

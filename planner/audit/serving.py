@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from planner.audit.closed import as_stream
 from planner.audit.likely import Factors, case_of, factors_of, gain_interval, rate_interval
 from planner.audit.records import Answer, Setting
 from planner.errors import PlannerError
 from planner.importing.plans.question import Question
 from planner.importing.plans.serving import ServingCase, require_said, serving_case
+from planner.importing.plans.shapes import limits_of
 from planner.importing.records import Reading
 from planner.kinds.serve.deployed.bench import Bench
 from planner.kinds.serve.deployed.changes import Changes, Tried
@@ -39,6 +41,7 @@ class ServingAnswers:
 def audit_serving(reading: Reading, question: Question, limits: Limits) -> ServingAnswers:
     """The answers under the stated load. Raises PlannerError for what nobody said, and for names that are unknown."""
     require_said(reading, question, judged=True)
+    question, said = as_stream(reading, question)
     case = serving_case(reading, question)
     rate_per_s = case.rate_per_s
     assert rate_per_s is not None
@@ -61,7 +64,7 @@ def audit_serving(reading: Reading, question: Question, limits: Limits) -> Servi
     free += [audited.answer("everything free, on the same GPUs", most, now)] if most is not best else []
     return ServingAnswers(
         findings=(),
-        notes=(*case.notes, *audited.room(now)),
+        notes=(*said, *case.notes, *audited.room(now)),
         now=audited.answer("as it runs", now, None),
         change=audited.answer("with few changes", best, now) if best is not now else None,
         free=tuple(answer for answer in free if answer is not None),
@@ -126,7 +129,7 @@ class _Audited:
         if now is not None:
             settings = tuple(self._settings(now, tried))
             figures |= self._gain(now, tried)
-        return Answer(title, tuple(map(shown, tried.instances)), figures, settings)
+        return Answer(title, self._shown(tried), figures, settings)
 
     def _gain(self, now: Tried, tried: Tried) -> dict[str, Any]:
         if now.scale <= 0.0:
@@ -205,15 +208,17 @@ class _Audited:
             return None
         need, rate = devices(tried.instances), self.changes.rate_per_s
         figures = {"gpus": need, "of_gpus": given, "requests_per_s": rate, "confirmed_on_fresh_streams": True}
-        return Answer(
-            f"{rate:g} requests/s needs {need} of your {given} GPUs", tuple(map(shown, tried.instances)), figures
-        )
+        return Answer(f"{rate:g} requests/s needs {need} of your {given} GPUs", self._shown(tried), figures)
+
+    def _shown(self, tried: Tried) -> tuple[str, ...]:
+        return tuple(shown(part, self.case.reading.fields["engine"]) for part in tried.instances)
 
 
-def shown(part: Instances) -> str:
-    """Instances in one line."""
-    limits = [f"max_batch {part.max_batch}"] if part.max_batch and part.function != "prefill" else []
-    limits += [f"chunk {part.chunk_tokens}"] if part.chunk_tokens else []
+def shown(part: Instances, engine: str) -> str:
+    """Instances in one line, with the limits that their engine is given."""
+    sequences, tokens = limits_of(engine, part)
+    limits = [f"{sequences} sequences"] if part.max_batch and part.function != "prefill" else []
+    limits += [f"{tokens} tokens a step"] if part.chunk_tokens else []
     return f"{part.replicas} x {part.function} {part.shape.label}, {', '.join(limits)}"
 
 

@@ -5,6 +5,7 @@ Names of flags: vLLM `vllm/engine/arg_utils.py`, SGLang `sglang/srt/server_args.
 setting that is not set stays open, since its default rests on the release and the GPU (planner/engines/settings.yaml).
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -198,7 +199,9 @@ def _prefix_caching(engine: str, options: Options, values: Values) -> bool | Non
 
 def _speculative(options: Options, values: Values) -> dict[str, Any] | None:
     """The method and the tokens drafted a step."""
-    config = values.mapping(options.get("speculative_config"))
+    prefix = "speculative_config."
+    dotted = {name.removeprefix(prefix): value for name, value in options.items() if name.startswith(prefix)}
+    config = values.mapping(options.get("speculative_config")) or dotted
     if config:
         method = config.get("method") or config.get("decoding_type") or config.get("model")
         tokens = first(config, ("num_speculative_tokens", "num_nextn_predict_layers", "max_draft_len"))
@@ -245,7 +248,7 @@ def model_of(engine: str, options: Options, values: Values) -> str | None:
     served = served[0] if isinstance(served, list) and served else served
     if is_unknown(loaded) or isinstance(loaded, bool):
         return values.text(loaded)
-    loaded = str(loaded).removeprefix("hf://") if loaded is not None else None
+    loaded = re.sub(r"\Ahf:(//)?", "", str(loaded)) if loaded is not None else None
     if (loaded is None or not is_repository(loaded)) and isinstance(served, str) and is_repository(served):
         return served
     return values.text(loaded)

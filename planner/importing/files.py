@@ -16,21 +16,34 @@ MAX_BYTES = 16 * 2**20
 SUFFIXES = (".yaml", ".yml", ".json", ".toml", ".sh", ".sbatch", ".slurm", ".bash", ".py")
 
 
+Gathered = Mapping[str, Mapping[str, str]]
+"""The texts of every path that was given, those of a folder by the paths of its files."""
+
+
+def gathered(paths: Sequence[str]) -> Gathered:
+    """The texts of files, of folders, and of standard input, which can be read once alone."""
+    return {name: {path: _text(path) for path in _files(name)} for name in dict.fromkeys(paths)}
+
+
 def read_files(paths: Sequence[str], given: Mapping[str, str]) -> Reading:
     """What the artifacts decide together, with its findings. Raises PlannerError, naming the file and the fix."""
-    pairs = [pair for name in paths for pair in _readings(name, given)]
+    return read_gathered(gathered(paths), given)
+
+
+def read_gathered(texts: Gathered, given: Mapping[str, str]) -> Reading:
+    """What texts decide together, with its findings."""
+    pairs = [pair for name, own in texts.items() for pair in _readings(name, own, given)]
     readings = [reading for _, reading in pairs]
     reading = readings[0] if len(readings) == 1 else joined(readings, [path for path, _ in pairs])
     findings = tuple(dict.fromkeys((*reading.findings, *findings_of(reading.fields))))
     return replace(reading, findings=findings)
 
 
-def _readings(name: str, given: Mapping[str, str]) -> list[tuple[str, Reading]]:
+def _readings(name: str, texts: Mapping[str, str], given: Mapping[str, str]) -> list[tuple[str, Reading]]:
     """What a file decides, or each file of a folder that starts an engine, beside all others of it."""
-    texts = {path: _text(path) for path in _files(name)}
     if name in texts:
-        return [(name, read_artifact(Artifact(texts[name], "<stdin>" if name == "-" else name, given)))]
-    beside = {Path(path).name: text for path, text in texts.items()}
+        return [(name, read_artifact(Artifact(texts[name], shown_path(name), given)))]
+    beside = files_beside(texts)
     readings, refused = list[tuple[str, Reading]](), NothingStarted("starts nothing that planner knows", where=name)
     for path, text in texts.items():
         try:
@@ -69,9 +82,14 @@ def _settings(reading: Reading) -> list[dict[str, object]]:
     return [{**role, "nodes_per_replica": None} for role in reading.fields.get("roles", ())]
 
 
-def artifact_text(paths: Sequence[str]) -> dict[str, str]:
-    """The texts of the files, those of folders too, by path; standard input, which is read already, is left out."""
-    return {path: _text(path) for name in paths for path in _files(name) if path != "-"}
+def shown_path(path: str) -> str:
+    """A path as errors and diffs have it."""
+    return "<stdin>" if path == "-" else path
+
+
+def files_beside(texts: Mapping[str, str]) -> dict[str, str]:
+    """The files of a folder by their names."""
+    return {Path(path).name: text for path, text in texts.items()}
 
 
 def _files(name: str) -> list[str]:
@@ -84,7 +102,7 @@ def _files(name: str) -> list[str]:
 
 
 def _text(path: str) -> str:
-    source = "<stdin>" if path == "-" else path
+    source = shown_path(path)
     content = read_bytes(path, source)
     if len(content) > MAX_BYTES:
         raise PlannerError("is larger than 16 MiB", where=source, hint="name the manifest or script alone")

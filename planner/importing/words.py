@@ -90,21 +90,22 @@ class Words:
     def _interpolated(self, node: Node) -> str:
         """The text of a node with its expansions replaced; text between them stands as it is."""
         content = node.text or b""
-        start, parts, end = node.start_byte, [], node.start_byte
+        first, last = node.start_byte, node.end_byte
+        if node.type == "string":  # without its quotes, which blanks may follow inside the same gap
+            first, last = first + content.index(b'"') + 1, last - content.endswith(b'"')
+        parts, end = list[str](), first
         for child in node.named_children:
-            parts.append(self._plain(node, content[end - start : child.start_byte - start]))
+            parts.append(self._plain(node, content[end - node.start_byte : child.start_byte - node.start_byte]))
             literal = child.type in ("string_content", "heredoc_content")
             parts.append(self._plain(node, child.text or b"") if literal else self.string(child))
-            end = child.end_byte
-        parts.append(self._plain(node, content[end - start :]))
+            end = max(child.end_byte, first)
+        parts.append(self._plain(node, content[end - node.start_byte : last - node.start_byte]))
         return "".join(parts)
 
     def _plain(self, node: Node, content: bytes) -> str:
+        escaped = {"string": r'\\(["\\$`\n])', "heredoc_body": r"\\([\\$`\n])"}.get(node.type)
         text = decoded(content)
-        if node.type == "string":
-            text = re.sub(r'\A"|(?<!\\)"\Z', "", text) if text in ('"', '""') else text.strip("\x00")
-            return re.sub(r'\\(["\\$`\n])', lambda match: "" if match[1] == "\n" else match[1], text)
-        return text
+        return re.sub(escaped, lambda match: "" if match[1] == "\n" else match[1], text) if escaped else text
 
     def _variable(self, node: Node) -> str:
         return self._named(node_text(node)[1:].strip("{}"))

@@ -82,9 +82,8 @@ def read_verl(launch: Launch) -> Reading:
     prompts, minibatch = fields["prompts"], fields["minibatch"]
     if isinstance(prompts, int) and isinstance(minibatch, int) and minibatch > prompts:
         findings.append(f"a minibatch of {minibatch} prompts is larger than the batch of {prompts}")
-    samples = rollout["samples"]
-    whole = isinstance(prompts, int) and isinstance(samples, int) and train["engine"] != "megatron" and not separate
-    if whole and gpus and prompts * samples % gpus:
+    samples, sharded = rollout["samples"], train["engine"] != "megatron" and not separate
+    if sharded and gpus and isinstance(prompts, int) and isinstance(samples, int) and prompts * samples % gpus:
         findings.append(f"{prompts * samples} samples of {prompts} prompts do not divide over {gpus} GPUs")
     return rl_reading(fields, values, findings)
 

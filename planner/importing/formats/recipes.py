@@ -52,6 +52,7 @@ def read_srt_slurm(document: Document, given: Mapping[str, str], source: str) ->
         models.append(model_of(engine, options, values))
     identity = _map(_map(document.get("identity")).get("model")).get("repo")
     path = _map(document.get("model")).get("path")
+    path = re.sub(r"\Ahf:(//)?", "", path) if isinstance(path, str) else None
     names = [name for name in (identity, *models, path) if isinstance(name, str)]
     model = next((name for name in names if is_repository(name)), path if isinstance(path, str) else None)
     gpu_type = accelerator_in(str(resources.get("gpu_type", ""))) or values.text(resources.get("gpu_type"))
@@ -96,7 +97,7 @@ def read_production_stack(document: Document, given: Mapping[str, str], source: 
         if spec.get("enableChunkedPrefill") is not None:
             options.setdefault("enable_chunked_prefill", spec["enableChunkedPrefill"])
         roles.append(role_of("vllm", options, Given(gpus, nodes, replicas, role), values))
-        models.append(values.text(spec.get("modelURL")))
+        models.append(model_of("vllm", {**options, "model": spec.get("modelURL")}, values))
     model = models[0] if models and all(name == models[0] for name in models) else None
     specs = [_map(each) for each in _list(_map(document.get("servingEngineSpec")).get("modelSpec"))]
     types = {_selected(_list(spec.get("nodeSelectorTerms"))) for spec in specs} - {None}

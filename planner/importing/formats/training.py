@@ -162,8 +162,7 @@ def _expert_findings(fields: Mapping[str, Any], options: Options) -> list[str]:
     gpus, ep, pp, tp = (fields.get(name) for name in ("gpus", "ep", "pp", "tp"))
     if not (gpus and ep and ep > 1 and pp and tp) or fields.get("engine") == "torchtitan":
         return []
-    stated = options.get("expert_tensor_parallel_size")
-    experts_tp = int(stated) if str(stated).isdigit() else tp
+    experts_tp = Values().integer(options.get("expert_tensor_parallel_size")) or tp
     degrees = [("ep", ep), ("tp", experts_tp), ("pp", pp)]
     asked = " x ".join(f"{name} {degree}" for name, degree in degrees if degree > 1)
     ranks = ep * experts_tp * pp

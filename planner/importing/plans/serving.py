@@ -100,10 +100,10 @@ _ASKED = {
 def require_said(reading: Reading, question: Question, *, judged: bool = False) -> None:
     """Raises PlannerError that names everything which neither the artifact nor the question says.
 
-    A load that is `judged` has a rate and limits too.
+    A load that is `judged` has a rate, or clients, and limits too.
     """
     load = question.workload.get("load")
-    rated = isinstance(load, Mapping) and ("rate" in load or "rate_per_s" in load)
+    rated = isinstance(load, Mapping) and bool({"rate", "rate_per_s", "concurrency"} & load.keys())
     missing = ["which requests come"] if not question.workload else []
     if judged and question.workload and not rated:
         missing.append("at which rate requests come")

@@ -105,23 +105,24 @@ class EngineRole:
         gpus = after.shape.devices * (self.copies if after.shape == before.shape else 1)
         if after.shape != before.shape or after.replicas != before.replicas:
             changed |= {"replicas": after.replicas * after.shape.devices // gpus, "gpus_per_replica": gpus}
-        ranks = after.shape.dp if self.engine == "sglang" and after.shape.dp > 1 else 1
+        sequences, tokens = limits_of(self.engine, after)
         if after.max_batch != before.max_batch and after.function != "prefill":
-            changed["max_num_seqs"] = after.max_batch * ranks
-        tokens = after.chunk_tokens
-        if after.function == "colocated" and self.engine != "sglang":
-            tokens += self._batch_in_budget(after)
+            changed["max_num_seqs"] = sequences
         if after.function != "decode" and after.chunk_tokens != before.chunk_tokens:
-            changed["chunk_tokens"] = tokens * ranks
+            changed["chunk_tokens"] = tokens
         return {name: value for name, value in changed.items() if self.role.get(name) != value}
-
-    def _batch_in_budget(self, after: Instances) -> int:
-        return after.max_batch
 
     def _degrees(self, shape: InstanceShape) -> dict[str, Any]:
         if self.engine == "vllm":
             return {"tp": shape.tp, "pp": shape.pp, "dp": shape.dp, "ep": shape.ep if self.experts else self.role["ep"]}
         return {"tp": shape.tp * shape.dp, "pp": shape.pp, "dp": shape.dp, "ep": shape.ep}
+
+
+def limits_of(engine: str, part: Instances) -> tuple[int, int]:
+    """Sequences and tokens of a step as the engine is given them."""
+    ranks = part.shape.dp if engine == "sglang" and part.shape.dp > 1 else 1
+    beside = part.max_batch if part.function == "colocated" and engine != "sglang" else 0
+    return part.max_batch * ranks, (part.chunk_tokens + beside) * ranks
 
 
 def usable_share(role: EngineRole, part: Instances, workspace_bytes: float) -> float | None:
