@@ -39,7 +39,8 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "max_num_seqs": ("max_batch_size",), "max_model_len": ("max_seq_len",), "chunk_tokens": ("max_num_tokens",),
         "kv_dtype": ("kv_cache_dtype", "kv_cache_config.dtype"), "model": ("model", "model_path"),
         "memory_utilisation": (
-            "kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction", "kv_cache_config.free_gpu_memory_fraction",
+            "kv_cache_free_gpu_memory_fraction", "kv_cache_free_gpu_mem_fraction", "free_gpu_memory_fraction",
+            "kv_cache_config.free_gpu_memory_fraction",
         ),
         "served": ("served_model_name",), "nodes": ("nnodes",),
     },

@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from planner.errors import PlannerError
 from planner.importing.shell import SHELLS, Command
 from planner.importing.syntax import broken_lines, parse_shell
+from planner.importing.unknown import mark
 from planner.importing.worlds import World, worlds
 
 MAX_NESTING = 4
@@ -192,6 +193,18 @@ def substituted(text: str, look: Callable[[str], str | None]) -> str:
         return "$" if match[0] == "$$" else _or(look(match[1]), match[1])
 
     return re.sub(r"\$\$|\$\(([A-Za-z_]\w*)\)", value, text)
+
+
+def interpolated(text: str, given: Mapping[str, str]) -> str:
+    """`${NAME:-default}` and `$NAME` of Compose and envsubst under variables; `$$` is one dollar."""
+
+    def value(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        known, name = given.get(match[1] or match[3]), match[1] or match[3]
+        return known if known is not None else mark([name]) if match[2] is None else match[2]
+
+    return re.sub(r"\$\$|\$\{(\w+)(?::?-([^}]*))?[^}]*\}|\$([A-Za-z_]\w*)", value, text)
 
 
 def _or(value: str | None, name: str) -> str:

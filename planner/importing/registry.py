@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +17,7 @@ from planner.importing.formats.slurm import allocation_of
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, agreed
+from planner.importing.unknown import mark
 from planner.importing.worlds import worlds
 
 Document = Mapping[str, Any]
@@ -59,6 +60,12 @@ _ENGINE_KEYS = {
         "async_scheduling", "enable_expert_parallel", "compilation_config", "served_model_name",
     ),
 }  # fmt: skip
+
+
+def _is_trtllm(document: Document) -> bool:
+    """Whether a mapping has settings of TensorRT-LLM's, or names one of its backends beside degrees of any engine."""
+    backend = document.get("backend") in ("pytorch", "tensorrt", "_autodeploy")
+    return _any_of(*_ENGINE_KEYS["trtllm"])(document) or (backend and _any_of("tp_size", "ep_size")(document))
 
 
 def _is_bridge(document: Document) -> bool:
@@ -109,7 +116,7 @@ MAPPINGS: tuple[
         _has("model_name_or_path", "stage"),
         lambda d, given, source: training.read_llama_factory(d),
     ),
-    ("trtllm-serve --config", _any_of(*_ENGINE_KEYS["trtllm"]), _engine_config("trtllm")),
+    ("trtllm-serve --config", _is_trtllm, _engine_config("trtllm")),
     ("SGLang --config", _any_of(*_ENGINE_KEYS["sglang"]), _engine_config("sglang")),
     ("vllm serve --config", _is_vllm_config, _engine_config("vllm")),
 )
@@ -122,6 +129,7 @@ FORMATS = (
 
 def read_artifact(artifact: Artifact) -> Reading:
     """What one text decides. Raises PlannerError for templates, half documents, and formats that are not known."""
+    artifact = replace(artifact, text=filled(artifact.text, artifact.given, artifact.source))
     text = artifact.text
     if re.search(r"\{\{-?\s*(\.|include\b|template\b|if\b|range\b|with\b|toYaml\b|end\b)", text):
         raise PlannerError(
@@ -153,6 +161,23 @@ def read_artifact(artifact: Artifact) -> Reading:
     raise _unknown(artifact.source)
 
 
+_PLACE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*(?:\|\s*default\(\s*([^()]*?)\s*\)\s*)?-?\}\}")
+
+
+def filled(text: str, given: Mapping[str, str], source: str) -> str:
+    """A text with `{{ NAME }}` given, by default, or left open. Raises PlannerError for statements of Jinja."""
+    if re.search(r"(?m)^\s*\{%-?\s*(if|for|set|macro|include|extends)\b", text):
+        hint = "render it first, and give the result"
+        raise PlannerError("is a Jinja template that is not rendered", where=source, hint=hint)
+
+    def value(match: re.Match[str]) -> str:
+        default = None if match[2] is None else match[2].strip("'\"")
+        known = given.get(match[1], default)
+        return mark([match[1]]) if known is None else known
+
+    return _PLACE.sub(value, text)
+
+
 def _unknown(source: str) -> NothingStarted:
     return NothingStarted("starts nothing that planner knows", where=source, hint=f"formats are {'; '.join(FORMATS)}")
 
@@ -179,15 +204,28 @@ def _toml(text: str) -> dict[str, Any] | None:
         return None
 
 
+_LETTER = "\ue000"  # in place of the NUL of marks, which no document may hold
+
+
+def _marked(value: Any) -> Any:  # noqa: ANN401 - plain data
+    """Data with the marks that its text had."""
+    if isinstance(value, dict):
+        return {_marked(key): _marked(below) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_marked(below) for below in value]
+    return value.replace(_LETTER, "\x00") if isinstance(value, str) else value
+
+
 def documents_of(text: str, source: str) -> list[dict[str, Any]]:
     """The mappings of a YAML stream, each parsed with the lines that it has in the file."""
     documents: list[dict[str, Any]] = []
     starts = [0, *(match.start() for match in re.finditer(r"(?m)^---(?=\s|$)", text)), len(text)]
     for start, end in pairwise(starts):
-        part = re.sub(r"\A---[^\n]*", "", text[start:end])
+        part = re.sub(r"\A---[^\n]*", "", text[start:end]).replace("\x00", _LETTER)
         if not re.search(r"(?m)^\s*[^\s#]", part):
             continue
         data = parse_document("\n" * text.count("\n", 0, start) + part, source).data
+        data = _marked(data) if _LETTER in part else data
         if isinstance(data, dict):
             items = data.get("items") if data.get("kind") == "List" else None
             documents += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else [data]

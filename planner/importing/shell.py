@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from planner.importing.arithmetic import arithmetic
 from planner.importing.syntax import node_text, parse_shell
 from planner.importing.unknown import is_unknown, mark, renamed, unknown_names
-from planner.importing.words import OPAQUE, Words, appended
+from planner.importing.words import OPAQUE, Words, appended, numbered, unwrapped
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -334,7 +334,7 @@ class Shell(Words):
             self._called(words, environment, (node.start_point[0] + 1, node.end_point[0] + 1))
 
     def _called(self, words: list[str], environment: dict[str, str], lines: tuple[int, int]) -> None:
-        words, environment = _unwrapped(words, environment)
+        words, environment = unwrapped(words, environment)
         name = words[0]
         handler = _BUILTINS.get(name)
         if words[0] in self.functions:
@@ -364,7 +364,7 @@ class Shell(Words):
         if text is not None:
             outer = dict(self.variables)
             self.variables |= environment
-            self._within(parse_shell(text), dict(enumerate_words(rest)))
+            self._within(parse_shell(text), dict(numbered(rest)))
             self.variables = outer
         return text is not None
 
@@ -386,7 +386,7 @@ class Shell(Words):
         count = int(words[1]) if len(words) > 1 and words[1].isdigit() else 1
         kept = [self.positional.get("0", ""), *self._arguments()[count:]]
         if self.positional:
-            self.positional = dict(enumerate_words(kept))
+            self.positional = dict(numbered(kept))
 
     def _leave(self, words: list[str]) -> None:
         if words[0] == "exit":
@@ -461,24 +461,6 @@ class Shell(Words):
             raise UndecidedError(condition)
         self.used.append(condition)
         return self.decided[condition]
-
-
-_WRAPPERS = frozenset({"exec", "command", "builtin", "time", "nohup", "env", "sudo"})
-
-
-def _unwrapped(words: list[str], environment: dict[str, str]) -> tuple[list[str], dict[str, str]]:
-    """The words behind `exec`, `env A=1` and the like, with the variables that these set."""
-    while len(words) > 1 and words[0] in _WRAPPERS and not words[1].startswith("-"):
-        wrapper, *words = words
-        while wrapper in ("env", "sudo") and len(words) > 1 and re.match(r"[A-Za-z_]\w*=", words[0]):
-            name, _, value = words[0].partition("=")
-            environment, words = environment | {name: value}, words[1:]
-    return words, environment
-
-
-def enumerate_words(words: list[str]) -> list[tuple[str, str]]:
-    """Words as arguments by their number."""
-    return [(str(number), word) for number, word in enumerate(words)]
 
 
 def _matches_regular(text: str, pattern: str) -> bool:

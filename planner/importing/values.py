@@ -8,6 +8,7 @@ from planner.importing.unknown import is_unknown, unknown_names
 
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 _NOTHING = frozenset({"", "none", "null", "auto", "???"})
+MOST_DIGITS = 10  # of a number of things
 _SCALE = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -20,7 +21,7 @@ class Values:
     def _waits(self, value: object) -> bool:
         if not isinstance(value, str) or not is_unknown(value):
             return False
-        self.unresolved += [name for name in unknown_names(value) if name not in self.unresolved]
+        self.unresolved += [name for name in unknown_names(value) if name not in self.unresolved and name != "$()"]
         return True
 
     def integer(self, value: object, default: int | None = None) -> int | None:
@@ -77,3 +78,27 @@ class Values:
                 return {}
             return parsed if isinstance(parsed, dict) else {}
         return {}
+
+
+def mapping_of(value: object) -> dict[str, Any]:
+    """A mapping as it is; an empty one for everything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def below(value: object, *keys: str) -> dict[str, Any]:
+    """The mapping under these keys, one inside the other; an empty one where one is missing."""
+    for key in keys:
+        value = mapping_of(value).get(key)
+    return mapping_of(value)
+
+
+def list_of(value: object) -> list[Any]:
+    """A list as it is; an empty one for everything else."""
+    return value if isinstance(value, list) else []
+
+
+def count_of(value: object, default: int) -> int:
+    """A number of things, or a text of its digits; the default for everything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return int(value) if isinstance(value, str) and value.isdigit() and len(value) < MOST_DIGITS else default

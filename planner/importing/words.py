@@ -244,6 +244,24 @@ def appended(old: str | list[str], value: str | list[str]) -> str | list[str]:
     return old + value if isinstance(old, str) else value if not old else [old[0] + value, *old[1:]]
 
 
+_WRAPPERS = frozenset({"exec", "command", "builtin", "time", "nohup", "env", "sudo"})
+
+
+def unwrapped(words: list[str], environment: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The words behind `exec`, `env A=1` and the like, with the variables that these set."""
+    while len(words) > 1 and words[0] in _WRAPPERS and not words[1].startswith("-"):
+        wrapper, *words = words
+        while wrapper in ("env", "sudo") and len(words) > 1 and re.match(r"[A-Za-z_]\w*=", words[0]):
+            name, _, value = words[0].partition("=")
+            environment, words = environment | {name: value}, words[1:]
+    return words, environment
+
+
+def numbered(words: list[str]) -> list[tuple[str, str]]:
+    """Words as arguments by their number."""
+    return [(str(number), word) for number, word in enumerate(words)]
+
+
 def _trimmed(value: str, rest: str) -> str:
     """`${NAME##*/}`, `${NAME%.*}`, `${NAME/a/b}`, `${NAME:0:4}`, `${NAME,,}`; a mark for other operators."""
     if rest in (",,", "^^"):

@@ -158,3 +158,90 @@ def test_files_of_a_folder_that_start_nothing_are_left_out(tmp_path: Path) -> No
 )
 def test_secrets_are_hidden_and_counts_of_tokens_are_not(line: str, shown: str) -> None:
     assert hidden(line) == shown
+
+
+def test_places_of_a_template_are_open_or_given() -> None:
+    script = "#!/bin/bash\nvllm serve {{ model }} -tp {{ tp | default(4) }} --max-num-seqs {{seqs}}\n"
+    summary = read(script, seqs="8")
+    assert (summary["unresolved"], summary["roles"][0]["tp"], summary["roles"][0]["max_num_seqs"]) == (["model"], 4, 8)
+    with pytest.raises(PlannerError, match="Jinja template that is not rendered"):
+        read(f"{script}{{% if x %}}\n{{% endif %}}\n")
+
+
+POD = """
+apiVersion: apps/v1
+kind: {kind}
+metadata: {{name: {name}}}
+spec:
+  replicas: {replicas}
+  template:
+    spec:
+      containers:
+      - name: m
+        image: vllm/vllm-openai:v1
+        {command}
+        resources: {{limits: {{nvidia.com/gpu: {gpus}}}, requests: {{nvidia.com/gpu: 8}}}}
+"""
+
+
+def pod(command: str, kind: str = "Deployment", name: str = "m", replicas: int = 2, gpus: int = 8) -> str:
+    return POD.format(kind=kind, name=name, replicas=replicas, gpus=gpus, command=command)
+
+
+def test_pods_that_are_nodes_of_one_replica_are_one() -> None:
+    flags = "--model-path, org/m, --tp, '16', --nnodes, '2', --node-rank, $(POD_INDEX)"
+    summary = read(pod(f"command: [python3, -m, sglang.launch_server, {flags}]", "StatefulSet", replicas=4))
+    (role,) = summary["roles"]
+    assert [role[key] for key in ("replicas", "nodes_per_replica", "gpus_per_replica")] == [2, 2, 16]
+    assert summary["audit"] == []
+
+
+def test_arguments_of_a_patch_tell_its_engine_as_a_guess() -> None:
+    patch = pod("args: ['--model=org/m', '--tensor-parallel-size=8']").replace("vllm/vllm-openai:v1", "base")
+    summary = read(patch)
+    assert (summary["engine"], summary["roles"][0]["tp"]) == ("vllm", 8)
+    assert summary["guesses"] == ["engine vllm is taken from its flags"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (pod("args: [--model, org/m, -tp, '8']", gpus=4), "requests 8 GPUs and is limited to 4"),
+        (
+            pod("command: [python3, -m, sglang.launch_server, --model-path, org/m, --tp, '8', --dp, '8']"),
+            "tp 8 x dp 8 without data-parallel attention needs 64 GPUs",
+        ),
+        (
+            "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --pipeline-model-parallel-size 4 "
+            "--expert-model-parallel-size 8 --num-experts 8",
+            "ep 8 x pp 4 needs 32 GPUs, the script starts 8",
+        ),
+        (
+            "python3 -m verl.trainer.main_ppo data.train_batch_size=100 actor_rollout_ref.rollout.n=5 trainer.nnodes=2",
+            "500 samples of 100 prompts do not divide over 16 GPUs",
+        ),
+        (
+            '{"zero_optimization": {"stage": 1}, "train_batch_size": 64, "train_micro_batch_size_per_gpu": 3}',
+            "train batch 64 does not divide by micro batch 3",
+        ),
+        (
+            "resources: {gpus_per_node: 8, prefill_nodes: 1, prefill_workers: 2, gpus_per_prefill: 8}\n"
+            "backend: {type: sglang, sglang_config: {prefill: {tensor-parallel-size: 8}}}\n",
+            "2 workers of 8 GPUs need 16, 1 nodes of 8 have 8",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_told(text: str, says: str) -> None:
+    assert any(says in finding for finding in read(text)["audit"])
+
+
+def test_servers_of_both_sides_in_one_configuration_are_roles() -> None:
+    text = (
+        "model: org/m\ncontext_servers: {num_instances: 2, tensor_parallel_size: 2, urls: [a]}\n"
+        "generation_servers: {num_instances: 1, tensor_parallel_size: 4, max_batch_size: 64}\n"
+    )
+    roles = read(text)["roles"]
+    assert [(r["role"], r["replicas"], r["tp"], r["max_num_seqs"]) for r in roles] == [
+        ("prefill", 2, 2, None),
+        ("decode", 1, 4, 64),
+    ]

@@ -1,14 +1,13 @@
 """Values of charts and compositions that hold containers: llm-d's model service, and Docker Compose."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from planner.importing.formats import kubernetes
 from planner.importing.formats.kubernetes import Pods, gpus_of
-from planner.importing.launches import split_words
+from planner.importing.launches import interpolated, split_words
 from planner.importing.records import Reading
-from planner.importing.unknown import mark
+from planner.importing.values import below, count_of, list_of, mapping_of
 
 Document = Mapping[str, Any]
 _DEGREES = {
@@ -25,27 +24,30 @@ def read_model_service(document: Document, given: Mapping[str, str], source: str
     The chart adds model and degrees to containers whose `modelCommand` is `vllmServe` or `imageDefault`, and asks for
     tensor x local data GPUs where the containers ask for none.
     """
-    artifacts = _map(document.get("modelArtifacts"))
+    artifacts = mapping_of(document.get("modelArtifacts"))
     model = str(artifacts.get("uri", "")).removeprefix("hf://") or str(artifacts.get("name", ""))
-    prefill = _map(document.get("prefill"))
+    prefill = mapping_of(document.get("prefill"))
     apart = bool(prefill) and prefill.get("create") is not False and prefill.get("replicas", 1) != 0
     pods = []
     for side in ("prefill", "decode"):
-        part = _map(document.get(side))
+        part = mapping_of(document.get(side))
         if not part or part.get("create") is False or part.get("replicas", 1) == 0:
             continue
-        degrees = _map(part.get("parallelism"))
+        degrees = mapping_of(part.get("parallelism"))
         extra = [f"{flag}={degrees[key]}" for key, flag in _DEGREES.items() if key in degrees]
-        containers = [_model_container(_map(each), document) for each in _list(part.get("containers"))]
+        containers = [_model_container(mapping_of(each), document) for each in list_of(part.get("containers"))]
         spec = {**part, "containers": containers}
         own = gpus_of(spec)
-        data, local = _count(degrees.get("data"), 1), _count(degrees.get("dataLocal"), 1)
+        data, local = count_of(degrees.get("data"), 1), count_of(degrees.get("dataLocal"), 1)
         workers = data // local if document.get("multinode") is True and "data" in degrees else 1
         if own is None and degrees:
-            own = _count(degrees.get("tensor"), 1) * (local if "dataLocal" in degrees else data)
+            own = count_of(degrees.get("tensor"), 1) * (local if "dataLocal" in degrees else data)
+        nodes = max(workers, 1)
         pods.append(
-            Pods(spec, _count(part.get("replicas"), 1), max(workers, 1), None if own is None else own * max(workers, 1),
-                 side if apart else "colocated", engine="vllm", model=model, extra=tuple(extra))
+            Pods(
+                spec, count_of(part.get("replicas"), 1), nodes, None if own is None else own * nodes,
+                side if apart else "colocated", engine="vllm", model=model, extra=tuple(extra),
+            )
         )  # fmt: skip
     return kubernetes.read_pods(pods, [document], given, source)
 
@@ -60,13 +62,13 @@ def _model_container(container: Mapping[str, Any], document: Document) -> dict[s
 def read_compose(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
     """A Compose file: services that start an engine, with the devices that they reserve and their own environment."""
     pods = []
-    for name, entry in _map(document.get("services")).items():
-        service = _map(entry)
+    for name, entry in mapping_of(document.get("services")).items():
+        service = mapping_of(entry)
         environment = service.get("environment")
         pairs = (
             [str(each).partition("=")[::2] for each in environment]
             if isinstance(environment, list)
-            else [(key, str(value)) for key, value in _map(environment).items() if value is not None]
+            else [(key, str(value)) for key, value in mapping_of(environment).items() if value is not None]
         )
         container = {
             "name": str(name),
@@ -75,8 +77,8 @@ def read_compose(document: Document, given: Mapping[str, str], source: str) -> R
             "args": [interpolated(str(word), given) for word in _words(service.get("command"))],
             "env": [{"name": key, "value": interpolated(value, given)} for key, value in pairs],
         }
-        deploy = _map(service.get("deploy"))
-        replicas = _count(deploy.get("replicas", service.get("scale")), 1)
+        deploy = mapping_of(service.get("deploy"))
+        replicas = count_of(deploy.get("replicas", service.get("scale")), 1)
         gpus = _reserved(service)
         visible = dict(pairs).get("CUDA_VISIBLE_DEVICES") or dict(pairs).get("NVIDIA_VISIBLE_DEVICES")
         if gpus is None and visible and visible.replace(",", "").isdigit():
@@ -86,40 +88,16 @@ def read_compose(document: Document, given: Mapping[str, str], source: str) -> R
     return kubernetes.read_pods(pods, [], given, source)
 
 
-def interpolated(text: str, given: Mapping[str, str]) -> str:
-    """`${NAME:-default}` and `$NAME` of Compose under the variables that are given; `$$` is one dollar."""
-
-    def value(match: re.Match[str]) -> str:
-        if match[0] == "$$":
-            return "$"
-        known, name = given.get(match[1] or match[3]), match[1] or match[3]
-        return known if known is not None else mark([name]) if match[2] is None else match[2]
-
-    return re.sub(r"\$\$|\$\{(\w+)(?::?-([^}]*))?[^}]*\}|\$([A-Za-z_]\w*)", value, text)
-
-
 def _reserved(service: Mapping[str, Any]) -> int | None:
     """The GPUs that a service reserves by number or by name; None for all of the machine, and where nothing says."""
-    resources = _map(_map(_map(service.get("deploy")).get("resources")).get("reservations"))
+    resources = below(service, "deploy", "resources", "reservations")
     counts = []
-    for device in [*_list(resources.get("devices")), *_list(service.get("gpus"))]:
-        entry = _map(device)
-        names, count = _list(entry.get("device_ids")), entry.get("count")
-        counts.append(len(names) if names else _count(count, 0))
+    for device in [*list_of(resources.get("devices")), *list_of(service.get("gpus"))]:
+        entry = mapping_of(device)
+        names, count = list_of(entry.get("device_ids")), entry.get("count")
+        counts.append(len(names) if names else count_of(count, 0))
     return sum(counts) or None
 
 
 def _words(value: object) -> list[Any]:
     return value if isinstance(value, list) else [] if value is None else split_words(str(value))
-
-
-def _count(value: object, default: int) -> int:
-    return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdigit()) else default
-
-
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -11,6 +11,7 @@ from planner.importing.formats.accelerators import accelerator_in
 from planner.importing.launches import (
     Launch,
     Started,
+    interpolated,
     launch_of,
     launches_of_script,
     shell_text,
@@ -27,7 +28,7 @@ from planner.importing.serving import (
     reading_of_roles,
     role_of_launch,
 )  # fmt: skip
-from planner.importing.values import Values
+from planner.importing.values import Values, below, count_of, list_of, mapping_of
 from planner.importing.worlds import World
 
 Document = Mapping[str, Any]
@@ -95,8 +96,8 @@ LEAST_FLAGS = 2  # that tell an engine without its command
 
 def _patches(pod: Pods, maps: Mapping[str, Mapping[str, str]], given: Mapping[str, str]) -> Iterator[Launch]:
     """Containers that add arguments to an engine that a base starts: patches of kustomize."""
-    for each in _list(pod.spec.get("containers")):
-        container = _map(each)
+    for each in list_of(pod.spec.get("containers")):
+        container = mapping_of(each)
         if container.get("command"):
             continue
         environment = {**_environment(container, maps), **given}
@@ -160,7 +161,7 @@ def _gpu_type(documents: Sequence[Document], pods: Sequence[Pods]) -> tuple[str 
         return chosen.pop(), []
     for document in documents:
         if any(True for _ in pods_of(document)):
-            name = str(_map(document.get("metadata")).get("name", ""))
+            name = str(mapping_of(document.get("metadata")).get("name", ""))
             accelerator = accelerator_in(name)
             if accelerator is not None and not chosen:
                 return accelerator, [f"gpu_type {accelerator} is taken from the name `{name}`"]
@@ -173,17 +174,17 @@ def selected_types(spec: Mapping[str, Any]) -> set[str]:
 
 
 def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:
-    selector = _map(spec.get("nodeSelector"))
+    selector = mapping_of(spec.get("nodeSelector"))
     yield from (str(selector[key]) for key in _SELECTORS if key in selector)
-    affinity = _map(_map(spec.get("affinity")).get("nodeAffinity"))
-    required = _map(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
-    for term in _list(required.get("nodeSelectorTerms")):
-        for expression in _list(_map(term).get("matchExpressions")):
-            wanted = _list(_map(expression).get("values"))
+    affinity = below(spec, "affinity", "nodeAffinity")
+    required = mapping_of(affinity.get("requiredDuringSchedulingIgnoredDuringExecution"))
+    for term in list_of(required.get("nodeSelectorTerms")):
+        for expression in list_of(mapping_of(term).get("matchExpressions")):
+            wanted = list_of(mapping_of(expression).get("values"))
             if (
-                _map(expression).get("key") in _SELECTORS
+                mapping_of(expression).get("key") in _SELECTORS
                 and len(wanted) == 1
-                and _map(expression).get("operator") == "In"
+                and mapping_of(expression).get("operator") == "In"
             ):
                 yield str(wanted[0])
 
@@ -191,8 +192,8 @@ def _selectors(spec: Mapping[str, Any]) -> Iterator[str]:
 def config_maps(documents: Sequence[Document]) -> dict[str, dict[str, str]]:
     """The files of every ConfigMap by its name."""
     return {
-        str(_map(document.get("metadata")).get("name")): {
-            key: str(text) for key, text in _map(document.get("data")).items()
+        str(mapping_of(document.get("metadata")).get("name")): {
+            key: str(text) for key, text in mapping_of(document.get("data")).items()
         }
         for document in documents
         if document.get("kind") == "ConfigMap"
@@ -201,56 +202,56 @@ def config_maps(documents: Sequence[Document]) -> dict[str, dict[str, str]]:
 
 def pods_of(document: Document) -> Iterator[Pods]:
     """The pods that an object runs; none for objects that run none."""
-    kind, spec = str(document.get("kind", "")), _map(document.get("spec"))
+    kind, spec = str(document.get("kind", "")), mapping_of(document.get("spec"))
     if kind in _CONTROLLERS:
         yield from _controller(document, kind, spec)
     elif kind == "LeaderWorkerSet":
-        yield _leader_worker_set(spec, replicas=_count(spec.get("replicas"), 1), role=None)
+        yield _leader_worker_set(spec, replicas=count_of(spec.get("replicas"), 1), role=None)
     elif kind == "DynamoGraphDeployment":
         yield from _dynamo(spec)
     elif kind == "LLMInferenceService":
         yield from _llm_inference_service(spec)
     elif kind == "RayClusterFleet":
-        cluster = _map(_map(spec.get("template")).get("spec"))
-        yield from _ray_cluster(cluster, _count(spec.get("replicas"), 1))
+        cluster = below(spec, "template", "spec")
+        yield from _ray_cluster(cluster, count_of(spec.get("replicas"), 1))
     elif kind == "RayCluster":
         yield from _ray_cluster(spec, 1)
     elif kind == "InferenceService":
         yield from _inference_service(spec)
     elif kind == "DisaggregatedSet":
-        for role in _list(spec.get("roles")):
-            inner = _map(_map(role).get("spec"))
-            replicas = _count(spec.get("slices"), 1) * _count(inner.get("replicas"), 1)
-            side = _sided_name(str(_map(role).get("name")))
+        for role in list_of(spec.get("roles")):
+            inner = below(role, "spec")
+            replicas = count_of(spec.get("slices"), 1) * count_of(inner.get("replicas"), 1)
+            side = _sided_name(str(mapping_of(role).get("name")))
             group = _leader_worker_set(inner, replicas=replicas, role=side)
             yield replace(group, engine="role" if side else None)
     elif kind == "StormService":
-        template = _map(_map(spec.get("template")).get("spec"))
-        for role in _list(template.get("roles")):
-            replicas = _count(spec.get("replicas"), 1) * _count(_map(role).get("replicas"), 1)
-            nodes = _count(_map(role).get("podGroupSize"), 1)
-            inner = _map(_map(_map(role).get("template")).get("spec"))
+        template = below(spec, "template", "spec")
+        for role in list_of(template.get("roles")):
+            replicas = count_of(spec.get("replicas"), 1) * count_of(mapping_of(role).get("replicas"), 1)
+            nodes = count_of(mapping_of(role).get("podGroupSize"), 1)
+            inner = mapping_of(below(role, "template").get("spec"))
             yield Pods(
-                inner, replicas, nodes, _times(gpus_of(inner), nodes), str(_map(role).get("name")), engine="role"
+                inner, replicas, nodes, _times(gpus_of(inner), nodes), str(mapping_of(role).get("name")), engine="role"
             )
 
 
 def _controller(document: Document, kind: str, spec: Mapping[str, Any]) -> Iterator[Pods]:
-    inner = spec if kind == "Pod" else _map(_map(spec.get("template")).get("spec"))
-    metadata = _map(document.get("metadata"))
-    labels = {**_map(metadata.get("labels")), **_map(_map(_map(spec.get("template")).get("metadata")).get("labels"))}
+    inner = spec if kind == "Pod" else below(spec, "template", "spec")
+    metadata = mapping_of(document.get("metadata"))
+    labels = {**mapping_of(metadata.get("labels")), **below(spec, "template", "metadata", "labels")}
     role = _labelled(labels) or _sided_name(str(metadata.get("name", "")))
     count = spec.get("parallelism") if kind == "Job" else spec.get("replicas")
-    yield Pods(inner, _count(count, 1), 1, gpus_of(inner), role)
+    yield Pods(inner, count_of(count, 1), 1, gpus_of(inner), role)
 
 
 def _leader_worker_set(spec: Mapping[str, Any], *, replicas: int, role: str | None) -> Pods:
-    template = _map(spec.get("leaderWorkerTemplate"))
-    size = _count(template.get("size"), 1)
-    worker = _map(_map(template.get("workerTemplate")).get("spec"))
-    leader_template = _map(template.get("leaderTemplate")) or _map(template.get("workerTemplate"))
-    leader = _map(leader_template.get("spec")) or worker
-    labels = {**_map(_map(template.get("workerTemplate")).get("metadata")).get("labels", {})}
+    template = mapping_of(spec.get("leaderWorkerTemplate"))
+    size = count_of(template.get("size"), 1)
+    worker = below(template, "workerTemplate", "spec")
+    leader_template = mapping_of(template.get("leaderTemplate")) or mapping_of(template.get("workerTemplate"))
+    leader = mapping_of(leader_template.get("spec")) or worker
+    labels = below(template, "workerTemplate", "metadata", "labels")
     own = gpus_of(leader), gpus_of(worker)
     gpus = None if own[0] is None and own[1] is None else (own[0] or 0) + (size - 1) * (own[1] or own[0] or 0)
     environment = {"LWS_GROUP_SIZE": str(size), "LWS_WORKER_INDEX": "0"}
@@ -259,11 +260,11 @@ def _leader_worker_set(spec: Mapping[str, Any], *, replicas: int, role: str | No
 
 def _ray_cluster(spec: Mapping[str, Any], replicas: int) -> Iterator[Pods]:
     """A head that starts the engine, and workers whose GPUs it takes through Ray."""
-    head = _map(_map(_map(spec.get("headGroupSpec")).get("template")).get("spec"))
+    head = below(spec, "headGroupSpec", "template", "spec")
     nodes, gpus = (1, gpus_of(head)) if gpus_of(head) else (0, None)
-    for group in _list(spec.get("workerGroupSpecs")):
-        own = gpus_of(_map(_map(_map(group).get("template")).get("spec")))
-        count = _count(_map(group).get("replicas"), 1) * _count(_map(group).get("numOfHosts"), 1)
+    for group in list_of(spec.get("workerGroupSpecs")):
+        own = gpus_of(mapping_of(below(group, "template").get("spec")))
+        count = count_of(mapping_of(group).get("replicas"), 1) * count_of(mapping_of(group).get("numOfHosts"), 1)
         if own:
             nodes, gpus = nodes + count, (gpus or 0) + own * count
     yield Pods(head, replicas, max(nodes, 1), gpus)
@@ -272,36 +273,40 @@ def _ray_cluster(spec: Mapping[str, Any], replicas: int) -> Iterator[Pods]:
 def _dynamo(spec: Mapping[str, Any]) -> Iterator[Pods]:
     """Services of v1alpha1 and components of v1beta1."""
     framework = str(spec.get("backendFramework", "")).lower()
-    parts = [(name, _map(part)) for name, part in _map(spec.get("services")).items()]
-    parts += [(str(_map(part).get("name")), _map(part)) for part in _list(spec.get("components"))]
+    parts = [(name, mapping_of(part)) for name, part in mapping_of(spec.get("services")).items()]
+    parts += [(str(mapping_of(part).get("name")), mapping_of(part)) for part in list_of(spec.get("components"))]
     for _, part in parts:
-        pod = _map(part.get("extraPodSpec"))
-        inner = _map(_map(part.get("podTemplate")).get("spec")) or pod
-        main = _map(pod.get("mainContainer"))
+        pod = mapping_of(part.get("extraPodSpec"))
+        inner = below(part, "podTemplate", "spec") or pod
+        main = mapping_of(pod.get("mainContainer"))
         if main:
-            inner = {**inner, "containers": [{**main, "env": [*_list(part.get("envs")), *_list(main.get("env"))]}]}
-        nodes = _count(_map(part.get("multinode")).get("nodeCount"), 1)
-        resources = _map(part.get("resources"))
-        own = _gpus_in(_map(resources.get("limits"))) or _gpus_in(_map(resources.get("requests"))) or gpus_of(inner)
+            inner = {**inner, "containers": [{**main, "env": [*list_of(part.get("envs")), *list_of(main.get("env"))]}]}
+        nodes = count_of(mapping_of(part.get("multinode")).get("nodeCount"), 1)
+        resources = mapping_of(part.get("resources"))
+        own = (
+            _gpus_in(mapping_of(resources.get("limits")))
+            or _gpus_in(mapping_of(resources.get("requests")))
+            or gpus_of(inner)
+        )
         side = _side(str(part.get("subComponentType") or part.get("type") or ""))
         if str(part.get("componentType", part.get("type", ""))) in ("frontend", "planner"):
             continue
         engine = framework if framework in SERVING and side else ("role" if side else None)
-        yield Pods(inner, _count(part.get("replicas"), 1), nodes, _times(own, nodes), side, engine=engine)
+        yield Pods(inner, count_of(part.get("replicas"), 1), nodes, _times(own, nodes), side, engine=engine)
 
 
 def _llm_inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
     """KServe runs vLLM where the service names no command of its own."""
-    model = _map(spec.get("model"))
+    model = mapping_of(spec.get("model"))
     name = str(model.get("uri", "")).removeprefix("hf://") or str(model.get("name", ""))
     if not is_repository(name) and is_repository(str(model.get("name", ""))):
         name = str(model.get("name"))
-    prefill = _map(spec.get("prefill"))
+    prefill = mapping_of(spec.get("prefill"))
     sides = [("decode" if prefill else "colocated", spec)] + ([("prefill", prefill)] if prefill else [])
     for side, part in sides:
-        inner = _map(part.get("template"))
-        worker = _map(part.get("worker"))
-        parallel = _map(part.get("parallelism"))
+        inner = mapping_of(part.get("template"))
+        worker = mapping_of(part.get("worker"))
+        parallel = mapping_of(part.get("parallelism"))
         flags = {
             "tensor": "--tensor-parallel-size",
             "pipeline": "--pipeline-parallel-size",
@@ -312,38 +317,38 @@ def _llm_inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
         extra += ["--enable-expert-parallel"] if parallel.get("expert") is True else []
         nodes = 1
         if worker and parallel.get("data") and parallel.get("dataLocal"):
-            nodes = max(1, int(parallel["data"]) // int(parallel["dataLocal"]))
-        elif worker and parallel.get("pipeline"):
-            nodes = int(parallel["pipeline"])
+            nodes = max(1, count_of(parallel["data"], 1) // max(count_of(parallel["dataLocal"], 1), 1))
+        elif worker:
+            nodes = count_of(parallel.get("pipeline"), 1)
         own = gpus_of(inner)
         if not inner.get("containers"):
             inner = {**inner, "containers": [{"name": "main"}]}
-        yield Pods(inner, _count(part.get("replicas"), 1), nodes, _times(own, nodes), side, engine="vllm", model=name,
+        yield Pods(inner, count_of(part.get("replicas"), 1), nodes, _times(own, nodes), side, engine="vllm", model=name,
                    extra=tuple(extra))  # fmt: skip
 
 
 def _inference_service(spec: Mapping[str, Any]) -> Iterator[Pods]:
-    predictor = _map(spec.get("predictor"))
-    model = _map(predictor.get("model"))
-    worker = _map(predictor.get("workerSpec"))
-    nodes = _count(worker.get("pipelineParallelSize"), 1) if worker else 1
+    predictor = mapping_of(spec.get("predictor"))
+    model = mapping_of(predictor.get("model"))
+    worker = mapping_of(predictor.get("workerSpec"))
+    nodes = count_of(worker.get("pipelineParallelSize"), 1) if worker else 1
     inner = {"containers": [model]} if model else predictor
     uri = str(model.get("storageUri", "")).removeprefix("hf://")
-    form, runtime = str(_map(model.get("modelFormat")).get("name", "")).lower(), str(model.get("runtime", ""))
+    form, runtime = str(mapping_of(model.get("modelFormat")).get("name", "")).lower(), str(model.get("runtime", ""))
     engine = "vllm" if form in ("huggingface", "vllm") or "vllm" in runtime else None
-    low, high = _count(predictor.get("minReplicas"), 1), predictor.get("maxReplicas")
+    low, high = count_of(predictor.get("minReplicas"), 1), predictor.get("maxReplicas")
     extra = [f"--{option}={worker[key]}" for key, option in
              (("tensorParallelSize", "tensor-parallel-size"), ("pipelineParallelSize", "pipeline-parallel-size"))
              if key in worker]  # fmt: skip
-    most = _count(high, low) if high else None
+    most = count_of(high, low) if high else None
     yield Pods({**predictor, **inner}, low, nodes, _times(gpus_of(inner), nodes), None, most,
                engine=engine, model=uri or None, extra=tuple(extra))  # fmt: skip
 
 
 def _started(pod: Pods, maps: Mapping[str, Mapping[str, str]], given: Mapping[str, str], source: str) -> list[Started]:
     """The ways through the containers of a pod that start an engine; the first container that does counts."""
-    for container in _list(pod.spec.get("containers")):
-        ways = container_ways(_map(container), pod, maps, given, source)
+    for container in list_of(pod.spec.get("containers")):
+        ways = container_ways(mapping_of(container), pod, maps, given, source)
         ways = [w for w in ways if any(launch.engine in SERVING for launch in w.launches)]
         if ways:
             return ways
@@ -367,6 +372,7 @@ def container_ways(
     if script is not None:
         ways = launches_of_script(script, environment, source, files)
     else:
+        words = [interpolated(word, environment) for word in words]
         launch = launch_of(words) or _by_image(container, words, pod)
         ways = [] if launch is None else [Started((replace(launch, files=files),), World((), {}, {}))]
     extra = [word for name in _EXTRA_ARGS for word in split_words(environment.get(name, ""))] + list(pod.extra)
@@ -394,12 +400,12 @@ def _words(value: object) -> list[Any]:
 def _environment(container: Mapping[str, Any], maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Variables that stand in the text: values, and keys of ConfigMaps in the same file. Secrets stay unread."""
     variables: dict[str, str] = {}
-    for entry in _list(container.get("envFrom")):
-        variables |= maps.get(str(_map(_map(entry).get("configMapRef")).get("name")), {})
-    for entry in _list(container.get("env")):
-        name, value = str(_map(entry).get("name")), _map(entry).get("value")
-        reference = _map(_map(_map(entry).get("valueFrom")).get("configMapKeyRef"))
-        place = str(_map(_map(_map(entry).get("valueFrom")).get("fieldRef")).get("fieldPath", ""))
+    for entry in list_of(container.get("envFrom")):
+        variables |= maps.get(str(below(entry, "configMapRef").get("name")), {})
+    for entry in list_of(container.get("env")):
+        name, value = str(mapping_of(entry).get("name")), mapping_of(entry).get("value")
+        reference = mapping_of(below(entry, "valueFrom").get("configMapKeyRef"))
+        place = str(mapping_of(below(entry, "valueFrom").get("fieldRef")).get("fieldPath", ""))
         if value is not None:
             variables[name] = substituted(str(value), variables.get)
         elif reference:
@@ -414,13 +420,13 @@ def _files(
     container: Mapping[str, Any], spec: Mapping[str, Any], maps: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
     """The files of mounted ConfigMaps by the path that the container sees."""
-    volumes = {str(_map(v).get("name")): _map(_map(v).get("configMap")) for v in _list(spec.get("volumes"))}
+    volumes = {str(mapping_of(v).get("name")): below(v, "configMap") for v in list_of(spec.get("volumes"))}
     files: dict[str, str] = {}
-    for mount in _list(container.get("volumeMounts")):
-        source = volumes.get(str(_map(mount).get("name")), {})
-        path, key = str(_map(mount).get("mountPath", "")).rstrip("/"), _map(mount).get("subPath")
+    for mount in list_of(container.get("volumeMounts")):
+        source = volumes.get(str(mapping_of(mount).get("name")), {})
+        path, key = str(mapping_of(mount).get("mountPath", "")).rstrip("/"), mapping_of(mount).get("subPath")
         held = maps.get(str(source.get("name")), {})
-        renamed = {str(_map(i).get("key")): str(_map(i).get("path")) for i in _list(source.get("items"))}
+        renamed = {str(mapping_of(i).get("key")): str(mapping_of(i).get("path")) for i in list_of(source.get("items"))}
         for name, text in held.items():
             files[path if key == name else f"{path}/{renamed.get(name, name)}"] = text
     return files
@@ -429,9 +435,9 @@ def _files(
 def gpus_of(spec: Mapping[str, Any]) -> int | None:
     """The GPUs that the containers of a pod ask for; None where none says."""
     counts = []
-    for container in _list(spec.get("containers")):
-        resources = _map(_map(container).get("resources"))
-        counts.append(_gpus_in(_map(resources.get("limits"))) or _gpus_in(_map(resources.get("requests"))))
+    for container in list_of(spec.get("containers")):
+        resources = below(container, "resources")
+        counts.append(_gpus_in(mapping_of(resources.get("limits"))) or _gpus_in(mapping_of(resources.get("requests"))))
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -439,9 +445,9 @@ def gpus_of(spec: Mapping[str, Any]) -> int | None:
 def _request_findings(spec: Mapping[str, Any]) -> list[str]:
     """Containers that ask for other GPUs than they are limited to, which Kubernetes refuses."""
     findings = []
-    for container in _list(spec.get("containers")):
-        resources = _map(_map(container).get("resources"))
-        asked, most = (_gpus_in(_map(resources.get(key))) for key in ("requests", "limits"))
+    for container in list_of(spec.get("containers")):
+        resources = below(container, "resources")
+        asked, most = (_gpus_in(mapping_of(resources.get(key))) for key in ("requests", "limits"))
         if asked is not None and most is not None and asked != most:
             findings.append(f"a container requests {asked} GPUs and is limited to {most}: the two must be equal")
     return findings
@@ -470,15 +476,3 @@ def _side(text: str) -> str | None:
 
 def _times(count: int | None, factor: int) -> int | None:
     return None if count is None else count * factor
-
-
-def _count(value: object, default: int) -> int:
-    return int(value) if isinstance(value, int) or (isinstance(value, str) and value.isdigit()) else default
-
-
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

@@ -9,7 +9,7 @@ from planner.importing.formats.training import megatron_degrees
 from planner.importing.launches import Launch
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
-from planner.importing.values import Values
+from planner.importing.values import Values, mapping_of
 
 _ALGORITHMS = {"gae": "ppo"}
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -259,16 +259,16 @@ def allocation(text: str) -> tuple[str | None, dict[str, int]]:
 def read_areal(document: Mapping[str, Any]) -> Reading:
     """AReaL's YAML (`areal/api/cli_args.py`): backends as `engine:d4p1t1`, or both sides in `allocation_mode`."""
     values = Values()
-    cluster, actor, rollout = (_map(document.get(key)) for key in ("cluster", "actor", "rollout"))
+    cluster, actor, rollout = (mapping_of(document.get(key)) for key in ("cluster", "actor", "rollout"))
     sides = str(document.get("allocation_mode", "")).split("+")
     generated, trained = str(rollout.get("backend") or sides[0]), str(actor.get("backend") or sides[-1])
     (engine, generation), (trainer, training) = allocation(generated), allocation(trained)
     nodes, a_node = values.integer(cluster.get("n_nodes"), 1), values.integer(cluster.get("n_gpus_per_node"))
     gpus = nodes * a_node if nodes and a_node else None
     sizes = [math.prod(count for letter, count in side.items() if letter in "dtpc") for side in (generation, training)]
-    settings, dataset = _map(document.get("gconfig")), _map(document.get("train_dataset"))
+    settings, dataset = mapping_of(document.get("gconfig")), mapping_of(document.get("train_dataset"))
     prompts, parts = values.integer(dataset.get("batch_size")), values.integer(actor.get("ppo_n_minibatches"), 1)
-    groups = _map(actor.get("reward_norm")).get("mean_level") == "group"
+    groups = mapping_of(actor.get("reward_norm")).get("mean_level") == "group"
     train: dict[str, Any] = {"engine": trainer or "fsdp"}
     train |= {key: training.get(letter, 1) for key, letter in (("tp", "t"), ("pp", "p"), ("dp", "d"))}
     fields = {
@@ -297,10 +297,10 @@ def read_areal(document: Mapping[str, Any]) -> Reading:
 def read_nemo_rl(document: Mapping[str, Any]) -> Reading:
     """NeMo-RL's YAML (`examples/configs/*.yaml`): DTensor or Megatron trains, vLLM or Megatron rolls out."""
     values = Values()
-    policy, cluster, algorithm = (_map(document.get(key)) for key in ("policy", "cluster", "grpo"))
-    generation, megatron, dtensor = (_map(policy.get(k)) for k in ("generation", "megatron_cfg", "dtensor_cfg"))
+    policy, cluster, algorithm = (mapping_of(document.get(key)) for key in ("policy", "cluster", "grpo"))
+    generation, megatron, dtensor = (mapping_of(policy.get(k)) for k in ("generation", "megatron_cfg", "dtensor_cfg"))
     backend = values.text(generation.get("backend"))
-    own = _map(generation.get(f"{backend}_cfg"))
+    own = mapping_of(generation.get(f"{backend}_cfg"))
     nodes, a_node = values.integer(cluster.get("num_nodes")), values.integer(cluster.get("gpus_per_node"))
     gpus = nodes * a_node if nodes and a_node else None
     engine = "megatron" if megatron.get("enabled") is True else "dtensor"
@@ -315,13 +315,13 @@ def read_nemo_rl(document: Mapping[str, Any]) -> Reading:
         "algorithm": "grpo" if algorithm else None,
         "model": values.text(policy.get("model_name")),
         "gpus": gpus,
-        "colocated": _map(generation.get("colocated")).get("enabled", True) is True,
+        "colocated": mapping_of(generation.get("colocated")).get("enabled", True) is True,
         "train": {"engine": engine, **train, "offload": dtensor.get("cpu_offload") is True},
         "rollout": {"engine": backend, "tp": tp,
                     "samples": values.integer(algorithm.get("num_generations_per_prompt"), 1)},
         "prompts": prompts,
         "minibatch": values.integer(policy.get("train_global_batch_size")),
-        "max_prompt": values.integer(_map(document.get("data")).get("max_input_seq_length")),
+        "max_prompt": values.integer(mapping_of(document.get("data")).get("max_input_seq_length")),
         "max_response": values.integer(generation.get("max_new_tokens")),
     }  # fmt: skip
     ranks = _product(train, ("tp", "pp", "cp"))
@@ -329,7 +329,3 @@ def read_nemo_rl(document: Mapping[str, Any]) -> Reading:
 
 
 _NEMO_DEGREES = {"tp": "tensor_model", "pp": "pipeline_model", "cp": "context", "ep": "expert_model"}
-
-
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

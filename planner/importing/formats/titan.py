@@ -10,7 +10,7 @@ from planner.importing.formats.training import launcher_gpus, training_findings,
 from planner.importing.launches import Launch
 from planner.importing.options import read_options
 from planner.importing.records import Reading
-from planner.importing.values import Values
+from planner.importing.values import Values, list_of, mapping_of
 
 Document = dict[str, Any]
 _SECTIONS = {"ParallelismConfig": "parallelism", "TrainingConfig": "training"}
@@ -23,8 +23,8 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
     `gpus` are those that a launcher starts, where it is known.
     """
     values = Values()
-    parallel, training = _map(document.get("parallelism")), _map(document.get("training"))
-    model, experimental = _map(document.get("model")), _map(document.get("experimental"))
+    parallel, training = mapping_of(document.get("parallelism")), mapping_of(document.get("training"))
+    model, experimental = mapping_of(document.get("model")), mapping_of(document.get("experimental"))
 
     def degree(name: str) -> int | None:
         return values.integer(parallel.get(name, experimental.get(name, training.get(name))), 1)
@@ -46,10 +46,10 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
         "global_batch": batch if batch and batch > 0 else None,
         "sequence": values.integer(training.get("seq_len")),
         "precision": "fp8"
-        if _map(document.get("float8")).get("enable_float8_linear") is True
+        if mapping_of(document.get("float8")).get("enable_float8_linear") is True
         else _titan_precision(model, training),
     }  # fmt: skip
-    recompute = _map(document.get("activation_checkpoint")).get("mode")
+    recompute = mapping_of(document.get("activation_checkpoint")).get("mode")
     fields["dp"] = dp = dp or _left_over(gpus, fields)
     fields["gpus"] = gpus or fields["gpus"]
     beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
@@ -80,7 +80,7 @@ def read_launch(launch: Launch, given: tuple[int | None, int | None]) -> Reading
         section, dot, key = name.partition(".")
         if dot and section != "job":
             document.setdefault(section, {})
-            document[section] = {**_map(document[section]), key: value}
+            document[section] = {**mapping_of(document[section]), key: value}
     nodes, a_node = launcher_gpus(launch.before, Values())
     nodes, a_node = nodes or given[0], a_node or given[1]
     return read_torchtitan(document, nodes * a_node if nodes and a_node else None)
@@ -127,7 +127,7 @@ def _called(node: ast.Call, document: Document) -> None:
     if name == "replace" and node.args and isinstance(node.args[0], ast.Attribute):
         section = node.args[0].attr if node.args[0].attr in _SECTIONS.values() else None
     if section is not None:
-        document[section] = {**_map(document.get(section)), **dict(_literals(node))}
+        document[section] = {**mapping_of(document.get(section)), **dict(_literals(node))}
     if name == "model_registry" and node.args and isinstance(node.args[0], ast.Constant):
         converters = [name for keyword in node.keywords for name in _names(keyword.value) if "Float8" in name]
         model = document.setdefault("model", {})
@@ -150,15 +150,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _titan_precision(model: Mapping[str, Any], training: Mapping[str, Any]) -> str | None:
-    if any("float8" in str(name) for name in _list(model.get("converters"))):
+    if any("float8" in str(name) for name in list_of(model.get("converters"))):
         return "fp8"
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
     return names.get(str(training.get("mixed_precision_param")))
-
-
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

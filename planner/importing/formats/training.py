@@ -10,7 +10,7 @@ from planner.documents.read import parse_document
 from planner.importing.launches import Launch
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
-from planner.importing.values import Values
+from planner.importing.values import Values, below, list_of, mapping_of
 
 
 def training_reading(
@@ -83,7 +83,7 @@ def _megatron_decisions(options: Options, degrees: Mapping[str, int | None]) -> 
 def read_model_args(document: Mapping[str, Any]) -> Reading:
     """Megatron-LM's own test recipes: flags as keys of `MODEL_ARGS` (`tests/functional_tests`)."""
     words: list[str] = []
-    for key, value in _map(document.get("MODEL_ARGS")).items():
+    for key, value in mapping_of(document.get("MODEL_ARGS")).items():
         words += [str(key)] if value is True else [str(key), str(value)] if value not in (False, None) else []
     return read_megatron(Launch("megatron-lm", tuple(words)))
 
@@ -200,7 +200,7 @@ def _batch_findings(fields: Mapping[str, Any]) -> list[str]:
 def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
     """Overrides of Megatron-Bridge (`ConfigContainer`): degrees and length of `model`, batches of `train`."""
     values = Values()
-    model, train, ddp = (_map(document.get(key)) for key in ("model", "train", "ddp"))
+    model, train, ddp = (mapping_of(document.get(key)) for key in ("model", "train", "ddp"))
     options = {str(key): value for key, value in model.items()}
     degrees = megatron_degrees(options, values)
     fields: dict[str, Any] = {
@@ -208,7 +208,7 @@ def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
         "vpp": values.integer(model.get("virtual_pipeline_model_parallel_size")),
         "micro_batch": values.integer(train.get("micro_batch_size")),
         "global_batch": values.integer(train.get("global_batch_size")),
-        "sequence": values.integer(model.get("seq_length", _map(document.get("dataset")).get("seq_length"))),
+        "sequence": values.integer(model.get("seq_length", mapping_of(document.get("dataset")).get("seq_length"))),
         "precision": _bridge_precision(str(document.get("mixed_precision", ""))),
     }  # fmt: skip
     beside = {
@@ -222,12 +222,12 @@ def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
 def read_mesh(document: Mapping[str, Any]) -> Reading:
     """A device mesh with its batches, as `planner emit --target torchrun` writes it for any program."""
     values = Values()
-    names, sizes = _list(document.get("mesh_dim_names")), _list(document.get("mesh_shape"))
+    names, sizes = list_of(document.get("mesh_dim_names")), list_of(document.get("mesh_shape"))
     degrees = {str(name): values.integer(size, 1) or 1 for name, size in zip(names, sizes, strict=False)}
     fields: dict[str, Any] = {
         "engine": "torchrun", "model": values.text(document.get("model")), "gpus": math.prod(degrees.values()),
         **{key: degrees.get(key, 1) for key in ("tp", "pp", "cp")},
-        "ep": values.integer(_map(document.get("expert_parallel")).get("ep"), 1),
+        "ep": values.integer(mapping_of(document.get("expert_parallel")).get("ep"), 1),
         "dp": degrees.get("dp", 1), "vpp": None,
         "micro_batch": values.integer(document.get("micro_batch")),
         "global_batch": values.integer(document.get("global_batch")),
@@ -291,8 +291,8 @@ def _bridge_precision(name: str) -> str | None:
 def read_automodel(document: Mapping[str, Any]) -> Reading:
     """A recipe of NeMo AutoModel (`examples/llm_finetune/*.yaml`): FSDP2 with tensor and context parallelism."""
     values = Values()
-    sizes, schedule = _map(document.get("distributed")), _map(document.get("step_scheduler"))
-    model, packing, data = (_map(document.get(key)) for key in ("model", "packed_sequence", "dataset"))
+    sizes, schedule = mapping_of(document.get("distributed")), mapping_of(document.get("step_scheduler"))
+    model, packing, data = (mapping_of(document.get(key)) for key in ("model", "packed_sequence", "dataset"))
     shard = values.integer(sizes.get("dp_size"))
     degrees = {name: values.integer(sizes.get(f"{name}_size"), 1) for name in ("tp", "pp", "cp", "ep")}
     product = math.prod(size or 1 for name, size in degrees.items() if name != "ep")
@@ -330,8 +330,8 @@ def _on_gpus(reading: Reading, gpus: int | None) -> Reading:
 def read_deepspeed(document: Mapping[str, Any], options: Options | None = None) -> Reading:
     """DeepSpeed's JSON (deepspeed.ai/docs/config-json); `auto` is left to the trainer that reads it."""
     values, options = Values(), options or {}
-    zero = _map(document.get("zero_optimization"))
-    tensor = _map(document.get("tensor_parallel"))
+    zero = mapping_of(document.get("zero_optimization"))
+    tensor = mapping_of(document.get("tensor_parallel"))
     fields: dict[str, Any] = {
         "engine": "deepspeed", "model": values.text(options.get("model_name_or_path")), "gpus": None,
         "tp": values.integer(tensor.get("autotp_size"), 1), "pp": 1,
@@ -340,18 +340,18 @@ def read_deepspeed(document: Mapping[str, Any], options: Options | None = None) 
         "micro_batch": values.integer(document.get("train_micro_batch_size_per_gpu")),
         "global_batch": values.integer(document.get("train_batch_size")),
         "sequence": values.integer(options.get("max_seq_length", options.get("model_max_length"))),
-        "precision": next((name for name in ("bf16", "fp16") if _map(document.get(name)).get("enabled") is True), None),
+        "precision": next((name for name in ("bf16", "fp16") if below(document, name).get("enabled") is True), None),
         "zero_stage": values.integer(zero.get("stage"), 0),
-        "offload": any(_map(zero.get(key)).get("device") in ("cpu", "nvme") for key in _OFFLOADED),
+        "offload": any(mapping_of(zero.get(key)).get("device") in ("cpu", "nvme") for key in _OFFLOADED),
     }  # fmt: skip
     findings = []
-    if all(_map(document.get(name)).get("enabled") is True for name in ("bf16", "fp16")):
+    if all(mapping_of(document.get(name)).get("enabled") is True for name in ("bf16", "fp16")):
         findings.append("bf16 and fp16 contradict each other")
     steps = values.integer(document.get("gradient_accumulation_steps"), 1) or 1
     batch, micro = fields["global_batch"], fields["micro_batch"]
     if batch and micro and batch % (micro * steps):
         findings.append(f"train batch {batch} does not divide by micro batch {micro} x accumulation {steps}")
-    offloads = _map(zero.get("offload_optimizer")).get("device") in ("cpu", "nvme")
+    offloads = mapping_of(zero.get("offload_optimizer")).get("device") in ("cpu", "nvme")
     beside = {"zero_stage": fields["zero_stage"], "offload_optimizer": offloads}
     return training_reading(fields, values, findings, beside)
 
@@ -369,11 +369,3 @@ def read_llama_factory(document: Mapping[str, Any]) -> Reading:
         "accumulation": values.integer(document.get("gradient_accumulation_steps"), 1),
     }  # fmt: skip
     return training_reading(fields, values)
-
-
-def _map(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
