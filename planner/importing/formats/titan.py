@@ -53,7 +53,7 @@ def read_torchtitan(document: Mapping[str, Any], gpus: int | None = None) -> Rea
     fields["dp"] = dp = dp or _left_over(gpus, fields)
     fields["gpus"] = gpus or fields["gpus"]
     beside = {"zero_stage": 3, "recompute": recompute if recompute in ("none", "selective", "full") else None}
-    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
+    return training_reading(fields, values, training_findings(fields, None, None, None), beside)
 
 
 def _micro_batch(parallel: Mapping[str, Any], training: Mapping[str, Any], values: Values) -> int | None:

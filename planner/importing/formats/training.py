@@ -128,8 +128,13 @@ def _precision(options: Options) -> str | None:
     return "bf16" if options.get("bf16") is True else "fp16" if options.get("fp16") is True else None
 
 
-def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int | None, options: Options) -> list[str]:
-    """Contradictions of degrees, GPUs and batches in a training run."""
+def training_findings(
+    fields: Mapping[str, Any], nodes: int | None, a_node: int | None, options: Options | None
+) -> list[str]:
+    """Contradictions of degrees, GPUs and batches in a training run.
+
+    Without `options` nothing is said of ranks of experts, whose tensor parallelism they state.
+    """
     findings = []
     parts = [(key, fields.get(key)) for key in ("tp", "pp", "cp")]
     used = [(key, degree) for key, degree in parts if isinstance(degree, int) and degree > 1]
@@ -142,13 +147,14 @@ def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int 
         findings.append(f"{asked} needs {ranks} GPUs, the script starts {started}")
     elif gpus and gpus % ranks:
         findings.append(f"{asked} does not divide {gpus} GPUs")
-    else:
+    elif options is not None:
         findings += _expert_findings(fields, options)
     findings += _batch_findings(fields)
     model = fields.get("model")
     heads, tp = (model.get("heads"), fields.get("tp")) if isinstance(model, dict) else (None, None)
     if heads and tp and heads % tp:
         findings.append(f"{heads} attention heads do not divide by tp {tp}")
+    options = options or {}
     findings += _division_findings(fields, options)
     if options.get("bf16") is True and options.get("fp16") is True:
         findings.append("--bf16 and --fp16 contradict each other")
@@ -160,7 +166,7 @@ def training_findings(fields: Mapping[str, Any], nodes: int | None, a_node: int 
 def _expert_findings(fields: Mapping[str, Any], options: Options) -> list[str]:
     """Experts over ranks of one stage: ep times the tensor parallelism of experts, by default that of all else."""
     gpus, ep, pp, tp = (fields.get(name) for name in ("gpus", "ep", "pp", "tp"))
-    if not (gpus and ep and ep > 1 and pp and tp) or fields.get("engine") == "torchtitan":
+    if not (gpus and ep and ep > 1 and pp and tp):
         return []
     experts_tp = Values().integer(options.get("expert_tensor_parallel_size")) or tp
     degrees = [("ep", ep), ("tp", experts_tp), ("pp", pp)]
@@ -216,7 +222,7 @@ def read_megatron_bridge(document: Mapping[str, Any]) -> Reading:
         "zero_stage": 1 if ddp.get("use_distributed_optimizer") is True else 0,
         "sequence_parallel": model.get("sequence_parallel") is True if (degrees["tp"] or 0) > 1 else None,
     }
-    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
+    return training_reading(fields, values, training_findings(fields, None, None, options), beside)
 
 
 def read_mesh(document: Mapping[str, Any]) -> Reading:
@@ -235,7 +241,7 @@ def read_mesh(document: Mapping[str, Any]) -> Reading:
         "precision": values.text(document.get("precision")),
     }  # fmt: skip
     beside = {name: document.get(name) for name in ("zero_stage", "sequence_parallel") if name in document}
-    return training_reading(fields, values, training_findings(fields, None, None, {}), beside)
+    return training_reading(fields, values, training_findings(fields, None, None, None), beside)
 
 
 _OFFLOADED = ("offload_optimizer", "offload_param")
@@ -305,7 +311,7 @@ def read_automodel(document: Mapping[str, Any]) -> Reading:
         "sequence": values.integer(packing.get("packed_sequence_size")) or values.integer(data.get("seq_length")),
         "precision": {"bfloat16": "bf16", "float16": "fp16"}.get(str(model.get("torch_dtype")).rpartition(".")[2]),
     }  # fmt: skip
-    return training_reading(fields, values, training_findings(fields, None, None, {}))
+    return training_reading(fields, values, training_findings(fields, None, None, None))
 
 
 def _trainer(options: Options) -> dict[str, Any]:
@@ -323,7 +329,7 @@ def _on_gpus(reading: Reading, gpus: int | None) -> Reading:
     fields |= {"gpus": gpus or fields["gpus"], "dp": fields["dp"] or _data_parallel(gpus, degrees)}
     if fields["global_batch"] is None and fields["micro_batch"] and fields["dp"] and fields.get("accumulation"):
         fields["global_batch"] = fields["micro_batch"] * fields["dp"] * fields["accumulation"]
-    findings = (*reading.findings, *training_findings(fields, None, None, {}))
+    findings = (*reading.findings, *training_findings(fields, None, None, None))
     return replace(reading, fields=fields, findings=tuple(dict.fromkeys(findings)))
 
 
