@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from planner.audit.post_training import iteration_intervals
 from planner.audit.records import Answer, Setting
 from planner.errors import Infeasible, PlannerError
 from planner.importing.plans.post_training import rl_problem
@@ -91,12 +92,12 @@ def audit_training(reading: Reading, question: Question, limits: Limits) -> Trai
     free = run.solved({name: value for name, value in run.fixed.items() if name in ("offload",)})
     base = None if now is None else _time(now, kind)
     settings = tuple(_settings(run, change, freed)) if change is not None else ()
-    answers = [_answer("everything free, on the same GPUs", free, kind, base)] if free is not None else []
+    answers = [_answer("everything free, on the same GPUs", free, run, base)] if free is not None else []
     return TrainingAnswers(
         tuple(findings),
         tuple(notes),
-        _answer("as it runs", now, kind, None) if now is not None else None,
-        _answer("with few changes", change, kind, base, settings) if change is not None else None,
+        _answer("as it runs", now, run, None) if now is not None else None,
+        _answer("with few changes", change, run, base, settings) if change is not None else None,
         tuple(answers),
         {("", setting.field): setting.after for setting in settings},
     )
@@ -142,21 +143,28 @@ def _time(plan: Envelope, kind: str) -> float:
     return next(p.value for p in plan.predictions if p.metric == _METRIC[kind])
 
 
-def _answer(title: str, plan: Envelope, kind: str, base_s: float | None, settings: tuple[Setting, ...] = ()) -> Answer:
+def _answer(title: str, plan: Envelope, run: _Run, base_s: float | None, settings: tuple[Setting, ...] = ()) -> Answer:
     figures: dict[str, Any] = {}
+    intervals = _intervals(plan, run)
     for prediction in plan.predictions:
         if not prediction.of and prediction.metric not in figures:
             figures[prediction.metric] = prediction.value
-            if prediction.interval is not None:
-                figures[f"{prediction.metric}_interval"] = list(prediction.interval)
+            if prediction.metric in intervals:
+                figures[f"{prediction.metric}_interval"] = list(intervals[prediction.metric])
     if base_s is not None:
-        time_s = _time(plan, kind)
-        figures["gain"] = base_s / time_s - 1.0
-        interval = next((p.interval for p in plan.predictions if p.metric == _METRIC[kind]), None)
+        figures["gain"] = base_s / _time(plan, run.kind) - 1.0
+        interval = intervals.get(_METRIC[run.kind])
         if interval is not None:
             spread = (interval[1] / interval[0]) ** 0.5
             figures["gain_interval"] = [(1 + figures["gain"]) / spread - 1.0, (1 + figures["gain"]) * spread - 1.0]
     return Answer(title, tuple(_roles(plan)), figures, settings)
+
+
+def _intervals(plan: Envelope, run: _Run) -> dict[str, tuple[float, float]]:
+    """The 80 % intervals of what is predicted, by metric."""
+    if run.kind == "rl":
+        return iteration_intervals(plan, resolved_problem(run.document))
+    return {each.metric: each.interval for each in plan.predictions if not each.of and each.interval is not None}
 
 
 def _roles(plan: Envelope) -> Iterator[str]:

@@ -2,8 +2,14 @@
 
 from pathlib import Path
 
+import pytest
+
 from planner.audit.audit import audit
+from planner.audit.post_training import iteration_intervals
+from planner.importing.plans.post_training import plan_of_rl, rl_problem
 from planner.importing.plans.question import Question
+from planner.importing.plans.serving import resolved_problem
+from planner.importing.registry import Artifact, read_artifact
 
 TITAN = """[model]
 name = "llama3"
@@ -44,3 +50,22 @@ def test_a_training_run_that_does_not_fit_says_what_it_needs(tmp_path: Path) -> 
     result = audit([str(file)], {}, {}, Question.of(cluster="gpu=h100"))
     assert not result.runs_as_written
     assert "memory of a GPU" in result.findings[0]
+
+
+VERL = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=64 \\
+  data.max_response_length=1024 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B trainer.n_gpus_per_node=8 \\
+  actor_rollout_ref.rollout.tensor_model_parallel_size=4 actor_rollout_ref.rollout.n=4
+"""
+
+
+def test_times_of_an_rl_iteration_have_intervals_that_hold_them() -> None:
+    reading = read_artifact(Artifact(VERL, "verl.sh", {}))
+    question = Question.of("input=500,output={mean: 600, cv: 0.6}", cluster="gpu=h100")
+    plan, resolved = plan_of_rl(reading, question), resolved_problem(rl_problem(reading, question))
+    times = {each.metric: each.value for each in plan.predictions}
+    intervals = iteration_intervals(plan, resolved)
+    assert intervals.keys() == {"iteration_time_s", "generation_s", "training_s"}
+    assert all(low < times[metric] < high for metric, (low, high) in intervals.items())
+    whole, generated, trained = (intervals[name] for name in ("iteration_time_s", "generation_s", "training_s"))
+    beside = times["iteration_time_s"] - times["generation_s"] - times["training_s"]
+    assert whole[1] == pytest.approx(generated[1] + trained[1] + beside)
