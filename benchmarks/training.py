@@ -82,6 +82,7 @@ def main() -> int:
     left_out = leave_out(runs, near, runs.groups)
     _print_steps(runs, rates, left_out, ~single)
     _print_sources(runs, near, ~single)
+    _print_shapes(runs, near, single)
     _print_recipes(runs, near)
     spread = _print_coverage(runs, left_out, ~single)
     _print_choices(runs, left_out, single)
@@ -193,6 +194,23 @@ def _print_sources(runs: Runs, near: Sensitivity, main_table: Bools) -> None:
         print(f"{name + ', sources alike':34s} {member.sum():5d}  {mean:6.1%}  {middle:6.1%}")
         mean, middle = float(error[member].mean()), float(np.median(error[member]))
         print(f"{name + ', runs alike':34s} {member.sum():5d}  {mean:6.1%}  {middle:6.1%}")
+
+
+def _print_shapes(runs: Runs, near: Sensitivity, single: Bools) -> None:
+    """Widths of models left out, whatever their number of layers, code and machine; formulas alone."""
+    widths = np.array([f"{run.config.arch.hidden_size}" for run in runs.runs])
+    step_s = leave_out(runs, near, widths, shapes=False).formulas_s
+    error = np.abs(step_s / runs.measured - 1.0)
+    print("\nwidths of models left out           runs    mean  median   groups alike")
+    for name, member in (("all", ~single), ("single nodes", single)):
+        print(
+            f"{name:34s} {member.sum():5d}  {error[member].mean():6.1%}  {np.median(error[member]):6.1%}"
+            f"   {_alike(error, runs, member)}"
+        )
+    regrets = np.array(_regrets(runs, step_s, single))
+    print(
+        f"{'choice on single nodes':34s} {len(regrets):5d}  {regrets.mean():6.2%}  p90 {np.quantile(regrets, 0.9):6.2%}"
+    )
 
 
 def _by_label(values: Floats, labels: NDArray[np.str_], member: Bools) -> Iterator[list[float]]:

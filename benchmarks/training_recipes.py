@@ -36,6 +36,10 @@ PRICE, LOSS = 0.15, 1.03  # how far a price may be off, and how much slower a pl
 Row = dict[str, str]
 
 
+FUSED = {"megatron_graphs": {"fused_experts": True}}
+"""What releases that capture whole steps of models with experts run within their products, and no launcher here has."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One recipe; seconds of a step."""
@@ -77,7 +81,7 @@ def problem(row: Row, *, fixed: bool) -> dict[str, Any]:
         "precision": row["precision"],
         **tensors,
         **({"dispatcher": row["dispatcher"]} if row["dispatcher"] else {}),
-        **({"code": {"era": row["era"]}} if row["era"] else {}),
+        **({"code": {"era": row["era"]} | FUSED.get(row["era"], {})} if row["era"] else {}),
         **({"search": stated, "memory_utilisation": 1.0} if fixed else {}),
     }
     return {

@@ -35,7 +35,8 @@ class Kernels:
     pair_K: Ints
     columns_5K: Floats  # flop, move, inside, outside seconds, launches
     pass_K: Ints  # index of the pass [G]
-    launches_G: Floats
+    launches_G: Floats  # of hosts that launch one by one
+    replayed_G: Floats  # and those in graphs
     host_U: Ints
     jitter_U: Floats
     chosen_K: Ints  # kernels that some selective recomputation runs again, by their index
@@ -55,9 +56,10 @@ class Kernels:
             + columns[4] * start
         )
         device = sums(self.pass_K, second_K, len(self.launches_G))
+        replayed = self.replayed_G * rates.get("host_launch_s.graphs")
         host = np.array([rates.get(f"host_launch_s.{name}") for name in _HOSTS])[np.repeat(self.host_U, PASSES)]
         host = host * (1.0 + rates.get("host_jitter") * np.repeat(self.jitter_U, PASSES))
-        pass_U3 = together(device, self.launches_G * host, rates.get("host_overlap")).reshape(-1, PASSES)
+        pass_U3 = together(device, self.launches_G * host + replayed, rates.get("host_overlap")).reshape(-1, PASSES)
         selected = sums(self.choice_K, second_K[self.chosen_K], 1)
         if rates.shapes is NONE:
             return pass_U3, selected
@@ -152,7 +154,7 @@ class Replay:
     again_count: Floats  # and how often
     place_S: Ints  # row-major place of each kind of rank in [N, kinds]
     ranks_NK: Floats
-    volume_N6: Floats
+    volume_N8: Floats
     message_N2: Floats
     generations: tuple[str, ...]
     generation_N: Ints
@@ -184,7 +186,7 @@ class Replay:
         def rate(name: str) -> Floats:
             return np.array([rates.get(name, generation) for generation in self.generations])[self.generation_N]
 
-        volume, configs = self.volume_N6.T, self.configs
+        volume, configs = self.volume_N8.T, self.configs
         piped = np.array([c.pp > 1 for c in configs])
         message = self.message_N2[:, 0] / rate("link.p2p") + self.message_N2[:, 1] / rate("fabric.p2p")
         return StepParts(
@@ -195,8 +197,8 @@ class Replay:
             schedule=np.array([SCHEDULES.index(c.schedule) for c in configs]),
             message_s=np.where(piped, message + rates.get("start.p2p"), 0.0),
             p2p_overlapped=np.array(["p2p" in c.overlap and c.vpp > 1 for c in configs]),
-            reduce_s=volume[0] / rate("link.dp") + volume[1] / rate("fabric.dp"),
-            gather_s=volume[2] / rate("link.dp") + volume[3] / rate("fabric.dp"),
+            reduce_s=volume[0] / rate("link.dp") + volume[1] / rate("fabric.dp") + volume[6] / rate("move.elementwise"),
+            gather_s=volume[2] / rate("link.dp") + volume[3] / rate("fabric.dp") + volume[7] / rate("move.elementwise"),
             reduce_overlapped=np.array(["grad_reduce" in c.overlap for c in configs]),
             gather_overlapped=np.array(["param_gather" in c.overlap for c in configs]),
             zero_3=np.array([c.zero_stage == 3 for c in configs]),
@@ -273,6 +275,7 @@ class _Builder:
         )
         names = ("flop_K", "move_K", "inside_K", "outside_K", "launches_K")
         columns = np.stack([np.concatenate([getattr(table, name) for table in tables]) for name in names])
+        captured_K = np.concatenate([table.captured_K for table in tables])
         pass_K = np.concatenate([PASSES * index + table.part_K for index, table in enumerate(tables)])
         chosen = [
             (first[index] + k, choice)
@@ -286,7 +289,8 @@ class _Builder:
             pair_K=pair_K,
             columns_5K=columns,
             pass_K=pass_K,
-            launches_G=sums(pass_K, columns[4], PASSES * len(tables)),
+            launches_G=sums(pass_K, columns[4] * ~captured_K, PASSES * len(tables)),
+            replayed_G=sums(pass_K, columns[4] * captured_K, PASSES * len(tables)),
             host_U=np.array(self.hosts),
             jitter_U=np.array(self.jitters),
             chosen_K=picked[:, 0],
@@ -316,7 +320,7 @@ class _Builder:
             again_count=again[:, 2],
             place_S=np.array([row * width + kind for row, kind, _ in self.places]),
             ranks_NK=ranks,
-            volume_N6=np.array([_largest_volume(c) for c in configs]),
+            volume_N8=np.array([_largest_volume(c) for c in configs]),
             message_N2=np.array([message_volume(c) for c in configs]),
             generations=generations,
             generation_N=np.array([generations.index(c.machine.generation) for c in configs]),
@@ -338,4 +342,6 @@ def _columns(volume: DataParallelVolume) -> tuple[float, ...]:
         volume.gather_outside_s,
         volume.update_s,
         volume.offload_s,
+        volume.reduce_copy_s,
+        volume.gather_copy_s,
     )

@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import cache
 from typing import get_args
 
+from planner.costs.operators.experts import EVEN, ExpertLoad
 from planner.costs.training.config import (
     FRAMEWORKS,
     MEGATRON,
     Framework,
+    GraphScope,
     Machine,
     Precision,
     RecomputeConfig,
@@ -17,9 +19,10 @@ from planner.costs.training.config import (
     Task,
     machine_of,
 )
-from planner.costs.training.eras import ERAS, MEGASCALE
+from planner.costs.training.eras import ERAS, MEGASCALE, captured
 from planner.engines.training import FORWARDING, Dispatcher
 from planner.errors import PlannerError, require_known
+from planner.estimate.bridge_recipes import recipe_of, scopes_of
 from planner.hardware.cluster import NodeType
 from planner.kinds.train.code import CodeSpec
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
@@ -47,6 +50,7 @@ _PRECISIONS: tuple[tuple[str, Precision], ...] = (
     ("nvfp4", "nvfp4"), ("mxfp8", "mxfp8"), ("fp8-blockwise", "fp8_block"), ("fp8-", "fp8"),
     ("bf16", "bf16"), ("fp16", "bf16"),
 )  # fmt: skip
+_USUAL_GRAPHS: tuple[GraphScope, ...] = ("attn", "mamba", "moe_router", "moe_preprocess")
 _COMMITS = {"285068c8": "megatron_2022"}  # of Megatron-LM, where a source names it (MegaScale, NSDI 2024, section 6.1)
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4")
 SCHEDULES: dict[str, Schedule] = {
@@ -177,10 +181,25 @@ def framework_of_row(row: Mapping[str, str]) -> Framework:
     made = _named(row)
     if stated:
         made = validated(CodeSpec, stated, lambda place: ".".join(map(str, place))).framework(made)
+    if graphs := row.get("cuda_graphs"):
+        for scope in graphs.split():
+            require_known("scope of CUDA graphs", scope, (*get_args(GraphScope), "none"), where="cuda_graphs")
+        made = captured(replace(made, host="eager") if made.host == "graphs" else made, scopes_of(graphs))
     if dispatcher := row.get("dispatcher"):
         require_known("dispatcher", dispatcher, get_args(Dispatcher), where="dispatcher")
         made = replace(made, forwarded_experts=dispatcher in FORWARDING)
     return made
+
+
+def expert_load_of(row: Mapping[str, str]) -> ExpertLoad:
+    """Even, or padded to the capacity that the row or its recipe states; rows that drop tokens say so in a note."""
+    if row.get("expert_capacity"):
+        return ExpertLoad(capacity=float(row["expert_capacity"]), padded=True)
+    known = recipe_of(row)
+    capacity = known[0].capacity if known else None
+    if "tokendrop" in (row.get("note") or ""):
+        capacity = capacity or 1.0
+    return EVEN if capacity is None else ExpertLoad(capacity=capacity, padded=True)
 
 
 def window_tokens(row: Mapping[str, str], framework: Framework) -> int | None:
@@ -211,28 +230,20 @@ def _named(row: Mapping[str, str]) -> Framework:
     if "ZB" in name or "1F1B" in name:
         return FRAMEWORKS["megatron_2023"]
     if "Bridge" in name:
-        graphs = _release(name) >= 26.06 and "NVL72" in (row.get("gpu") or "")
-        return FRAMEWORKS["megatron_graphs"] if graphs else _dispatching(row)
+        return _bridge(row)
     return FRAMEWORKS["nemo" if "NeMo" in name else "megatron"]
 
 
-def _dispatching(row: Mapping[str, str]) -> Framework:
-    """Megatron Bridge with what its recipe sends tokens by.
-
-    DeepEP or HybridEP, but for Qwen3 235B beyond racks of NVLink and gpt-oss in bf16, which have the all-to-all with
-    fused permutations (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/configs).
-    """
-    beyond = "NVL72" not in (row.get("gpu") or "")
-    plain = row["model"].startswith("gpt-oss") and row["precision"].startswith("bf16")
-    if plain or (row["model"].startswith("qwen3-235b") and beyond):
-        return replace(MEGATRON, forwarded_experts=False, fused_dispatch=True)
-    return MEGATRON
-
-
-def _release(framework: str) -> float:
-    """Year and month of a release: 26.06; 0 where the name has none."""
-    match = re.search(r"(\d\d\.\d\d)", framework)
-    return float(match[1]) if match else 0.0
+def _bridge(row: Mapping[str, str]) -> Framework:
+    """Megatron Bridge with what its recipe sets; where none is known, with the graphs of most on Blackwell."""
+    known = recipe_of(row)
+    if known is None:
+        blackwell = "B200" in row["gpu"] or "B300" in row["gpu"]
+        return captured(MEGATRON, _USUAL_GRAPHS) if blackwell else MEGATRON
+    recipe = known[0]
+    plain = recipe.dispatcher == "alltoall"
+    code = replace(MEGATRON, forwarded_experts=not plain, fused_dispatch=plain, fused_experts=recipe.fused_experts)
+    return captured(code, recipe.graphs)
 
 
 def zero_stage(row: Mapping[str, str]) -> int:
@@ -261,7 +272,7 @@ def recompute_of(text: str, note: str, framework: Framework) -> RecomputeConfig:
     if text.startswith("full"):
         return RecomputeConfig("full")
     if "recompute of RMSNorm and MLA up-proj" in note:
-        return RecomputeConfig("selective", ("layernorm", "mla_up_projection"))
+        return RecomputeConfig("selective", ("layernorm", "mla_up_projection", "moe_activation"))
     if "selective" in text:
         if framework.attention == "unfused":
             return RecomputeConfig("selective", ("core_attention",))
@@ -301,23 +312,14 @@ def overlap_of(row: Mapping[str, str], framework: Framework) -> frozenset[str]:
     switches = {"grad_reduce", "param_gather", "p2p"}
     if framework.name.startswith(("mega", "nemo")) or "AsyncTP" in note:
         switches.add("tp_comm")
-    if (row.get("schedule") or "").startswith("dualpipe") or _overlaps_experts(row, framework):
+    if (row.get("schedule") or "").startswith("dualpipe") or _overlaps_experts(row):
         switches.add("ep_comm")
     return frozenset(switches)
 
 
-def _overlaps_experts(row: Mapping[str, str], framework: Framework) -> bool:
-    """Whether Megatron Bridge's recipe runs the exchange between experts beside computing.
-
-    Its recipes do (`moe_a2a_overlap`) with whole steps as CUDA graphs, and beyond racks of NVLink where ranks hold
-    several stages; those of hybrid models do not, nor those of Qwen3 on B200, B300 and of its 30B at all
-    (NVIDIA-NeMo/Megatron-Bridge v0.1.0 to v0.5.0, scripts/performance/configs).
-    """
-    if "hybrid" in (row.get("arch") or ""):
-        return False
-    if framework.host != "graphs" and row["model"].startswith("qwen3") and "H100" not in (row.get("gpu") or ""):
-        return False
-    if framework.host == "graphs":
-        return True
-    beyond = "NVL72" not in (row.get("gpu") or "")
-    return "Bridge" in (row.get("framework") or "") and beyond and float(row.get("vpp") or 1) > 1
+def _overlaps_experts(row: Mapping[str, str]) -> bool:
+    """Whether the exchange between experts runs beside computing, as the row or its recipe says."""
+    if stated := row.get("a2a_overlap"):
+        return stated not in ("0", "0.0", "false")
+    known = recipe_of(row)
+    return known is not None and known[0].a2a_overlap

@@ -3,8 +3,10 @@
 Columns (one row a run): id, model, arch (dense, moe, moe-mla, hybrid-...); hidden, layers, heads, kv_heads, head_dim,
 ffn, gated, vocab; experts, topk, moe_ffn, shared_experts, dense_layers; seq, gpu, num_gpus, gpus_per_node,
 interconnect; tp, pp, vpp, cp, ep, etp, dp; zero, schedule, recompute, mbs, gbs, precision, task, framework, note.
-Columns that may say more of the training code: era, attention, fused, host, parallel_block, loaders_per_node,
-blocking_hand_overs, as in `options.code` of a problem; window_tokens; dispatcher.
+Columns that may say more of the training code: era, attention, fused, host, fused_experts, parallel_block,
+loaders_per_node, blocking_hand_overs, as in `options.code` of a problem; window_tokens; dispatcher; cuda_graphs (scopes
+of Megatron-Core, or `none`); a2a_overlap (1 or 0); expert_capacity, to which experts are padded. Where these are empty,
+runs of Megatron Bridge have what its recipes set (`planner.estimate.bridge_recipes`).
 Tables of peak memory have fewer columns, and are read too.
 Latent attention, hybrid and sparse layers do not stand in such columns: these models come from the catalog by name,
 with the row's layers.
@@ -24,8 +26,10 @@ from planner.costs.training.memory import memory
 from planner.costs.training.rates import Rates
 from planner.costs.training.step import step_time
 from planner.errors import PlannerError
+from planner.estimate.bridge_recipes import recipe_of
 from planner.estimate.training_columns import (
     architecture_of_row,
+    expert_load_of,
     framework_of_row,
     machine_of_row,
     overlap_of,
@@ -100,6 +104,8 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
     arch = windowed(arch, window_tokens(row, framework))
     schedule = schedule_of_row(row)
     stated = (row.get("recompute") or "").strip() or ("note" if "recompute of" in (row.get("note") or "") else "")
+    run, alike = recipe_of(row) or (None, False)
+    recipe = run if alike and not stated else None
     config = TrainingConfig(
         arch=arch,
         machine=machine_of_row(row),
@@ -116,15 +122,19 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
         zero_stage=zero_stage(row),
         zero_ranks=zero_ranks(row),
         schedule=schedule,
-        recompute=recompute_of(stated, row.get("note") or "", framework),
+        recompute=(recipe and recipe.recompute) or recompute_of(stated, row.get("note") or "", framework),
         precision=precision_of(row["precision"]),
         task=task_of(row),
         overlap=overlap_of(row, framework),
+        offload=frozenset({"activations"}) if recipe and recipe.offloaded_layers else frozenset(),
+        moved_layers=recipe.offloaded_layers if recipe else 0,
         framework=framework,
+        expert_load=expert_load_of(row),
     )
     _require_possible(config, num_gpus)
     scattered_once = pp > 1 and "zero-2" in (row.get("zero") or "").lower()
-    return TrainingRow(row["id"], _laid_out(config), not stated, not row.get("mbs"), scattered_once)
+    open_recompute = not stated and (recipe is None or recipe.recompute is None)
+    return TrainingRow(row["id"], _laid_out(config), open_recompute, not row.get("mbs"), scattered_once)
 
 
 def _laid_out(config: TrainingConfig) -> TrainingConfig:

@@ -3,17 +3,21 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from planner.costs.training.config import TrainingConfig
 from planner.costs.training.memory import memory
 from planner.costs.training.step import step_time
+from planner.engines.training import Dispatcher
 from planner.errors import PlannerError
 from planner.estimate import estimate_measured
+from planner.estimate.bridge_recipes import recipe_of, recipes
 from planner.estimate.training import is_training_table
 from planner.estimate.training_columns import network_bytes_per_s
 from planner.estimate.training_rows import choices_of, completed, config_of_row
+from planner.kinds.train.decision import Module
 from planner.models.architecture import DenseFfn
 
 SHARED = Path(__file__).parents[3] / "shared/data/training"
@@ -206,32 +210,54 @@ def test_columns_tell_the_training_code_of_a_row() -> None:
     assert not config_of_row(row(dispatcher="alltoall")).config.framework.forwarded_experts
 
 
+def bridge(release: str, gpu: str, **changes: str) -> TrainingConfig:
+    """A run of Qwen3 30B as Megatron Bridge's recipe has it, but for what differs."""
+    stated = {"framework": f"Megatron-Bridge {release}", "model": "qwen3-30b-a3b", "arch": "moe", "ep": "8"}
+    sizes = {"hidden": "2048", "layers": "48", "heads": "32", "kv_heads": "4", "head_dim": "128", "ffn": "6144"}
+    experts = {"experts": "128", "topk": "8", "moe_ffn": "768", "num_gpus": "8", "dp": "8", "tp": "1", "pp": "1"}
+    return config_of_row(row(**stated, **sizes, **experts, gpu=gpu, precision="mxfp8", mbs="4", **changes)).config
+
+
 @pytest.mark.parametrize(
-    ("framework", "gpu", "vpp", "beside"),
+    ("release", "gpu", "host", "scopes", "beside", "forwards"),
     [
-        ("Megatron-Bridge 26.06", "GB200-NVL72-186GB", "", True),  # whole steps as graphs
-        ("Megatron-Bridge 26.02", "GB200-NVL72-186GB", "2", False),
-        ("Megatron-Bridge 25.11", "H100-SXM5-80GB", "2", True),
-        ("Megatron-Bridge 25.11", "H100-SXM5-80GB", "", False),
-        ("NeMo v25.04", "H100-SXM5-80GB", "2", False),
+        ("25.09", "GB200-NVL72-186GB", "eager", {"attn", "mlp", "moe"}, False, False),
+        ("26.04", "GB200-NVL72-186GB", "eager", {"moe_router", "moe_preprocess"}, False, True),
+        ("26.04", "B200-SXM-180GB", "eager", {"attn", "moe_router", "moe_preprocess"}, False, True),
+        ("26.06.01", "GB200-NVL72-186GB", "graphs", set(), True, True),
+        ("26.07", "GB200-NVL72-186GB", "graphs", set(), True, True),  # as the latest before it
     ],
 )
-def test_recipes_of_bridge_say_where_experts_exchange_beside_computing(
-    framework: str, gpu: str, vpp: str, beside: bool
+def test_recipes_of_bridge_say_what_is_captured_beside_and_forwarded(
+    release: str, gpu: str, host: str, scopes: set[str], beside: bool, forwards: bool
 ) -> None:
-    config = config_of_row(row(framework=framework, gpu=gpu, vpp=vpp)).config
+    config = bridge(release, gpu)
+    assert (config.framework.host, sorted(config.framework.captured)) == (host, sorted(scopes))
     assert ("ep_comm" in config.overlap) == beside
+    assert config.framework.forwarded_experts == forwards
+    assert config.framework.fused_experts == (host == "graphs")
+    assert config.expert_load.padded == (release == "25.09")
 
 
-def test_recipes_of_bridge_say_what_sends_tokens() -> None:
-    stated = {"framework": "Megatron-Bridge 26.02", "model": "qwen3-235b-a22b", "vpp": "2"}
-    hopper, blackwell = (config_of_row(row(**stated, gpu=gpu)).config for gpu in ("H100-SXM5-80GB", "B300-SXM-288GB"))
-    for config in (hopper, blackwell):
-        assert (config.framework.forwarded_experts, config.framework.fused_dispatch) == (False, True)
-    assert "ep_comm" in hopper.overlap
-    assert "ep_comm" not in blackwell.overlap
-    rack = config_of_row(row(**stated, gpu="GB200-NVL72-186GB")).config
-    assert rack.framework.forwarded_experts
+def test_recipes_of_bridge_say_what_is_recomputed_where_their_degrees_are_those_of_the_row() -> None:
+    deepseek = {"framework": "Megatron-Bridge 26.04", "model": "deepseek-v3", "precision": "mxfp8", "num_gpus": "256"}
+    degrees = {"tp": "1", "pp": "4", "vpp": "4", "ep": "64", "dp": "64", "gbs": "4096", "gpu": "GB200-NVL72-186GB"}
+    alike = config_of_row(row(**deepseek, **degrees, recompute=""))
+    assert alike.config.recompute.modules == ("mlp",)
+    assert not alike.recompute_open
+    assert config_of_row(row(**deepseek, **{**degrees, "ep": "32"}, recompute="")).recompute_open
+    stated = config_of_row(row(**deepseek, **degrees, recompute="full"))
+    assert stated.config.recompute.granularity == "full"
+
+
+def test_columns_say_otherwise_than_the_recipe() -> None:
+    stated = {"cuda_graphs": "attn", "a2a_overlap": "0", "dispatcher": "alltoall", "expert_capacity": "1.25"}
+    config = bridge("26.06", "GB200-NVL72-186GB", **stated)
+    assert (config.framework.host, sorted(config.framework.captured)) == ("eager", ["attn"])
+    assert not config.framework.forwarded_experts
+    assert "ep_comm" not in config.overlap
+    assert config.expert_load.capacity == 1.25
+    assert not bridge("26.04", "GB200-NVL72-186GB", cuda_graphs="none").framework.captured
 
 
 def test_megascale_and_what_it_started_from_are_told_apart() -> None:
@@ -246,10 +272,39 @@ def test_megascale_and_what_it_started_from_are_told_apart() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "hint"),
-    [({"era": "megatron_2032"}, "megatron_20"), ({"dispatcher": "deepp"}, "deepep"), ({"attention": "flsh"}, "flash")],
+    [
+        ({"era": "megatron_2032"}, "megatron_20"),
+        ({"dispatcher": "deepp"}, "deepep"),
+        ({"attention": "flsh"}, "flash"),
+        ({"cuda_graphs": "atn"}, "attn"),
+    ],
 )
 def test_unknown_settings_of_a_row_are_refused_with_the_nearest(changes: dict[str, str], hint: str) -> None:
     with pytest.raises(PlannerError) as raised:
         config_of_row(row(**changes))
     assert next(iter(changes.values())) in raised.value.what
     assert hint in (raised.value.hint or "")
+
+
+def test_every_recipe_of_bridge_reads_and_states_scopes_and_modules_by_known_names() -> None:
+    table = [recipe for variants in recipes().values() for recipe in variants]
+    assert len(table) > 400
+    for recipe in table:
+        assert min(recipe.degrees) >= 1
+        assert recipe.dispatcher in ("", *get_args(Dispatcher))
+        assert not ("full_iteration" in recipe.graphs and len(recipe.graphs) > 1)
+        modules = recipe.recompute.modules if recipe.recompute else ()
+        assert set(modules) <= set(get_args(Module))
+
+
+def test_a_run_has_the_recipe_of_its_degrees_from_the_nearest_release() -> None:
+    """Qwen3 235B on B300 ran on four stages a rank until 26.02 and on one since: the older results say so later."""
+    run = {"model": "qwen3-235b-a22b", "gpu": "B300-SXM-288GB", "precision": "mxfp8", "tp": "1", "pp": "8", "ep": "8"}
+    older = recipe_of({**run, "framework": "Megatron-Bridge 26.02.01", "vpp": "4", "mbs": "1"})
+    newer = recipe_of({**run, "framework": "Megatron-Bridge 26.02.01", "mbs": "2"})
+    assert older is not None
+    assert newer is not None
+    assert (older[1], older[0].a2a_overlap) == (True, True)
+    assert (newer[1], newer[0].a2a_overlap) == (True, False)
+    assert recipe_of({**run, "framework": "Megatron-LM 0.14", "mbs": "1"}) is None
+    assert recipe_of({**run, "framework": "Megatron-Bridge 24.01", "mbs": "3"}) is None  # before all of them

@@ -139,6 +139,9 @@ TRAIN: dict[str, Case] = {
     "code.era": ("options.code.era=megatron", "options.code.era=torchtitan_eager"),
     "code.attention": ("", "options.code.attention=unfused"),
     "code.fused": ("", "options.code.fused=false"),
+    "code.fused_experts": apart(
+        "options.code={era: megatron}", "options.code={era: megatron, fused_experts: true}", EXPERTS
+    ),
     "code.host": ("", "options.code.host=legacy"),
     "code.parallel_block": ("", "options.code.parallel_block=true"),
     "code.loaders_per_node": ("", "options.code.loaders_per_node=8"),

@@ -101,6 +101,24 @@ def activation(name: str, module: str, values: Size, *, gated: bool, code: Fusio
     return _widths(name, module, values, (there, 1.0), (back, 1.0))
 
 
+def clamped_halves(values: Size) -> Pass:
+    """Gate and value clamped and joined again before their product: both read and written twice.
+
+    The gradient is cut in two, masked by what was clamped, and joined (Megatron-LM's `weighted_bias_quick_geglu_impl`).
+    """
+    return _widths("expert_clamp", "moe_activation", values, (4.0, 3.0), (5.0, 4.0))
+
+
+def expert_biases(values: Size) -> Pass:
+    """Biases of experts added to their outputs, weighted by the router, expert by expert and in fp32.
+
+    The weighted bias is written, the sum read and written, all experts joined and rounded: 28 bytes a value. Its
+    gradients by the output, by the bias and by the router's weight take 40 (`_apply_bias` of Megatron-LM, core_v0.16.0,
+    megatron/core/transformer/moe/experts.py).
+    """
+    return _widths("expert_biases", "moe", values, (14.0, 4.0), (20.0, 8.0))
+
+
 def convolution(values: Size) -> Pass:
     """A short convolution along the sequence: channels read and written; its gradient reads the input once more."""
     return _widths("convolution", CORE, values, (2.0, 1.0), (3.0, 1.0))

@@ -16,6 +16,8 @@ Task = Literal["pretrain", "sft", "lora"]
 ContextParallel = Literal["ring", "all_gather", "ulysses"]
 OptimizerName = Literal["adamw", "lamb", "sgd", "muon"]
 Precision = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
+GraphScope = Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba", "full_iteration"]
+"""What a CUDA graph holds, by Megatron-Core's names (`cuda_graph_modules`): parts of layers, or whole steps."""
 
 MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
 """What Megatron's launch scripts switch on beside the distributed optimizer."""
@@ -92,8 +94,11 @@ class Framework:
     parameter_bytes: float = 2.0  # working weights kept between steps; 4 where FSDP keeps fp32 shards and casts
     embeddings_tied: bool = False  # input and output matrices tied although the model description unties them
     logit_bytes: float = 2.0  # per logit at the peak of the loss: 2 where it is fused, up to 14 with fp32 copies
-    host: str = "eager"  # how its host launches kernels: graphs, plain, eager or legacy
+    host: str = "eager"  # how its host launches kernels: graphs (of whole steps), plain, eager or legacy
+    captured: frozenset[GraphScope] = frozenset()  # parts of layers that it launches as graphs beside that
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
+    exchange_copies: bool = False  # sharded parameters are copied out of and into the buffers of their exchange (FSDP2)
+    fused_experts: bool = False  # activation and quantisation run within the products of experts
     fused_dispatch: bool = False  # permutations around a plain all-to-all are one kernel, as forwarding ones are
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
     parallel_block: bool = False  # attention and feed-forward part read one norm's output, and their sum is added once
@@ -112,7 +117,9 @@ _2021 = Framework(
     reduce_bytes=4.0,
     forwarded_experts=False,
 )
-_FSDP = Framework("torchtitan", attention="flash", parameter_bytes=4.0, logit_bytes=14.0, reduce_bytes=4.0)
+_FSDP = Framework(
+    "torchtitan", attention="flash", parameter_bytes=4.0, logit_bytes=14.0, reduce_bytes=4.0, exchange_copies=True
+)
 FRAMEWORKS: dict[str, Framework] = {
     "megatron": MEGATRON,
     "megatron_graphs": replace(MEGATRON, name="megatron_graphs", host="graphs"),
@@ -125,7 +132,7 @@ FRAMEWORKS: dict[str, Framework] = {
     ),
     "torchtitan": _FSDP,
     "torchtitan_eager": replace(_FSDP, name="torchtitan_eager", fused=False),
-    "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0),
+    "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0, exchange_copies=False),
     "deepspeed": Framework("deepspeed", attention="flash", gradient_bytes=2.0, logit_bytes=14.0),
 }
 """Training codes by name; `megatron` is Megatron-LM and Megatron Bridge since 25.09, `nemo` their forerunners."""
@@ -209,8 +216,10 @@ class TrainingConfig:
             attention=framework.attention,
             fused=framework.fused,
             host=framework.host,
+            captured=framework.captured if framework.host != "graphs" else frozenset(),
             forwarded=framework.forwarded_experts,
             fused_dispatch=framework.fused_dispatch,
+            fused_experts=framework.fused_experts,
             parallel_block=framework.parallel_block,
             lora_rank=self.lora_rank if self.task == "lora" else 0,
             tp_overlap="fused" if "tp_fused" in self.overlap else "split" if "tp_comm" in self.overlap else "none",
@@ -245,6 +254,8 @@ class Shard:
     ep_overlap: bool
     expert_load: ExpertLoad = EVEN
     document_tokens: float = 0.0
+    captured: frozenset[GraphScope] = frozenset()
+    fused_experts: bool = False
 
     @property
     def tokens(self) -> float:

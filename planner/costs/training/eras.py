@@ -6,9 +6,10 @@ generation, hosts that wait after each hand-over and eight loaders a node that r
 to either.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework
+from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, GraphScope
 from planner.models.architecture import Architecture, GroupedQueryAttention
 
 _2022 = replace(
@@ -35,9 +36,11 @@ ERAS: dict[str, Framework] = {**FRAMEWORKS, "megatron_2022": _2022, "megascale":
 """Training codes by name; see `planner.costs.training.config.FRAMEWORKS` for those that were calibrated."""
 
 
-def captured(code: Framework) -> Framework:
-    """The code with layers captured as CUDA graphs, as releases since 26.06 do on racks of 72."""
-    return replace(code, name=f"{code.name}_graphs", host="graphs")
+def captured(code: Framework, scope: Collection[GraphScope]) -> Framework:
+    """The code with these parts of layers, or whole steps, launched as CUDA graphs."""
+    if "full_iteration" in scope:
+        return replace(code, name=f"{code.name}_graphs", host="graphs", captured=frozenset())
+    return replace(code, captured=frozenset(scope))
 
 
 def windowed(arch: Architecture, window_tokens: int | None) -> Architecture:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.arrays import Floats, Ints
+from planner.arrays import Bools, Floats, Ints
 from planner.costs.rates.evidence import Basis
 from planner.costs.training.rates import Rates
 
@@ -36,6 +36,7 @@ class Kernel(NamedTuple):
     m: float = 0.0  # rows and columns of the output, and depth, of a product with one weight; 0 of all else
     n: float = 0.0
     k: float = 0.0
+    captured: bool = False  # replayed with a CUDA graph, where hosts launch the rest one by one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,6 +52,7 @@ class KernelColumns:
     outside_K: Floats
     launches_K: Floats
     size_K3: Floats
+    captured_K: Bools
 
     @classmethod
     def of(cls, kernels: Iterable[Kernel]) -> "KernelColumns":
@@ -62,7 +64,8 @@ class KernelColumns:
         part = np.array([row.part for row in rows], dtype=np.int64)
         size_K3 = np.array([row[8:11] for row in rows], dtype=np.float64).reshape(-1, 3)
         kinds, modules = tuple(row.kind for row in rows), tuple(row.module for row in rows)
-        return cls(kinds, part, modules, flop, move, inside, outside, launches, size_K3)
+        captured = np.array([row.captured for row in rows], dtype=np.bool_)
+        return cls(kinds, part, modules, flop, move, inside, outside, launches, size_K3, captured)
 
     def measured(self, rates: Rates, generation: str) -> tuple[Floats, NDArray[np.uint8]]:
         """Seconds [K] of the device, products as kernel tables hold them, and the basis of each."""

@@ -116,7 +116,8 @@ def cost_of(table: KernelColumns, rates: Rates, generation: str, shard: Shard) -
 def _passes(table: KernelColumns, second_K: Floats, rates: Rates, shard: Shard) -> tuple[Floats, Floats]:
     """Seconds of the three passes on the device, and with the host that launches them."""
     device = sums(table.part_K, second_K, PASSES)
-    host = sums(table.part_K, table.launches_K, PASSES) * host_launch_s(rates, shard)
+    launch_K = np.where(table.captured_K, rates.get("host_launch_s.graphs"), host_launch_s(rates, shard))
+    host = sums(table.part_K, table.launches_K * launch_K, PASSES)
     return device, together(device, host, rates.get("host_overlap"))
 
 

@@ -167,9 +167,10 @@ def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) 
     """The exchange of a pipeline rank that holds these parameters; linear in them."""
     volume, generation = data_parallel_volume(config, parameters), config.machine.generation
     link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
+    copied = rates.get("move.elementwise", generation)
     return DataParallel(
-        volume.reduce_inside_s / link + volume.reduce_outside_s / fabric,
-        volume.gather_inside_s / link + volume.gather_outside_s / fabric,
+        volume.reduce_inside_s / link + volume.reduce_outside_s / fabric + volume.reduce_copy_s / copied,
+        volume.gather_inside_s / link + volume.gather_outside_s / fabric + volume.gather_copy_s / copied,
         volume.update_s / rates.get("move.optimizer", generation)
         + volume.compute_s / rates.get("flop.gemm", generation)
         + volume.offload_s,

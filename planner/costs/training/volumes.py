@@ -22,6 +22,8 @@ class DataParallelVolume:
     update_s: float
     offload_s: float  # of the host, where it updates
     compute_s: float = 0.0  # of products, at the peak of bf16
+    gather_copy_s: float = 0.0  # of what is gathered and reduced, between buffers of device memory
+    reduce_copy_s: float = 0.0
 
 
 def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> DataParallelVolume:
@@ -39,7 +41,21 @@ def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> Data
         reduced, gathered = _summed(config, trained), (0.0, 0.0)
     elif config.optimizer == "muon":  # whole matrices are updated: gradients are summed on every rank
         reduced = _summed(config, trained)
-    return DataParallelVolume(*reduced, *gathered, *_updated(config, trained), _orthogonal_s(config, trained))
+    copied = _copies_s(config, parameters, trained)
+    return DataParallelVolume(*reduced, *gathered, *_updated(config, trained), _orthogonal_s(config, trained), *copied)
+
+
+def _copies_s(config: TrainingConfig, gathered: Parameters, reduced: Parameters) -> tuple[float, float]:
+    """Of codes that shard each parameter by itself: gathered weights copied out of one buffer, gradients into one.
+
+    FSDP2 reads and writes both (`split_with_sizes_copy` and `chunk_cat` of torch/distributed/fsdp/_fully_shard/
+    _fsdp_collectives.py); Megatron-FSDP and FSDP of flat parameters exchange in place (megatron/core/distributed/fsdp;
+    arXiv:2304.11277, section 4.2).
+    """
+    if not config.framework.exchange_copies or config.zero_stage < 2:
+        return 0.0, 0.0
+    rate, weights = config.machine.memory_bandwidth_bytes_per_s, 2.0 * BF16_BYTES
+    return gathered.total * weights / rate, reduced.total * (BF16_BYTES + config.framework.reduce_bytes) / rate
 
 
 def _swept(config: TrainingConfig, elements: Parameters, width: float) -> tuple[float, float]:

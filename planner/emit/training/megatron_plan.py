@@ -4,7 +4,7 @@ from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
 from planner.kinds.train.decision import StageRun
-from planner.models.architecture import DenseFfn, MoeFfn
+from planner.models.architecture import MoeFfn
 
 SCHEDULES = ("1f1b", "interleaved")
 MODULES = {
@@ -56,14 +56,12 @@ def parallel_fields(job: LaunchJob) -> Fields:
 
 
 def _graphs(job: LaunchJob) -> Fields:
-    """Layers captured by Transformer Engine, all of a dense one and of a sparse one what has one shape."""
-    if not job.decision.cuda_graphs:
+    """What is captured: whole steps by Megatron-Core itself, parts of layers by Transformer Engine."""
+    scopes: list[str] = [*job.decision.cuda_graphs]
+    if not scopes:
         return {}
-    parts = [layer.ffn for layer in job.model.layers]
-    modules = ["attn"]
-    modules += ["mlp"] * any(isinstance(part, DenseFfn) for part in parts)
-    modules += ["moe_router", "moe_preprocess"] * any(isinstance(part, MoeFfn) for part in parts)
-    return {"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": modules}
+    whole = "full_iteration" in scopes
+    return {"cuda_graph_impl": "local" if whole else "transformer_engine", "cuda_graph_scope": scopes}
 
 
 def _dispatcher(job: LaunchJob) -> Fields:

@@ -38,7 +38,10 @@ class CodeSpec(Spec):
     )
     fused: bool | None = Field(default=None, description="fused norms, activations and rotary embeddings")
     host: Literal["graphs", "plain", "eager", "legacy"] | None = Field(
-        default=None, description="how hosts launch kernels, as CUDA graphs or one by one"
+        default=None, description="how hosts launch kernels, as CUDA graphs of whole steps or one by one"
+    )
+    fused_experts: bool | None = Field(
+        default=None, description="activation and quantisation run within the products of experts"
     )
     parallel_block: bool | None = Field(
         default=None, description="attention and feed-forward part read the output of one norm"

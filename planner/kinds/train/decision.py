@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from planner.costs.operators.experts import EVEN, ExpertLoad
-from planner.costs.training.config import USABLE_SHARE, ContextParallel
+from planner.costs.training.config import USABLE_SHARE, ContextParallel, GraphScope
 from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.kinds.train.code import CodeSpec
@@ -133,9 +133,10 @@ class TrainOptions(Spec):
     in_network_reduction: bool = Field(
         default=False, description="switches of the fabric add up gradients that all ranks sum (SHARP)"
     )
-    cuda_graphs: bool | None = Field(
+    cuda_graphs: bool | Annotated[tuple[GraphScope, ...], Field(min_length=1)] | None = Field(
         default=None,
-        description="capture layers as CUDA graphs; when absent where a named engine does, on racks of 72",
+        description="capture parts of layers as CUDA graphs, by name or the usual ones; when absent where a named "
+        "engine does, on racks of 72",
     )
     window_tokens: Count | None = Field(
         default=None,
@@ -356,7 +357,9 @@ class TrainDecision(Decision):
     )
     overlap: tuple[Overlap, ...] = ()
     dispatcher: Dispatcher | None = Field(default=None, description="what sends tokens to their experts")
-    cuda_graphs: Literal[True] | None = Field(default=None, description="layers are captured as CUDA graphs")
+    cuda_graphs: tuple[GraphScope, ...] = Field(
+        default=(), description="what is captured as CUDA graphs: parts of layers, or whole steps"
+    )
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[RankGroup, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")

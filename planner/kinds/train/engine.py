@@ -1,6 +1,6 @@
 """The engine of a training problem: the one that it names, or the usual one, and what it cannot be asked for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, machine_of
@@ -92,31 +92,6 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     yield bool(options.documents) and not engine.packs, "packs no documents", "documents", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able
-
-
-def graphs_of(engine: TrainingEngine, options: TrainOptions, pools: Sequence[Pool], *, named: bool, where: str) -> bool:
-    """Whether layers are captured as CUDA graphs: as asked, else where the named engine usually does it.
-
-    The usual setup is racks of 72, whose hosts are slow beside their GPUs (Megatron-Bridge's recipes of GB200, GB300).
-    Megatron-Core asserts against graphs with whole layers recomputed and with activations moved to the host
-    (megatron/core/transformer/transformer_config.py), and graphs have one shape: inputs of one length, none packed.
-
-    Raises PlannerError where they are asked for beside what they do not go with.
-    """
-    problems = (
-        (options.code is not None, "another training code", "write `code: {host: graphs}`"),
-        (not engine.graphs, f"{engine.name}, which captures none", "leave it out, or name `megatron-lm`"),
-        (options.search.recompute == ("full",), "whole layers recomputed", "allow `none` or `selective`"),
-        ("activations" in options.search.offload, "activations moved to the host", "leave them on the device"),
-        (bool(options.lengths), "inputs of several lengths", "leave `cuda_graphs` out"),
-        (options.task != "pretrain", f"task `{options.task}`, whose inputs are packed", "leave `cuda_graphs` out"),
-    )
-    against = [(what, hint) for applies, what, hint in problems if applies]
-    if options.cuda_graphs and against:
-        raise PlannerError(f"CUDA graphs with {against[0][0]}", where=where, hint=against[0][1])
-    if options.cuda_graphs is not None:
-        return options.cuda_graphs
-    return named and not against and all(pool.node.scale_up_size > GPUS_OF_DEEPEP for pool in pools)
 
 
 def dispatcher_of(engine: TrainingEngine, pool: Pool, options: TrainOptions) -> Dispatcher:

@@ -7,14 +7,15 @@ from typing import get_args
 
 from planner.arrays import Ints
 from planner.costs.rates.pricer import open_store, profile_paths
-from planner.costs.training.config import Framework, Machine, machine_of
+from planner.costs.training.config import Framework, GraphScope, Machine, machine_of
 from planner.costs.training.eras import captured, windowed
 from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.train.decision import RecomputeName, TrainOptions
-from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, graphs_of, is_named, require_dispatcher
+from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, is_named, require_dispatcher
+from planner.kinds.train.graphs import graphs_of
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
@@ -39,7 +40,7 @@ class TrainJob:
     devices: Ints  # at hand, in the order of ranks
     num_gpus: int
     per_gpu: bool  # the goal counts time by GPU used
-    cuda_graphs: bool = False  # layers are captured as CUDA graphs by the engine
+    cuda_graphs: tuple[GraphScope, ...] = ()  # what the engine captures as CUDA graphs
     mean_of_lengths: bool = False  # the goal is the mean step over the lengths of inputs, not that of the longest
 
     @cached_property
@@ -135,7 +136,8 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if options.experts is not None or options.dispatcher is not None:
         for pool in able:
             require_dispatcher(pool, options, where(("options", "dispatcher")))
-    graphs = graphs_of(engine, options, able, named=is_named(problem), where=where(("options", "cuda_graphs")))
+    place = where(("options", "cuda_graphs"))
+    graphs = graphs_of(engine, options, resolved.models[key], able, named=is_named(problem), where=place)
     if len(able) == 1:
         only = _job(resolved, options, key, able[0], engine, graphs)
         return (replace(only, mean_of_lengths=bool(options.lengths)),)
@@ -167,12 +169,13 @@ def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> Trai
 
 
 def _job(
-    resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine: TrainingEngine, graphs: bool
-) -> TrainJob:
+    resolved: Resolved, options: TrainOptions, key: str, pool: Pool, engine: TrainingEngine,
+    graphs: tuple[GraphScope, ...],
+) -> TrainJob:  # fmt: skip
     problem, devices = resolved.problem, pool.job_devices[: resolved.problem.limits.gpus]
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     code = CODES[engine.name] if options.code is None else options.code.framework(CODES[engine.name])
-    code = captured(code) if graphs else code
+    code = captured(code, graphs) if graphs else code
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
     arch = windowed(resolved.models[key], options.window_tokens)

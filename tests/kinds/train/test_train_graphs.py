@@ -39,17 +39,48 @@ def _planned(data: dict[str, Any]) -> tuple[Envelope, TrainDecision]:
 @pytest.mark.parametrize(
     ("data", "used"),
     [
-        (_problem(), True),
-        (_problem("megatron-lm"), True),
-        (_problem(None), None),
-        (_problem("torchtitan", search={**SEARCH, "zero_stage": [2, 3]}), None),
-        (_problem(gpu="h100_sxm"), None),
-        (_problem(gpu="h100_sxm", cuda_graphs=True), True),
-        (_problem(cuda_graphs=False), None),
+        (_problem(), ("attn", "mlp")),
+        (_problem("megatron-lm"), ("attn", "mlp")),
+        (_problem(None), ()),
+        (_problem("torchtitan", search={**SEARCH, "zero_stage": [2, 3]}), ()),
+        (_problem(gpu="h100_sxm"), ()),
+        (_problem(gpu="h100_sxm", cuda_graphs=True), ("attn", "mlp")),
+        (_problem(gpu="h100_sxm", cuda_graphs=["full_iteration"]), ("full_iteration",)),
+        (_problem(cuda_graphs=["mlp", "attn"]), ("attn", "mlp")),
+        (_problem(cuda_graphs=False), ()),
     ],
 )
-def test_graphs_are_used_where_the_named_engine_has_them(data: dict[str, Any], used: bool | None) -> None:
-    assert _planned(data)[1].cuda_graphs is used
+def test_graphs_are_used_where_the_named_engine_has_them(data: dict[str, Any], used: tuple[str, ...]) -> None:
+    assert _planned(data)[1].cuda_graphs == used
+
+
+@pytest.mark.parametrize(
+    ("model", "scopes", "told"),
+    [
+        (MOE, ["full_iteration"], "captures experts"),
+        (MOE, ["moe"], "captures experts"),
+        (MOE, ["moe_preprocess"], "with `moe_router` alone"),
+        (MOE, ["mlp"], "has nothing that `mlp` captures"),
+        (LLAMA, ["moe_router"], "has nothing that `moe_router` captures"),
+        (LLAMA, ["full_iteration", "attn"], "captures all of a step"),
+    ],
+)
+def test_scopes_that_capture_nothing_or_what_changes_are_refused(model: str, scopes: list[str], told: str) -> None:
+    with pytest.raises(PlannerError, match=told) as raised:
+        solve(_problem(model=model, cuda_graphs=scopes))
+    assert raised.value.where == "problem: options.cuda_graphs"
+
+
+def test_experts_padded_to_a_capacity_are_captured_whole_and_emitted_so() -> None:
+    experts = {"capacity": 1.0, "padded": True}
+    chosen: dict[str, Any] = {"search": {**SEARCH, "ep": 4}, "experts": experts, "cuda_graphs": ["full_iteration"]}
+    plan, decision = _planned(_problem("megatron-lm", model=MOE, dispatcher="alltoall", **chosen))
+    again = repriced(plan, decision)
+    assert not isinstance(again, str)
+    assert again.step_s == pytest.approx(plan.predictions[0].value, rel=1e-9)
+    script = emit(plan, decision, "megatron-lm")["launch.sh"]
+    assert "--cuda-graph-impl local" in script
+    assert "--cuda-graph-scope full_iteration" in script
 
 
 def test_plans_with_graphs_are_faster_and_the_best_of_all_with_them() -> None:
@@ -84,7 +115,7 @@ def test_graphs_are_emitted_and_priced_again_as_planned(model: str) -> None:
 
 def test_a_plan_without_its_graphs_takes_longer_and_one_that_recomputes_whole_layers_is_refused() -> None:
     plan, decision = _planned(_problem("megatron-lm", global_batch=16))
-    slower = repriced(plan, decision.model_copy(update={"cuda_graphs": None}))
+    slower = repriced(plan, decision.model_copy(update={"cuda_graphs": ()}))
     assert not isinstance(slower, str)
     assert slower.step_s > plan.predictions[0].value
     run = decision.stage_runs[0]

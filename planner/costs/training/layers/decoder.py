@@ -7,18 +7,20 @@ each half of a layer (Korthikanti et al., arXiv:2205.05198, section 4); context 
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 
 from planner.costs.operators.elementwise import ACTIVATION_BYTES, activation, norm, residual
 from planner.costs.operators.exchanges import around, mirrored
 from planner.costs.operators.products import Projection, dense_products
 from planner.costs.rates.overlap import fused_s, split_s, waves
-from planner.costs.training.config import Machine, Shard
+from planner.costs.training.config import GraphScope, Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
 from planner.costs.training.layers.attention import attention_kernels, mixer_widths
 from planner.costs.training.layers.experts import expert_kernels
+from planner.costs.training.layers.host import captured, replay_calls
 from planner.costs.training.layers.linear import products_kernels
 from planner.costs.training.layers.sizes import collectives, pass_kernels, product
-from planner.models.architecture import DenseFfn, Layer, MoeFfn
+from planner.models.architecture import DenseFfn, Layer, LinearAttention, MoeFfn
 
 BEHIND = "residual"  # what follows a part of a layer, and is not computed again with any module of it
 
@@ -35,18 +37,24 @@ def layer_kernels(machine: Machine, layer: Layer, shard: Shard) -> Iterator[Kern
     norms = layer.num_norms // max((layer.mixer is not None) + (layer.ffn is not None), 1)  # around each part
     mixed = (0.0, 0.0) if layer.mixer is None else mixer_widths(layer.mixer, shard)
     if layer.mixer is not None:
-        yield from attention_kernels(machine, layer.mixer, shard)
-        if not joined:
-            yield from half_layer(machine, shard, "attention", mixed, norms)
+        scope: GraphScope = "mamba" if isinstance(layer.mixer, LinearAttention) else "attn"
+        kernels = attention_kernels(machine, layer.mixer, shard)
+        behind = () if joined else half_layer(machine, shard, "attention", mixed, norms)
+        yield from captured(shard, scope, chain(kernels, behind))
+        yield from replay_calls(shard, "attention", (scope,))
+    apart = layer.mixer is None or shard.captured.isdisjoint(("attn", "mamba"))
+    if layer.ffn is not None and apart:
+        scopes: tuple[GraphScope, ...] = ("mlp",) if isinstance(layer.ffn, DenseFfn) else ("moe", "moe_router")
+        yield from replay_calls(shard, "mlp" if isinstance(layer.ffn, DenseFfn) else "moe", scopes)
     match layer.ffn:
         case DenseFfn():
             wide, inner = dense_widths(layer.ffn, shard)
-            yield from dense_kernels(machine, layer.ffn, shard)
             beside = (wide + mixed[0], inner + mixed[1]) if joined else (wide, inner)
-            yield from half_layer(machine, shard, "mlp", beside, norms)
+            behind = half_layer(machine, shard, "mlp", beside, norms)
+            yield from captured(shard, "mlp", chain(dense_kernels(machine, layer.ffn, shard), behind))
         case MoeFfn():
-            yield from expert_kernels(machine, layer.ffn, shard)
-            yield from half_layer(machine, shard, "moe", None, norms)
+            behind = captured(shard, "moe_router", half_layer(machine, shard, "moe", None, norms))
+            yield from captured(shard, "moe", chain(expert_kernels(machine, layer.ffn, shard), behind))
         case None:
             pass
 

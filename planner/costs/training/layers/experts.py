@@ -2,13 +2,28 @@
 
 from collections.abc import Iterator
 
-from planner.costs.operators.elementwise import ACTIVATION_BYTES, FUSED, activation, permutation, router_selection
+from planner.costs.operators.elementwise import (
+    ACTIVATION_BYTES,
+    FUSED,
+    activation,
+    clamped_halves,
+    expert_biases,
+    permutation,
+    router_selection,
+)
 from planner.costs.operators.exchanges import around, mirrored
 from planner.costs.operators.experts import routed_rows, sent_copies
 from planner.costs.operators.products import Projection, dense_products, sparse_products
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD, Kernel
-from planner.costs.training.layers.host import dispatch_calls, grouped_calls, router_calls
+from planner.costs.training.layers.host import (
+    bias_calls,
+    captured,
+    dispatch_calls,
+    grouped_calls,
+    overlap_calls,
+    router_calls,
+)
 from planner.costs.training.layers.linear import linear_kernels, products_kernels
 from planner.costs.training.layers.sizes import collectives, pass_kernels, scatter, spread_ranks
 from planner.models.architecture import MoeFfn
@@ -27,23 +42,55 @@ def expert_kernels(machine: Machine, ffn: MoeFfn, shard: Shard) -> Iterator[Kern
     uneven = shard.expert_load.of_rank(ffn.num_experts, shard.ep)
     rows = uneven * routed_rows(tokens * shard.ep * shard.etp, ffn.experts_per_token, float(shard.ep))
     width = ffn.latent_size or shard.hidden
-    yield from _router(machine, ffn, shard, tokens)
+    yield from captured(shard, "moe_router", _routed(machine, ffn, shard, tokens))
+    yield from overlap_calls(shard, _MODULE)
     yield from _exchange(machine, ffn, shard, uneven * tokens, float(width))
     up, down = dense_products("expert", _MODULE, ffn.intermediate_size, ffn.gated, width, shard.etp)
     between = activation("expert_activation", "moe_activation", rows * down.depth, gated=ffn.gated, code=FUSED)
-    yield from _grouped(machine, ffn, shard, up, rows)
-    yield from pass_kernels(machine, between)
-    yield from _grouped(machine, ffn, shard, down, rows)
+    yield from _grouped(machine, ffn, shard, up, rows, (FORWARD,))
+    if not fused(ffn, shard):
+        yield from pass_kernels(machine, between)
+    yield from _grouped(machine, ffn, shard, down, rows, (BACKWARD_INPUT,))
+    if ffn.bias:
+        yield from _biased(machine, ffn, shard, rows, float(down.depth), width)
     yield from products_kernels(machine, shard, sparse_products(ffn, shard.hidden)[1:], rows=tokens)
+
+
+def _routed(machine: Machine, ffn: MoeFfn, shard: Shard, tokens: float) -> Iterator[Kernel]:
+    """The router, and the experts that every token passes."""
+    yield from _router(machine, ffn, shard, tokens)
     if ffn.shared_intermediate_size:
         yield from _shared(machine, ffn, shard)
 
 
-def _grouped(machine: Machine, ffn: MoeFfn, shard: Shard, product: Projection, rows: float) -> Iterator[Kernel]:
-    """One product of every expert of the rank, and its gradients."""
+def fused(ffn: MoeFfn, shard: Shard) -> bool:
+    """Whether activations run within the products; those with biases and clamps do not (runs of gpt-oss show none)."""
+    return shard.fused_experts and not ffn.bias
+
+
+def _biased(machine: Machine, ffn: MoeFfn, shard: Shard, rows: float, inner: float, width: float) -> Iterator[Kernel]:
+    """Biases of both products and what is clamped between them, as experts of gpt-oss have it."""
+    if ffn.gated:
+        yield from pass_kernels(machine, clamped_halves(2.0 * rows * inner))
+    yield from pass_kernels(machine, expert_biases(rows * width))
+    yield from bias_calls(_MODULE, max(ffn.num_experts / shard.ep, 1.0))
+
+
+def _grouped(
+    machine: Machine, ffn: MoeFfn, shard: Shard, product: Projection, rows: float, apart: tuple[int, ...]
+) -> Iterator[Kernel]:
+    """One product of every expert of the rank, and its gradients.
+
+    Where they are fused, only the inputs of the passes `apart` are quantised by kernels of their own: those of the
+    others leave the product before them quantised (Transformer Engine's fused grouped feed-forward part).
+    """
     groups = max(ffn.num_experts / shard.ep, 1.0)
     sizes = float(product.depth), float(product.columns)
-    yield from linear_kernels(machine, _MODULE, shard, *sizes, rows=rows / groups, groups=groups, kind="experts")
+    kernels = linear_kernels(machine, _MODULE, shard, *sizes, rows=rows / groups, groups=groups, kind="experts")
+    if fused(ffn, shard):
+        yield from (k for k in kernels if not k.kind.startswith("quantise") or k.part in apart)
+        return
+    yield from kernels
     yield from grouped_calls(shard, _MODULE, groups)
 
 

@@ -103,7 +103,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         moved_layers=choice.moved_layers or None,
         overlap=options.overlap,
         dispatcher=job.dispatcher if shape.ep * shape.etp > 1 else None,
-        cuda_graphs=True if job.cuda_graphs else None,
+        cuda_graphs=job.cuda_graphs,
         pipeline_ranks=ranks,
         groups=tuple(groups(best)),
         layer_runs=tuple(_layer_runs(best)),

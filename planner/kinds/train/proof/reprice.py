@@ -80,11 +80,10 @@ def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
     framework = replace(job.framework, sequence_parallel=sequence_parallel)
     if decision.dispatcher is not None:
         framework = replace(framework, forwarded_experts=decision.dispatcher in FORWARDING)
-    graphs = bool(decision.cuda_graphs) and job.engine.graphs
+    graphs = decision.cuda_graphs if job.engine.graphs or job.options.code else ()
     if graphs != job.cuda_graphs:
-        plain = CODES[job.engine.name]
-        code = captured(plain) if graphs else plain
-        framework = replace(framework, name=code.name, host=code.host)
+        code = captured(CODES[job.engine.name], graphs)
+        framework = replace(framework, name=code.name, host=code.host, captured=code.captured)
     return replace(job, options=options, framework=framework, cuda_graphs=graphs)
 
 
