@@ -33,6 +33,11 @@ def _listed(value: object) -> object:
     return value if value is None or isinstance(value, (list, tuple)) else (value,)
 
 
+def _captured(value: object) -> object:
+    """The parts of layers that `true` and none in older plans stand for."""
+    return ("attn", "mlp", "moe_router", "moe_preprocess") if value is True else () if value is None else value
+
+
 Counts = Annotated[tuple[Count, ...], BeforeValidator(_listed)]
 Shards = Annotated[tuple[Count | Literal["all"], ...], BeforeValidator(_listed)]
 
@@ -357,7 +362,7 @@ class TrainDecision(Decision):
     )
     overlap: tuple[Overlap, ...] = ()
     dispatcher: Dispatcher | None = Field(default=None, description="what sends tokens to their experts")
-    cuda_graphs: tuple[GraphScope, ...] = Field(
+    cuda_graphs: Annotated[tuple[GraphScope, ...], BeforeValidator(_captured)] = Field(
         default=(), description="what is captured as CUDA graphs: parts of layers, or whole steps"
     )
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")

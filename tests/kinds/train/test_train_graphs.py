@@ -146,3 +146,14 @@ def test_what_graphs_do_not_go_with_leaves_them_out_or_is_refused(options: dict[
 def test_an_engine_that_captures_nothing_is_named() -> None:
     with pytest.raises(PlannerError, match="torchtitan, which captures none"):
         solve(_problem("torchtitan", cuda_graphs=True, search={**SEARCH, "zero_stage": [2, 3]}))
+
+
+def test_older_plans_say_true_for_the_usual_parts() -> None:
+    plan, decision = _planned(_problem("megatron-lm", global_batch=16))
+    older = TrainDecision.model_validate({**decision.model_dump(), "cuda_graphs": True})
+    assert set(decision.cuda_graphs) <= set(older.cuda_graphs)
+    again, before = (repriced(plan, each) for each in (older, decision))
+    assert not isinstance(again, str)
+    assert not isinstance(before, str)
+    assert again.step_s == pytest.approx(before.step_s, rel=1e-9)  # parts that the model has not cost nothing
+    assert TrainDecision.model_validate({**decision.model_dump(), "cuda_graphs": None}).cuda_graphs == ()
