@@ -31,9 +31,11 @@ AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "role.actor.pp": ("training_pp",),
     },
     "place": {"tp": ("tp",), "pp": ("pp",)},
-    "experts": {},
+    "experts": {"ep": ("ep",), "slots_per_rank": ("slots_per_rank",)},
 }
 """The path in a problem's `options` that lists the values of each axis, by kind."""
+_SINGLE = frozenset({("experts", "ep"), ("experts", "slots_per_rank")})
+"""Axes whose option is one value and no list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Wish:
     axis: str
     value: int | str
     path: tuple[str, ...]
+    single: bool = False  # whether the option is one value and no list
 
     @property
     def text(self) -> str:
@@ -55,17 +58,18 @@ def read_wishes(texts: Sequence[str], kind: str, flag: str, functions: Mapping[s
 
     Raises PlannerError for an axis that plans of the kind do not have, and for what is no `axis=value`.
     """
-    known = AXES.get(kind, {})
-    if not known:
-        raise PlannerError(
-            f"plans of kind `{kind}` have no axes that could be fixed",
-            where=flag,
-            hint="their problem states what they are made of; change that with `--set`",
-        )
-    return [_wish(part, known, flag, functions or {}) for text in texts for part in text.split(",")]
+    wishes = [_wish(part, kind, flag, functions or {}) for text in texts for part in text.split(",")]
+    paths = [wish.path for wish in wishes if wish.single]
+    for wish in wishes:
+        if paths.count(wish.path) > 1:
+            raise PlannerError(
+                f"`{wish.axis}` has one value", where=flag, hint=f"write for example `{flag} {wish.text}`"
+            )
+    return wishes
 
 
-def _wish(text: str, known: Mapping[str, tuple[str, ...]], flag: str, functions: Mapping[str, str]) -> Wish:
+def _wish(text: str, kind: str, flag: str, functions: Mapping[str, str]) -> Wish:
+    known = AXES[kind]
     axis, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not axis or not value:
         raise PlannerError(f"`{text}` is no `axis=value`", where=flag, hint=f"write for example `{flag} tp=4`")
@@ -80,7 +84,7 @@ def _wish(text: str, known: Mapping[str, tuple[str, ...]], flag: str, functions:
             f"unknown axis `{axis}`", where=flag, hint=did_you_mean(axis, list(known), otherwise=listing)
         )
     whole = value.isascii() and value.isdigit()
-    return Wish(axis, int(value) if whole else value, known[name])
+    return Wish(axis, int(value) if whole else value, known[name], (kind, name) in _SINGLE)
 
 
 def with_wishes(options: Mapping[str, JsonValue], wishes: Sequence[Wish]) -> dict[str, JsonValue]:
@@ -88,7 +92,8 @@ def with_wishes(options: Mapping[str, JsonValue], wishes: Sequence[Wish]) -> dic
     changed: dict[str, Any] = dict(options)
     for path in dict.fromkeys(wish.path for wish in wishes):
         values = [wish.value for wish in wishes if wish.path == path]
-        changed = placed(changed, path, values)
+        single = any(wish.single for wish in wishes if wish.path == path)
+        changed = placed(changed, path, values[0] if single else values)
     return changed
 
 

@@ -1,7 +1,11 @@
-"""What tells plans of a kind apart: the parts that a plan uses, and the problem without some of them."""
+"""What tells plans of a kind apart: the parts that a plan uses, and the problem without some of them.
+
+Placements of layers and mixes are told apart by pools, of adapters by the tp of engines and by merging, expert layouts
+by the slots that they fill on a rank.
+"""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,25 +19,25 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Distinctness:
-    """How plans of a kind are told apart; `without` leaves parts out of the options, given the best plan of all."""
+    """How plans of a kind are told apart; `without` leaves parts out of the options, given the plan of all of them.
+
+    It gives the options of problems that together have all plans that are left.
+    """
 
     words: str
     parts: Callable[[Envelope], frozenset[str]]
-    without: Callable[[Envelope, Options, Sequence[str]], Options]
+    without: Callable[[Envelope, Options, Sequence[str]], Iterable[Options]]
 
 
 def distinctness(problem: Problem) -> Distinctness:
     """That of the problem's kind; raises PlannerError where its plans have no alternatives that could be ranked."""
     options = problem.options
-    if problem.kind == "place" and (options.get("layers") or options.get("mix") or options.get("lora")):
-        raise _unranked("placements of layers, of mixes and of adapters are solved as a whole")
     if problem.kind == "rl" and options.get("horizon"):
         raise _unranked("a plan over training time is one for each of its periods")
     if problem.kind == "train" and len(problem.cluster.pools) > 1:
         raise _unranked("training across several pools is weighed use by use of them")
-    if problem.kind not in _KINDS:
-        raise _unranked(f"plans of kind `{problem.kind}` differ in nothing but how experts lie")
-    return _KINDS[problem.kind]
+    form = next((name for name in _PLACED if options.get(name) is not None), None) if problem.kind == "place" else None
+    return _KINDS[problem.kind] if form is None else _PLACED[form]
 
 
 def _unranked(why: str) -> PlannerError:
@@ -53,9 +57,8 @@ def instance_type(role: Role) -> str:
     return f"{role.function}/{role.model}/{label}/{role.pool}"
 
 
-def _without_types(_: Envelope, options: Options, parts: Sequence[str]) -> Options:
-    stated = options.get("without") or []
-    return {**options, "without": [*stated, *parts]}
+def _listed_out(_: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
+    yield {**options, "without": [*(options.get("without") or []), *parts]} if parts else options
 
 
 _TRAIN = ("tp", "pp", "cp", "ep")
@@ -67,13 +70,13 @@ def _degrees(envelope: Envelope) -> frozenset[str]:
     return frozenset(f"{axis}={getattr(shape, axis)}" for axis in _TRAIN)
 
 
-def _without_degrees(best: Envelope, options: Options, parts: Sequence[str]) -> Options:
+def _without_degrees(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
     axes = {axis: [int(str(value)) for value in best.certificate.axes[axis]] for axis in _TRAIN}
     left = _left(axes, parts)
     changed: Options = {**options, "choice": "fastest"}
     for axis, values in left.items():
         changed = placed(changed, ("search", axis), values)
-    return changed
+    yield changed
 
 
 def _left(axes: Mapping[str, Sequence[Any]], parts: Sequence[str]) -> dict[str, list[Any]]:
@@ -91,17 +94,23 @@ def _rl_parts(envelope: Envelope) -> frozenset[str]:
     return frozenset({*parts, f"training_pp={roles['actor'].pp}"})
 
 
-def _without_rl(best: Envelope, options: Options, parts: Sequence[str]) -> Options:
-    modes = [str(mode) for mode in best.certificate.axes["mode"]]
-    words = [re.split(r",? ", mode) for mode in modes]
-    axes: dict[str, list[Any]] = {
-        "arrangements": list(dict.fromkeys(row[0] for row in words)),
-        "synchrony": list(dict.fromkeys(row[1] for row in words)),
+def _without_rl(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
+    axes = {
         "generation_tp": _sizes(best, "generating replica", "tp"),
         "training_tp": _sizes(best, "training replica", "tp"),
         "training_pp": _sizes(best, "training replica", "pp"),
     }
-    return {**options, **_left(axes, parts)}
+    modes = [part for part in parts if part.partition("=")[0] not in axes]
+    left = _left(axes, [part for part in parts if part not in modes])
+    yield {**options, **(_modes_left(best, modes) if modes else {}), **left}
+
+
+def _modes_left(best: Envelope, parts: Sequence[str]) -> dict[str, list[str]]:
+    """Arrangements and synchrony of the modes that are left; what none of them has is refused where it is asked for."""
+    rows = [re.split(r",? ", str(mode))[:2] for mode in best.certificate.axes["mode"]]
+    left = [row for row in rows if not {f"arrangements={row[0]}", f"synchrony={row[1]}"} & set(parts)]
+    columns = enumerate(("arrangements", "synchrony"))
+    return {name: list(dict.fromkeys(row[place] for row in left)) for place, name in columns}
 
 
 def _sizes(best: Envelope, axis: str, degree: str) -> list[int]:
@@ -115,17 +124,53 @@ def _group_parts(envelope: Envelope) -> frozenset[str]:
     return frozenset(f"{axis}={getattr(shape, axis)}" for shape in shapes for axis in ("tp", "pp"))
 
 
-def _without_groups(best: Envelope, options: Options, parts: Sequence[str]) -> Options:
+def _without_groups(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
     texts = " ".join(map(str, best.certificate.axes["groups"]))
     axes = {axis: sorted({int(size) for size in re.findall(rf"{axis}(\d+)", texts)}) for axis in ("tp", "pp")}
-    return {**options, **_left(axes, parts)}
+    yield {**options, **_left(axes, parts)}
+
+
+def _pools(envelope: Envelope) -> frozenset[str]:
+    roles: Any = envelope.decision["roles"]
+    return frozenset(str(role["pool"]) for role in roles)
+
+
+_MERGED = "merged"
+
+
+def _engine_parts(envelope: Envelope) -> frozenset[str]:
+    decision: Any = envelope.decision
+    sizes = {f"tp={Role.model_validate(role).parallelism.tp}" for role in decision["roles"]}
+    return frozenset(sizes | ({_MERGED} if any(host["merged"] for host in decision["adapters"]) else set()))
+
+
+def _without_engines(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
+    left = _left({"tp": best.certificate.axes["tp"]}, [part for part in parts if part != _MERGED])
+    lora: Any = options["lora"]
+    yield {**options, **left, "lora": {**lora, "merged": False} if _MERGED in parts else lora}
+
+
+def _filled(envelope: Envelope) -> frozenset[str]:
+    decision: Any = envelope.decision
+    return frozenset({f"slots={max(decision['slots_per_rank'])}"})
+
+
+def _fewer_slots(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
+    """Every number of slots that holds all experts: all of them are filled, and more may balance worse."""
+    decision: Any = best.decision
+    stated: Any = options["slots_per_rank"]
+    by_rank = [stated] * int(str(options["ep"])) if isinstance(stated, int) else list(stated)
+    for most in range(max(by_rank), 0, -1):
+        slots = [min(most, own) for own in by_rank]
+        if f"slots={most}" not in parts and sum(slots) >= int(decision["num_experts"]):
+            yield {**options, "slots_per_rank": most if isinstance(stated, int) else slots}
 
 
 _KINDS: Mapping[str, Distinctness] = {
     "serve": Distinctness(
         "each does without an instance type (function, model, degrees, pool) of every better one",
         _instance_types,
-        _without_types,
+        _listed_out,
     ),
     "train": Distinctness("any two differ in tp, pp, cp or ep", _degrees, _without_degrees),
     "rl": Distinctness(
@@ -134,4 +179,15 @@ _KINDS: Mapping[str, Distinctness] = {
     "place": Distinctness(
         "each does without a tp or pp that groups of every better one have", _group_parts, _without_groups
     ),
+    "experts": Distinctness("any two differ in the slots that they fill on a rank at most", _filled, _fewer_slots),
 }
+_PLACED: Mapping[str, Distinctness] = {
+    "layers": Distinctness("each does without a pool that every better one uses", _pools, _listed_out),
+    "mix": Distinctness("each does without a pool that every better one uses", _pools, _listed_out),
+    "lora": Distinctness(
+        "each does without a tp of engines, or without merging, that every better one has",
+        _engine_parts,
+        _without_engines,
+    ),
+}
+"""Of placements in place of models on groups, by the option that asks for them."""

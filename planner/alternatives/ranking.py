@@ -6,8 +6,9 @@ from typing import Any
 
 from planner.alternatives.axes import unfixed
 from planner.alternatives.best_distinct import best_distinct
-from planner.alternatives.parts import Distinctness, distinctness
+from planner.alternatives.parts import distinctness
 from planner.api import solve
+from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -16,10 +17,11 @@ from planner.progress import Limits
 
 @dataclass(frozen=True, slots=True)
 class Alternatives:
-    """Plans, the best first, and how they are told apart."""
+    """Plans, the best first, how they are told apart, and the parts of each that are what tells."""
 
     plans: tuple[Envelope, ...]
     distinct: str
+    parts: tuple[frozenset[str], ...] = ()
 
     def loss(self, place: int) -> float:
         """By what share a plan's objective is worse than that of the best."""
@@ -40,14 +42,19 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     if count < 1:
         raise PlannerError(f"must be 1 at least, found {count}", where="--alternatives", hint="write for example 3")
     told_apart = distinctness(resolved.problem)
-    best = solve(_ranked_by_value(resolved), limits, level="static")
+    whole = _ranked_by_value(resolved)
+    best = solve(whole, limits, level="static")
+    solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 
     def solve_without(without: frozenset[str]) -> tuple[float, frozenset[str], Envelope] | None:
-        plan = best if not without else _solved(resolved, told_apart, best, without, limits)
-        return None if plan is None else (_cost(plan), told_apart.parts(plan), plan)
+        left = told_apart.without(best, whole.problem.options, sorted(without))
+        plans = [_solved(whole, options, limits, solved) for options in left]
+        rows = [(_cost(plan), told_apart.parts(plan), plan) for plan in plans if plan is not None]
+        return min(rows, key=lambda row: (row[0], len(row[1])), default=None)
 
     ranked = best_distinct(solve_without, count)
-    return Alternatives(tuple(entry.solution for entry in ranked), told_apart.words)
+    plans, parts = (entry.solution for entry in ranked), (entry.parts for entry in ranked)
+    return Alternatives(tuple(plans), told_apart.words, tuple(parts))
 
 
 def _ranked_by_value(resolved: Resolved) -> Resolved:
@@ -58,16 +65,19 @@ def _ranked_by_value(resolved: Resolved) -> Resolved:
 
 
 def _solved(
-    resolved: Resolved, told_apart: Distinctness, best: Envelope, without: frozenset[str], limits: Limits
+    resolved: Resolved, options: Mapping[str, Any], limits: Limits, solved: dict[str, Envelope | None]
 ) -> Envelope | None:
-    options: Mapping[str, Any] = told_apart.without(best, resolved.problem.options, sorted(without))
+    """The plan with these options, each solved once; None where there is none."""
     if any(value == [] for value in (*options.values(), *dict(options.get("search") or {}).values())):
         return None
-    limits.tell(f"without {', '.join(sorted(without))}")
-    try:
-        return solve(unfixed(resolved, options), limits, level="static")
-    except Infeasible:
-        return None
+    key = digest(options)
+    if key not in solved:
+        limits.tell(f"solving plan {len(solved) + 1}")
+        try:
+            solved[key] = solve(unfixed(resolved, options), limits, level="static")
+        except (Infeasible, PlannerError):  # the whole problem has a plan: a kind may refuse axes that no shape has
+            solved[key] = None
+    return solved[key]
 
 
 def _cost(plan: Envelope) -> float:

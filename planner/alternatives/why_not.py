@@ -75,10 +75,8 @@ def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -
         worse = ours.value - theirs.value if ours.sense == "maximize" else theirs.value - ours.value
         loss = worse / abs(ours.value)
         figures = {"loss": loss, theirs.metric: theirs.value}
-        compared = f"for {figure(ours.metric, ours.value)} of the best of all"
-        what += f" {compared}: " + (
-            "as good" if abs(loss) <= best.certificate.tolerance else f"{100 * loss:.2f} % worse"
-        )
+        judged = _judged(loss, best.certificate.tolerance)
+        what += f" for {figure(ours.metric, ours.value)} of the best of all: {judged}"
     shapes = ", ".join(_shape(role) for role in there.decision["roles"][:4])  # type: ignore[index,union-attr]  # a list of records
     return Fact("alternative", f"{what}; {shapes}", about, figures=figures)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.experts.ranks import Ranks, require_loads, require_slots
+from planner.solvers.layouts.enumerated import better, is_small
 from planner.solvers.layouts.respread import num_moves, respread
 from planner.solvers.layouts.shares import pour, solve_free
 from planner.solvers.layouts.spread import (
@@ -145,7 +146,12 @@ def _fresh(
             where="layout",
             hint="allow experts on more ranks, or give the ranks more slots",
         )
-    return spread
+    listed = shares == "equal" and is_small(problem) and _above(problem, spread, tolerance)
+    return better(problem, spread) if listed else spread
+
+
+def _above(problem: SpreadProblem, spread: Spread, tolerance: float) -> bool:
+    return float(bin_times(problem, spread.item_P).max()) > time_bound(problem) * (1.0 + tolerance)
 
 
 def require_resident(resident_LP: npt.ArrayLike, problems: list[SpreadProblem], ranks: Ranks) -> list[Ints]:

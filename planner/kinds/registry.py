@@ -65,9 +65,10 @@ class Kind:
         return restated
 
     def rules_against(self, resolved: "Resolved") -> tuple[str, ...]:
-        """The rules that leave a problem without any candidate, by `rules_against` of the module `solve`, if any."""
-        named = getattr(_module(f"{self.name}.solve"), "rules_against", None)
-        rules: tuple[str, ...] = () if named is None else tuple(named(resolved))
+        """The rules that leave a problem without any candidate, by the module `forbidden`, if any."""
+        if importlib.util.find_spec(f"planner.kinds.{self.name}.forbidden") is None:
+            return ()
+        rules: tuple[str, ...] = tuple(_module(f"{self.name}.forbidden").rules_against(resolved))
         return rules
 
     def copies(self, decision: Decision) -> "list[Copy]":

@@ -321,6 +321,7 @@ PLACE: dict[str, Case] = {
     "mix.spot.*.gpus": (PHASED % (3, 1, 1, "0.5USD/h", 2, 0), PHASED % (3, 1, 1, "0.5USD/h", 1, 0)),
     "mix.spot.*.lost": (PHASED % (3, 1, 1, "0.5USD/h", 2, 0), PHASED % (3, 1, 1, "0.5USD/h", 2, 1)),
     "mix.failures": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 2, 1, 1, 1)),
+    "without": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 2, 1, 1, 0) + " ; options.without=[q]"),
     "layers.max_stages": (LAYERED % (1, 8), LAYERED % (4, 8)),
     "layers.max_batch": (LAYERED % (4, 8), LAYERED % (4, 16)),
     "floor.taken": ("options.floor={}", 'options.floor={taken: {"0": [0]}}'),

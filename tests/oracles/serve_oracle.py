@@ -29,6 +29,7 @@ class Type:
     """An instance type with what one of it does."""
 
     function: str
+    degrees: str  # such as `tp2`
     channel: int
     devices: int
     rates_per_s: tuple[float, ...]  # of each of 1, 2, ... instances; the last for all more
@@ -44,12 +45,19 @@ class Type:
 
 def brute_force(resolved: Resolved) -> float | None:
     """The optimal objective of a problem in its own metric; None when no plan works."""
+    best: float | None = None
+    for value, _ in every_mix(resolved):
+        best = value if best is None or _better(resolved, value, best) else best
+    return best
+
+
+def every_mix(resolved: Resolved) -> Iterator[tuple[float, frozenset[str]]]:
+    """The objective of every mix that works, with the types of its instances, whatever their batch and chunk."""
     setting = prepare(resolved)
-    (target,), (pool,) = setting.targets, resolved.pools
+    (target,), (pool,), (model,) = setting.targets, resolved.pools, resolved.models
     types = list(_types(setting, target))
     nodes = [pool.node.num_gpus] * len(pool.healthy_nodes)
     most = resolved.problem.limits.gpus or sum(nodes)
-    best: float | None = None
     for counts in _mixes(types, min(most, sum(nodes))):
         groups = sorted((types[i].devices for i, count in counts.items() for _ in range(count)), reverse=True)
         devices = sum(groups)
@@ -58,9 +66,8 @@ def brute_force(resolved: Resolved) -> float | None:
         if not counts or (cap is not None and price > cap) or not can_place(nodes, groups):
             continue
         value = _value(resolved, target, types, counts, devices, price)
-        if value is not None and (best is None or _better(resolved, value, best)):
-            best = value
-    return best
+        if value is not None:
+            yield value, frozenset(f"{types[i].function}/{model}/{types[i].degrees}/{pool.name}" for i in counts)
 
 
 def _better(resolved: Resolved, value: float, best: float) -> bool:
@@ -199,6 +206,7 @@ def _types(setting: ServeSetting, target: Target) -> Iterator[Type]:
                 port = devices * link_bytes_per_s(pool) / target.transfer_bytes
                 yield Type(
                     function,
+                    shapes[points.shape[i]].label,
                     -1 if channel is None else channel.index,
                     devices,
                     tuple(float(judged.rate_per_s[i] * judged.good[i]) for judged in by_count),
@@ -263,4 +271,12 @@ def _units(setting: ServeSetting, target: Target) -> Iterator[Type]:
                     rate = options.filled(target.clients) * batch * unit.attention.dp / (target.osl * tpot_s)
                     port = unit.attention.devices * link_bytes_per_s(pool_costs.pool) / target.transfer_bytes
                     devices = unit.attention.devices + unit.ffn.devices
-                    yield Type("decode", channel.index, devices, (rate,), ((target.osl - 1.0) * tpot_s,), port)
+                    yield Type(
+                        "decode",
+                        unit.attention.label,
+                        channel.index,
+                        devices,
+                        (rate,),
+                        ((target.osl - 1.0) * tpot_s,),
+                        port,
+                    )

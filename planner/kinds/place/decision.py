@@ -11,6 +11,7 @@ from planner.plan.schema import Decision, Fraction
 from planner.schema.base import Spec, refuse
 
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
+Key = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class LayersOptions(Spec):
@@ -121,7 +122,7 @@ class PlaceOptions(Spec):
     )
     mix: MixOptions | None = Field(default=None, description="the cheapest mix of GPU types for buckets of requests")
     lora: LoraOptions | None = Field(default=None, description="LoRA adapters on engines of the only model")
-
+    without: tuple[Key, ...] = Field(default=(), description="pools that hold no layers, or that a mix has none of")
     floor: FloorOptions | None = Field(default=None, description="where groups stand; on all nodes when absent")
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")

@@ -15,7 +15,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
             yield Unread(name, "with `mix`, whose rates are as measured", "remove it")
         return
     if problem.options.get("lora") is not None:
-        others = ("layers", "floor", "max_group_gpus", "pp", "batching", "simulated_requests")
+        others = ("layers", "without", "floor", "max_group_gpus", "pp", "batching", "simulated_requests")
         yield from idle_options(problem.options, *others, why="with `lora`, which is of engines of one model")
         yield Unread("seed", "with `lora`, whose solver draws nothing", "remove it")
         if problem.objective.minimize is None:
@@ -26,6 +26,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
         yield from idle_options(problem.options, *ENGINES, why="with `layers`, which are over nodes and not on groups")
         yield Unread("limits.gpus", "with `layers`, which are over all nodes", "take nodes out of the pools")
         return
+    yield from idle_options(problem.options, "without", why="for models on groups, which stand in one pool")
     if problem.options.get("batching", True):
         yield from idle_options(problem.options, "pp", why="where engines batch: their groups have one stage")
         return

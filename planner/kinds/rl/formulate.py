@@ -42,16 +42,9 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     batches = [batch for period in periods for batch in period]
     lengths = Lengths.of(batches)
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
-    generators = list(measured_generators(setting))
-    trainers = list(measured_trainers(setting))
-    known, taught = {curve.option.pool for curve in generators}, {curve.option.pool for curve in trainers}
-    _require_pools(setting, known | taught)
-    for pool in setting.pools:
-        if pool.name not in known:
-            generators += list(modelled_generators(setting, pool, context))
-        if pool.name not in taught:
-            trainers += list(modelled_trainers(setting, pool, lengths))
-    trainers = [trainer for trainer in trainers if trainer.option.min_dp < NEVER_FITS]
+    generators = _generators(setting, context)
+    trainers = _trainers(setting, lengths)
+    _require_sizes(setting, generators, trainers, context, lengths)
     _require_replicas(setting, generators, lengths)
     _require_trainers(setting, trainers, lengths)
     kv_token_bytes = _kv_token_bytes(setting, context)
@@ -72,6 +65,65 @@ def formulate(setting: RlSetting) -> FormulatedRl:
         {generator.option: generator for generator in generators},
         {trainer.option: trainer for trainer in trainers},
         lengths,
+    )
+
+
+def _generators(setting: RlSetting, context: float) -> list[GeneratorCurve]:
+    """Replicas of the sizes asked for: measured ones, and modelled ones of pools without a measurement."""
+    measured, options = list(measured_generators(setting)), setting.options
+    known = {curve.option.pool for curve in measured}
+    _require_pools(setting, known)
+    pools = (pool for pool in setting.pools if pool.name not in known)
+    every = [*measured, *(curve for pool in pools for curve in modelled_generators(setting, pool, context))]
+    return [curve for curve in every if _asked(curve.option.tp, options.generation_tp)]
+
+
+def _trainers(setting: RlSetting, lengths: Lengths) -> list[Trainer]:
+    """Replicas of the sizes asked for that fit in memory, as `_generators`."""
+    measured, options = list(measured_trainers(setting)), setting.options
+    taught = {trainer.option.pool for trainer in measured}
+    _require_pools(setting, taught)
+    pools = (pool for pool in setting.pools if pool.name not in taught)
+    every = [*measured, *(trainer for pool in pools for trainer in modelled_trainers(setting, pool, lengths))]
+    return [
+        trainer
+        for trainer in every
+        if trainer.option.min_dp < NEVER_FITS
+        and _asked(trainer.option.tp, options.training_tp)
+        and _asked(trainer.option.pp, options.training_pp)
+    ]
+
+
+def _asked(size: int, wanted: tuple[int, ...] | None) -> bool:
+    """Whether a size, measured or modelled, is among those that the problem asks for."""
+    return wanted is None or size in wanted
+
+
+def _require_sizes(
+    setting: RlSetting, generators: list[GeneratorCurve], trainers: list[Trainer], context: float, lengths: Lengths
+) -> None:
+    """Refuses sizes that no replica has, where there are replicas of others."""
+    free = {"generation_tp": None, "training_tp": None, "training_pp": None}
+    anything = replace(setting, options=setting.options.model_copy(update=free))
+    if not generators:
+        _refuse_sizes(setting, ("generation_tp",), {(c.option.tp,) for c in _generators(anything, context)})
+    if not trainers:
+        able = {(t.option.tp, t.option.pp) for t in _trainers(anything, lengths)}
+        _refuse_sizes(setting, ("training_tp", "training_pp"), able)
+
+
+def _refuse_sizes(setting: RlSetting, names: tuple[str, ...], able: set[tuple[int, ...]]) -> None:
+    asked = {name: sizes for name in names if (sizes := getattr(setting.options, name)) is not None}
+    if not asked or not able:
+        return
+    told = ", ".join(f"{name} {', '.join(map(str, sizes))}" for name, sizes in asked.items())
+    short = [name.rpartition("_")[2] for name in names]
+    some = "; ".join(" ".join(f"{n}{size}" for n, size in zip(short, row, strict=True)) for row in sorted(able))
+    part = names[0].partition("_")[0]
+    raise PlannerError(
+        f"no replica of {part} that divides the model and fits has {told}",
+        where=setting.resolved.where(("options", next(iter(asked)))),
+        hint=f"take one of {some}",
     )
 
 

@@ -80,14 +80,6 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         outcome = _with_losses(setting, outcome, crowded, limits)
 
 
-def rules_against(resolved: Resolved) -> tuple[str, ...]:
-    """The rules that forbid every shape of every instance; none where some shape can run."""
-    spaces = list(prepare(resolved).spaces.values())
-    if any(space.shapes for space in spaces):
-        return ()
-    return tuple(dict.fromkeys(rule for space in spaces for rule in space.pruned))
-
-
 def _not_verified(resolved: Resolved, why: str | None) -> PlannerError:
     return PlannerError(
         f"no plan can be verified: {why or 'the search was stopped'}",

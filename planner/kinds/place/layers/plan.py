@@ -6,6 +6,7 @@ from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.envelope import place_envelope
 from planner.kinds.place.layers.setting import LayersSetting, read_setting
+from planner.kinds.place.left_out import pools_without
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
@@ -172,7 +173,8 @@ def _stages(held: Held) -> int:
 
 
 def _names(setting: LayersSetting) -> list[str]:
-    return [f"{pool.name}-{node}" for pool in setting.resolved.pools for node in pool.healthy_nodes]
+    pools = (pool for pool in setting.resolved.pools if pool.name not in pools_without(setting.resolved))
+    return [f"{pool.name}-{node}" for pool in pools for node in pool.healthy_nodes]
 
 
 def _role(setting: LayersSetting, index: int, held: Held, stages: int) -> Role:

@@ -22,6 +22,7 @@ from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weigh
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import LayersOptions, PlaceOptions
+from planner.kinds.place.left_out import pools_without
 from planner.models.architecture import Architecture
 from planner.problem.resolve import Resolved, Workload
 from planner.solvers.placement.layers import LayerProblem, Node
@@ -125,7 +126,8 @@ def read_setting(resolved: Resolved) -> LayersSetting:
             raise PlannerError(what, where=where(("cluster", "pools", index, "price")), hint="remove it")
     calibration = load_calibration(resolved.problem.costs.calibration)
     kinds = [_costs(resolved, options, calibration, pool) for pool in resolved.pools]
-    nodes = tuple(kind for kind in kinds for _ in kind.pool.healthy_nodes)
+    without = pools_without(resolved)
+    nodes = tuple(kind for kind in kinds if kind.pool.name not in without for _ in kind.pool.healthy_nodes)
     return LayersSetting(resolved, options, calibration, nodes, _links(resolved, nodes))
 
 

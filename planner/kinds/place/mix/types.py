@@ -9,6 +9,7 @@ from typing import Literal
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import MixOptions, PlaceOptions, RatesSpec
+from planner.kinds.place.left_out import pools_without
 from planner.problem.resolve import Resolved
 from planner.solvers.placement.gpu_mix import Bucket, GpuMix, GpuType
 
@@ -33,9 +34,10 @@ def problem_of(resolved: Resolved) -> GpuMix:
         hint = "remove it, and write `options.mix.buckets`"
         raise PlannerError("mixes serve buckets of requests", where=where(("workloads",)), hint=hint)
     _require_names(resolved, options)
-    available, at_least = {}, {}
+    available, at_least, without = {}, {}, pools_without(resolved)
     for pool in resolved.pools:
-        available[pool.name] = pool.num_gpus // size_of(options, pool.name)
+        usable = 0 if pool.name in without else pool.num_gpus
+        available[pool.name] = usable // size_of(options, pool.name)
         if pool.name in options.at_least:
             at_least[pool.name] = options.at_least[pool.name]
     for name, spot in options.spot.items():

@@ -1,14 +1,17 @@
 """What the rules of an engine's release leave of the space of serving plans."""
 
+import itertools
 from collections.abc import Mapping
 
 from planner.engines.formats import unloadable, weight_formats
 from planner.engines.handover import CacheTraits, Side, Way, ways, why_apart
 from planner.engines.release import Release
 from planner.errors import PlannerError
+from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
-from planner.models.architecture import Architecture
+from planner.models.architecture import Architecture, MoeFfn
+from planner.problem.resolve import Resolved
 
 
 def side_of(shape: InstanceShape) -> Side:
@@ -62,3 +65,21 @@ def require_loadable(release: Release, costs_of_pool: Mapping[tuple[str, int], P
                     where=f"{where}.{model}" if where else f"models.{model}",
                     hint="plan `weights: bf16` there, or leave that pool out",
                 )
+
+
+def require_experts(
+    resolved: Resolved, options: ServeOptions, costs_of_pool: Mapping[tuple[str, int], PoolCosts]
+) -> None:
+    """Refuses data- and expert-parallel sizes other than 1 where no model has experts: no instance would have them."""
+    models = {model: pool_costs.costs.arch for (model, _), pool_costs in costs_of_pool.items()}
+    if any(isinstance(layer.ffn, MoeFfn) for arch in models.values() for layer in arch.layers):
+        return
+    stated = {(): options, **{("roles", name): shapes for name, shapes in options.roles.items()}}
+    for path, axis in itertools.product(stated, ("dp", "ep")):
+        values = getattr(stated[path], axis)
+        if values is not None and 1 not in values:
+            raise PlannerError(
+                f"{', '.join(f'`{model}`' for model in models)} without experts: instances have {axis} 1",
+                where=resolved.where(("options", *path, axis)),
+                hint="leave it out: more replicas serve more requests, and `tp` splits dense layers",
+            )

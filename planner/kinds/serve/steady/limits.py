@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
+from planner.costs.operators.work import Shards
+from planner.costs.serving.memory import weight_bytes
 from planner.documents.units import format_si, significant
 from planner.errors import Conflict, Infeasible
 from planner.hardware.cluster import Pool
@@ -86,7 +90,19 @@ def _structural(setting: ServeSetting) -> Conflict:
     """Nothing runs even without any limit: no allowed shape holds the model."""
     models = ", ".join(sorted({architecture.name for architecture in setting.resolved.models.values()}))
     pools = ", ".join(pool.node.accelerator.display_name for pool in setting.resolved.pools)
-    return {"limit": f"{models} fits no allowed shape on {pools}", "nearest": ""}
+    least = min((_weights_beside_room(setting, key) for key in setting.spaces), default=(0.0, 0.0))
+    told = f": weights of {format_si(least[0], 'B')} a GPU, {format_si(least[1], 'B')} may be used" if least[0] else ""
+    return {"limit": f"{models} fits no allowed shape on {pools}{told}", "nearest": ""}
+
+
+def _weights_beside_room(setting: ServeSetting, key: tuple[str, int]) -> tuple[float, float]:
+    """Weights of a device under the shape that has fewest of them, and what plans may use of it; 0 where they fit."""
+    costs, shapes = setting.costs_of_pool[key], setting.spaces[key].shapes
+    if not shapes:
+        return 0.0, costs.room_bytes
+    columns = np.array([(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep) for shape in shapes], np.float64).T
+    least = float(weight_bytes(costs.costs.arch, Shards.of(*columns)).min())
+    return (least if least > costs.room_bytes else 0.0), costs.room_bytes
 
 
 def _limits(setting: ServeSetting) -> Iterator[_Limit]:

@@ -164,6 +164,40 @@ def space_of(job: TrainJob, part_dp: tuple[int, ...] = ()) -> Space:
     return Space(kept[0], kept[1], kept[2], kept[3], kept[4], kept[5], kept[6], kept[7], axes, counts, num_legal)
 
 
+def rules_against(job: TrainJob) -> tuple[str, ...]:
+    """The fewest rules that together leave no combination of the axes legal, in words; none where some is."""
+    axes = axis_values(job)
+    names = ("tp", "cp", "ep", "moe_tp", "micro_batch", "pp", "dp")
+    tp, cp, ep, etp, size, pp, dp = np.meshgrid(*(np.array(axes[name]) for name in names), indexing="ij", sparse=True)
+    legal = dict(_rules(job, dp * size, tp, cp, ep, etp, pp, dp))
+    for number in range(1, len(legal) + 1):
+        for some in combinations(legal, number):
+            alive = np.array(True)
+            for name in some:
+                alive = alive & legal[name]
+            if not alive.any():
+                return tuple(_rule_words(job)[name] for name in some)
+    return ()
+
+
+def _rule_words(job: TrainJob) -> dict[str, str]:
+    """What each rule of `_rules` says where it is broken."""
+    heads, kv_heads = (", ".join(map(str, counts)) for counts in (head_counts(job), kv_head_counts(job)))
+    of_heads = f"{heads} attention heads" + (f" and {kv_heads} of keys and values" if kv_heads else "")
+    experts = f"ep and moe_tp do not divide the {job.num_experts} experts and their width"
+    return {
+        "GPUs": f"tp x cp x pp x dp is more than the {job.num_gpus} GPUs",
+        "batch": f"dp x micro-batch does not divide the batch of {job.options.common_batch}",
+        "heads": f"tp does not divide the {of_heads}",
+        "sequence": f"no method of context parallelism cuts {job.options.common_tokens} tokens by these cp and tp",
+        "layers": f"more stages than the {job.arch.num_layers} layers",
+        "ZeRO": "the ZeRO stage is not run with so many stages of a pipeline",
+        "shards": "no such number of ranks shares out the sharded states",
+        "experts": experts if job.num_experts else "a model without experts has ep 1 and moe_tp 1",
+        "expert groups": "groups of experts do not tile the ranks of tp, cp and dp",
+    }
+
+
 def _with_methods(job: TrainJob, columns: list[Ints], tp: Ints, cp: Ints) -> list[Ints]:
     """Combinations with every method of context parallelism that suits them, where they have such."""
     alone = cp == 1
