@@ -22,6 +22,10 @@ Verbose = Annotated[
     bool,
     typer.Option("--verbose", help="All of the proof: claim, space, notes, assumptions.", rich_help_panel=OUTPUT),
 ]
+Perfetto = Annotated[
+    str | None,
+    typer.Option("--perfetto", metavar="FILE", help="Trace for ui.perfetto.dev, as JSON.", rich_help_panel=OUTPUT),
+]
 Match = Annotated[
     str | None,
     typer.Option("--match", metavar="TEXT", help="Only names that hold this text.", rich_help_panel=INPUT),

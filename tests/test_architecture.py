@@ -46,6 +46,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "importing",
             "load",
             "propose",
+            "timelines",
         }
     ),
     frozenset({"audit", "moves", "report", "sweep", "watch"}),

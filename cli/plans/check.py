@@ -1,14 +1,14 @@
 """`planner check`: validates a plan, statically, by simulation, by running its shards, or on a real engine."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output
-from planner.cli.output import EXIT_NO, say, write_data, write_json
+from planner.cli.options import INPUT, Json, Output, Perfetto
+from planner.cli.output import EXIT_NO, refuse_overwriting, refuse_unwritable, say, write_data, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
 from planner.cli.plans.check_levels import refuse_other_levels
@@ -28,6 +28,7 @@ from planner.errors import PlannerError, require_known
 from planner.plan.findings import as_row, counts, passed, undecided_fails
 
 if TYPE_CHECKING:
+    from planner.documents.trace_events import Span
     from planner.plan.findings import Finding
     from planner.problem.recorded import AtHand
 
@@ -96,6 +97,7 @@ def check(
         bool,
         typer.Option("--decisive", help="Fail limits that are too close to call.", rich_help_panel=SIMULATE),
     ] = False,
+    perfetto: Perfetto = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -155,6 +157,7 @@ def check(
         from planner.simulate.plans.setting import Policies
         from planner.simulate.plans.simulation import Traffic, beside_stated, judge_plan, simulate_plan
         from planner.simulate.plans.simulation import findings as judge
+        from planner.simulate.run.outputs import request_spans
 
         envelope, decision = load_plan(plan)
         announce_compilation()
@@ -162,6 +165,7 @@ def check(
         simulation = simulated(
             envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )
+        _trace(perfetto, lambda: request_spans(simulation.result, simulation.planned.role_of_instance))
         beside = list(beside_stated(simulation, envelope.predictions))
         told = list(judge(simulation, envelope.predictions))
         briefly = simulated if trace is not None else partial(simulated, most_requests=MOST_REQUESTS)
@@ -183,8 +187,10 @@ def check(
         level, tolerance=tolerance, url=url, target=target, report=report, generator=generator, tokenizer=tokenizer,
         duration=duration, ready=ready, roles=roles, device=device, nproc=nproc, cut=cut, time_limit=time_limit,
         profiles=profiles or None, calibration=calibration, trace=trace, inputs=inputs or None, refresh=refresh or None,
-        decisive=decisive or None,
+        decisive=decisive or None, perfetto=perfetto,
     )  # fmt: skip
+    refuse_overwriting({"--perfetto": perfetto}, {"PLAN": plan})
+    refuse_unwritable(perfetto)
     if refresh:
         plan = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration))
         output = None
@@ -193,7 +199,7 @@ def check(
             roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
             calibration=calibration, nproc=nproc,
         )  # fmt: skip
-        return judged(plan, options, as_json=as_json, output=output, keep=True)
+        return judged(plan, options, as_json=as_json, output=output, keep=True, perfetto=perfetto)
     levels: dict[str, Callable[[], Judged]] = {
         "static": static,
         "proof": partial(static, proof=True),
@@ -205,6 +211,14 @@ def check(
     if plan != "-":
         keep_checks(plan, _digest(plan), level, findings, result)
     return 0 if passed(findings) else EXIT_NO
+
+
+def _trace(path: str | None, spans: Callable[[], Iterable["Span"]]) -> None:
+    if path is not None:
+        from planner.documents.trace_events import write_trace
+
+        write_trace(path, spans())
+        say(f"wrote {path}")
 
 
 def _refresh(plan: str, output: str | None, hand: "AtHand") -> str:

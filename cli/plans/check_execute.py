@@ -45,12 +45,26 @@ def make_options(
     )
 
 
-def judged(plan: str, options: "ExecutionOptions", *, as_json: bool, output: str | None, keep: bool) -> int:
+def judged(
+    plan: str,
+    options: "ExecutionOptions",
+    *,
+    as_json: bool,
+    output: str | None,
+    keep: bool,
+    perfetto: str | None = None,
+) -> int:
     """Runs the plan, prints what came of it, keeps it beside the plan, and says by the exit code whether it holds."""
     from planner.cli.render.execution import render_execution
     from planner.execute.execution import execute_plan
 
     execution = execute_plan(plan, options)
+    if perfetto is not None:
+        from planner.documents.trace_events import write_trace
+        from planner.timelines.shards import execution_spans
+
+        write_trace(perfetto, execution_spans(execution))
+        say(f"wrote {perfetto}")
     document: dict[str, Any] = execution.as_json()
     write_result(document, lambda: render_execution(execution), output, as_json=as_json)
     if keep:

@@ -9,6 +9,7 @@ READ_AT = {
     "tolerance": ("execute", "engine"),
     "trace": ("simulate",),
     "decisive": ("simulate",),
+    "perfetto": ("simulate", "execute"),
     "inputs": ("static", "proof"),
     "refresh": ("static",),
 }

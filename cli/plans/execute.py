@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Json, Output, profile_paths
-from planner.cli.output import write_data
+from planner.cli.options import Json, Output, Perfetto, profile_paths
+from planner.cli.output import refuse_overwriting, refuse_unwritable, write_data
 from planner.cli.plans.check_execute import judged, make_options
 from planner.cli.plans.execute_options import (
     EXECUTE,
@@ -48,6 +48,7 @@ def execute(
     time_limit: TimeLimit = None,
     profiles: ExecuteProfiles = None,
     calibration: CalibrationFile = None,
+    perfetto: Perfetto = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -73,7 +74,7 @@ def execute(
         raise PlannerError(f"there is no node {node_rank} of {nnodes}", where="--node-rank", hint="count from 0")
     if slurm or ray:
         given = {"--roles": roles, "--device": device, "--cut": cut, "--tolerance": tolerance}
-        given |= {"--time-limit": time_limit, "--calibration": calibration}
+        given |= {"--time-limit": time_limit, "--calibration": calibration, "--perfetto": perfetto}
         arguments = [part for flag, value in given.items() if value is not None for part in (flag, value)]
         arguments += [part for path in profile_paths(profiles) for part in ("--profiles", path)]
         write = slurm_script if slurm else ray_script
@@ -84,4 +85,6 @@ def execute(
         roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
         calibration=calibration, meeting=meeting,
     )  # fmt: skip
-    return judged(plan, options, as_json=as_json, output=output, keep=node_rank == 0)
+    refuse_overwriting({"--perfetto": perfetto}, {"PLAN": plan})
+    refuse_unwritable(perfetto)
+    return judged(plan, options, as_json=as_json, output=output, keep=node_rank == 0, perfetto=perfetto)

@@ -4,26 +4,30 @@ from typing import Annotated
 
 import typer
 
-from planner.cli.options import Json, Output, Verbose
-from planner.cli.output import write_data
+from planner.cli.options import Json, Output, Perfetto, Verbose
+from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_data
 from planner.cli.render.plan import render_plan
 
 
 def show(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan; `-` is stdin.")],
     verbose: Verbose = False,
+    perfetto: Perfetto = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
     """Show a plan: what to launch, limits and predictions, money, proof, and a map of who stands where.
 
-    With --json the plan itself is printed, in the one layout that planner writes.
+    With --json the plan itself is printed, in the one layout that planner writes. With --perfetto what it states over
+    time is written as a trace: the passes of a training pipeline, or the phases of an RL iteration.
 
     Examples:
 
       planner show plan.json
 
       planner show plan.json --json | jq .decision.roles
+
+      planner show train.json --perfetto step.json
     """
     from planner.check.inputs import pools_of
     from planner.cli.render.map import render_map
@@ -32,7 +36,15 @@ def show(
     from planner.plan.store import plan_json
     from planner.problem.recorded import recorded_problem
 
+    refuse_overwriting({"--perfetto": perfetto}, {"PLAN": plan})
+    refuse_unwritable(perfetto)
     envelope, decision = load_plan(plan)
+    if perfetto is not None:
+        from planner.documents.trace_events import write_trace
+        from planner.timelines.plans import plan_spans
+
+        write_trace(perfetto, plan_spans(envelope, decision))
+        say(f"wrote {perfetto}")
     if as_json:
         write_data(plan_json(envelope), output)
         return 0

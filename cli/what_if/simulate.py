@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths, seconds
+from planner.cli.options import INPUT, Json, Output, Perfetto, Profiles, profile_paths, seconds
 from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_result
 from planner.cli.progress import announce_compilation
 from planner.documents.units import PER_S, parse_quantity
@@ -102,9 +102,7 @@ def simulate(
     requests: Annotated[
         str | None, typer.Option("--requests", metavar="FILE", help="Table of requests, .parquet or .csv.")
     ] = None,
-    chrome: Annotated[
-        str | None, typer.Option("--chrome", metavar="FILE", help="Trace for Chrome's viewer or Perfetto.")
-    ] = None,
+    perfetto: Perfetto = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
@@ -124,7 +122,7 @@ def simulate(
     from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import Traffic, simulate_plan
 
-    written = {"--requests": requests, "--chrome": chrome, "--output": output}
+    written = {"--requests": requests, "--perfetto": perfetto, "--output": output}
     refuse_overwriting(
         written, {"PLAN": plan, "--trace": trace, "--operation": operation, "--calibration": calibration}
     )
@@ -148,22 +146,23 @@ def simulate(
         profiles=profile_paths(profiles),
         calibration=calibration,
     )
-    _write(simulation, requests, chrome, as_json, output)
+    _write(simulation, requests, perfetto, as_json, output)
     return 0 if simulation.result.drained and simulation.result.complete.any() else 1
 
 
 def _write(
-    simulation: "PlanSimulation", requests: str | None, chrome: str | None, as_json: bool, output: str | None
+    simulation: "PlanSimulation", requests: str | None, perfetto: str | None, as_json: bool, output: str | None
 ) -> None:
     from planner.cli.render.simulation import render_simulation
-    from planner.simulate.run.outputs import write_chrome_trace, write_requests
+    from planner.documents.trace_events import write_trace
+    from planner.simulate.run.outputs import request_spans, write_requests
 
     if requests is not None:
         write_requests(simulation.result, requests)
         say(f"wrote {requests}")
-    if chrome is not None:
-        write_chrome_trace(simulation.result, simulation.planned.role_of_instance, chrome)
-        say(f"wrote {chrome}")
+    if perfetto is not None:
+        write_trace(perfetto, request_spans(simulation.result, simulation.planned.role_of_instance))
+        say(f"wrote {perfetto}")
     write_result(
         {"schema": "planner.simulation/1", **simulation.summary, "notes": list(simulation.planned.notes)},
         lambda: render_simulation(simulation.summary, simulation.planned.notes),

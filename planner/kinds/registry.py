@@ -92,6 +92,11 @@ class Kind:
             )
         return _module(f"{self.name}.parametric").along(resolved, axis, limits)
 
+    def timeline(self) -> Any:  # noqa: ANN401 - a module of the kind
+        """The module `timeline`, which draws plans out in time; None for a kind without."""
+        name = f"{self.name}.timeline"
+        return None if importlib.util.find_spec(f"planner.kinds.{name}") is None else _module(name)
+
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""
         envelope: Envelope = _module(f"{self.name}.solve").solve(resolved, limits)

@@ -236,7 +236,7 @@ def _wrong_loss(best: Envelope, there: Envelope | None, fact: Fact, broken: set[
 
 
 def _wrong_rule_of_training(named: Named, said: set[str]) -> str:
-    """Memory is short where an enumeration of its own finds a legal candidate; else a rule of several axes is broken."""
+    """Memory is short where an enumeration of its own finds a legal candidate; else several axes break a rule."""
     legal = next(every_candidate(job(stated(named, named.axes))), None) is not None
     if legal:
         return "" if said == {"memory"} else f"candidates are legal, said {said}"

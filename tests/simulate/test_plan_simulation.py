@@ -88,7 +88,7 @@ def test_a_plan_far_beyond_its_rate_is_called_saturated(plan: Path) -> None:
 def test_requests_and_viewer_files_hold_what_was_simulated(plan: Path, tmp_path: Path) -> None:
     trace = trace_file(tmp_path)
     files = [str(tmp_path / name) for name in ("requests.csv", "requests.parquet", "chrome.json", "summary.json")]
-    assert main(["simulate", str(plan), "--trace", str(trace), "--requests", files[0], "--chrome", files[2]]) == 0
+    assert main(["simulate", str(plan), "--trace", str(trace), "--requests", files[0], "--perfetto", files[2]]) == 0
     arguments = ["--requests", files[1], "--json", "-o", files[3]]
     assert main(["simulate", str(plan), "--trace", str(trace), *arguments]) == 0
     with open(files[0], newline="") as file:
@@ -119,7 +119,7 @@ def test_a_run_whose_every_request_is_rejected_exits_1(plan: Path, tmp_path: Pat
     assert main(["simulate", str(plan), "--trace", str(trace)]) == 1
 
 
-@pytest.mark.parametrize("flag", ["--requests", "--chrome", "--output"])
+@pytest.mark.parametrize("flag", ["--requests", "--perfetto", "--output"])
 def test_no_output_of_a_run_replaces_what_it_reads(
     plan: Path, tmp_path: Path, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +130,7 @@ def test_no_output_of_a_run_replaces_what_it_reads(
     assert "is the file of --trace too" in capsys.readouterr().err
     assert trace.read_bytes() == before
     assert (
-        main(["simulate", str(plan), "--requests", str(tmp_path / "a.csv"), "--chrome", str(tmp_path / "a.csv")]) == 2
+        main(["simulate", str(plan), "--requests", str(tmp_path / "a.csv"), "--perfetto", str(tmp_path / "a.csv")]) == 2
     )
     assert "is the file of --requests too" in capsys.readouterr().err
 

@@ -1,20 +1,19 @@
-"""Output files of a run: a table of requests (Parquet, CSV), and a Chrome trace of instances.
+"""What is written of a run: a table of requests (Parquet, CSV), and spans of instances for a trace.
 
 A decoding request in the trace says in which of the batches of its pipeline it was.
 """
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from planner.documents.files import write_bytes_atomic, write_text_atomic
+from planner.documents.trace_events import Span
 from planner.errors import PlannerError
 from planner.simulate.run.result import SimulationResult
 
-MICROSECONDS = 1e6
 LANES = 64  # of one instance in the viewer, so that requests at one time lie below each other
 
 
@@ -63,36 +62,23 @@ def write_requests(result: SimulationResult, path: str) -> None:
         )
 
 
-def write_chrome_trace(result: SimulationResult, roles: Sequence[str], path: str) -> None:
-    """Writes what every request did on every instance, for chrome://tracing or Perfetto; times in microseconds."""
-    names = [
-        {"name": "process_name", "ph": "M", "pid": index, "args": {"name": f"{role} {index}"}}
-        for index, role in enumerate(roles)
-    ]
-    events = [*names, *_spans(result)]
-    write_text_atomic(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
-
-
-def _spans(result: SimulationResult) -> Iterator[dict[str, object]]:
+def request_spans(result: SimulationResult, roles: Sequence[str]) -> Iterator[Span]:
+    """What every request did on every instance; requests at one time lie in lanes below each other."""
     stages = (
         ("waiting", result.arrival_s, result.started_s, result.entry),
         ("prefill", result.started_s, result.prefilled_s, result.entry),
         ("hand over", result.prefilled_s, result.first_token_s, result.home),
         ("decode", result.first_token_s, result.finished_s, result.home),
     )
-    for name, start, end, instance in stages:
-        for request in np.flatnonzero(end > start).tolist():
-            begin = float(start[request])
-            yield {
-                "name": name,
-                "cat": "request",
-                "ph": "X",
-                "pid": int(instance[request]),
-                "tid": request % LANES,
-                "ts": begin * MICROSECONDS,
-                "dur": (float(end[request]) - begin) * MICROSECONDS,
-                "args": {"request": request, **_batch_of(result, request, int(instance[request]), name)},
-            }
+    spans = [
+        (int(instance[request]), request, name, float(start[request]), float(end[request]))
+        for name, start, end, instance in stages
+        for request in np.flatnonzero(end > start).tolist()
+    ]
+    for instance_, request, name, begin_s, end_s in sorted(spans, key=lambda row: row[0]):
+        figures = {"request": request, **_batch_of(result, request, instance_, name)}
+        process = f"{roles[instance_]} {instance_}"
+        yield Span(process, request % LANES, name, begin_s, end_s - begin_s, category="request", figures=figures)
 
 
 def _batch_of(result: SimulationResult, request: int, instance: int, stage: str) -> dict[str, int]:
