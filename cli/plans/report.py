@@ -11,16 +11,24 @@ from planner.errors import PlannerError
 
 def report(
     document: Annotated[str, typer.Argument(metavar="PLAN|SWEEP|CHECK", help="JSON that planner wrote.")],
+    others: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[MORE]...", help="A sweep, a line, a simulation or a check to put below."),
+    ] = None,
+    *,
     output: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Write here; `-` is stdout.")],
     as_json: Json = False,
 ) -> int:
     """Write a page to attach to a ticket: decision, limits, what else, map, time and memory, proof, sources.
 
-    One HTML file with its own pictures, style and script; it asks nothing of any network, and prints.
+    One HTML file with its own pictures, style and script; it asks nothing of any network, and prints. Documents named
+    after the first add their sections: results of a sweep, an answer along a line, a simulation, a check.
 
     Examples:
 
       planner report plan.json -o report.html
+
+      planner report plan.json line.json run.json -o report.html
 
       planner report results.json -o what-if.html
     """
@@ -28,13 +36,13 @@ def report(
 
     if output != "-" and not output.endswith((".html", ".htm")):
         raise PlannerError("is no name of a page", where=f"--output {output}", hint="write `-o report.html`")
-    refuse_overwriting({"--output": output}, {"the document": document})
+    refuse_overwriting({"--output": output}, {"the document": document, **{name: name for name in others or ()}})
     refuse_unwritable(output)
     if as_json and output == "-":
         raise PlannerError(
             "stdout takes the page or the document", where="--json", hint="name a file: `-o report.html`"
         )
-    text = page(document)
+    text = page(document, *(others or ()))
     write_data(text, output)
     if as_json:
         write_json({"schema": "planner.report/1", "page": output, "bytes": len(text.encode())})

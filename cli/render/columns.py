@@ -152,12 +152,6 @@ def _one_way(values: Sequence[float]) -> bool:
     return all(step >= 0 for step in steps) or all(step <= 0 for step in steps)
 
 
-def span(low: str, high: str) -> str:
-    """`5.39 to 7.26 s`: two figures, the unit that they share said once."""
-    number, _, unit = low.partition(" ")
-    return f"{number if unit and high.endswith(f' {unit}') else low} to {high}"
-
-
 def ranges(numbers: Sequence[int]) -> str:
     """`3-60, 62`: whole numbers, those that follow each other as one."""
     runs: list[list[int]] = []

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
-from planner.cli.render.columns import fitted, folded, items, ranges, span, wants_colour, wrapped
+from planner.cli.render.columns import fitted, folded, items, ranges, wants_colour, wrapped
 from planner.cli.render.limits import render_limits
 from planner.cli.render.proof import proof_lines, render_proof
-from planner.documents.units import figure, format_si
+from planner.documents.units import figure, format_si, span
 
 if TYPE_CHECKING:
     from planner.plan.schema import Decision, Envelope, Memory, Parallelism, Prediction, Role

@@ -132,3 +132,9 @@ def figure(metric: str, value: float | None) -> str:
     if metric.endswith("_s"):
         return format_si(value, "s")
     return significant(value)
+
+
+def span(low: str, high: str) -> str:
+    """`5.39 to 7.26 s`: two figures, the unit that they share said once."""
+    number, _, unit = low.partition(" ")
+    return f"{number if unit and high.endswith(f' {unit}') else low} to {high}"

@@ -9,6 +9,20 @@ from planner.report.charts import Point, cloud
 from planner.report.page import Section
 
 _AXES = ("tokens/s/user", "tokens/s/GPU")
+_FLAGS = {
+    "vllm": (
+        ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
+        "--enable-expert-parallel",
+        ("--max-num-seqs", "--max-num-batched-tokens"),
+    ),
+    "sglang": (
+        ("--tp-size", "--pp-size", "--dp-size"),
+        "--ep-size",
+        ("--max-running-requests", "--chunked-prefill-size"),
+    ),
+    "trtllm": (("--tp_size", "--pp_size", "--dp_size"), "--ep_size", ("--max_batch_size", "--max_num_tokens")),
+}
+"""Of each engine, the flags of tp, pp and dp, of experts that are spread, and of a step's sequences and tokens."""
 
 
 def candidates_section(envelope: Envelope) -> Iterator[Section]:
@@ -32,8 +46,10 @@ def _of_mix(envelope: Envelope) -> Iterator[Point]:
         name = str(shape.get("name", "")).partition("#")[0]
         chosen = isinstance(counts, list) and place < len(counts) and float(str(counts[place])) > 0.5
         x, y = tokens / held[0], rates[0] * tokens / max(shape.get("devices", 1), 1)
-        words = f"{flags(name)}\n{significant(y)} tokens/s/GPU, {significant(x)} tokens/s/user"
-        yield Point(x, y, words + ("\nin the plan" if chosen else ""), name.partition("/")[0], chosen)
+        told = [flags(name), launch_flags(name, _engine(envelope))]
+        told += [f"{significant(y)} tokens/s/GPU, {significant(x)} tokens/s/user", "in the plan" if chosen else ""]
+        words = "\n".join(filter(None, told))
+        yield Point(x, y, words, name.partition("/")[0], chosen)
 
 
 def _tokens(envelope: Envelope) -> float | None:
@@ -59,3 +75,22 @@ def flags(name: str) -> str:
     shape = " ".join(f"{axis}{size}" for axis, size in degrees if size != "1") or "1 GPU"
     chunk = f", chunk {parts[4]}" if parts[4] != "0" else ""
     return f"{parts[0]}, {shape}, batch {parts[3]}{chunk}"
+
+
+def launch_flags(name: str, engine: str) -> str:
+    """What an engine is told to be of this type, without what its place adds; sequences are those of a rank."""
+    parts = name.split("+")[0].split("/")
+    if len(parts) < 5 or engine not in _FLAGS:
+        return ""
+    sizes, spread, limits = _FLAGS[engine]
+    degrees = parts[2].split("x")
+    told = [f"{flag} {size}" for flag, size in zip(sizes, degrees, strict=False) if size != "1" or flag == sizes[0]]
+    if degrees[4:5] not in ([], ["1"]):
+        told.append(spread if engine == "vllm" else f"{spread} {degrees[4]}")
+    told += [f"{flag} {value}" for flag, value in zip(limits, parts[3:5], strict=True) if value != "0"]
+    return " ".join(told)
+
+
+def _engine(envelope: Envelope) -> str:
+    roles: Any = envelope.decision.get("roles") or [{}]
+    return str((roles[0].get("engine") or {}).get("name") or "")

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.documents.units import significant
-from planner.report.marks import COLOURS, ROW, WIDTH, Scale, box, dot, label, legend, line, mark, picture
+from planner.documents.units import format_si, significant
+from planner.report.marks import COLOURS, ROW, WIDTH, Scale, box, dot, label, legend, line, mark, number, picture
 
 _LABEL = 150.0  # width of the names beside bars
 
@@ -89,14 +89,7 @@ def cloud(title: str, points: Sequence[Point], x_name: str, y_name: str) -> str:
     height = 320.0
     across = Scale(0.0, max(point.x for point in points) * 1.05, 60, WIDTH - 12)
     up = Scale(0.0, max(point.y for point in points) * 1.08, height - 40, 10)
-    marks = [line(60, height - 40, WIDTH - 12, height - 40), line(60, 10, 60, height - 40)]
-    for tick in across.ticks():
-        marks += [label(across(tick), height - 24, significant(tick), "middle", "tick")]
-    for tick in up.ticks():
-        marks += [
-            line(60, up(tick), WIDTH - 12, up(tick), "grid"),
-            label(54, up(tick) + 4, significant(tick), "end", "tick"),
-        ]
+    marks = _axes(across, up, height)
     marks += [label(WIDTH - 12, height - 8, x_name, "end", "axis"), label(64, 20, y_name, "start", "axis")]
     front = _front(points)
     steps = [f"{across(point.x):.1f},{up(point.y):.1f}" for point in front]
@@ -173,3 +166,69 @@ def cells(
             fits = words if len(words) * 7 < width else ""
             marks.append(mark(inside + label(x + width / 2, y + 19, fits, "middle", "in"), tip))
     return picture(marks, top + len(down) * height + 4, title)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A value from `low` to `high`; None: nothing there."""
+
+    low: float
+    high: float
+    value: float | None
+    words: str
+
+
+def steps(title: str, rows: Sequence[Step], x_name: str, y_name: str) -> str:
+    """A line of steps, each a mark that is wide enough to point at."""
+    height = 260.0
+    across = Scale(rows[0].low, rows[-1].high, 60, WIDTH - 12)
+    up = Scale(0.0, max((row.value or 0.0 for row in rows), default=1.0) * 1.08, height - 40, 10)
+    marks = [*_axes(across, up, height), label(WIDTH - 12, height - 8, x_name, "end", "axis")]
+    marks.append(label(64, 20, y_name, "start", "axis"))
+    for place, row in enumerate(rows):
+        left, right = across(row.low), across(rows[place + 1].low if place + 1 < len(rows) else row.high)
+        top = height - 40 if row.value is None else up(row.value)
+        area = box(
+            left, top, right - left, height - 40 - top, "faint" if row.value is None else f"c{place % COLOURS} soft"
+        )
+        marks.append(mark(area + line(left, top, right, top, "step"), row.words))
+    marks.append('<line class="cursor" x1="60" x2="60" y1="10" y2="220"/>')
+    return picture(marks, height, title)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of a rising curve: value, share, words."""
+
+    points: Sequence[tuple[float, float, str]]
+
+
+def curves(title: str, curve: Curve, limits: Sequence[tuple[float, float | None, str]], unit: str) -> str:
+    """A distribution with its limits: a line at each, and a dot on it where it is on a share."""
+    height = 220.0
+    most = max([*(value for value, _, _ in curve.points[:-1]), *(bound for bound, _, _ in limits)])
+    across, up = Scale(0.0, most * 1.05, 60, WIDTH - 12), Scale(0.0, 1.0, height - 40, 14)
+    marks = _axes(across, up, height, unit)
+    inside = [point for point in curve.points if point[0] <= most * 1.05]
+    path = " ".join(f"{number(across(value))},{number(up(share))}" for value, share, _ in inside)
+    marks.append(f'<polyline class="curve" points="{path}"/>')
+    for bound, share, words in limits:
+        limit = line(across(bound), 14, across(bound), height - 40, "limit")
+        spot = "" if share is None else dot(across(bound), up(share), 5.0, "bad")
+        marks.append(mark(limit + spot + label(across(bound) - 4, 24, words, "end", "tick"), words))
+    marks += [mark(dot(across(value), up(share), 4.0), words) for value, share, words in inside]
+    return picture(marks, height, title)
+
+
+def _axes(across: Scale, up: Scale, height: float, unit: str = "") -> list[str]:
+    """Ground line and ticks of both axes."""
+    marks = [line(60, height - 40, WIDTH - 12, height - 40), line(60, 10, 60, height - 40)]
+    for tick in across.ticks():
+        words = format_si(tick, unit) if unit else significant(tick)
+        marks.append(label(across(tick), height - 24, words, "middle", "tick"))
+    for tick in up.ticks():
+        marks += [
+            line(60, up(tick), WIDTH - 12, up(tick), "grid"),
+            label(54, up(tick) + 4, significant(tick), "end", "tick"),
+        ]
+    return marks

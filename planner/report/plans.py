@@ -1,13 +1,13 @@
 """The page of a plan: decision, commands, limits, what else, candidates, map, time and memory, proof, sources."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
 from planner.documents.units import figure, format_si, significant
-from planner.explain.chances import chances_of
-from planner.explain.limits import StatedLimit, stated_limits
+from planner.explain.limit_rows import HEADER, LimitRow, limit_rows
 from planner.explain.stated import other_plans
+from planner.kinds.registry import find_kind
 from planner.plan.placement import gpus_in_use
 from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import recorded_problem
@@ -25,13 +25,15 @@ _VERBS = {
     "place": "Place",
 }
 _MOST_ROLES = 6  # that the sentence names
+_MOST_PASSES = 1500  # that are drawn of a pipeline
 
 
-def plan_page(envelope: Envelope, decision: Decision, file: str) -> Page:
-    """The page of a plan that lies in `file`."""
+def plan_page(envelope: Envelope, decision: Decision, file: str, simulated: Sequence[Section] = ()) -> Page:
+    """The page of a plan that lies in `file`; `simulated` are sections of a simulation of it."""
     sections = [
         Section("Commands", f"<pre>{text(_commands(envelope, file))}</pre>"),
         *_limits(envelope, decision),
+        *simulated,
         *_others(envelope),
         *candidates_section(envelope),
         *cluster_section(envelope, decision),
@@ -98,39 +100,20 @@ def _commands(envelope: Envelope, file: str) -> str:
 
 
 def _limits(envelope: Envelope, decision: Decision) -> Iterator[Section]:
-    limits = [limit for limit in stated_limits(envelope) if limit.bound > 0.0]
-    if not limits:
+    rows = [row for row in limit_rows(envelope, decision) if row.limit.bound > 0.0]
+    if not rows:
         return
-    chances = {
-        (c.prediction.metric, c.workload, c.prediction.statistic): c.chance for c in chances_of(envelope, decision)
-    }
-    rows = [_limit_row(limit, chances.get((limit.metric, limit.of, limit.value_of))) for limit in limits]
-    judged = [_against(limit) for limit in limits if limit.value is not None and limit.sense == "<="]
-    header = ("limit on", "of", "statistic", "limit", "value", "interval", "verdict", "chance", "judged by")
-    body = (against("values against their limits", judged) if judged else "") + table(header, rows)
+    judged = [_against(row) for row in rows if row.limit.value is not None and row.limit.sense == "<="]
+    body = (against("values against their limits", judged) if judged else "") + table(HEADER, (r.cells for r in rows))
     yield Section("Limits and latencies", body, "Bars are shares of the limit; the line across a bar is its interval.")
 
 
-def _shown(metric: str, value: float) -> str:
-    return f"{value:.2%}" if metric == "attainment" else figure(metric, value)
-
-
-def _limit_row(limit: StatedLimit, chance: float | None) -> tuple[str, ...]:
-    interval = " to ".join(_shown(limit.metric, end) for end in limit.interval) if limit.interval else "–"
-    value = "–" if limit.value is None else _shown(limit.metric, limit.value)
-    verdict = limit.verdict or {True: "kept", False: "broken", None: "not told"}[limit.kept]
-    told = f"{'≤' if limit.sense == '<=' else '≥'} {_shown(limit.metric, limit.bound)}"
-    sure = "–" if chance is None else f"{chance:.0%}"
-    name, of = _words(limit.metric), limit.of or "plan"
-    return name, of, limit.statistic, told, value, interval, verdict, sure, limit.judged_by
-
-
-def _against(limit: StatedLimit) -> Against:
+def _against(row: LimitRow) -> Against:
+    limit = row.limit
     value = limit.value or 0.0
     low, high = limit.interval or (value, value)
-    words = " ".join(_limit_row(limit, None)[:7])
     name = f"{limit.statistic} {_words(limit.metric)} {limit.of}".strip()
-    return Against(name, value, low, high, limit.bound, bool(limit.kept), words)
+    return Against(name, value, low, high, limit.bound, bool(limit.kept), " ".join(row.cells[:7]))
 
 
 def _others(envelope: Envelope) -> Iterator[Section]:
@@ -197,8 +180,30 @@ def _timeline(envelope: Envelope, decision: Decision) -> Iterator[Section]:
                 rows.setdefault(role, []).append((phase.start_s, size, phase.name, words))
         yield Section("An iteration", spans("phases by role", list(rows.items()), "s"))
     ranks: Any = envelope.decision.get("pipeline_ranks")
+    own = find_kind(envelope.kind).timeline()
+    if own is not None and own.has_pipeline(decision):
+        drawn = own.first_passes(decision, 2 * len(ranks))
+        yield Section("A step in the pipeline", *_passes(drawn, envelope))
     if ranks:
         yield Section("The pipeline", _pipeline(ranks), "Of one micro-batch, all stages of a rank together.")
+
+
+def _passes(drawn: Sequence[Any], envelope: Envelope) -> tuple[str, str]:
+    """The passes of the first micro-batches by rank, and what is drawn of how many."""
+    lanes: dict[str, list[tuple[float, float, str, str]]] = {}
+    for each in drawn:
+        size = format_si(each.duration_s, "s")
+        words = f"rank {each.rank}: {each.kind} of micro-batch {each.micro_batch}, stage {each.stage}, {size}"
+        lane = lanes.setdefault(f"rank {each.rank}", [])
+        lane.append((each.start_s * 1e3, each.duration_s * 1e3, each.kind, words))
+    batches, all_ = 1 + max(each.micro_batch for each in drawn), envelope.decision["num_micro_batches"]
+    note = f"{batches} of {all_} micro-batches of a step; `planner show --perfetto FILE` has all of them."
+    rows = list(lanes.items())
+    most = max(_MOST_PASSES * len(rows) // max(len(drawn), 1), 2)
+    if most < len(rows):
+        rows = [rows[place * (len(rows) - 1) // (most - 1)] for place in range(most)]
+        note = f"{most} of {len(lanes)} ranks, {note}"
+    return spans("passes of each rank", rows, "ms"), note
 
 
 def _pipeline(ranks: list[dict[str, Any]]) -> str:
@@ -240,12 +245,13 @@ def _sources(envelope: Envelope) -> Iterator[Section]:
     body = stacked("what costs rest on, in percent", bars) if bars else ""
     rows = []
     if problem is not None:
+        engines = _engines(envelope)
         for pool in problem.cluster.pools:
             for key, model in problem.models.items():
                 rows.append(
                     (
                         pool.gpu,
-                        problem.engine.name,
+                        engines.get(pool.label, problem.engine.name),
                         model.name or model.config or key,
                         ", ".join(evidence.sources) or "–",
                     )
@@ -257,6 +263,12 @@ def _sources(envelope: Envelope) -> Iterator[Section]:
         f"<details><summary>Notes, assumptions and digest</summary><ul>{notes}<li>{text(digests)}</li></ul></details>"
     )
     yield Section("Sources", body)
+
+
+def _engines(envelope: Envelope) -> dict[str, str]:
+    """The engine of each pool's roles, as the plan has them."""
+    roles: Any = envelope.decision.get("roles") or []
+    return {str(role["pool"]): str((role.get("engine") or {}).get("name")) for role in roles if role.get("engine")}
 
 
 def _shares(basis: Mapping[Any, float], start: str = "") -> list[tuple[str, float, str]]:

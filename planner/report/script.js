@@ -33,7 +33,14 @@
   });
   document.querySelectorAll("input[data-rows]").forEach(function (slider) {
     var rows = JSON.parse(slider.getAttribute("data-rows")), out = document.getElementById(slider.getAttribute("data-out"));
-    function tell() { out.textContent = rows[Number(slider.value)]; }
+    var cursor = slider.hasAttribute("data-chart") ? slider.closest("section").querySelector(".cursor") : null;
+    function tell() {
+      out.textContent = rows[Number(slider.value)];
+      if (!cursor) { return; }
+      var x = 60 + Number(slider.value) / Number(slider.max) * 648;
+      cursor.setAttribute("x1", x);
+      cursor.setAttribute("x2", x);
+    }
     slider.addEventListener("input", tell);
     tell();
   });

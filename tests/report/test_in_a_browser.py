@@ -112,3 +112,25 @@ def test_it_prints_on_paper_without_its_buttons(driver: Driver, url: str) -> Non
     assert driver.execute_script("return getComputedStyle(document.getElementById('theme')).display") == "none"
     assert driver.execute_cdp_cmd("Page.printToPDF", {})["data"]
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+
+
+def test_the_slider_of_a_line_moves_its_mark_and_says_what_is_best_there(driver: Driver, tmp_path: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    rows = [
+        {"low": 5.0, "high": 7.5, "objective": 7.0, "decision": "two"},
+        {"low": 7.5, "high": 10.0, "objective": 10.5, "decision": "three"},
+    ]
+    line = {"schema": "planner.parametric/1", "axis": "rate", "metric": "usd_per_hour", "segments": rows}
+    (tmp_path / "line.json").write_text(json.dumps(line))
+    (tmp_path / "page.html").write_text(report(str(PLAN), str(tmp_path / "line.json")), encoding="utf-8")
+    driver.get((tmp_path / "page.html").as_uri())
+    slider = driver.find_element(By.CSS_SELECTOR, "input[data-chart]")
+    told, cursor = driver.find_element(By.ID, "line-rate"), driver.find_element(By.CSS_SELECTOR, ".cursor")
+    before = float(cursor.get_attribute("x1"))
+    assert "two" in told.text
+    slider.send_keys(Keys.END)
+    assert "three" in told.text
+    assert float(cursor.get_attribute("x1")) > before
+    assert driver.get_log("browser") == []

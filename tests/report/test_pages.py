@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from planner.cli.main import main
 from planner.documents.units import figure
 from planner.load.problems import load_plan
+from planner.plan.store import plan_digest, write_checks
+from planner.report.candidates import launch_flags
 from planner.report.charts import Bar, Point, cells, cloud, spans, stacked, waterfall
 from planner.report.documents import report
 from planner.report.marks import Scale, prose, table
@@ -117,9 +120,73 @@ def test_a_page_of_a_check_lists_failures_first(tmp_path: Path) -> None:
     assert "Findings static" in report(str(path))
 
 
+LINE = {
+    "schema": "planner.parametric/1",
+    "axis": "rate",
+    "metric": "usd_per_hour",
+    "segments": [
+        {"low": 5.0, "high": 6.2, "objective": 7.0, "decision": "2 x <colocated>"},
+        {"low": 6.21, "high": 9.0, "objective": 10.5, "decision": "3 x decode"},
+        {"low": 9.01, "high": 10.0, "objective": None, "decision": "no plan"},
+    ],
+}
+RUN = {
+    "schema": "planner.simulation/1",
+    "requests": 100,
+    "complete": 100,
+    "span_s": 12.5,
+    "mean_s": {"waiting": 0.1, "decode": 2.0},
+    "quantiles": {"ttft_s": [0.1, 0.2, 0.9], "tpot_s": [0.01, 0.012, 0.02], "latency_s": []},
+}
+
+
+def test_a_line_has_its_breakpoints_and_a_slider_that_says_what_is_best_at_each_value(tmp_path: Path) -> None:
+    (tmp_path / "line.json").write_text(json.dumps(LINE))
+    page = report(str(tmp_path / "line.json"))
+    assert _read(page).fetched == ["data:,"]
+    assert "changes 2 times" in page
+    told = json.loads(unescape(re.search(r'data-rows="([^"]*)"', page)[1]))  # type: ignore[index]  # is there
+    assert told[0] == "rate 5.000: 7.00 USD/h, 2 x <colocated>"
+    assert told[-1].startswith("rate 10.00: no plan")
+    assert sum("10.5 USD/h" in row for row in told) == pytest.approx(len(told) * (9.01 - 6.21) / 5.0, abs=2)
+
+
+def test_a_simulation_stands_against_the_limits_of_its_plan(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    page = report(str(PLANS[-2]), str(tmp_path / "run.json"))
+    assert PLANS[-2].stem == "serve"
+    assert _read(page).fetched == ["data:,"]
+    assert "50 % of requests within 200 ms" in page
+    assert 'data-tip="p95 &lt;= 1.00 s"' in page
+    assert "p95" not in report(str(tmp_path / "run.json"))
+
+
+def test_what_was_simulated_of_a_plan_is_on_its_page_and_of_another_is_not(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text((PLANS[-2]).read_text())
+    digest = plan_digest(plan.read_text())
+    write_checks(plan, digest, "simulate", [], RUN)
+    assert "Latencies against limits" in report(str(plan))
+    plan.write_text(plan.read_text() + "\n")
+    assert "Latencies against limits" not in report(str(plan))
+
+
+def test_points_of_candidates_say_what_engines_are_told() -> None:
+    assert launch_flags("decode/m/2x1x1x2x1/104/2048", "vllm") == (
+        "--tensor-parallel-size 2 --max-num-seqs 104 --max-num-batched-tokens 2048"
+    )
+    assert (
+        launch_flags("colocated/m/1x1x8x1x8/64/0", "sglang")
+        == "--tp-size 1 --dp-size 8 --ep-size 8 --max-running-requests 64"
+    )
+    assert launch_flags("frontier", "vllm") == ""
+
+
 @pytest.mark.parametrize(
     ("content", "what"),
     [
+        ('{"schema": "planner.parametric/1", "axis": "rate"}', "no whole answer along a line"),
+        ('{"schema": "planner.simulation/1"}', "holds no times"),
         ('{"schema": "other/1"}', "there is no page for it"),
         ("[1, 2]", "there is no page for it"),
         ('{"schema": "planner.checks/1"}', "holds no findings"),
@@ -133,6 +200,11 @@ def test_foreign_documents_are_refused_in_one_sentence(
     assert main(["report", str(tmp_path / "document.json"), "-o", str(tmp_path / "page.html")]) == 2
     assert what in capsys.readouterr().err
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_page_is_of_one_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(PLANS[0]), str(PLANS[1]), "-o", str(tmp_path / "page.html")]) == 2
+    assert "of one plan" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["page.pdf", "plan.json", "no-folder/page.html"])

@@ -14,6 +14,7 @@ from planner.simulate.run.result import SimulationResult
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")  # that a summary shows
 BATCHES = 20
+SHARES = np.linspace(0.0, 1.0, 51)  # of requests, that a summary says the times of
 GAP_BATCHES = 8  # of gaps between tokens, which are known by parts of the run
 STUDENT_95_GAPS = 2.365  # with 7 degrees of freedom
 STUDENT_95 = 2.093  # two-sided 95 % of Student's t with 19 degrees of freedom
@@ -113,6 +114,7 @@ def summarise(
         "attainment": attainment,
         "goodput_per_s": rate * attainment,
         "times": _times(result, warm_up),
+        "quantiles": _quantiles(result, warm_up),
         "mean_s": _where_time_went(result, warm_up),
         "preemptions": int(result.preemptions.sum()),
         "migrations": int(result.migrations.sum()),
@@ -138,6 +140,7 @@ def figures(result: SimulationResult, slo: SloSpec, warm_up: int) -> dict[str, o
         "cut": int(result.cut.sum()),
         "attainment": float(attained(result, (slo,))[warm_up:].mean()),
         "times": _times(result, warm_up),
+        "quantiles": _quantiles(result, warm_up),
     }
 
 
@@ -146,6 +149,13 @@ def _times(result: SimulationResult, warm_up: int) -> dict[str, object]:
     shown: dict[str, object] = {name: _figures(values[warm_up:]) for name, values in times.items()}
     gaps = result.gaps.within(warm_up / max(len(result.requests), 1), 1.0)
     return shown | {"itl_s": _figures_of_gaps(gaps)} if gaps.count else shown
+
+
+def _quantiles(result: SimulationResult, warm_up: int) -> dict[str, list[float]]:
+    """Of each time, the values that 0, 2, 4, ... and 100 % of the requests stay within; nothing of times of none."""
+    times = {"ttft_s": result.ttft_s, "tpot_s": result.tpot_s, "latency_s": result.e2e_s}
+    known = {name: values[warm_up:][~np.isnan(values[warm_up:])] for name, values in times.items()}
+    return {name: np.quantile(values, SHARES).tolist() for name, values in known.items() if len(values)}
 
 
 def _span(result: SimulationResult) -> float:
