@@ -86,9 +86,9 @@ def next_best(problem: Any, most: int) -> list[float | None]:  # noqa: ANN401 - 
         best = solve(problem, level="static")
     except Infeasible:
         return []
-    others = [other["objective"] for other in other_plans(best) if isinstance(other.get("objective"), (int, float))]
-    sign = -1.0 if best.certificate.objective.sense == "maximize" else 1.0
-    return [best.certificate.objective.value, *sorted(others, key=lambda value: sign * value)][:most]  # type: ignore[list-item,operator,arg-type]  # numbers
+    values = [float(str(other["objective"])) for other in other_plans(best) if other.get("objective") is not None]
+    values.sort(reverse=best.certificate.objective.sense == "maximize")
+    return [best.certificate.objective.value, *values][:most]
 
 
 def alike(told: list[float | None], wanted: list[float], tolerance: float) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from planner.alternatives.axes import Wish, read_wishes, roles_by_name, stated_wishes, with_wishes
 from planner.api import solve, with_options
@@ -9,12 +10,19 @@ from planner.documents.units import figure
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
-from planner.plan.schema import Decision, Envelope
+from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
 
 FLAG = "--why-not"
+MODES = {
+    "colocated": "colocated",
+    "prefill": "disaggregated",
+    "decode": "disaggregated",
+    "attention": "attention-ffn",
+}
+"""The mode of a serving plan that has roles of a function."""
 
 
 def why_not(
@@ -42,23 +50,38 @@ def why_not(
 
 
 def _answer(resolved: Resolved, best: Envelope, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Fact:
-    named = " with ".join(["the best plan", ", ".join(stated_wishes(wishes))])
-    about = tuple(wish.axis for wish in wishes)
+    texts, about = ", ".join(stated_wishes(wishes)), tuple(wish.axis for wish in wishes)
     try:
-        there = solve(
-            with_options(resolved, with_wishes(resolved.problem.options, wishes)), Limits(tell=tell), level="static"
-        )
+        return _loss(best, _solved(resolved, wishes, tell), f"the best plan with {texts}", about)
     except Infeasible as answer:
         rule = _rule(resolved, wishes) or ", ".join(entry["limit"] for entry in answer.conflict) or "its limits"
         nearest = ", ".join(entry["nearest"] for entry in answer.conflict if entry["nearest"])
-        start = "no plan" if answer.proved else "no plan was found"
-        what = f"{start} with {', '.join(stated_wishes(wishes))}: {rule}"
+        what = f"{'no plan' if answer.proved else 'no plan was found'} with {texts}: {rule}"
         return Fact("alternative", f"{what}{f'; nearest: {nearest}' if nearest else ''}", about, rule)
     except Stopped:
-        return Fact("alternative", f"a limit of the solve came before {named}", about)
+        return Fact("alternative", f"a limit of the solve came before the best plan with {texts}", about)
     except PlannerError as error:
-        return Fact("alternative", f"no plan with {', '.join(stated_wishes(wishes))}: {error.what}", about, error.what)
-    return _loss(best, there, named, about)
+        return Fact("alternative", f"no plan with {texts}: {error.what}", about, error.what)
+
+
+def _solved(resolved: Resolved, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Envelope:
+    """The best plan with these values, in which the roles that they are of do something.
+
+    Raises Infeasible or PlannerError where there is none.
+    """
+    changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
+    there = solve(changed, Limits(tell=tell), level="static")
+    wanted = {wish.path[1]: MODES[wish.path[1]] for wish in wishes if wish.path[0] == "roles"}
+    functions = {Role.model_validate(role).function for role in there.decision["roles"]}  # type: ignore[union-attr]  # a list of records
+    missing = {role: mode for role, mode in wanted.items() if role not in functions}
+    if not missing:
+        return there
+    stated: Any = changed.problem.options.get("modes") or dict.fromkeys(MODES.values())
+    able = [mode for mode in stated if mode in missing.values()]
+    if not able or len(set(missing.values())) > 1:
+        raise PlannerError(f"no mode of the problem has roles `{'`, `'.join(missing)}`")
+    options = {**changed.problem.options, "modes": able}
+    return solve(with_options(resolved, options), Limits(tell=tell), level="static")
 
 
 def _rule(resolved: Resolved, wishes: Sequence[Wish]) -> str:
@@ -90,8 +113,6 @@ def _judged(loss: float, tolerance: float) -> str:
 
 
 def _shape(role: object) -> str:
-    from planner.plan.schema import Role
-
     own = Role.model_validate(role)
     degrees = " ".join(f"{axis}{size}" for axis, size in own.parallelism.model_dump().items() if size > 1) or "1 GPU"
     return f"{own.replicas} x {own.name} {degrees}"

@@ -26,7 +26,12 @@ def execution_spans(execution: "Execution") -> Iterator[Span]:
 
 
 def _step(process: str, step: "StepVerdict", start_s: float) -> Iterator[Span]:
-    figures = {"step": step.step, "batch": step.batch, "tokens": step.tokens, "context": step.context}
+    figures: dict[str, int | float | str] = {
+        "step": step.step,
+        "batch": step.batch,
+        "tokens": step.tokens,
+        "context": step.context,
+    }
     whole = ((PREDICTED, "predicted", step.predicted_s), (MEASURED, "measured", step.measured_s))
     for lane, name, seconds in whole:
         yield Span(process, 2 * lane, step.step, start_s, seconds, f"{name}, whole", "step", figures)

@@ -99,4 +99,4 @@ def _times(problem: SpreadProblem, sets: tuple[int, ...]) -> float:
             load[bin_] += float(problem.weight_E[item]) / len(bins)
     if slots != problem.slots_R.tolist():
         return float("inf")
-    return max(part / speed for part, speed in zip(load, problem.speed_R.tolist(), strict=True))
+    return max(float(part / speed) for part, speed in zip(load, problem.speed_R.tolist(), strict=True))

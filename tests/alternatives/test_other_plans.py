@@ -150,6 +150,7 @@ def test_every_axis_of_a_kind_is_an_option_that_it_takes(kind: str) -> None:
     needed: dict[str, dict[str, Any]] = {
         "train": {"global_batch": 8, "sequence_tokens": 8},
         "rl": {"algorithm": "grpo", "prompts": 4},
+        "experts": {"ep": 8, "slots_per_rank": 9},
     }
     base = needed.get(kind, {})
     for axis in AXES[kind]:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cli.render.columns import WIDTH, fitted, folded, items, ranges, span, wrapped
+from planner.cli.render.columns import WIDTH, fitted, folded, items, ranges, wrapped
 from planner.cli.render.map import render_map
 from planner.cli.render.plan import render_plan
+from planner.documents.units import span
 from planner.explain.limits import stated_limits
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_plan

@@ -137,7 +137,7 @@ WORDS = {
     "engine": ("delivers caches to no pipeline",),
     "batch": ("does not divide the batch",),
     "sequence": ("no method of context parallelism",),
-    "groups": ("groups of experts do not tile",),
+    "groups": ("groups of experts do not tile", "is a multiple of ep"),
     "schedule": ("does not run",),
     "memory": ("memory of a GPU", "fits no allowed shape"),
 }
@@ -206,6 +206,8 @@ def wrong(named: Named, best: Envelope, fact: Fact) -> str:
     """What is wrong with an answer; empty where it names the true loss, or the true rule."""
     broken = rules_broken(named)
     there = solved(stated(named, named.axes))
+    if there is not None and _without_its_role(named, there):
+        there = solved(stated(named, {**named.axes, "mode": "disaggregated"}))
     if "no plan" not in fact.what:
         return _wrong_loss(best, there, fact, broken)
     if there is not None and not _without_its_role(named, there):

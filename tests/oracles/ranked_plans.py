@@ -9,7 +9,7 @@ of parts that may be left out, of layers with the pools taken out of the cluster
 import copy
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +287,7 @@ def lora_plans(problem: Json) -> Plans:
 
 
 def _least_busy(
-    rates: tuple[float, ...], alone: list[int], plain: int, merged_s: float, unmerged_s: float
+    rates: Sequence[float], alone: list[int], plain: int, merged_s: float, unmerged_s: float
 ) -> float | None:
     """Of the busiest engine: engines merged with `alone` serve as much of it as they can, the rest is shared evenly."""
     if any(k not in alone for k in range(len(rates))) and not plain:

@@ -108,7 +108,7 @@ def _require_sizes(
     if not generators:
         _refuse_sizes(setting, ("generation_tp",), {(c.option.tp,) for c in _generators(anything, context)})
     if not trainers:
-        able = {(t.option.tp, t.option.pp) for t in _trainers(anything, lengths)}
+        able: set[tuple[int, ...]] = {(t.option.tp, t.option.pp) for t in _trainers(anything, lengths)}
         _refuse_sizes(setting, ("training_tp", "training_pp"), able)
 
 

@@ -8,6 +8,7 @@ from planner.kinds.serve.options import RoleShapes, ServeOptions
 from planner.kinds.serve.steady.engine_rules import handover_rule
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import ShapeSpace, shape_space
+from planner.models.architecture import Architecture, MoeFfn
 from planner.problem.resolve import Resolved
 
 _AXES = ("tp", "pp", "dp", "ep")
@@ -32,9 +33,11 @@ def rules_against(resolved: Resolved) -> tuple[str, ...]:
         setting = prepare(resolved)
     except PlannerError as error:
         return (error.what,)
-    spaces = list(setting.spaces.values())
-    if not any(space.shapes for space in spaces):
-        return tuple(dict.fromkeys(rule for space in spaces for rule in space.pruned))
+    if not any(space.shapes for space in setting.spaces.values()):
+        arch = {key: pool_costs.costs.arch for key, pool_costs in setting.costs_of_pool.items()}
+        return tuple(
+            dict.fromkeys(rule for key, space in setting.spaces.items() for rule in _of_space(space, arch[key]))
+        )
     for function, values in setting.options.roles.items():
         rules = tuple(dict.fromkeys(_of_role(setting, _Held(function, values, setting.options))))
         if rules:
@@ -55,8 +58,18 @@ def _of_role(setting: ServeSetting, held: _Held) -> Iterator[str]:
             if rule is None:
                 return
             rules.append(rule)
-        rules += space.pruned
+        rules += _of_space(space, arch)
     yield from rules
+
+
+def _of_space(space: ShapeSpace, arch: Architecture) -> Iterator[str]:
+    """The rules of its shapes; where it has none at all, what keeps experts from being spread."""
+    yield from space.pruned
+    if space.shapes or space.forbidden:
+        return
+    experts = [layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)]
+    whole = any(count % ep == 0 for count in experts for ep in space.axes["ep"])
+    yield "no tp x dp of these is a multiple of ep" if whole else "the experts do not divide"
 
 
 def _outside(space: ShapeSpace, degrees: tuple[int, ...]) -> str | None:

@@ -7,7 +7,7 @@ from planner.engines.formats import unloadable, weight_formats
 from planner.engines.handover import CacheTraits, Side, Way, ways, why_apart
 from planner.engines.release import Release
 from planner.errors import PlannerError
-from planner.kinds.serve.options import ServeOptions
+from planner.kinds.serve.options import RoleShapes, ServeOptions
 from planner.kinds.serve.steady.points import PoolCosts
 from planner.kinds.serve.steady.shapes import InstanceShape, ShapeSpace
 from planner.models.architecture import Architecture, MoeFfn
@@ -74,7 +74,10 @@ def require_experts(
     models = {model: pool_costs.costs.arch for (model, _), pool_costs in costs_of_pool.items()}
     if any(isinstance(layer.ffn, MoeFfn) for arch in models.values() for layer in arch.layers):
         return
-    stated = {(): options, **{("roles", name): shapes for name, shapes in options.roles.items()}}
+    stated: dict[tuple[str, ...], ServeOptions | RoleShapes] = {
+        (): options,
+        **{("roles", name): shapes for name, shapes in options.roles.items()},
+    }
     for path, axis in itertools.product(stated, ("dp", "ep")):
         values = getattr(stated[path], axis)
         if values is not None and 1 not in values:
