@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 def render_limits(envelope: "Envelope", decision: "Decision") -> str:
     """A row a limit; empty where the problem states none."""
-    from planner.explain.limit_rows import HEADER, limit_rows
+    from planner.explain.limits import HEADER, limit_rows
 
     rows = limit_rows(envelope, decision)
     return fitted(HEADER, [row.cells for row in rows]) if rows else ""

@@ -4,12 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from planner.documents.units import figure, span
 from planner.errors import PlannerError
-from planner.plan.schema import Envelope, Prediction
+from planner.explain.chances import chances_of
+from planner.plan.schema import Decision, Envelope, Prediction
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import Problem, WorkloadSpec
 
-FORMULAS, NOTHING = "formulas", "not judged"
+HEADER = ("limit on", "of", "statistic", "limit", "value", "verdict", "interval", "chance", "judged by")
+NOTHING = "-"
+FORMULAS, NOT_JUDGED = "formulas", "not judged"
 _VERIFIED = "certificate.proof.verified.limits"
 
 
@@ -81,7 +85,7 @@ def _predicted(envelope: Envelope, metric: str, of: str, statistic: str, bound: 
     row = next((row for name in wanted for row in rows if row.statistic == name), None)
     sense: Literal["<=", ">="] = ">=" if metric == "attainment" else "<="
     if row is None:
-        return StatedLimit(metric, of, statistic, sense, bound, None, statistic, None, 0.8, NOTHING, "")
+        return StatedLimit(metric, of, statistic, sense, bound, None, statistic, None, 0.8, NOT_JUDGED, "")
     judge = _judge(envelope, row)
     shown = statistic if metric == "attainment" else row.statistic
     return StatedLimit(metric, of, statistic, sense, bound, row.value, shown, row.interval, 0.8, judge, "")
@@ -130,3 +134,40 @@ def _row(row: Any) -> tuple[str, str, str, StatedLimit, bool]:  # noqa: ANN401 -
         str(row["verdict"]),
     )
     return metric, workload, f"{statistic} down" if down else statistic, limit, bool(down)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    """A limit, and its cells in the order of `HEADER`."""
+
+    limit: StatedLimit
+    cells: tuple[str, ...]
+
+
+def limit_rows(envelope: Envelope, decision: Decision) -> list[LimitRow]:
+    """A row a limit, as stated, beside the value, its interval, the chance that it holds, and what judged it."""
+    chances = {
+        (sure.prediction.metric, sure.workload, sure.prediction.statistic): sure.chance
+        for sure in chances_of(envelope, decision)
+    }
+    limits = stated_limits(envelope)
+    return [LimitRow(each, _cells(each, chances.get((each.metric, each.of, each.value_of)))) for each in limits]
+
+
+def shown(metric: str, value: float) -> str:
+    """A value of a limit, with its unit."""
+    return f"{value:.2%}" if metric == "attainment" else figure(metric, value)
+
+
+def _cells(limit: StatedLimit, chance: float | None) -> tuple[str, ...]:
+    value = NOTHING if limit.value is None else shown(limit.metric, limit.value)
+    if limit.value is not None and limit.value_of != limit.statistic:
+        value += f" ({limit.value_of})"
+    interval = NOTHING
+    if limit.interval is not None:
+        interval = f"{span(*(shown(limit.metric, end) for end in limit.interval))} ({limit.confidence:.0%})"
+    word = limit.verdict or {True: "kept", False: "broken", None: "not told"}[limit.kept]
+    sure = NOTHING if chance is None else f"{chance:.0%}"
+    name, of = limit.metric.removesuffix("_s"), limit.of or "plan"
+    bound = f"{limit.sense} {shown(limit.metric, limit.bound)}"
+    return name, of, limit.statistic, bound, value, word, interval, sure, limit.judged_by

@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from planner.documents.units import figure, format_si, significant
-from planner.explain.limit_rows import HEADER, LimitRow, limit_rows
+from planner.explain.limits import HEADER, LimitRow, limit_rows
 from planner.explain.stated import other_plans
 from planner.kinds.registry import find_kind
 from planner.plan.placement import gpus_in_use

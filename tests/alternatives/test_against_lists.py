@@ -49,6 +49,7 @@ def best() -> dict[str, Envelope]:
         (SERVED[0], {"ep": 2}),
         (SERVED[0], {"tp": 3}),
         (SERVED[0], {"role.decode.dp": 2}),
+        (SERVED[0], {"mode": "disaggregated", "pp": 2}),
         (SERVED[0], {"role.prefill.tp": 2}),
         (SERVED[2], {"ep": 7}),
         (SERVED[2], {"role.decode.pp": 4}),

@@ -167,8 +167,9 @@ def rules_broken(named: Named) -> set[str]:
         "experts": known.experts > 0 and known.experts % ep > 0,
     }
     if served:
-        decode_pp = named.axes.get("role.decode.pp", 1)
-        broken |= {"node": product & (product - 1) > 0, "domain": tp > 8, "engine": decode_pp not in (1,)}
+        apart = named.axes.get("mode") == "disaggregated"
+        decode_pp = named.axes.get("role.decode.pp", named.axes.get("pp", 1) if apart else 1)
+        broken |= {"node": product & (product - 1) > 0, "domain": tp > 8, "engine": decode_pp != 1}
     else:
         options = named.problem["options"]
         batch, tokens = options["global_batch"], options["sequence_tokens"]

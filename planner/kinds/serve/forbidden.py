@@ -12,11 +12,16 @@ from planner.models.architecture import Architecture, MoeFfn
 from planner.problem.resolve import Resolved
 
 _AXES = ("tp", "pp", "dp", "ep")
+_FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "colocated": ("colocated",),
+    "disaggregated": ("prefill", "decode"),
+    "attention-ffn": ("prefill",),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What a function is held to, and the axes of the whole problem."""
+    """What a function is held to beside the axes of the whole problem."""
 
     function: str
     values: RoleShapes
@@ -28,7 +33,7 @@ class _Held:
 
 
 def rules_against(resolved: Resolved) -> tuple[str, ...]:
-    """The rules that forbid every shape of every instance, or of a function that is held to some; else none."""
+    """The rules that forbid every shape of every instance, or of a function that no plan is without; else none."""
     try:
         setting = prepare(resolved)
     except PlannerError as error:
@@ -38,11 +43,17 @@ def rules_against(resolved: Resolved) -> tuple[str, ...]:
         return tuple(
             dict.fromkeys(rule for key, space in setting.spaces.items() for rule in _of_space(space, arch[key]))
         )
-    for function, values in setting.options.roles.items():
+    held = {function: RoleShapes() for function in _needed(setting.options)} | dict(setting.options.roles)
+    for function, values in held.items():
         rules = tuple(dict.fromkeys(_of_role(setting, _Held(function, values, setting.options))))
         if rules:
             return rules
     return ()
+
+
+def _needed(options: ServeOptions) -> tuple[str, ...]:
+    """Functions without which no plan is: those of the only mode, where there is one."""
+    return _FUNCTIONS[options.modes[0]] if len(set(options.modes)) == 1 else ()
 
 
 def _of_role(setting: ServeSetting, held: _Held) -> Iterator[str]:
