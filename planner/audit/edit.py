@@ -95,14 +95,23 @@ def _edits(text: str, field: str, old: Any, new: Any, *, engine: object) -> Iter
 
 
 def _replaced(text: str, names: Sequence[str], old: object, new: object) -> Iterator[str]:
-    """The text with one place of the old value changed, places behind a name of the setting first."""
+    """The text with one place of the old value changed, those behind a name of the setting first; then all of those."""
     named = "|".join(re.escape(name) for name in names) or r"(?!)"
     token = rf"(?<![\w.]){re.escape(_written(old))}(?![\w.])"
     near = re.compile(rf"(?:{named})[\"']?\s*[=:\s]\s*[\"']?(?:\n\s*-\s*[\"']?)?(?:\$\{{\w+:-)?({token})", re.I)
-    places = [match.start(1) for match in near.finditer(text)]
-    places += [match.start() for match in re.finditer(token, text) if match.start() not in places]
+    behind = [match.start(1) for match in near.finditer(text)]
+    places = behind + [match.start() for match in re.finditer(token, text) if match.start() not in behind]
     for start in places[:MOST_PLACES]:
-        yield text[:start] + _written(new) + text[start + len(_written(old)) :]
+        yield _at(text, [start], len(_written(old)), _written(new))
+    if len(behind) > 1:
+        yield _at(text, behind, len(_written(old)), _written(new))
+
+
+def _at(text: str, places: Sequence[int], length: int, new: str) -> str:
+    """The text with so many signs at each place exchanged."""
+    for start in sorted(places, reverse=True):
+        text = text[:start] + new + text[start + length :]
+    return text
 
 
 def _written(value: object) -> str:
@@ -111,7 +120,11 @@ def _written(value: object) -> str:
 
 _FLAG_LINE = re.compile(r"(?m)^(?P<indent>[ \t]*)(?P<dash>- )?(?P<quote>[\"']?)--(?P<name>[\w-]+)(?P<rest>[^\n]*)$")
 _KEY_LINE = re.compile(r"(?m)^(?P<indent>[ \t]*)(?P<name>[a-z][\w-]*)(?P<sign>\s*[:=]\s+)(?P<rest>[^\n#]+)$")
-_IN_LINE = re.compile(r"(?:--(?:model|model-path|tensor-parallel-size|tp|tp-size|port|host)[= ]\S+|\bserve [^\s-]\S*)")
+_IN_LINE = re.compile(
+    r"(--(?:model|model-path|tensor-parallel-size|tp|tp-size|port|host)[= ]|\bserve )[^\s\"'-][^\s\"']*"
+)
+_IN_LIST = re.compile(r"\[[^\[\]]*--[^\[\]]*(?=\])")
+_IN_MAPPING = re.compile(r"[{,]\s*(?P<name>[a-z][\w-]*)(?P<sign>:\s+)[^,{}\[\]\n]+(?=[,}])")
 
 
 def _inserted(text: str, names: Sequence[str], new: object) -> Iterator[str]:
@@ -123,10 +136,27 @@ def _inserted(text: str, names: Sequence[str], new: object) -> Iterator[str]:
         for line in _flag_lines(match, flag, value):
             yield f"{text[: match.start()]}{line}\n{text[match.start() :]}"
     for match in list(_KEY_LINE.finditer(text))[:MOST_PLACES]:
-        key = names[0].replace("-", "_") if "_" in match["name"] else flag
+        key = _like(match["name"], flag)
         yield f"{text[: match.start()]}{match['indent']}{key}{match['sign']}{value}\n{text[match.start() :]}"
+    for match in list(_IN_LIST.finditer(text))[:MOST_PLACES]:
+        yield f'{text[: match.end()]}, "--{flag}={value}"{text[match.end() :]}'
+    for match in list(_IN_MAPPING.finditer(text))[:MOST_PLACES]:
+        key = _like(match["name"], flag)
+        yield f"{text[: match.end()]}, {key}{match['sign']}{value}{text[match.end() :]}"
+    ends: dict[str, list[int]] = {}
     for match in _IN_LINE.finditer(text):
-        yield f"{text[: match.end()]} --{flag} {value}{text[match.end() :]}"
+        ends.setdefault(match[1], []).append(match.end())
+    for places in ends.values():
+        yield from (_at(text, [end], 0, f" --{flag} {value}") for end in places)
+        yield _at(text, places, 0, f" --{flag} {value}")
+
+
+def _like(name: str, flag: str) -> str:
+    """A flag in the way in which another name is written: with underscores, in camel case, or with dashes."""
+    if re.search(r"[a-z][A-Z]", name):
+        first, *rest = flag.split("-")
+        return first + "".join(part.capitalize() for part in rest)
+    return flag.replace("-", "_") if "_" in name else flag
 
 
 def _flag_lines(match: "re.Match[str]", flag: str, value: str) -> Iterator[str]:

@@ -95,13 +95,16 @@ def flag_names(engine: str, field: str) -> tuple[str, ...]:
 
 
 def options_of(launch: Launch) -> Options:
-    """The settings of a launch, those of a configuration file that stands beside it included; flags go first."""
+    """The settings of a launch, those of a configuration file that stands beside it included; flags go first.
+
+    Dynamo's workers of TensorRT-LLM take settings as JSON too (`dynamo/trtllm`), which go before all others.
+    """
     flags = read_options(launch.words)
+    flags |= flat_options(Values().mapping(flags.get("override_engine_args")))
     for name in _CONFIG_FLAGS.get(launch.engine, ()):
-        path = flags.get(name)
-        text = launch.files.get(path, launch.files.get(path.rpartition("/")[2])) if isinstance(path, str) else None
+        text = launch.file(flags.get(name))
         if text is not None:
-            return config_options(text, str(path)) | flags
+            return config_options(text, str(flags[name])) | flags
     return flags
 
 

@@ -34,6 +34,14 @@ class Launch:
     files: Mapping[str, str] = field(default_factory=dict)
     program: str = ""  # of those that train
 
+    def file(self, path: object) -> str | None:
+        """The text of a file that it can read, by its path, else by its name alone."""
+        if not isinstance(path, str):
+            return None
+        name = path.rpartition("/")[2]
+        named = (text for known, text in self.files.items() if known.rpartition("/")[2] == name)
+        return self.files.get(path) or next(named, None)
+
 
 def launch_of(words: Sequence[str]) -> Launch | None:
     """The engine that these words start; None for other commands."""

@@ -95,7 +95,6 @@ MAPPINGS: tuple[
     ("trtllm-serve disaggregated", _has("context_servers", "generation_servers"), recipes.read_disaggregated),
     ("production-stack values", _has("servingEngineSpec"), recipes.read_production_stack),
     ("llm-d model service values", _has("modelArtifacts"), charts.read_model_service),
-    ("Docker Compose", _has("services"), charts.read_compose),
     ("Megatron-LM model configuration", _has("MODEL_ARGS"), lambda d, given, source: training.read_model_args(d)),
     ("Ray Serve configuration", _has("applications"), recipes.read_ray_serve),
     ("SkyPilot task", _has("run", "resources"), recipes.read_skypilot),
@@ -122,7 +121,8 @@ MAPPINGS: tuple[
 )
 FORMATS = (
     "shell scripts of vLLM, SGLang, TensorRT-LLM, Dynamo, Megatron-LM, verl, slime, OpenRLHF", "Kubernetes objects",
-    "LeaderWorkerSet", "DynamoGraphDeployment", "KServe", "StormService", "RayService", "torchtitan TOML",
+    "LeaderWorkerSet", "DynamoGraphDeployment", "KServe", "StormService", "RayService", "Docker Compose",
+    "torchtitan TOML",
     *dict.fromkeys(name for name, _, _ in MAPPINGS),
 )  # fmt: skip
 
@@ -152,13 +152,26 @@ def read_artifact(artifact: Artifact) -> Reading:
     documents = documents_of(text, artifact.source)
     if any("kind" in document and "apiVersion" in document for document in documents):
         return _objects(documents, artifact)
+    reading = _mapping(documents, artifact)
+    if reading is None:
+        raise _unknown(artifact.source)
+    return reading
+
+
+def _mapping(documents: Sequence[Document], artifact: Artifact) -> Reading | None:
+    """What the first mapping of a known format decides; None where there is none."""
+    for document in documents:
+        if "services" in document:
+            reading = charts.read_compose(document, artifact.given, artifact.source, artifact.beside)
+            if reading is not None:
+                return reading
     for _, belongs, read in MAPPINGS:
         for document in documents:
             if belongs(document):
                 reading = read(document, artifact.given, artifact.source)
                 if reading is not None:
                     return reading
-    raise _unknown(artifact.source)
+    return None
 
 
 _PLACE = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)\s*(?:\|\s*default\(\s*([^()]*?)\s*\)\s*)?-?\}\}")

@@ -8,6 +8,7 @@ import pytest
 
 from planner.audit.audit import changed_files
 from planner.audit.closed import as_stream
+from planner.audit.edit import changed_text
 from planner.audit.runs import bench_commands
 from planner.benchmark_reports.vllm_bench import FACTS
 from planner.importing.files import gathered
@@ -66,3 +67,22 @@ def test_runs_of_both_sides_tell_the_degrees_of_each() -> None:
     facts = dict(fact.split("=") for fact in words[words.index("--metadata") + 1 :])
     assert facts == {"system": "h100_sxm", "gpus": "3", "prefill_tp": "1", "decode_tp": "2"}
     assert facts.keys() <= {*FACTS}
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [
+        ('services: {a: {image: "vllm/vllm-openai:v1", command: ["--model", "org/m"]}}', '"--max-num-seqs=32"]'),
+        ("servingEngineSpec:\n  modelSpec:\n  - {modelURL: org/m, vllmConfig: {maxModelLen: 4096}}", "maxNumSeqs: 32}"),
+        ("#!/bin/bash\nvllm serve org/m --port 1 &\nvllm serve org/m --port 2 &\n", "org/m --max-num-seqs 32 --port 2"),
+        (
+            "#!/bin/bash\nvllm serve org/m --max-num-seqs 64 &\nvllm serve org/m --max-num-seqs 64 &\n",
+            "seqs 32 &\nvllm",
+        ),
+    ],
+)
+def test_settings_are_written_as_their_neighbours_are(text: str, changed: str) -> None:
+    wanted = {("colocated", "max_num_seqs"): 32}
+    edited, missing = changed_text(text, lambda each: read_artifact(Artifact(each, "artifact", {})), wanted)
+    assert missing == []
+    assert changed in edited

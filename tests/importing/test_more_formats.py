@@ -245,3 +245,13 @@ def test_servers_of_both_sides_in_one_configuration_are_roles() -> None:
         ("prefill", 2, 2, None),
         ("decode", 1, 4, 64),
     ]
+
+
+def test_settings_in_json_go_before_those_of_a_file() -> None:
+    script = (
+        "#!/bin/bash\ncat > c.yaml <<EOF\ntensor_parallel_size: 2\nmax_batch_size: 8\nEOF\n"
+        "python3 -m dynamo.trtllm --model-path org/m --extra-engine-args c.yaml "
+        '--override-engine-args \'{"tensor_parallel_size": 4, "kv_cache_config": {"dtype": "fp8"}}\'\n'
+    )
+    (role,) = read(script)["roles"]
+    assert (role["tp"], role["max_num_seqs"], role["kv_dtype"]) == (4, 8, "fp8")

@@ -59,8 +59,10 @@ def _model_container(container: Mapping[str, Any], document: Document) -> dict[s
     return {**container, "name": "main"}
 
 
-def read_compose(document: Document, given: Mapping[str, str], source: str) -> Reading | None:
-    """A Compose file: services that start an engine, with the devices that they reserve and their own environment."""
+def read_compose(
+    document: Document, given: Mapping[str, str], source: str, beside: Mapping[str, str]
+) -> Reading | None:
+    """A Compose file: services that start an engine, with their devices, environment, and files of the same folder."""
     pods = []
     for name, entry in mapping_of(document.get("services")).items():
         service = mapping_of(entry)
@@ -84,8 +86,15 @@ def read_compose(document: Document, given: Mapping[str, str], source: str) -> R
         if gpus is None and visible and visible.replace(",", "").isdigit():
             gpus = len(visible.split(","))
         side = next((side for side in ("prefill", "decode") if side in str(name).lower()), None)
-        pods.append(Pods({"containers": [container]}, replicas, 1, gpus, side))
+        pods.append(Pods({"containers": [container]}, replicas, 1, gpus, side, files=_mounted(service, beside)))
     return kubernetes.read_pods(pods, [], given, source)
+
+
+def _mounted(service: Mapping[str, Any], beside: Mapping[str, str]) -> dict[str, str]:
+    """The files of the folder that a service sees, by its own paths."""
+    pairs = [str(each).split(":") for each in list_of(service.get("volumes")) if isinstance(each, str)]
+    named = [(parts[0].rpartition("/")[2], parts[1]) for parts in pairs if len(parts) > 1]
+    return {path: beside[name] for name, path in named if name in beside}
 
 
 def _reserved(service: Mapping[str, Any]) -> int | None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.importing.engines import Given, decision_names, is_repository, model_of, options_of
@@ -58,6 +58,7 @@ class Pods:
     engine: str | None = None
     model: str | None = None
     extra: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)  # mounted from beside the artifact
 
 
 def read_objects(documents: Sequence[Document], given: Mapping[str, str], source: str) -> Reading | None:
@@ -367,7 +368,7 @@ def container_ways(
     words = [
         substituted(str(word), environment.get) for key in ("command", "args") for word in _words(container.get(key))
     ]
-    files = _files(container, pod.spec, maps)
+    files = {**pod.files, **_files(container, pod.spec, maps)}
     script = shell_text(words)
     if script is not None:
         ways = launches_of_script(script, environment, source, files)

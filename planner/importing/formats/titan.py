@@ -75,7 +75,7 @@ def _left_over(gpus: int | None, fields: Mapping[str, Any]) -> int | None:
 def read_launch(launch: Launch, given: tuple[int | None, int | None]) -> Reading:
     """A command of torchtitan: its configuration where that stands beside it, overridden by `--section.key` flags."""
     options = read_options(launch.words)
-    document = _configured(options, launch.files)
+    document = _configured(options, launch)
     for name, value in options.items():
         section, dot, key = name.partition(".")
         if dot and section != "job":
@@ -86,16 +86,16 @@ def read_launch(launch: Launch, given: tuple[int | None, int | None]) -> Reading
     return read_torchtitan(document, nodes * a_node if nodes and a_node else None)
 
 
-def _configured(options: Mapping[str, Any], files: Mapping[str, str]) -> Document:
+def _configured(options: Mapping[str, Any], launch: Launch) -> Document:
     """The configuration that a command names, empty where it is not at hand."""
     path = options.get("job.config_file")
-    text = files.get(path, files.get(path.rpartition("/")[2])) if isinstance(path, str) else None
+    text = launch.file(path)
     if text is not None:
         try:
             return tomllib.loads(text)
         except tomllib.TOMLDecodeError:
             return {}
-    module = files.get(f"{str(options.get('module', '')).replace('.', '/').rpartition('/')[2]}.py")
+    module = launch.file(f"{str(options.get('module', '')).replace('.', '/')}.py")
     return {} if module is None else configuration_of(module) or {}
 
 

@@ -259,7 +259,7 @@ def read_configured(launch: Launch, given: tuple[int | None, int | None] = (None
     gpus = nodes * a_node if nodes and a_node else values.integer(around.get("num_processes"))
     names = [options.get(name) for name in ("deepspeed_config", "deepspeed", "plan_mesh", "config", "c")]
     path = next((name for name in (*names, *launch.words[1:2]) if isinstance(name, str)), "")
-    text = launch.files.get(path, launch.files.get(path.rpartition("/")[2], ""))
+    text = launch.file(path) or ""
     document = parse_document(text, path).data if text.strip() else {}
     document = document if isinstance(document, dict) else {}
     if launch.engine == "torchrun":
@@ -276,9 +276,9 @@ def read_bridge_launch(launch: Launch, given: tuple[int | None, int | None] = (N
     """A program of Megatron-Bridge that stands beside its launcher, with the file of overrides that it names."""
     nodes, a_node = launcher_gpus(launch.before, Values())
     nodes, a_node = nodes or given[0], a_node or given[1]
-    program = launch.files.get(launch.program.rpartition("/")[2], "")
+    program = launch.file(launch.program) or ""
     named = re.findall(r"[\"']([\w./-]+\.ya?ml)[\"']", program)
-    text = next((launch.files[name] for name in named if name in launch.files), "")
+    text = next((text for name in named if (text := launch.file(name))), "")
     document = parse_document(text, launch.program).data if text.strip() else {}
     reading = read_megatron_bridge(document if isinstance(document, dict) else {})
     precision = re.search(r"(?m)(?:PRECISION|mixed_precision)\s*=\s*[\"'](\w+)[\"']", program)
