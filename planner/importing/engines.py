@@ -45,6 +45,8 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "served": ("served_model_name",), "nodes": ("nnodes",),
     },
 }  # fmt: skip
+ABSENT = "."
+"""Under which options hold the path of a configuration that is not at hand."""
 _CONFIG_FLAGS = {
     "vllm": ("config",),
     "sglang": ("config",),
@@ -105,6 +107,7 @@ def options_of(launch: Launch) -> Options:
         text = launch.file(flags.get(name))
         if text is not None:
             return config_options(text, str(flags[name])) | flags
+        flags |= {ABSENT: flags[name]} if isinstance(flags.get(name), str) else {}
     return flags
 
 
@@ -140,6 +143,10 @@ def role_of(engine: str, options: Options, given: Given, values: Values) -> dict
     if engine == "trtllm" and values.switch(options.get("enable_attention_dp")):
         degree["dp"] = degree["tp"]
     ranks = ranks_of(engine, degree, options, values)
+    elsewhere = ABSENT in options and ranks is not None and given.gpus not in (None, ranks)
+    if elsewhere and not any(first(options, names[key]) for key in degree if key in names):
+        values.unresolved.append(str(options[ABSENT]))
+        degree = dict.fromkeys(degree)
     nodes = given.nodes or values.integer(options.get("nnodes")) or _nodes_of(options, degree, values)
     role: dict[str, Any] = {
         "role": given.role or _asked_role(options, values) or "colocated",

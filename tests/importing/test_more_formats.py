@@ -255,3 +255,11 @@ def test_settings_in_json_go_before_those_of_a_file() -> None:
     )
     (role,) = read(script)["roles"]
     assert (role["tp"], role["max_num_seqs"], role["kv_dtype"]) == (4, 8, "fp8")
+
+
+def test_degrees_in_a_file_that_is_not_at_hand_are_open_where_the_gpus_say_so() -> None:
+    command = "command: [trtllm-serve, org/m, --config, /opt/engine.yaml]"
+    summary = read(pod(command))
+    assert (summary["roles"][0]["tp"], summary["roles"][0]["gpus_per_replica"]) == (None, 8)
+    assert (summary["unresolved"], summary["audit"]) == (["/opt/engine.yaml"], [])
+    assert read(pod(command.replace("]", ", --tp_size, '8']")))["roles"][0]["tp"] == 8
