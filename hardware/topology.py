@@ -39,11 +39,13 @@ class Topology:
         """For each level, how many ranks of a group (devices first, first+stride, ...) share one domain of it.
 
         `group_size` and `stride` broadcast; groups are aligned, as launchers place them: the count is exact when
-        the stride and the span `group_size * stride` each divide the level's size or are multiples of it.
+        the stride and the span `group_size * stride` each divide the level's size or are multiples of it. The outermost
+        level holds all ranks whatever their stride is.
         """
         size = np.asarray(group_size, dtype=np.int64)
         step = np.maximum(np.asarray(stride, dtype=np.int64), 1)
-        return [np.clip(level.size // step, 1, size) for level in self.levels]
+        inner = [np.clip(level.size // step, 1, size) for level in self.levels[:-1]]
+        return [*inner, np.broadcast_to(size, np.broadcast_shapes(size.shape, step.shape))]
 
     def domains(self, devices_GR: ArrayLike) -> Ints:
         """The domain of every device at every level, as an array [T, G, R]; any leading shape may stand for G.

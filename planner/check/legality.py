@@ -1,6 +1,7 @@
 """Checks a placement: ranks on existing devices of nodes in service, who shares, tensor-parallel groups in nodes."""
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from planner.plan import placement
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from planner.hardware.cluster import Pool
 
 AXES = ("replica", "pp", "dp", "cp", "tp")
+SERVING = ("colocated", "prefill", "decode")
 
 
 def placement_findings(decision: Decision, pools: "Mapping[str, Pool]") -> Iterator[Finding]:
@@ -75,6 +77,8 @@ def _device_findings(role: Role, blocks: list[Block], pools: "Mapping[str, Pool]
     what = f"uses node {gone[0]}, which is out of service" if gone else "only nodes in service"
     yield Finding("placement.service", not gone, what, where, "leave that node out")
     yield from _tensor_parallel(role, blocks, pools)
+    if role.function in SERVING and role.parallelism.pp > 1:
+        yield _pieces(role, blocks, pools)
 
 
 def _nodes_gone(block: Block, pool: "Pool") -> set[int]:
@@ -100,6 +104,21 @@ def _tensor_parallel(role: Role, blocks: list[Block], pools: "Mapping[str, Pool]
     what = torn or f"groups of {role.parallelism.tp} lie inside one scale-up domain"
     hint = "start every tensor-parallel group at a multiple of its size inside a node"
     yield Finding("placement.tp_domain", not torn, what, f"roles.{role.name}", hint)
+
+
+def _pieces(role: Role, blocks: list[Block], pools: "Mapping[str, Pool]") -> Finding:
+    """Stages hand over between scale-up domains as often as the role's pieces were priced for, and no more often."""
+    devices, allowed, crossed = role.parallelism.devices, 0, 0
+    for block in blocks:
+        node = pools[block.pool].node
+        domain = max(node.num_gpus, node.scale_up_size)
+        held = 1 << (domain.bit_length() - 1)  # the largest group that instances are placed in
+        allowed = max(int(role.limits.get("pieces", 1)), -(-devices // held)) - 1
+        for stages in placement.groups(block, "pp"):
+            crossed = max(crossed, sum(a // domain != b // domain for a, b in pairwise(stages)))
+    what = f"stages of an instance hand over {crossed} times between scale-up domains, priced for {allowed}"
+    hint = "place an instance in as many domains as it has pieces"
+    return Finding("placement.pieces", crossed <= allowed, what, f"roles.{role.name}", hint)
 
 
 def _num_domains(group: tuple[int, ...], domain: int) -> int:

@@ -159,14 +159,19 @@ def _flow_head(step: _Step, head: Module) -> Iterator[Operator]:
     yield run_of(adaptive_norm("flow_head_norms", sampled * width), blocks)
 
 
+FAR = float(1 << 40)  # a stride beyond every domain but the outermost
+
+
 def _pipeline(step: _Step) -> Iterator[Operator]:
-    """Hand-over at each of the pp - 1 boundaries between stages."""
-    pp = step.shards.pp
+    """Hand-over at each of the pp - 1 boundaries between stages; between pieces they leave the domain."""
+    pp, cuts = step.shards.pp, step.shards.pieces - 1.0
     if np.all(pp <= 1):
         return
     size = step.tokens * step.arch.hidden_size * ACTIVATION_BYTES
     pair = np.where(pp > 1, 2.0, 1.0)
-    yield Collective("stage_handover", pp - 1.0, "p2p", size, pair, step.shards.tp * step.shards.dp)
+    yield Collective("stage_handover", pp - 1.0 - cuts, "p2p", size, pair, step.shards.tp * step.shards.dp)
+    if np.any(cuts > 0):
+        yield Collective("stage_handover_apart", cuts, "p2p", size, pair, np.full_like(pair, FAR))
 
 
 def _all_reduce(step: _Step, name: str, count: float, module: str = "") -> Iterator[Operator]:

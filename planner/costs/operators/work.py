@@ -15,6 +15,7 @@ class Shards:
     """Degrees of parallelism of one instance [N]: attention on tp x dp x pp ranks, experts on moe_tp x ep = tp x dp.
 
     With two micro-batches, a step is cut in halves, of which one computes while tokens of the other are exchanged.
+    An instance in several pieces hands over between them through the fabric, and inside a piece as its ranks stand.
     """
 
     tp: Floats
@@ -23,6 +24,7 @@ class Shards:
     moe_tp: Floats
     ep: Floats
     micro_batches: Floats
+    pieces: Floats
 
     @classmethod
     def of(
@@ -33,10 +35,11 @@ class Shards:
         moe_tp: ArrayLike = 1,
         ep: ArrayLike = 1,
         micro_batches: ArrayLike = 1,
+        pieces: ArrayLike = 1,
     ) -> "Shards":
         """Broadcast the given degrees to one length."""
         arrays = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (tp, pp, dp, moe_tp, ep, micro_batches))
+            *(np.atleast_1d(np.asarray(a, dtype=np.float64)) for a in (tp, pp, dp, moe_tp, ep, micro_batches, pieces))
         )
         return cls(*arrays)
 

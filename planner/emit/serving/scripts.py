@@ -30,7 +30,7 @@ Settle = Callable[[list[EngineInstance]], tuple[list[EngineInstance], dict[NodeI
 _POLICY = "power-of-two"  # of plans that state none: of two instances the one with fewer requests
 LIMITS = (
     *("max_context_tokens", "max_batch", "chunk_tokens", "draft_tokens", "micro_batches"),
-    *("async_scheduling", "prefix_caching", "host_cache_bytes"),
+    *("pieces", "async_scheduling", "prefix_caching", "host_cache_bytes"),
 )
 """What roles of serving plans are limited by."""
 SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}

@@ -222,8 +222,9 @@ class ServeDecision(Decision):
     tokens per step), max_context_tokens, prefix_caching (`on` where hits are stated; else off), host_cache_bytes (of a
     GPU, for prefixes that leave the device), async_scheduling (`on` or `off` where the problem says so; else the
     engine's default), micro_batches (2 where a step is cut in halves that hide each other's exchange between experts),
-    draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter); of
-    attention and ffn micro_batches and micro_batch_tokens (of all attention ranks of a replica).
+    draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter), pieces (of
+    an instance, each in a scale-up domain of its own at the most); of attention and ffn micro_batches and
+    micro_batch_tokens (of all attention ranks of a replica).
     """
 
     mode: Literal["colocated", "disaggregated", "attention-ffn", "mixed"]
@@ -235,7 +236,7 @@ class ServeDecision(Decision):
 
     def reasons(self) -> tuple[str, ...]:
         """What drafts yield; which steps are cut; how engines share; why feed-forward layers are apart, or why not."""
-        return (*self._drafted(), *self._halved(), *self._shared(), *self._apart())
+        return (*self._drafted(), *self._halved(), *self._cut(), *self._shared(), *self._apart())
 
     def _shared(self) -> Iterator[str]:
         if self.queueing == "feedback":
@@ -255,6 +256,14 @@ class ServeDecision(Decision):
                 yield (
                     f"`{role.name}` cuts its steps in two batches: one computes while tokens of the other are on their "
                     "way between experts, for reading weights twice and leaving multiprocessors to the exchange"
+                )
+
+    def _cut(self) -> Iterator[str]:
+        for role in self.roles:
+            if "pieces" in role.limits:
+                yield (
+                    f"instances of `{role.name}` stand in {role.limits['pieces']} pieces, which fill what whole ones leave "
+                    "over in scale-up domains: stages hand over between them through the fabric"
                 )
 
     def _drafted(self) -> Iterator[str]:

@@ -104,8 +104,8 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
 def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk: int, drafts: Drafts) -> StepGrid:
     """Steps of one engine of a role."""
     sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
-    turns = role.limits.get("micro_batches", 1)
-    key = sides, turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION
+    turns = role.limits.get("micro_batches", 1), role.limits.get("pieces", 1)
+    key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION
     longest, most_tokens = int(_whole_tokens(setting, role).max()), setting.arch.max_context_tokens
 
     def priced(reach: int) -> StepGrid:
@@ -212,7 +212,7 @@ def _shards(role: Role) -> Shards:
     """Degrees of a role; micro-batches of attention alone take turns with another role, and are none of its steps."""
     shape = role.parallelism
     halves = 1 if role.function == ATTENTION else int(role.limits.get("micro_batches", 1))
-    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, halves)
+    return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, halves, int(role.limits.get("pieces", 1)))
 
 
 def _link_bytes_per_s(pool: Pool, crossing: bool) -> float:

@@ -13,7 +13,7 @@ from static_level import solve
 
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.steady.formulate import free_devices
+from planner.kinds.serve.steady.shapes import free_devices
 from planner.plan import placement
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -166,6 +166,25 @@ def test_devices_of_a_domain_are_free_together_around_a_node_out_of_service() ->
     assert [len(domain) for domain in free_devices(rack)] == [68, 8]
     (nodes,) = small({"cluster.pools.0": {"gpu": "h100", "nodes": 3, "out_of_service": [1]}}).pools
     assert free_devices(nodes) == [list(range(8)), list(range(16, 24))]
+
+
+def test_an_instance_in_pieces_fills_what_whole_ones_leave_over_in_two_racks() -> None:
+    edits = {"options.modes": ["colocated"], "options.tp": [4], "options.pp": [2]}
+    racks = {"gpu": "gb200", "nodes": 20, "out_of_service": [1, 18]}  # 68 and 4 GPUs: one half of an instance in each
+    plan = solve(small({**edits, "cluster.pools.0": racks}))
+    decision = DECISION(plan.decision)
+    cut = [role for role in decision.roles if "pieces" in role.limits]
+    assert [(role.replicas, role.limits["pieces"]) for role in cut] == [(1, 2)]
+    assert "in 2 pieces" in " ".join(decision.reasons())
+    (block,) = [block for block in decision.placement if block.role == cut[0].name]
+    assert {device // 72 for device in placement.devices(block)} == {0, 1}
+    assert value_of(plan, "gpus") == 72
+    assert not broken_rules(plan)
+    per_gpu = objective_of(solve(small({**edits, "cluster.pools.0": {"gpu": "gb200", "nodes": 18}})))
+    assert 0.9 * per_gpu < objective_of(plan) < per_gpu  # the hand-over through the fabric is priced
+    roles = [{**role, "limits": {**role["limits"], "pieces": 1}} for role in plan.decision["roles"]]
+    whole = plan.model_copy(update={"decision": {**plan.decision, "roles": roles}})
+    assert "placement.pieces" in {finding.rule for finding in broken_rules(whole)}
 
 
 def test_an_instance_over_nodes_stands_around_one_that_is_out_as_on_a_clean_pool() -> None:

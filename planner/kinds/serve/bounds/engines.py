@@ -116,8 +116,7 @@ class ListedType:
 
     @property
     def _shards(self) -> Shards:
-        shape = self.shape
-        return Shards.of(shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
+        return Shards.of(*self.shape.all_degrees)
 
     @property
     def _longest(self) -> int:

@@ -73,7 +73,5 @@ def _engines(setting: ServeSetting, model: str) -> Iterator[tuple[PoolCosts, lis
 
 
 def _shards(shapes: list[InstanceShape], rows: "np.ndarray[tuple[int], np.dtype[np.intp]]") -> Shards:
-    degrees: Floats = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep, s.micro_batches) for s in shapes], dtype=np.float64)[
-        rows
-    ]
+    degrees: Floats = np.array([s.all_degrees for s in shapes], dtype=np.float64)[rows]
     return Shards.of(*degrees.T)

@@ -313,6 +313,8 @@ def _role(setting: ServeSetting, item: RoleInUse) -> Role:
         limits["draft_tokens"] = candidate.draft_tokens
     if candidate.shape.micro_batches > 1:
         limits["micro_batches"] = candidate.shape.micro_batches
+    if candidate.shape.pieces > 1:
+        limits["pieces"] = candidate.shape.pieces
     if engine.async_scheduling is not None:
         limits["async_scheduling"] = "on" if engine.async_scheduling else "off"
     if not candidate.decodes and any(_hit_by(target, candidate) for target in setting.targets):

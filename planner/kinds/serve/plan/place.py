@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.serve.steady.formulate import free_devices
-from planner.kinds.serve.steady.shapes import InstanceShape, group_devices
+from planner.kinds.serve.steady.shapes import InstanceShape, free_devices, group_devices
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block
 from planner.solvers.packing import Bundle, pack
@@ -30,11 +29,14 @@ def placement_blocks(
     mix has room.
     """
     free = free_devices(pool)
-    largest = group_devices(pool)
     sizes = [sum(shape.devices for _, shape in parts) for parts, _ in wanted]
+    groups_of = [
+        min(size // max(shape.pieces for _, shape in parts), group_devices(pool))
+        for size, (parts, _) in zip(sizes, wanted, strict=True)
+    ]
     instances = [
-        Bundle(max(size // largest, 1), min(size, largest))
-        for size, (_, replicas) in zip(sizes, wanted, strict=True)
+        Bundle(size // group, group)
+        for size, group, (_, replicas) in zip(sizes, groups_of, wanted, strict=True)
         for _ in range(replicas)
     ]
     kinds = [kind for kind, (_, replicas) in enumerate(wanted) for _ in range(replicas)]

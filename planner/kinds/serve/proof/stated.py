@@ -20,7 +20,7 @@ def shape_of(role: Role) -> InstanceShape:
     """The degrees of a role; micro-batches that take turns between two sides are none of one side."""
     part = role.parallelism
     halves = 1 if role.function in ("attention", "ffn") else int(role.limits.get("micro_batches", 1))
-    return InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves)
+    return InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves, int(role.limits.get("pieces", 1)))
 
 
 def name_of_role(role: Role, ffn: Role | None = None) -> str:

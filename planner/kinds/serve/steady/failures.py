@@ -54,5 +54,6 @@ def losses(pool: Pool, per: str | None) -> Losses:
 
 def most_losses(candidate: Candidate, pools: tuple[Pool, ...], per: str) -> Losses:
     """What a failure takes of the instances of a type wherever they stand: all that a domain has room for."""
-    parts = [(pools[index], devices) for index, devices in candidate.devices_of_pool]
+    cut = candidate.shape.pieces
+    parts = [(pools[index], devices // cut) for index, devices in candidate.devices_of_pool]
     return max(max(domain_gpus(pool, per) // devices, 1) for pool, devices in parts), None

@@ -6,14 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target, handover
 from planner.kinds.serve.steady.failures import losses
-from planner.kinds.serve.steady.shapes import group_devices, placement_domain
+from planner.kinds.serve.steady.shapes import free_devices, group_devices
 from planner.problem.resolve import Resolved
 from planner.problem.schema import PER_GPU, Problem
 from planner.solvers import mix
@@ -171,7 +169,10 @@ def _rate(target: Target, *, needed: bool) -> float | None:
 def _shape(candidate: Candidate, pools: tuple[Pool, ...], per: str | None) -> mix.MixShape:
     pool = pools[candidate.pool]
     lost, spread = losses(pool, per)
-    own, *aside = (_slots(pool_index, devices, pools) for pool_index, devices in candidate.devices_of_pool)
+    own, *aside = (
+        mix.Slots(index, devices, min(devices // candidate.shape.pieces, group_devices(pools[index])))
+        for index, devices in candidate.devices_of_pool
+    )
     port = candidate.shape.devices * min(
         handover(pool, other, None).bandwidth_bytes_per_s for other in _partners(candidate, pools)
     )
@@ -194,10 +195,6 @@ def _shape(candidate: Candidate, pools: tuple[Pool, ...], per: str | None) -> mi
     )
 
 
-def _slots(pool: int, devices: int, pools: Sequence[Pool]) -> mix.Slots:
-    return mix.Slots(pool, devices, min(devices, group_devices(pools[pool])))
-
-
 def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
     """The pools that an instance exchanges caches with; decode receives from any."""
     if candidate.function == "prefill" and candidate.channel is not None:
@@ -211,18 +208,6 @@ def mix_pools(pools: Sequence[Pool]) -> tuple[mix.MixPool, ...]:
     return tuple(
         mix.MixPool(pool.name, tuple(sorted(counts.items()))) for pool, counts in zip(pools, domains, strict=True)
     )
-
-
-def free_devices(pool: Pool) -> list[list[int]]:
-    """Devices in service of every domain (a node, or a rack of one NVLink domain) that has some, in order.
-
-    All devices of a domain reach each other alike, so a group of ranks may stand around a node that is out.
-    """
-    domain = placement_domain(pool)
-    in_service = np.array(pool.healthy_nodes)[:, None] * pool.node.num_gpus + np.arange(pool.node.num_gpus)
-    devices = in_service.ravel()
-    cuts = np.flatnonzero(np.diff(devices // domain)) + 1
-    return [part.tolist() for part in np.split(devices, cuts)]
 
 
 def mix_links(problem: Problem) -> tuple[tuple[float | None, ...], ...] | None:

@@ -128,7 +128,7 @@ def make_points(
         tokens = [target.resident_tokens for target in targets]
     each = len(chunk) * len(drafts)
     shape = np.repeat(np.arange(len(shapes), dtype=np.intp), each)
-    degrees = np.array([(s.tp, s.pp, s.dp, s.moe_tp, s.ep, s.micro_batches) for s in shapes], dtype=np.float64)
+    degrees = np.array([s.all_degrees for s in shapes], dtype=np.float64)
     shards, chunk_N = Shards.of(*degrees[shape].T), np.tile(np.repeat(chunk, len(drafts)), len(shapes))
     if function == "prefill":
         resident_N = [_prompts_resident(chunk_N, shards.pp, target.prefilled_tokens) for target in targets]

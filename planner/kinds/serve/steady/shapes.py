@@ -5,8 +5,10 @@ The full product of powers of two is the space; what cannot run is counted by th
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from planner.costs.serving.speculation import Drafter
 from planner.engines.parallelism import draft_rule, shape_rule
@@ -36,6 +38,7 @@ class InstanceShape:
     moe_tp: int
     ep: int
     micro_batches: int = 1
+    pieces: int = 1  # runs of stages that each stand in one domain, and together in any
 
     @property
     def devices(self) -> int:
@@ -43,9 +46,16 @@ class InstanceShape:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """tp, pp, dp, moe_tp, ep, and micro-batches where there are several."""
+        """tp, pp, dp, moe_tp, ep, and micro-batches and pieces where there are several."""
         whole = (self.tp, self.pp, self.dp, self.moe_tp, self.ep)
+        if self.pieces > 1:
+            return (*whole, self.micro_batches, self.pieces)
         return (*whole, self.micro_batches) if self.micro_batches > 1 else whole
+
+    @property
+    def all_degrees(self) -> tuple[int, ...]:
+        """tp, pp, dp, moe_tp, ep, micro-batches and pieces: what `Shards.of` takes."""
+        return (self.tp, self.pp, self.dp, self.moe_tp, self.ep, self.micro_batches, self.pieces)
 
     @property
     def label(self) -> str:
@@ -53,7 +63,8 @@ class InstanceShape:
         parts = [("tp", self.tp), ("pp", self.pp), ("dp", self.dp)]
         moe = [("mtp", self.moe_tp), ("ep", self.ep)] if self.dp > 1 or self.ep > 1 else []
         named = "".join(f"{name}{size}" for name, size in (*parts, *moe) if size > 1)
-        return f"{named or 'tp1'}{' in two batches' if self.micro_batches > 1 else ''}"
+        cut = f" in {self.pieces} pieces" if self.pieces > 1 else ""
+        return f"{named or 'tp1'}{cut}{' in two batches' if self.micro_batches > 1 else ''}"
 
 
 @dataclass(slots=True)
@@ -88,7 +99,7 @@ def shape_space(arch: Architecture, pool: Pool, release: Release, options: Serve
             shape = InstanceShape(tp, pp, dp, tp * dp // ep, ep, micro_batches)
             rule = _forbidden(shape, arch, pool, release, cap)
             if rule is None:
-                space.shapes.append(shape)
+                space.shapes += [shape, *_in_pieces(shape, pool)]
             else:
                 space.forbidden[shape] = rule
     space.shapes.sort(key=lambda shape: (shape.devices, shape))
@@ -103,6 +114,35 @@ def placement_domain(pool: Pool) -> int:
 def group_devices(pool: Pool) -> int:
     """The largest group of ranks kept inside one domain: the largest power of two that it holds."""
     return 1 << (placement_domain(pool).bit_length() - 1)
+
+
+def group_size(shape: InstanceShape, pool: Pool) -> int:
+    """Devices of an instance that stand in one domain together: all of them, one piece, or as many as it holds."""
+    return min(shape.devices // shape.pieces, group_devices(pool))
+
+
+def free_devices(pool: Pool) -> list[list[int]]:
+    """Devices in service of every domain (a node, or a rack of one NVLink domain) that has some, in order.
+
+    All devices of a domain reach each other alike, so a group of ranks may stand around a node that is out.
+    """
+    domain = placement_domain(pool)
+    in_service = np.array(pool.healthy_nodes)[:, None] * pool.node.num_gpus + np.arange(pool.node.num_gpus)
+    devices = in_service.ravel()
+    cuts = np.flatnonzero(np.diff(devices // domain)) + 1
+    return [part.tolist() for part in np.split(devices, cuts)]
+
+
+def _in_pieces(shape: InstanceShape, pool: Pool) -> Iterator[InstanceShape]:
+    """The shape in pieces of whole stages, where they fill devices that groups twice as large leave over."""
+    if shape.pp == 1 or shape.micro_batches > 1:
+        return
+    free = np.array([len(devices) for devices in free_devices(pool)])
+    size, pieces = group_size(shape, pool), 1
+    while size > shape.tp * shape.dp and pieces < shape.pp:
+        size, pieces = size // 2, shape.devices // (size // 2)
+        if (free // size * size).sum() > (free // (2 * size) * (2 * size)).sum():
+            yield replace(shape, pieces=pieces)
 
 
 def _axis(wanted: Iterable[int] | None, largest: int) -> list[int]:

@@ -6,7 +6,7 @@ domain, or each fills whole domains. Arrays are over points [N], a unit with a b
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -224,7 +224,7 @@ def _split(unit: Unit) -> tuple[int, int]:
 
 def _nothing(sides: Sides, tally: Tally) -> UnitPoints:
     none = np.zeros(0)
-    points = Points(none.astype(np.intp), Shards(*(none,) * 6), none, none, none, none, none, (), ())
+    points = Points(none.astype(np.intp), Shards(*(none,) * len(fields(Shards))), none, none, none, none, none, (), ())
     return UnitPoints(sides, (), points.shape, points, none, none, (), tally)
 
 

@@ -106,11 +106,10 @@ class Axes:
         drafted = candidate.channel is not None and candidate.channel.drafted
         key = candidate.model, candidate.pool, f"{candidate.function}{' drafted' if drafted else ''}"
         points, shape = self.setting.priced[key][0], candidate.shape
-        degrees = (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep, shape.micro_batches)
         shards = points.shards
-        axes = (shards.tp, shards.pp, shards.dp, shards.moe_tp, shards.ep, shards.micro_batches)
+        axes = (shards.tp, shards.pp, shards.dp, shards.moe_tp, shards.ep, shards.micro_batches, shards.pieces)
         same = points.drafts == candidate.draft_tokens
-        for axis, degree in zip(axes, degrees, strict=True):
+        for axis, degree in zip(axes, shape.all_degrees, strict=True):
             same = same & (axis == degree)
         return points, np.flatnonzero(same & np.logical_and.reduce(points.fits))
 
