@@ -32,7 +32,7 @@ from case_kinds.ring_groups import problem_of as rings_of
 from planner.solvers.topology.circuits import Circuits, circuits
 from planner.solvers.topology.exchanges import Exchanges, Group, crossings, matched
 from planner.solvers.topology.fault_capacity import availability
-from planner.solvers.topology.racks import Racks
+from planner.solvers.topology.racks_problem import Racks
 
 DATA = Path(__file__).parent.parent.parent / "shared" / "data"
 WASTE = DATA / "placement" / "hbd_mc_2880gpu.json"

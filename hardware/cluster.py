@@ -1,6 +1,7 @@
 """A cluster: pools of equal nodes, each with its accelerator, links and price."""
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
-from planner.hardware.topology import Level, Topology
+from planner.hardware.topology import UNWIRED, Level, Topology, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +89,14 @@ class Pool:
     usd_per_gpu_hour: float | None = None
     out_of_service: tuple[int, ...] = ()
     oversubscription: float = 1.0  # fabric uplinks: 2.0 halves the bandwidth between nodes
-    racks: tuple[int, ...] = ()  # nodes of every rack, in order; none where nobody says
+    wiring: Wiring = UNWIRED
 
     @property
     def rack_of_node(self) -> Ints:
         """The rack of every node: as they are listed, else its scale-up domain of nodes, its pod, or the pool."""
         nodes = np.arange(self.num_nodes)
-        if self.racks:
-            return np.repeat(np.arange(len(self.racks)), self.racks)
+        if self.wiring.racks:
+            return np.repeat(np.arange(len(self.wiring.racks)), self.wiring.racks)
         size = self.node.num_gpus
         unit = self.node.scale_up_size if self.node.scale_up_size > size else self.node.pod_gpus
         return np.asarray(nodes * size // unit if unit else np.zeros_like(nodes))
@@ -118,7 +119,35 @@ class Pool:
         if torn is not None:
             what = f"a pod of {pod} nodes ends behind node {torn - 1}, inside a rack"
             raise PlannerError(what, where="racks", hint=f"give racks that end where pods do, every {pod} nodes")
-        return replace(self, racks=racks)
+        return replace(self, wiring=replace(self.wiring, racks=racks))
+
+    @property
+    def domain_of_node(self) -> Ints:
+        """The scale-up domain of every node: that of its group, where groups are formed, else as nodes count.
+
+        A node that stands in no group is a domain of its own.
+        """
+        nodes = np.arange(self.num_nodes)
+        if not self.wiring.groups:
+            return np.asarray(nodes // max(self.node.scale_up_size // self.node.num_gpus, 1))
+        domains = nodes + len(self.wiring.groups)
+        for group, members in enumerate(self.wiring.groups):
+            domains[list(members)] = group
+        return np.asarray(domains)
+
+    @property
+    def free_domains(self) -> list[list[int]]:
+        """Devices in service of every scale-up domain that has some, in order: a node's, a rack's, or a group's.
+
+        All devices of a domain reach each other alike, so a group of ranks may stand around a node that is out.
+        """
+        size, domains = self.node.num_gpus, self.domain_of_node
+        nodes: dict[int, list[int]] = {group: list(members) for group, members in enumerate(self.wiring.groups)}
+        for node in self.healthy_nodes:
+            members = nodes.setdefault(int(domains[node]), [])
+            if node not in members:
+                members.append(node)
+        return [[node * size + gpu for node in members for gpu in range(size)] for members in nodes.values()]
 
     @property
     def healthy_nodes(self) -> tuple[int, ...]:
@@ -134,18 +163,25 @@ class Pool:
     def job_devices(self) -> Ints:
         """The devices that one job's ranks are laid over, in rank order: those of all nodes in service.
 
-        Where a scale-up domain spans nodes and some are out, each domain gives the largest power of two of its nodes
+        Where groups are formed they stand there one after the other, and nodes in none of them are left out. Where a
+        scale-up domain spans nodes and some are out, each domain gives the largest power of two of its nodes
         (16 of 18), so that groups of ranks stay inside; or the longest run of nodes in service is taken, where it is
         longer.
         """
         size, domain = self.node.num_gpus, self.node.scale_up_size
         nodes = np.array(self.healthy_nodes, np.int64)
-        if self.out_of_service and domain > size:
+        if self.wiring.groups:
+            nodes = np.array(self.wiring.groups, np.int64).ravel()
+        elif self.out_of_service and domain > size:
             nodes = max(_in_whole_domains(nodes, domain // size), _longest_run(nodes), key=len)
         return np.asarray((nodes[:, None] * size + np.arange(size)[None, :]).ravel())
 
     def topology(self) -> Topology:
-        """NVLink domain, then the fabric over the whole pool, in pods where it has them; sizes are whole domains."""
+        """NVLink domain, then the fabric over the whole pool, in racks and pods where it has them.
+
+        Sizes are whole domains. Of racks of unequal sizes whole common parts count as one rack, and an uplink is shared
+        out over the devices of the largest: what costs see is never faster than the links are.
+        """
         node = self.node
         total = _whole(self.num_nodes * node.num_gpus, node.scale_up_size)
         bandwidth, latency_s = node.nic_bandwidth_bytes_per_s / self.oversubscription, node.nic_latency_s
@@ -159,10 +195,19 @@ class Pool:
         if total == node.scale_up_size:
             return Topology((inside,))
         pod = _whole(node.pod_gpus, node.scale_up_size)
+        levels, racks, uplink = [inside], self.wiring.racks, self.wiring.uplink_bytes_per_s
+        narrow = bandwidth
+        if uplink is not None and len(racks) > 1:
+            rack = math.gcd(*racks) * node.num_gpus
+            narrow = min(bandwidth, uplink / (max(racks) * node.num_gpus))
+            if rack > node.scale_up_size and rack % node.scale_up_size == 0:
+                levels.append(Level("rack", rack, bandwidth, latency_s))
         if not pod or pod >= total:
-            return Topology((inside, Level("fabric", total, bandwidth, latency_s)))
-        between = Level("fabric", _whole(total, pod), bandwidth / node.pod_oversubscription, latency_s)
-        return Topology((inside, Level("pod", pod, bandwidth, latency_s), between))
+            return Topology((*levels, Level("fabric", _whole(total, levels[-1].size), narrow, latency_s)))
+        between = min(narrow, bandwidth / node.pod_oversubscription)
+        if pod > levels[-1].size:
+            levels.append(Level("pod", _whole(pod, levels[-1].size), narrow, latency_s))
+        return Topology((*levels, Level("fabric", _whole(total, levels[-1].size), between, latency_s)))
 
 
 def _in_whole_domains(nodes: Ints, nodes_per_domain: int) -> Ints:

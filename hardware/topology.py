@@ -1,4 +1,4 @@
-"""Network topology of a rank group: nested domains, from the NVLink domain out to the scale-out fabric.
+"""How devices are joined: the wiring of a pool's nodes, and the nested domains that costs see of it.
 
 Shapes: G groups, R ranks of a group, T levels of the topology.
 """
@@ -9,6 +9,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from planner.arrays import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class CircuitSwitch:
+    """Optical circuits between racks: links that a rack has room for, what one carries, how long a change takes."""
+
+    ports: int
+    link_bytes_per_s: float  # one direction
+    switching_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """What joins the nodes of a pool beyond their node type; what is empty is as the type has it.
+
+    Costs, placement, checks and emitted files read racks, domains and uplinks here, through `Pool`.
+    """
+
+    racks: tuple[int, ...] = ()  # nodes of each, in order; they need not be equal
+    uplink_bytes_per_s: float | None = None  # of every rack and direction; None: adapters alone limit
+    groups: tuple[tuple[int, ...], ...] = ()  # nodes in service that share a scale-up domain, as their links go
+    circuits: CircuitSwitch | None = None  # between racks
+
+
+UNWIRED = Wiring()
 
 
 @dataclass(frozen=True, slots=True)

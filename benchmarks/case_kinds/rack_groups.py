@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from case_kinds import CaseAnswer
-from planner.solvers.topology.racks import Racks, place_on_racks
+from planner.solvers.topology.racks import place_on_racks
+from planner.solvers.topology.racks_problem import Racks
 
 
 def problem_of(case: dict[str, Any]) -> Racks:

@@ -11,28 +11,39 @@ from planner.documents.units import BYTES_PER_S, format_si, parse_quantity
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
+    from planner.hardware.cluster import Pool
     from planner.solvers.topology.circuits import Circuits
 
 
 def circuits(
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="A plan of kind `rl`; `-` is stdin.")],
-    nodes_per_pod: Annotated[int, typer.Option("--nodes-per-pod", min=1, help="Successive nodes that one pod holds.")],
-    ports: Annotated[int, typer.Option("--ports", min=1, help="Links that a pod has room for.")],
-    link: Annotated[str, typer.Option("--link", metavar="RATE", help="Of one link and direction.")] = "50GB/s",
-    switching: Annotated[str, typer.Option("--switching", metavar="TIME", help="That a change takes.")] = "20ms",
+    nodes_per_pod: Annotated[
+        int | None, typer.Option("--nodes-per-pod", min=1, help="Successive nodes in a pod; racks of the cluster.")
+    ] = None,
+    ports: Annotated[int | None, typer.Option("--ports", min=1, help="Links of a pod; those of the cluster.")] = None,
+    link: Annotated[
+        str | None, typer.Option("--link", metavar="RATE", help="Of a link and direction; the cluster's, or 50GB/s.")
+    ] = None,
+    switching: Annotated[
+        str | None, typer.Option("--switching", metavar="TIME", help="Of a change; the cluster's, or 20ms.")
+    ] = None,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
     """Find the circuits between pods for training and weight sync whose round is shortest, changes included.
 
-    Exits 1 where a pod exchanges with more pods in one phase than it has ports.
+    Pods and circuits are those of `cluster.pools[].topology` where the options do not say others. Exits 1 where a pod
+    exchanges with more pods in one phase than it has ports.
 
     Examples:
+
+      planner rl circuits plan.json
 
       planner rl circuits plan.json --nodes-per-pod 4 --ports 16
 
       planner rl circuits plan.json --nodes-per-pod 2 --ports 8 --link 100GB/s --switching 1ms --json
     """
+    from planner.hardware.topology import CircuitSwitch
     from planner.load.problems import load_plan
     from planner.reliability.lost_nodes import pools_of
     from planner.rl.circuits import Pods, circuits_of_plan
@@ -45,16 +56,22 @@ def circuits(
     optimizer_steps = envelope.decision.get("minibatches", 1)
     assert isinstance(optimizer_steps, int)
     pools = pools_of(envelope).values()
+    wired = next((pool.wiring.circuits for pool in pools if pool.wiring.circuits is not None), None)
+    wired = wired or CircuitSwitch(ports or 0, 50e9, 20e-3)
+    ports = ports or wired.ports
+    if not ports:
+        raise PlannerError("nobody says how many links a pod has room for", where="--ports", hint="write `--ports 16`")
     pods = Pods(
-        {pool.name: pool.node.num_gpus for pool in pools}, {pool.name: pool.num_nodes for pool in pools}, nodes_per_pod
+        {pool.name: pool.node.num_gpus for pool in pools},
+        {pool.name: _pods_of(pool, nodes_per_pod) for pool in pools},
     )
     problem, phases = circuits_of_plan(
         decision,
         pods,
         optimizer_steps=optimizer_steps,
         ports=ports,
-        link_bytes_per_s=parse_quantity(link, BYTES_PER_S, where="--link"),
-        switching_s=seconds(switching, "--switching") or 0.0,
+        link_bytes_per_s=wired.link_bytes_per_s if link is None else parse_quantity(link, BYTES_PER_S, where="--link"),
+        switching_s=wired.switching_s if switching is None else seconds(switching, "--switching") or 0.0,
     )
     result = solved(problem)
     if result.solution is None:
@@ -77,6 +94,16 @@ def circuits(
     }
     write_result(document, lambda: _text(problem, phases, document), output, as_json=as_json)
     return 0
+
+
+def _pods_of(pool: "Pool", nodes_per_pod: int | None) -> tuple[int, ...]:
+    """The pod of every node: so many successive ones, or the racks of the cluster."""
+    if nodes_per_pod is not None:
+        return tuple(node // nodes_per_pod for node in range(pool.num_nodes))
+    if not pool.wiring.racks:
+        what = f"pool `{pool.name}` lists no racks"
+        raise PlannerError(what, where="--nodes-per-pod", hint="write `--nodes-per-pod 4`, or `topology.racks`")
+    return tuple(pool.rack_of_node.tolist())
 
 
 def _text(problem: "Circuits", phases: tuple[str, ...], document: dict[str, Any]) -> str:

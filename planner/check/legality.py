@@ -1,6 +1,6 @@
 """Checks a placement: ranks on existing devices of nodes in service, who shares, tensor-parallel groups in nodes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -91,13 +91,13 @@ def _tensor_parallel(role: Role, blocks: list[Block], pools: "Mapping[str, Pool]
     """Groups stay in one scale-up domain, a node or an NVLink rack; larger ones fill whole domains."""
     torn = ""
     for block in blocks:
-        node = pools[block.pool].node
+        node, domains = pools[block.pool].node, _domains(pools[block.pool])
         domain = max(node.num_gpus, node.scale_up_size)
         torn = torn or next(
             (
-                f"devices {', '.join(map(str, group[:8]))} of one group lie in {_num_domains(group, domain)} domains"
+                f"devices {', '.join(map(str, group[:8]))} of one group lie in {spanned} domains"
                 for group in placement.groups(block, "tp")
-                if _num_domains(group, domain) * domain > max(len(group), domain)
+                if (spanned := len(set(map(domains, group)))) * domain > max(len(group), domain)
             ),
             "",
         )
@@ -110,19 +110,21 @@ def _pieces(role: Role, blocks: list[Block], pools: "Mapping[str, Pool]") -> Fin
     """Stages hand over between scale-up domains as often as the role's pieces were priced for, and no more often."""
     devices, allowed, crossed = role.parallelism.devices, 0, 0
     for block in blocks:
-        node = pools[block.pool].node
+        node, domains = pools[block.pool].node, _domains(pools[block.pool])
         domain = max(node.num_gpus, node.scale_up_size)
         held = 1 << (domain.bit_length() - 1)  # the largest group that instances are placed in
         allowed = max(int(role.limits.get("pieces", 1)), -(-devices // held)) - 1
         for stages in placement.groups(block, "pp"):
-            crossed = max(crossed, sum(a // domain != b // domain for a, b in pairwise(stages)))
+            crossed = max(crossed, sum(a != b for a, b in pairwise(map(domains, stages))))
     what = f"stages of an instance hand over {crossed} times between scale-up domains, priced for {allowed}"
     hint = "place an instance in as many domains as it has pieces"
     return Finding("placement.pieces", crossed <= allowed, what, f"roles.{role.name}", hint)
 
 
-def _num_domains(group: tuple[int, ...], domain: int) -> int:
-    return len({device // domain for device in group})
+def _domains(pool: "Pool") -> Callable[[int], int]:
+    """The scale-up domain of a device of the pool."""
+    of_node, size = pool.domain_of_node.tolist(), pool.node.num_gpus
+    return lambda device: int(of_node[device // size])
 
 
 def _sharing_findings(decision: Decision, pools: "Mapping[str, Pool]") -> Iterator[Finding]:

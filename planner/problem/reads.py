@@ -28,6 +28,9 @@ NODES = frozenset(
 )
 """Which devices there are; what joins them and what they cost is read by some kinds."""
 
+WIRING = frozenset(f"cluster.pools.*.topology.{name}" for name in ("racks", "uplink_bytes_per_s", "scale_up"))
+"""Racks, and groups of nodes in one scale-up domain; rails and circuits are read by some kinds of these."""
+
 NETWORK = frozenset(f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s", "oversubscription"))
 
 

@@ -26,6 +26,7 @@ from planner.problem.schema import (
     WorkloadSpec,
 )
 from planner.problem.shapes import find_shape
+from planner.problem.wiring import wired
 from planner.schema.base import Where
 
 
@@ -186,7 +187,7 @@ def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
         raise PlannerError(
             f"pool `{pool.name}` has no node in service", where=place, hint="take a node off `out_of_service`"
         )
-    return pool
+    return pool if spec.topology is None else wired(pool, spec.topology, where((*path, "topology")))
 
 
 def _sized(node: NodeType, spec: PoolSpec, where: str) -> tuple[NodeType, int]:

@@ -15,6 +15,7 @@ from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, PER_S, TIME_S,
 from planner.engines.training import TrainingEngineName
 from planner.errors import PlannerError
 from planner.problem.statistics import quantile_of
+from planner.problem.wiring import TopologySpec
 from planner.progress import MAX_SEED
 from planner.schema.base import Spec, refuse
 from planner.schema.formats import format_field
@@ -69,6 +70,7 @@ class PoolSpec(Spec):
     fabric: Name | None = Field(default=None, description="fabric of the hardware catalog between the nodes")
     nic_bandwidth_bytes_per_s: Positive | None = Field(default=None, description="per GPU and direction")
     oversubscription: Annotated[float, Field(ge=1)] = 1.0
+    topology: TopologySpec | None = Field(default=None, description="what joins the nodes, beyond their type")
 
     @model_validator(mode="after")
     def sized(self) -> "PoolSpec":

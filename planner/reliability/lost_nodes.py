@@ -150,9 +150,9 @@ def _assigned(
             pool = pools[key[0]]
             if key in taken or (not same_rack and pool.node.scale_up_size > pool.node.num_gpus):
                 continue
-            domain = pool.node.scale_up_size // pool.node.num_gpus
+            domains = pool.domain_of_node
             for spare in free[key[0]]:
-                near = spare // domain == key[1] // domain if domain > 1 else True
+                near = pool.node.scale_up_size <= pool.node.num_gpus or domains[spare] == domains[key[1]]
                 if near and (not same_rack or racks[key[0]][spare] == racks[key[0]][key[1]]):
                     taken[key] = spare
                     free[key[0]].remove(spare)

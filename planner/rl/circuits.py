@@ -1,7 +1,7 @@
 """What pods exchange in the phases of an RL plan, and the circuits between them that make a round shortest (RFabric).
 
 Source      RFabric of OrchestrRL, arXiv:2601.01209: circuits follow the phases train and weight sync, which repeat
-Pods        successive nodes of a pool, so many each; pools one after the other
+Pods        racks of a pool, or so many successive nodes; pools one after the other
 Train       every data-parallel group of the actor is a ring in rank order: a device hands 2 (D - 1) / D of its
             gradients on to the next, at each optimizer step
 Weight sync every rollout device takes its weights from all actor devices in equal parts
@@ -26,33 +26,28 @@ Demand = dict[tuple[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Nodes of every pool in pods of so many; counted through the pools in their order."""
+    """The pod of every node of every pool, counted through the pools in their order."""
 
     gpus_per_node: Mapping[str, int]
-    nodes: Mapping[str, int]
-    nodes_per_pod: int
-
-    def __post_init__(self) -> None:
-        if self.nodes_per_pod < 1:
-            raise PlannerError(f"pods of {self.nodes_per_pod} nodes", where="pods", hint="give 1 or more")
+    pod_of_node: Mapping[str, Sequence[int]]
 
     @property
     def first(self) -> dict[str, int]:
         """The first pod of every pool."""
         firsts, total = {}, 0
-        for pool, nodes in self.nodes.items():
+        for pool, pods in self.pod_of_node.items():
             firsts[pool] = total
-            total += -(-nodes // self.nodes_per_pod)
+            total += max(pods, default=-1) + 1
         return firsts
 
     @property
     def count(self) -> int:
-        return sum(-(-nodes // self.nodes_per_pod) for nodes in self.nodes.values())
+        return sum(max(pods, default=-1) + 1 for pods in self.pod_of_node.values())
 
     def pods(self, devices: Iterable[tuple[str, int]]) -> list[int]:
         """The pod of every (pool, device)."""
         first = self.first
-        return [first[pool] + device // self.gpus_per_node[pool] // self.nodes_per_pod for pool, device in devices]
+        return [first[pool] + self.pod_of_node[pool][device // self.gpus_per_node[pool]] for pool, device in devices]
 
 
 def circuits_of_plan(
@@ -63,7 +58,7 @@ def circuits_of_plan(
     Raises PlannerError for a plan without an actor and rollouts whose bytes are known, and one inside a single pod.
     """
     if pods.count < 2:
-        what = f"all nodes lie in one pod of {pods.nodes_per_pod}"
+        what = "all nodes lie in one pod"
         raise PlannerError(what, where="pods", hint="give fewer nodes per pod")
     actor = _roles(decision, "actor")[0]
     demands = {TRAIN: _training(decision, actor, pods, optimizer_steps), SYNC: _weight_sync(decision, actor, pods)}

@@ -12,9 +12,10 @@ Why counts  which replicas they are can be left to the end: stages form a chain,
             carry on in the same rack, for all racks at once. No numbering leaves fewer edges than |n_sb - n_{s+1,b}|.
 Method      rank orders (stage by stage and replica by replica, racks in some orders) come first. Where its tables are
             small, dynamic programming over racks and cells placed by stage, over the counts of a rack that are better
-            than those, is exact; larger ones are annealed.
+            than those, is exact; larger ones are annealed, and chosen anew from patterns (`rack_patterns`).
 Bound       h(k), the least bytes that any k cells send, by dynamic programming over stages. At a time T rack b has
             room for max {k <= f_b: h(k) <= T r_b} cells; the least T at which that is room for all S D is a bound.
+            Where the patterns of a rack are few enough, their relaxation is a better one.
 
 Shapes: S stages, D replicas, B racks, K = k + 1 numbers of cells.
 """
@@ -28,60 +29,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
+from planner.solvers.topology.racks_problem import DUST, Racks
 
-WHERE, SOLVER = "racks", "counts by annealing and dynamic programming"
+SOLVER = "counts by dynamic programming, annealing, and patterns of racks"
 MOST_ORDERS = 720  # of racks that rank orders are tried in
 STEPS_PER_CELL_AND_RACK, MOST_ANNEAL_STEPS = 2_000, 3_000_000
 ANNEAL_STARTS = 6
 MOST_STATES = 4e6  # entries of all tables
 MOST_STEPS = 3e9  # entries x patterns, if all were worth their while
-DUST = 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Racks:
-    """The problem; raises PlannerError for too few free nodes and for uplinks without a rate."""
-
-    replicas: int
-    free_B: tuple[int, ...]
-    uplink_bytes_per_s_B: tuple[float, ...]
-    gradient_bytes_S: tuple[float, ...]
-    activation_bytes_S: tuple[float, ...]  # one fewer than stages
-
-    def __post_init__(self) -> None:
-        if self.replicas < 1 or len(self.activation_bytes_S) != len(self.gradient_bytes_S) - 1:
-            what = (
-                f"{self.replicas} replicas of {len(self.gradient_bytes_S)} stages with "
-                f"{len(self.activation_bytes_S)} edges between them"
-            )
-            raise PlannerError(what, where=WHERE, hint="give a replica or more, and one edge fewer than stages")
-        for rack, (free, rate) in enumerate(zip(self.free_B, self.uplink_bytes_per_s_B, strict=True)):
-            if free < 0 or not (rate > 0 and math.isfinite(rate)):
-                what = f"rack {rack} has {free} free nodes on an uplink of {rate:g} bytes/s"
-                raise PlannerError(what, where=WHERE, hint="give nodes of 0 or more and a rate above 0")
-        for size in (*self.gradient_bytes_S, *self.activation_bytes_S):
-            if not (size >= 0.0 and math.isfinite(size)):
-                raise PlannerError(f"{size:g} bytes are sent", where=WHERE, hint="give 0 or more")
-        if sum(self.free_B) < self.cells:
-            what = f"{self.cells} nodes are needed, and {sum(self.free_B)} are free"
-            raise PlannerError(what, where=WHERE, hint=f"free {self.cells - sum(self.free_B)} more nodes")
-
-    @property
-    def stages(self) -> int:
-        return len(self.gradient_bytes_S)
-
-    @property
-    def cells(self) -> int:
-        return self.stages * self.replicas
-
-    def uplinks_s(self, count_BS: Ints) -> Floats:
-        """Seconds [B] that the uplink of every rack is busy under the counts."""
-        partly = (count_BS > 0) & (count_BS < self.replicas)
-        out_B = partly @ np.array(self.gradient_bytes_S)
-        out_B = out_B + np.abs(np.diff(count_BS, axis=1)) @ np.array(self.activation_bytes_S)
-        return np.asarray(out_B / np.array(self.uplink_bytes_per_s_B))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +62,7 @@ def place_on_racks(problem: Racks, *, seed: int = 0) -> SolveResult[RackPlan]:
         bound = float(problem.uplinks_s(count_BS).max())
     else:
         count_BS = _annealed(problem, count_BS, bound, seed)
+        count_BS, bound = _by_patterns(problem, count_BS, bound)
     plan = decode(problem, count_BS)
     objective = max(plan.uplinks_s)
     proven = objective <= bound * (1.0 + DUST)
@@ -211,6 +168,18 @@ def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int) -> Ints
         if float(problem.uplinks_s(counts).max()) < least:
             best = counts
     return best
+
+
+def _by_patterns(problem: Racks, count_BS: Ints, bound_s: float) -> tuple[Ints, float]:
+    """Counts no worse than the given ones, and a bound no lower, where the patterns of racks are few enough."""
+    from planner.solvers.topology.rack_patterns import choose_patterns, patterns_within, relaxed_bound_s
+
+    incumbent_s = float(problem.uplinks_s(count_BS).max())
+    patterns = None if incumbent_s <= bound_s * (1.0 + DUST) else patterns_within(problem, incumbent_s)
+    if patterns is None:
+        return count_BS, bound_s
+    chosen_BS, bound_s = choose_patterns(patterns, incumbent_s, relaxed_bound_s(patterns, incumbent_s, bound_s))
+    return (count_BS if chosen_BS is None else chosen_BS), bound_s
 
 
 def _better(problem: Racks, incumbent_s: float) -> Ints | None:

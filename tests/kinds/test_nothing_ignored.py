@@ -188,6 +188,72 @@ AHEAD = (
 )
 REFUSED = "refused by its own rule"
 
+
+def _wired(options: str) -> dict[str, Case]:
+    """Groups of nodes in one scale-up domain, around a node that is out where their rule shows."""
+
+    def joined(links: str, nodes: int = 4, out: str = "1") -> str:
+        pool = f"{{gpu: h100_sxm, nodes: {nodes}, gpus_per_node: 1, out_of_service: [{out}]"
+        return f"cluster.pools=[{pool}, topology: {{scale_up: {{{links}}}}}}}] ; {options}"
+
+    name, ring = "cluster.pools.*.topology.scale_up", "kind: ring, hops: 1, group: 2"
+    return {
+        f"{name}.kind": (joined("kind: fixed, group: 2"), joined("kind: switch, group: 2")),
+        f"{name}.group": (
+            joined("kind: ring, hops: 1, group: 2", out=""),
+            joined("kind: ring, hops: 1, group: 3", out=""),
+        ),
+        f"{name}.hops": (joined(ring), joined("kind: ring, hops: 2, group: 2")),
+        f"{name}.unit": (joined("kind: switch, group: 2"), joined("kind: switch, group: 2, unit: 2")),
+        f"{name}.bandwidth_bytes_per_s": (joined(ring), joined(ring + ", bandwidth: 1GB/s")),
+    }
+
+
+def _racked(options: str) -> dict[str, Case]:
+    """Racks of a node each, or one of both, with uplinks."""
+
+    def racked(topology: str) -> str:
+        return f"cluster.pools=[{{gpu: h100_sxm, nodes: 2, gpus_per_node: 1, topology: {{{topology}}}}}] ; {options}"
+
+    name, apart = "cluster.pools.*.topology", "racks: [1, 1], uplink: 1GB/s"
+    return {
+        f"{name}.racks": (racked(apart), racked("racks: [2], uplink: 1GB/s")),
+        f"{name}.uplink_bytes_per_s": (racked(apart), racked("racks: [1, 1], uplink: 100MB/s")),
+    }
+
+
+def _switched() -> dict[str, Case]:
+    """Racks of a node each, whose circuits send new weights."""
+
+    def joined(racks: str, **changed: str) -> str:
+        circuits = {"ports": "2", "link": "10MB/s", "switching": "1s"} | changed
+        written = ", ".join(f"{name}: {value}" for name, value in circuits.items())
+        pool = f"{{gpu: h100_sxm, nodes: 2, topology: {{racks: {racks}, circuits: {{{written}}}}}}}"
+        return f"{SPLIT} ; cluster.pools=[{pool}]"
+
+    name, apart = "cluster.pools.*.topology", joined("[1, 1]")
+    return {
+        f"{name}.racks": (apart, joined("[2]")),
+        f"{name}.circuits.ports": (apart, joined("[1, 1]", ports="1")),
+        f"{name}.circuits.link_bytes_per_s": (apart, joined("[1, 1]", link="1MB/s")),
+        f"{name}.circuits.switching_s": (apart, joined("[1, 1]", switching="5s")),
+    }
+
+
+def _railed(options: str) -> dict[str, Case]:
+    """Rails of a node each, or of both."""
+
+    def railed(rails: str) -> str:
+        pool = f"{{gpu: h100_sxm, nodes: 2, gpus_per_node: 1, topology: {{rails: {{{rails}}}}}}}"
+        return f"cluster.pools=[{pool}] ; {options}"
+
+    name = "cluster.pools.*.topology.rails"
+    return {
+        f"{name}.nodes": (railed("nodes: 1, oversubscription: 8"), railed("nodes: 2, oversubscription: 8")),
+        f"{name}.oversubscription": (railed("nodes: 1, oversubscription: 8"), railed("nodes: 1, oversubscription: 64")),
+    }
+
+
 READ: dict[str, dict[str, Case]] = {
     "serve": {
         **DEVICES,
@@ -198,6 +264,9 @@ READ: dict[str, dict[str, Case]] = {
         "cluster.pools.*.fabric": (APART, APART + " ; cluster.pools.0.fabric=hdr200"),
         "cluster.pools.*.nic_bandwidth_bytes_per_s": (APART, APART + " ; cluster.pools.0.nic_bandwidth=1GB/s"),
         "cluster.pools.*.oversubscription": (APART, APART + " ; cluster.pools.0.oversubscription=8"),
+        **_wired("options.tp=[2]"),
+        **_racked("options={tp: [1], pp: [2]}"),
+        **_railed("options={tp: [1], pp: [2]}"),
         "cluster.links.*.bandwidth_bytes_per_s": (
             "options.modes=[disaggregated] ; " + TWO_POOLS % LINK,
             "options.modes=[disaggregated] ; " + TWO_POOLS % LINK.replace("10GB/s", "1GB/s"),
@@ -265,6 +334,8 @@ READ: dict[str, dict[str, Case]] = {
         "cluster.pools.*.fabric": (WIDE, WIDE + " ; cluster.pools.0.fabric=hdr200"),
         "cluster.pools.*.nic_bandwidth_bytes_per_s": (WIDE, WIDE + " ; cluster.pools.0.nic_bandwidth=1GB/s"),
         "cluster.pools.*.oversubscription": (WIDE, WIDE + " ; cluster.pools.0.oversubscription=8"),
+        **_wired("options.search={tp: 2, pp: 1, cp: 1}"),
+        **_racked("options.search={tp: 1, pp: 1, dp: 2, cp: 1, zero_stage: 1, micro_batch: 1}"),
         "cluster.links.*.pools": (STAGES + TWO_POOLS % LINK, STAGES + TWO_POOLS % ""),
         "cluster.links.*.bandwidth_bytes_per_s": (
             STAGES + TWO_POOLS % LINK,
@@ -291,6 +362,7 @@ READ: dict[str, dict[str, Case]] = {
             "objective.minimize=cost ; cluster.pools.0.price=2USD/h",
             "objective.minimize=cost ; cluster.pools.0.price=3USD/h",
         ),
+        **_switched(),
         "cluster.pools.*.fabric": (TWO_NODES, TWO_NODES + " ; cluster.pools.0.fabric=hdr200"),
         "cluster.pools.*.nic_bandwidth_bytes_per_s": (TWO_NODES, TWO_NODES + " ; cluster.pools.0.nic_bandwidth=1GB/s"),
         "cluster.links.*.pools": (SPLIT + TWO_POOLS % LINK, SPLIT + TWO_POOLS % ""),
@@ -624,8 +696,16 @@ EVERYTHING: list[dict[str, Any]] = [
                     "gpu": "h200", "name": "a", "nodes": 2, "gpus_per_node": 8, "node_names": ["a", "b"],
                     "out_of_service": [0], "usd_per_gpu_hour": 1.0, "fabric": "f", "nic_bandwidth_bytes_per_s": 1e9,
                     "oversubscription": 2.0,
+                    "topology": {
+                        "racks": [1, 1], "uplink_bytes_per_s": 1e9, "rails": {"nodes": 1, "oversubscription": 2.0},
+                        "scale_up": {"kind": "ring", "hops": 1, "group": 1, "bandwidth_bytes_per_s": 1e9},
+                        "circuits": {"ports": 1, "link_bytes_per_s": 1e9, "switching_s": 0.1},
+                    },
                 },
-                {"gpu": "h200", "name": "b", "gpus": 8},
+                {
+                    "gpu": "h200", "name": "b", "gpus": 8,
+                    "topology": {"scale_up": {"kind": "switch", "group": 1, "unit": 1}},
+                },
             ],
             "links": [{"pools": ["a", "b"], "bandwidth_bytes_per_s": 1e9, "latency_s": 1.0}],
         },

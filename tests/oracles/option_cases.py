@@ -85,10 +85,6 @@ SAVED = (
     "options.train_tokens=1e12 ; options.reliability={remote_write: 10GB/s} ; cluster.pools.0.nodes=8"
     " ; options.global_batch=64"
 )
-RACKED = (
-    "cluster.pools.0.nodes=2 ; options.racks={free_nodes: [1, 1], uplink: 100GB/s}"
-    " ; options.search={tp: 1, pp: 1, dp: 16, cp: 1, zero_stage: 1, micro_batch: 1}"
-)
 COPIES = SAVED + (
     " ; options.search={tp: 8, pp: 1, cp: 1, zero_stage: 0, micro_batch: 1} ; options.reliability.tier=on_failure"
 )
@@ -160,8 +156,6 @@ TRAIN: dict[str, Case] = {
     "search.layers": apart("", "options.search.layers=even", STAGES),
     "search.layerwise": apart("", "options.search.layerwise=true", "options.search={pp: 1, cp: 1, micro_batch: 1}"),
     "search.pools": apart("", "options.search.pools=stages", TWO_POOLS),
-    "racks.free_nodes": apart("", "options.racks.free_nodes=[2]", RACKED),
-    "racks.uplink_bytes_per_s": apart("", "options.racks.uplink=50GB/s", RACKED),
     "reliability.remote_write_bytes_per_s": apart("", "options.reliability.remote_write=1GB/s", SAVED),
     "reliability.remote_read_bytes_per_s": apart("", "options.reliability.remote_read=1GB/s", SAVED),
     "reliability.mtbf_s": apart("", "options.reliability.mtbf=2h", SAVED),

@@ -8,12 +8,13 @@ import pytest
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
+from planner.hardware.topology import Wiring
 from planner.plan.schema import Axis, Block, Decision, Role
 from planner.reliability.lost_nodes import lose_nodes
 
 
 def pool_of(racks: tuple[int, ...], out: tuple[int, ...] = ()) -> Pool:
-    return Pool("p", find_node("h100"), sum(racks), out_of_service=out, racks=racks)
+    return Pool("p", find_node("h100"), sum(racks), out_of_service=out, wiring=Wiring(racks=racks))
 
 
 def served(nodes: int, *, function: str = "colocated") -> Decision:

@@ -56,11 +56,10 @@ def placed_nodes(envelope: Envelope, decision: Decision) -> PlacedNodes:
         raise PlannerError(f"the nodes of pool `{name}` have no names", where=where, hint=hint)
     size = pool.node.num_gpus
     devices = dict.fromkeys(d for role in decision.roles for _, d in role_devices(decision.placement, role.name))
-    domain = max(pool.node.scale_up_size // size, 1)
     return PlacedNodes(
         spec.node_names,
         tuple(pool.rack_of_node.tolist()),
-        tuple(node // domain for node in range(pool.num_nodes)),
+        tuple(pool.domain_of_node.tolist()),
         pool.healthy_nodes,
         tuple(device // size for device in devices),
     )

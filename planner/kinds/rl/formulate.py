@@ -159,6 +159,8 @@ def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
     """By (generating pool, training pool), where a network joins the two.
 
     The weights leave one training replica through the adapters of a node at once; between pools, over their link.
+    Where racks are joined by circuits, they leave its rack over all links that it has room for, and the circuits change
+    to the synchronisation and back.
     """
     stated_s, size = setting.options.weight_sync_s, _actor_bytes(setting)
     link_of = {frozenset(link.pools): link for link in reversed(setting.resolved.problem.cluster.links)}
@@ -170,6 +172,10 @@ def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
                 rate, latency = training.node.nic_bandwidth_bytes_per_s * training.node.num_gpus, 0.0
                 if training.num_nodes == 1:
                     rate = training.node.scale_up_bandwidth_bytes_per_s
+                circuits = training.wiring.circuits if len(training.wiring.racks) > 1 else None
+                if circuits is not None:
+                    rate = min(rate, circuits.ports * circuits.link_bytes_per_s)
+                    latency += 2.0 * circuits.switching_s
             elif link is not None:
                 rate, latency = link.bandwidth_bytes_per_s, link.latency_s
             else:

@@ -22,6 +22,7 @@ READS = Reads(
     fields=WHOLE
     | NODES
     | {f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s", "usd_per_gpu_hour")}
+    | {f"cluster.pools.*.topology.{name}" for name in ("racks", "circuits")}
     | {f"models.*.{name}" for name in ("weights", "kv_cache")}
     | {f"workloads.*.{name}" for name in ("model", "input_tokens", "output_tokens")}
     | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
@@ -37,6 +38,7 @@ READS = Reads(
     limits=frozenset({"time_limit_s", "gap", "seed", "threads"}),
     instead={
         "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
+        "cluster.pools.*.topology": "remove it: RL plans read `racks` and `circuits` of a topology",
         "workloads.*.load": "remove it, and write `options.prompts`",
         "engine.max_context_tokens": "remove it, and write `options.max_output_tokens`",
         "workloads.*.slo": "remove it, and write `options.max_iteration`",

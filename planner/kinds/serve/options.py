@@ -262,8 +262,8 @@ class ServeDecision(Decision):
         for role in self.roles:
             if "pieces" in role.limits:
                 yield (
-                    f"instances of `{role.name}` stand in {role.limits['pieces']} pieces, which fill what whole ones leave "
-                    "over in scale-up domains: stages hand over between them through the fabric"
+                    f"instances of `{role.name}` stand in {role.limits['pieces']} pieces, which fill what whole ones "
+                    "leave over in scale-up domains: stages hand over between them through the fabric"
                 )
 
     def _drafted(self) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.problem.reads import NETWORK, NODES, WHOLE, Reads, Unread, idle_options
+from planner.problem.reads import NETWORK, NODES, WHOLE, WIRING, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
 APART = ("attention_gpus", "ffn_gpus", "micro_batches")
@@ -28,6 +28,8 @@ READS = Reads(
     fields=WHOLE
     | NODES
     | NETWORK
+    | WIRING
+    | {"cluster.pools.*.topology.rails"}
     | {"models.*.weights", "models.*.kv_cache", "cluster.pools.*.usd_per_gpu_hour", "cluster.links"}
     | {
         f"workloads.*.{name}"

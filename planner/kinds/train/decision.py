@@ -11,7 +11,7 @@ from planner.costs.training.config import USABLE_SHARE, ContextParallel, GraphSc
 from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.kinds.train.code import CodeSpec
-from planner.kinds.train.racks import RackPlacement, RackSpec
+from planner.kinds.train.racks import RackPlacement
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
@@ -163,9 +163,6 @@ class TrainOptions(Spec):
     )
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
-    )
-    racks: RackSpec | None = Field(
-        default=None, description="free nodes and uplinks of racks; a plan then decides the rack of every node"
     )
 
     @property
@@ -368,7 +365,7 @@ class TrainDecision(Decision):
     pipeline_ranks: tuple[PipelineRank, ...] = Field(default=(), description="what is predicted of each, in order")
     groups: tuple[RankGroup, ...] = Field(default=(), description="of ranks that communicate, one entry a dimension")
     checkpointing: Checkpointing | None = Field(default=None, description="where the problem says what may fail")
-    racks: RackPlacement | None = Field(default=None, description="where the problem states racks")
+    racks: RackPlacement | None = Field(default=None, description="where the cluster has racks with uplinks")
     planned_batches: tuple[PlannedBatch, ...] = Field(
         default=(), description="before the last, in order, where the batch grows during the run"
     )

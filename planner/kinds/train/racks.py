@@ -1,21 +1,9 @@
-"""Schema of racks: free nodes and uplinks in a training problem, the rack of every node in its plan."""
-
-from typing import Annotated, ClassVar
+"""Schema of the rack of every node in a training plan."""
 
 from pydantic import Field
 
-from planner.documents.units import BYTES_PER_S
 from planner.plan.records import Amount, Index
-from planner.problem.schema import Positive
 from planner.schema.base import Spec
-
-
-class RackSpec(Spec):
-    """Racks that the job may stand on: free nodes of each, and what leaves one."""
-
-    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"uplink": ("uplink_bytes_per_s", BYTES_PER_S)}
-    free_nodes: Annotated[tuple[Index, ...], Field(min_length=1)] = Field(description="of each rack")
-    uplink_bytes_per_s: Positive = Field(description="of each rack and direction")
 
 
 class RackPlacement(Spec):

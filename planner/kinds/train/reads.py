@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from planner.engines.training import TRAINING_ENGINES
-from planner.problem.reads import NETWORK, NODES, WHOLE, Reads, Unread, idle_options
+from planner.problem.reads import NETWORK, NODES, WHOLE, WIRING, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
 
@@ -24,6 +24,7 @@ READS = Reads(
     fields=WHOLE
     | NODES
     | NETWORK
+    | WIRING
     | {
         "cluster.links",
         "costs",

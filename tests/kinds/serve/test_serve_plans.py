@@ -13,7 +13,6 @@ from static_level import solve
 
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.steady.shapes import free_devices
 from planner.plan import placement
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -155,7 +154,7 @@ def test_no_device_is_used_twice_or_out_of_service(pool: dict[str, Any]) -> None
     resolved: Resolved = small({"cluster.pools.0": pool, "options.tp": [1, 2, 4, 8]})
     plan = solve(resolved)
     used = devices_of(plan)
-    free = {device for run in free_devices(resolved.pools[0]) for device in run}
+    free = {device for run in resolved.pools[0].free_domains for device in run}
     assert len(used) == len(set(used)) == value_of(plan, "gpus")
     assert {device for _, device in used} <= free
     assert not broken_rules(plan)
@@ -163,9 +162,9 @@ def test_no_device_is_used_twice_or_out_of_service(pool: dict[str, Any]) -> None
 
 def test_devices_of_a_domain_are_free_together_around_a_node_out_of_service() -> None:
     (rack,) = small({"cluster.pools.0": {"gpu": "gb200", "nodes": 20, "out_of_service": [1]}}).pools
-    assert [len(domain) for domain in free_devices(rack)] == [68, 8]
+    assert [len(domain) for domain in rack.free_domains] == [68, 8]
     (nodes,) = small({"cluster.pools.0": {"gpu": "h100", "nodes": 3, "out_of_service": [1]}}).pools
-    assert free_devices(nodes) == [list(range(8)), list(range(16, 24))]
+    assert nodes.free_domains == [list(range(8)), list(range(16, 24))]
 
 
 def test_an_instance_in_pieces_fills_what_whole_ones_leave_over_in_two_racks() -> None:

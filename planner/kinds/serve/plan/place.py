@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.serve.steady.shapes import InstanceShape, free_devices, group_devices
+from planner.kinds.serve.steady.shapes import InstanceShape, group_devices
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block
 from planner.solvers.packing import Bundle, pack
@@ -28,7 +28,7 @@ def placement_blocks(
     Raises Unplaceable where groups of ranks, each inside a node, do not fit though there are as many devices; a solved
     mix has room.
     """
-    free = free_devices(pool)
+    free = pool.free_domains
     sizes = [sum(shape.devices for _, shape in parts) for parts, _ in wanted]
     groups_of = [
         min(size // max(shape.pieces for _, shape in parts), group_devices(pool))

@@ -11,7 +11,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target, handover
 from planner.kinds.serve.steady.failures import losses
-from planner.kinds.serve.steady.shapes import free_devices, group_devices
+from planner.kinds.serve.steady.shapes import group_devices
 from planner.problem.resolve import Resolved
 from planner.problem.schema import PER_GPU, Problem
 from planner.solvers import mix
@@ -204,7 +204,7 @@ def _partners(candidate: Candidate, pools: Sequence[Pool]) -> Sequence[Pool]:
 
 def mix_pools(pools: Sequence[Pool]) -> tuple[mix.MixPool, ...]:
     """Free devices by domain, as (free devices, number of domains with so many)."""
-    domains = (Counter(len(domain) for domain in free_devices(pool)) for pool in pools)
+    domains = (Counter(len(domain) for domain in pool.free_domains) for pool in pools)
     return tuple(
         mix.MixPool(pool.name, tuple(sorted(counts.items()))) for pool, counts in zip(pools, domains, strict=True)
     )

@@ -121,23 +121,11 @@ def group_size(shape: InstanceShape, pool: Pool) -> int:
     return min(shape.devices // shape.pieces, group_devices(pool))
 
 
-def free_devices(pool: Pool) -> list[list[int]]:
-    """Devices in service of every domain (a node, or a rack of one NVLink domain) that has some, in order.
-
-    All devices of a domain reach each other alike, so a group of ranks may stand around a node that is out.
-    """
-    domain = placement_domain(pool)
-    in_service = np.array(pool.healthy_nodes)[:, None] * pool.node.num_gpus + np.arange(pool.node.num_gpus)
-    devices = in_service.ravel()
-    cuts = np.flatnonzero(np.diff(devices // domain)) + 1
-    return [part.tolist() for part in np.split(devices, cuts)]
-
-
 def _in_pieces(shape: InstanceShape, pool: Pool) -> Iterator[InstanceShape]:
     """The shape in pieces of whole stages, where they fill devices that groups twice as large leave over."""
     if shape.pp == 1 or shape.micro_batches > 1:
         return
-    free = np.array([len(devices) for devices in free_devices(pool)])
+    free = np.array([len(devices) for devices in pool.free_domains])
     size, pieces = group_size(shape, pool), 1
     while size > shape.tp * shape.dp and pieces < shape.pp:
         size, pieces = size // 2, shape.devices // (size // 2)

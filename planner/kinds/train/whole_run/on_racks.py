@@ -13,23 +13,26 @@ Left out: the edges of interleaved schedules from the last rank to the first, ex
 parallelism between nodes. The step's time does not know of uplinks.
 """
 
+import numpy as np
+
 from planner.errors import PlannerError, errors_at
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.racks import RackPlacement
 from planner.plan.schema import Envelope
-from planner.solvers.topology.racks import Racks, place_on_racks, rank_orders
+from planner.solvers.topology.racks import place_on_racks, rank_orders
+from planner.solvers.topology.racks_problem import Racks
 
 ON_RACKS = "uplinks of racks carry gradients and activations alone, and the step does not wait for them"
 WIRE_BYTES = 2.0  # of an activation
 
 
 def with_racks(envelope: Envelope, decision: TrainDecision, job: TrainJob) -> Envelope:
-    """The plan with the rack of every node, where the problem states racks.
+    """The plan with the rack of every node, where the cluster has racks with uplinks.
 
-    Raises PlannerError for racks with too few free nodes, several pools, and stages that fill no whole nodes.
+    Raises PlannerError for racks with too few nodes in service, several pools, and stages that fill no whole nodes.
     """
-    if job.options.racks is None:
+    if job.pool.wiring.uplink_bytes_per_s is None:
         return envelope
     problem = racks_of(decision, job)
     result = place_on_racks(problem)
@@ -52,10 +55,10 @@ def with_racks(envelope: Envelope, decision: TrainDecision, job: TrainJob) -> En
 
 def racks_of(decision: TrainDecision, job: TrainJob) -> Racks:
     """The placement problem of a plan."""
-    racks, where = job.options.racks, job.resolved.where(("options", "racks"))
-    assert racks is not None
+    wiring, where = job.pool.wiring, job.resolved.where(("cluster", "pools", 0, "topology"))
+    assert wiring.uplink_bytes_per_s is not None
     if decision.pools != "one":
-        raise PlannerError("racks are of one pool", where=where, hint="give one pool, or leave `racks` out")
+        raise PlannerError("racks are of one pool", where=where, hint="give one pool, or leave `uplink` out")
     shape, gpus = decision.degrees, job.pool.node.num_gpus
     stage = shape.dp * shape.cp * shape.tp
     if stage % gpus:
@@ -63,11 +66,12 @@ def racks_of(decision: TrainDecision, job: TrainJob) -> Racks:
         raise PlannerError(what, where=where, hint="search fewer stages, such as `search.pp: 1`")
     edge = decision.num_micro_batches * decision.micro_batch * job.options.sequence_tokens * WIRE_BYTES
     edge *= job.arch.hidden_size * shape.vpp * gpus / (shape.tp * shape.cp)
+    free = np.bincount(job.pool.rack_of_node[list(job.pool.healthy_nodes)], minlength=len(wiring.racks))
     with errors_at(where):
         return Racks(
             replicas=stage // gpus,
-            free_B=racks.free_nodes,
-            uplink_bytes_per_s_B=(racks.uplink_bytes_per_s,) * len(racks.free_nodes),
+            free_B=tuple(free.tolist()),
+            uplink_bytes_per_s_B=(wiring.uplink_bytes_per_s,) * len(wiring.racks),
             gradient_bytes_S=tuple(_gradients_sent(decision, rank) for rank in range(shape.pp)),
             activation_bytes_S=(edge,) * (shape.pp - 1),
         )
