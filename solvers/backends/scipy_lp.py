@@ -22,4 +22,5 @@ def maximise(value_C: Floats, use_RC: Floats, limit_R: Floats) -> PackedLp:
 
     answer = linprog(-value_C, A_ub=use_RC, b_ub=limit_R, method="highs")
     assert answer.status == 0, answer.message
+    assert answer.fun is not None
     return PackedLp(-float(answer.fun), np.asarray(answer.x), np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0))
