@@ -222,8 +222,8 @@ class ServeDecision(Decision):
     tokens per step), max_context_tokens, prefix_caching (`on` where hits are stated; else off), host_cache_bytes (of a
     GPU, for prefixes that leave the device), async_scheduling (`on` or `off` where the problem says so; else the
     engine's default), micro_batches (2 where a step is cut in halves that hide each other's exchange between experts),
-    draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter), pieces (of
-    an instance, each in a scale-up domain of its own at the most); of attention and ffn micro_batches and
+    draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter), pieces
+    (of an instance, each in a scale-up domain of its own at the most); of attention and ffn micro_batches and
     micro_batch_tokens (of all attention ranks of a replica).
     """
 
