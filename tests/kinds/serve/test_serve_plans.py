@@ -181,7 +181,8 @@ def test_an_instance_in_pieces_fills_what_whole_ones_leave_over_in_two_racks() -
     assert not broken_rules(plan)
     per_gpu = objective_of(solve(small({**edits, "cluster.pools.0": {"gpu": "gb200", "nodes": 18}})))
     assert 0.9 * per_gpu < objective_of(plan) < per_gpu  # the hand-over through the fabric is priced
-    roles = [{**role, "limits": {**role["limits"], "pieces": 1}} for role in plan.decision["roles"]]
+    stated: Any = plan.decision["roles"]
+    roles = [{**role, "limits": {**role["limits"], "pieces": 1}} for role in stated]
     whole = plan.model_copy(update={"decision": {**plan.decision, "roles": roles}})
     assert "placement.pieces" in {finding.rule for finding in broken_rules(whole)}
 
