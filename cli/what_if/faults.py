@@ -202,14 +202,14 @@ def nodes(
     """
     from planner.cli.what_if.faults_nodes import lost_nodes, node_loss_text, on_racks
     from planner.load.problems import load_plan
-    from planner.reliability.lost_nodes import lose_nodes, pools_of
+    from planner.reliability.lost_nodes import lose_nodes, pools_of, yields_until_then
 
     envelope, decision = load_plan(plan)
     pools = on_racks(pools_of(envelope), racks)
     loss = lose_nodes(decision, pools, lost_nodes(lost, list(pools)))
-    write_result(
-        {"schema": "planner.faults_nodes/1", **asdict(loss)}, lambda: node_loss_text(loss), output, as_json=as_json
-    )
+    rates = yields_until_then(envelope, loss)
+    document = {"schema": "planner.faults_nodes/1", **asdict(loss), "yields": [asdict(rate) for rate in rates]}
+    write_result(document, lambda: node_loss_text(loss, rates), output, as_json=as_json)
     return int(bool(loss.stranded))
 
 

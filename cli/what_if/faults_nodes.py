@@ -8,7 +8,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.hardware.cluster import Pool
-    from planner.reliability.lost_nodes import NodeKey, NodeLoss
+    from planner.reliability.lost_nodes import NodeKey, NodeLoss, Yield
 
 
 def lost_nodes(text: str, pools: Sequence[str]) -> "list[NodeKey]":
@@ -41,7 +41,7 @@ def on_racks(pools: "dict[str, Pool]", text: str | None) -> "dict[str, Pool]":
     return {name: pool.on_racks(tuple(map(int, parts))) for name, pool in pools.items()}
 
 
-def node_loss_text(loss: "NodeLoss") -> str:
+def node_loss_text(loss: "NodeLoss", rates: "Sequence[Yield]") -> str:
     """The roles that lose ranks, the moves, and what runs on until they are done."""
     rows = [
         (
@@ -69,6 +69,11 @@ def node_loss_text(loss: "NodeLoss") -> str:
     stranded = ", ".join(f"{pool}:{node}" for pool, node in loss.stranded)
     if stranded:
         parts.append(f"  no spare for {stranded}: put them on `out_of_service` and solve again")
+    parts += [
+        f"  {rate.metric}{f' of {rate.of}' if rate.of else ''}: {rate.until_then_per_s:.4g} until then, "
+        f"{rate.planned_per_s:.4g} as planned"
+        for rate in rates
+    ]
     spare = sum(count for racks in loss.spares_by_rack.values() for count in racks.values())
     parts.append(f"  until then {100.0 * loss.runs_on:.1f} % runs on; {spare} spare nodes before the moves")
     return "\n\n".join(parts)

@@ -25,6 +25,9 @@ from planner.schema.base import Where
 INDEPENDENT = frozenset({"colocated", "prefill", "decode", "attention", "ffn", "rollout", "encoder", "adapters", "mix"})
 """Functions whose replicas run on when another one stops; the ranks of every other role wait for each other."""
 
+RATES = ("requests_per_s", "output_tokens_per_s", "tokens_per_s")
+"""Predictions of a plan that shrink with what runs on."""
+
 NodeKey = tuple[str, int]
 """The name of a pool, and the index of a node in it."""
 
@@ -62,6 +65,25 @@ class NodeLoss:
     stranded: tuple[NodeKey, ...]  # lost nodes in use for which there is no spare
     runs_on: float  # share of the plan until the moves are done
     spares_by_rack: dict[str, dict[int, int]]  # before the moves, by pool and rack
+
+
+@dataclass(frozen=True, slots=True)
+class Yield:
+    """A predicted rate, as planned and until the moves are done: scaled by what runs on, not simulated."""
+
+    metric: str
+    of: str
+    planned_per_s: float
+    until_then_per_s: float
+
+
+def yields_until_then(envelope: Envelope, loss: NodeLoss) -> tuple[Yield, ...]:
+    """The rates of the plan while its lost ranks are missing."""
+    return tuple(
+        Yield(row.metric, row.of, row.value, row.value * loss.runs_on)
+        for row in envelope.predictions
+        if row.metric in RATES and row.statistic == "mean"
+    )
 
 
 def pools_of(envelope: Envelope) -> dict[str, Pool]:

@@ -86,6 +86,35 @@ def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_
     assert labelled == {f"gb-{n:02}": f"{RACK}=rack-{n // 18}" for n in range(NODES) if n not in OUT}
 
 
+def test_a_host_file_follows_the_racks_that_a_training_plan_decided() -> None:
+    envelope = plan()
+    racks = {"rack_of_node": [[1, 0], [0, 1]]}
+    placed = envelope.model_copy(update={"decision": {**envelope.decision, "racks": racks}})
+    hosts = emit(placed, decided(USED), "slurm-topology")["hostfile"].split()
+    assert hosts[::4] == ["gb-18", "gb-00", "gb-01", "gb-19"]
+    assert [int(host[3:]) // 18 for host in hosts[::4]] == [1, 0, 0, 1]
+    crowded = {"rack_of_node": [[0] * 18]}  # a node of the first rack is out
+    with pytest.raises(PlannerError, match="more nodes of rack 0 than are in service"):
+        emit(
+            envelope.model_copy(update={"decision": {**envelope.decision, "racks": crowded}}),
+            decided(USED),
+            "slurm-topology",
+        )
+
+
+def test_racks_of_unequal_sizes_are_read_back_from_both_launchers() -> None:
+    sizes = [7, 20, 9]
+    envelope = plan(gpu="h100", topology={"racks": sizes})
+    rack_of = [rack for rack, size in enumerate(sizes) for _ in range(size)]
+    blocks, _ = yaml.safe_load(emit(envelope, decided(USED), "slurm-topology")["topology.yaml"])
+    slurm = {name: row["block"] for row in blocks["block"]["blocks"] for name in row["nodes"].split(",")}
+    labels = emit(envelope, decided(USED), "kueue-topology")["label-nodes.sh"].splitlines()
+    kueue = {line.split()[4]: line.split()[5].rpartition("=rack-")[2] for line in labels if "kubectl" in line}
+    wanted = {f"gb-{node:02}": rack for node, rack in enumerate(rack_of) if node not in OUT}
+    assert slurm == {name: f"rack{rack}" for name, rack in wanted.items()}
+    assert kueue == {name: str(rack) for name, rack in wanted.items()}
+
+
 @pytest.mark.parametrize("target", ["slurm-topology", "kueue-topology"])
 def test_nodes_without_names_and_plans_on_no_single_pool_are_refused(target: str) -> None:
     with pytest.raises(PlannerError, match="nodes of pool `p` have no names"):

@@ -1,6 +1,8 @@
 """Lost nodes of plans of any kind against every choice of spares; racks that do not nest; bad input."""
 
 import itertools
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,8 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.topology import Wiring
-from planner.plan.schema import Axis, Block, Decision, Role
-from planner.reliability.lost_nodes import lose_nodes
+from planner.plan.schema import Axis, Block, Decision, Envelope, Role
+from planner.reliability.lost_nodes import lose_nodes, yields_until_then
 
 
 def pool_of(racks: tuple[int, ...], out: tuple[int, ...] = ()) -> Pool:
@@ -97,3 +99,13 @@ def test_racks_are_those_listed_or_what_the_hardware_says() -> None:
     assert pool_of((1, 2)).rack_of_node.tolist() == [0, 1, 1]
     assert Pool("p", find_node("h100"), 3).rack_of_node.tolist() == [0, 0, 0]
     assert Pool("p", find_node("gb200-nvl72"), 36).rack_of_node.tolist() == [0] * 18 + [1] * 18
+
+
+def test_rates_until_the_moves_are_done_are_those_of_what_runs_on() -> None:
+    loss = lose_nodes(served(4), {"p": pool_of((4, 4))}, [("p", 1)])
+    data = json.loads((Path(__file__).parent.parent / "plans" / "serve.json").read_text())
+    envelope = Envelope.model_validate(data)
+    (rate, *_) = [row for row in envelope.predictions if row.metric == "requests_per_s"]
+    (first, *_) = yields_until_then(envelope, loss)
+    assert (first.metric, first.planned_per_s) == ("requests_per_s", rate.value)
+    assert first.until_then_per_s == pytest.approx(0.75 * rate.value)

@@ -6,6 +6,7 @@ from math import gcd
 
 from planner.emit.nodes import read_cluster
 from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
 from planner.plan.placement import role_devices
 from planner.plan.schema import Decision, Envelope
 from planner.reliability.lost_nodes import pools_of
@@ -41,7 +42,7 @@ class PlacedNodes:
 
 
 def placed_nodes(envelope: Envelope, decision: Decision) -> PlacedNodes:
-    """Raises PlannerError for plans on several pools, and for pools whose nodes have no names."""
+    """Raises PlannerError for plans on several pools, for nodes without names, and for racks that lack nodes."""
     pools, cluster = pools_of(envelope), read_cluster(envelope)
     on = {block.pool for block in decision.placement}
     if len(on) != 1:
@@ -61,5 +62,26 @@ def placed_nodes(envelope: Envelope, decision: Decision) -> PlacedNodes:
         tuple(pool.rack_of_node.tolist()),
         tuple(pool.domain_of_node.tolist()),
         pool.healthy_nodes,
-        tuple(device // size for device in devices),
+        _on_racks(envelope, pool) or tuple(device // size for device in devices),
     )
+
+
+def _on_racks(envelope: Envelope, pool: Pool) -> tuple[int, ...]:
+    """The node of every rank where the plan decided its rack: nodes in service of each rack in order; else nothing.
+
+    Ranks count through the nodes of a stage, and then through the stages.
+    """
+    racks = envelope.decision.get("racks")
+    rows = racks.get("rack_of_node") if isinstance(racks, dict) else None
+    if not isinstance(rows, list):
+        return ()
+    free: dict[int, list[int]] = {}
+    for node in reversed(pool.healthy_nodes):
+        free.setdefault(int(pool.rack_of_node[node]), []).append(node)
+    placed = []
+    for rack in (rack for row in rows if isinstance(row, list) for rack in row if isinstance(rack, int)):
+        if not free.get(rack):
+            what = f"the plan stands on more nodes of rack {rack} than are in service"
+            raise PlannerError(what, where="decision.racks", hint="solve it again")
+        placed += [free[rack].pop()] * pool.node.num_gpus
+    return tuple(placed)
