@@ -1,50 +1,41 @@
 """Public RL runs as they were configured: in the space or why not, feasible or not, and their steps as priced.
 
 Usage: rl_public.py MEASURED.csv [--solve]. A row is priced where it publishes its degrees and the mean length of its
-samples; no constant of the price was fitted to these rows. Prompts are taken to be 150 tokens long, outputs log-normal
-(cv 1 before the cap) and cut at the published longest sequence, with the mean of what is left as published. A
-configuration that the space lacks is priced with the nearest replica that it has, and marked. Beside it stand answers
-that know no run: the median, over the rows of other set-ups, of tokens a GPU second (`rate`), and of tokens x active
-parameters a GPU second (`util`); and the price divided by the median ratio of other set-ups (`level`). `--solve` adds
-phases, and the plan that the search recommends on the same GPUs with its ratio to the run's, both as priced. Exits 1
-where the prices are no nearer than the better of the two rates.
+samples, with what its recipe sets (`rl_runs.py`); no constant of the price was fitted to these rows. A configuration
+that the space lacks is priced with the nearest replica that it has, and marked. Beside it stand answers that know no
+run: the median, over the rows of other set-ups, of tokens a GPU second (`rate`), and of tokens x active parameters a
+GPU second (`util`); and the price divided by the median ratio of other set-ups (`level`). Intervals of 80 % are those
+that the rows of the other set-ups give, beside intervals of one width in logarithms. `--solve` adds phases, the plan
+that the search recommends for the job on the same GPUs with its ratio to the run's, both as priced, and what its parts
+alone make of the run. Exits 1 where the prices are no nearer than the better of the two rates.
 """
 
-import csv
 import math
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 from typing import Any
 
+from rl_runs import Row, job, missing, problem, read_rows, staleness
+
 from planner.documents.read import given_document
-from planner.errors import PlannerError
+from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.formulate import FormulatedRl, formulate
+from planner.kinds.rl.intervals import Spread, distance, fitted
 from planner.kinds.rl.names import choice_name, group_name, mode_name
 from planner.kinds.rl.setting import read_setting
 from planner.load.problems import resolve_document
 from planner.rl.curves import GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve
 
-PROMPT_TOKENS, OUTPUT_CV = 150, 1.0
-MODELS = {
-    "LLAMA3.1_8B": "meta-llama/Meta-Llama-3.1-8B",
-    "DeepSeek V3": "deepseek-ai/DeepSeek-V3",
-    "Qwen3-30B3A": "Qwen/Qwen3-30B-A3B",
-    "Qwen3-32B": "Qwen/Qwen3-32B",
-    "Qwen3-235B": "Qwen/Qwen3-235B-A22B",
-    "Nemotron-3-Nano-30B-A3B": "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
-}
-NODES = {"H100": "hgx_h100", "GB200": "gb200_nvl72"}
-STATED = ("gen_tp", "gen_dp", "train_tp", "train_pp", "train_cp", "train_ep", "gpus_gen", "gpus_train")
 DEGREES = re.compile(r"cp(\d+)ep(\d+)-")
-Row = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,108 +46,64 @@ class Outcome:
     missing: str = ""
     absent: tuple[str, ...] = ()
     priced: RlEvaluation | None = None
+    distance: float = 0.0
     best: RlEvaluation | None = None
     best_name: str = ""
+    reasons: dict[str, float] = field(default_factory=dict)  # seconds of the run with this part of the best plan
 
     @property
     def published_s(self) -> float:
         return float(self.row["step_time_s"])
 
 
-def mean_before_cap(mean: float, cap: float, cv: float) -> float:
-    """Mean of the log-normal lengths of this cv whose mean is `mean` once they are cut at `cap` (all in tokens).
-
-    E[min(Y, c)] = m Phi(z - sigma) + c Phi(-z), with z = (ln(c / m) + sigma^2 / 2) / sigma; by bisection, as it grows
-    with m. Raises ValueError where `mean` is not below `cap`.
-    """
-    if not 0 < mean < cap:
-        raise ValueError(f"a mean of {mean:g} tokens under a cap of {cap:g}")
-    sigma, phi = math.sqrt(math.log1p(cv**2)), NormalDist().cdf
-
-    def cut(uncut: float) -> float:
-        z = (math.log(cap / uncut) + sigma**2 / 2) / sigma
-        return uncut * phi(z - sigma) + cap * phi(-z)
-
-    low, high = mean, 2 * mean
-    while cut(high) < mean:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if cut(middle) < mean else (low, middle)
-    return high
-
-
-def missing(row: Row) -> str:
-    """What a row does not publish, or no model of ours can be priced from; empty where nothing is missing."""
-    if not row["mean_seq_len"]:
-        return "mean length"
-    unknown = [name for name in STATED if not row[name]]
-    if unknown:
-        return ", ".join(unknown)
-    return "FP8 training is not in the space" if row["precision"] == "FP8" else ""
-
-
-def problem(row: Row) -> dict[str, Any]:
-    """The row as a problem whose space holds its arrangement."""
-    ahead = 0 if row["sync_mode"] == "sync" else int(float(row["staleness"]))
-    samples, longest = int(row["global_samples"]), int(row["max_seq_len"])
-    cap = longest - PROMPT_TOKENS
-    output = mean_before_cap(float(row["mean_seq_len"]) - PROMPT_TOKENS, cap, OUTPUT_CV)
-    group = int(row["samples_per_prompt"])
-    return {
-        "schema": "planner.problem/1",
-        "kind": "rl",
-        "name": row["id"],
-        "models": {"policy": {"name": MODELS[row["model"]], "weights": "bf16"}},
-        "cluster": {"pools": [{"name": "gpus", "gpu": NODES[row["hw"]], "gpus": int(row["gpus_total"])}]},
-        "workloads": [{"input_tokens": PROMPT_TOKENS, "output_tokens": {"mean": output, "cv": OUTPUT_CV}}],
-        "objective": {"minimize": "iteration_time"},
-        "engine": {"name": "vllm"},
-        "options": {
-            "algorithm": row["algo"].lower(),
-            **({"reference": "policy"} if row["algo"] == "GRPO" else {}),
-            "prompts": samples // group,
-            "samples_per_prompt": group,
-            "minibatches": samples // int(row["train_gbs"]),
-            "arrangements": ["disaggregated" if ahead else "colocated"],
-            "synchrony": ["asynchronous" if ahead else "synchronous"],
-            "max_staleness": ahead,
-            "max_output_tokens": cap,
-            "iterations": max(2, ahead + 1),
-        },
-    }
-
-
 def outcome(row: Row, *, recommended: bool) -> Outcome:
-    """The row priced as configured."""
+    """The row priced as configured, and where asked for what the search recommends for its job."""
     lacks = missing(row)
     if lacks:
         return Outcome(row, lacks)
     try:
-        resolved = resolve_document(given_document(problem(row), row["id"]), Path())
-        formulated = formulate(read_setting(resolved))
+        formulated = _formulated(problem(row))
+        wider = _formulated(job(row)) if recommended else None
     except PlannerError as error:
         return Outcome(row, f"{error.what}; {error.hint}" if error.hint else error.what)
+    except Infeasible as error:
+        return Outcome(row, "", (str(error),))
     generator, instead = _generator(row, formulated)
     trainer = _trainer(row, formulated)
     if generator is None or trainer is None:
         return Outcome(row, "", tuple(filter(None, (instead, "" if trainer else _training_text(row)))))
-    stated = formulated.problem
-    ahead = stated.modes[-1].staleness
-    mode = RlMode("disaggregated", "k_step_async", ahead) if ahead else RlMode("colocated", "sync")
+    ahead = staleness(row)
     plan = RlPlan(
-        mode,
+        RlMode("disaggregated", "k_step_async", ahead) if ahead else RlMode("colocated", "sync"),
         (GenerationGroup(generator, int(row["gpus_gen"]) // generator.gpus),),
         TrainingChoice(trainer, int(row["gpus_train"]) // trainer.gpus),
     )
-    best, name = None, ""
-    if recommended:
-        solution = solve(stated)
-        best = solution.evaluation
-        if solution.plan is not None and solution.plan.training is not None:
-            parts = (*map(group_name, solution.plan.groups), choice_name(solution.plan.training))
-            name = f"{mode_name(solution.plan.mode)}: {' | '.join(parts)}"
-    return Outcome(row, "", (instead,) if instead else (), evaluate(stated, plan), best, name)
+    priced = evaluate(formulated.problem, plan)
+    actor = formulated.trainers[trainer].config
+    assert actor is not None
+    told = Outcome(row, "", (instead,) if instead else (), priced, distance(actor.arch))
+    return told if wider is None else _recommended(told, plan, wider.problem)
+
+
+def _formulated(document: dict[str, Any]) -> FormulatedRl:
+    resolved = resolve_document(given_document(document, document["name"]), Path())
+    return formulate(read_setting(resolved))
+
+
+def _recommended(told: Outcome, run: RlPlan, stated: RlProblem) -> Outcome:
+    """With the best plan for the run's job, and what each of its parts alone would make of the run."""
+    solution = solve(stated)
+    best = solution.plan
+    if best is None or best.training is None:
+        return told
+    parts = (*map(group_name, best.groups), choice_name(best.training))
+    name = f"{mode_name(best.mode)}: {' | '.join(parts)}"
+    reasons = {}
+    for part, change in (("generation", {"groups": best.groups}), ("training", {"training": best.training})):
+        changed = evaluate(stated, replace(run, **change))
+        if changed.feasible:
+            reasons[part] = changed.iteration_s
+    return replace(told, best=solution.evaluation, best_name=name, reasons=reasons)
 
 
 def _generator(row: Row, formulated: FormulatedRl) -> tuple[GenerationOption | None, str]:
@@ -238,16 +185,36 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
         yield f"{head} {each.priced.iteration_s:6.1f} s  {ratios}  {notes}"
         if each.best is not None:
             run = each.priced
+            parts = ", ".join(f"{name} {seconds / run.iteration_s:.2f}" for name, seconds in each.reasons.items())
             yield (
                 f"       generation {run.generation_s:.1f} s, training {run.training_s:.1f} s, handing over "
-                f"{run.handover_s:.1f} s; recommended {each.best.iteration_s / run.iteration_s:.2f} of it: "
-                f"{each.best_name}"
+                f"{run.handover_s:.1f} s; recommended {each.best.iteration_s / run.iteration_s:.2f} of it "
+                f"(alone: {parts or 'no part'}): {each.best_name}"
             )
     yield ""
     yield "set-up                      runs  priced / published: lowest  median  highest"
     for group, ratios_of in by_group.items():
         low, middle, high = min(ratios_of), median(ratios_of), max(ratios_of)
         yield f"{group:<26} {len(ratios_of):>5}  {'':19} {low:7.2f}  {middle:6.2f}  {high:7.2f}"
+
+
+def interval_lines(priced: Sequence[Outcome]) -> Iterator[str]:
+    """How many runs the 80 % intervals hold that the rows of other set-ups give, beside those of one width."""
+    logs = [-math.log(_ratio(each)) for each in priced]
+    far, setups = [each.distance for each in priced], [each.row["group"] for each in priced]
+    for name, distances in (("by distance", far), ("one width", [0.0] * len(far))):
+        held = [_holds(logs, distances, setups, place) for place in range(len(logs))]
+        yield f"80 % intervals {name}, set-ups left out: hold {sum(held)} of {len(held)} runs"
+    spread = fitted(logs, far, setups)
+    yield f"fitted to all: low {spread.low:.3f}, high {spread.high:.3f}, by distance {spread.by_distance:.2f}"
+
+
+def _holds(logs: Sequence[float], far: Sequence[float], setups: Sequence[str], place: int) -> bool:
+    """Whether the interval of a run holds its step, fitted to the other set-ups."""
+    others = [other for other in range(len(logs)) if setups[other] != setups[place]]
+    spread: Spread = fitted([logs[o] for o in others], [far[o] for o in others], [setups[o] for o in others])
+    wider = 1.0 + spread.by_distance * far[place]
+    return spread.low * wider <= logs[place] <= spread.high * wider
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +230,7 @@ def pairs(path: Path, outcomes: Sequence[Outcome]) -> list[Pair]:
     """The pairs of a table whose two runs are both priced."""
     known = {each.row["id"]: each for each in outcomes if each.priced is not None}
     rows_of_pairs = []
-    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+    for row in read_rows(path):
         sync, ahead = known.get(row["sync_id"]), known.get(row["async_id"])
         if sync is not None and ahead is not None:
             priced = float(row["per_gpu_speedup"]) * _ratio(sync) / _ratio(ahead)
@@ -287,7 +254,7 @@ def gain_lines(table: Sequence[Pair]) -> Iterator[str]:
 
 
 def main(path: Path, *, recommended: bool) -> int:
-    rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    rows = read_rows(path)
     outcomes = [outcome(row, recommended=recommended) for row in rows]
     for line in lines(outcomes):
         print(line)
@@ -297,6 +264,8 @@ def main(path: Path, *, recommended: bool) -> int:
     told = [guesses(each, priced) for each in priced]
     off = {name: median(abs(ratios[name] - 1) for ratios in told) for name in told[0]}
     print("median error of the step: " + ", ".join(f"{name} {error:.1%}" for name, error in off.items()))
+    for line in interval_lines(priced):
+        print(line)
     table = path.parent / "rl_async_pairs.csv"
     if table.exists():
         for line in gain_lines(pairs(table, outcomes)):

@@ -1,5 +1,6 @@
 """Facts on RL plans: what an iteration waits for, what it hands over, and what each of its ways saves."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ def post_training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact
         return
     data: dict[str, Any] = decision.model_dump(mode="json")
     yield from _sides(envelope, data)
+    yield from _split(envelope, data)
     yield from _phases(envelope, data)
     yield from _sync(envelope, data)
     yield from _savings(data)
@@ -59,6 +61,40 @@ def _sides(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     what = f"{data.get('arrangement')}, {data.get('synchrony')}: generation runs {ahead} iterations ahead of training"
     about = ("arrangement", "synchrony", "staleness", "partial_rollouts")
     yield Fact("limit", what if ahead else f"{data.get('arrangement')}, {data.get('synchrony')}", about)
+
+
+def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
+    """Why so many GPUs generate and so many train, and what of either side would move it."""
+    whole, generation, training = (
+        _predicted(envelope, name) for name in ("iteration_time_s", "generation_s", "training_s")
+    )
+    if data.get("arrangement") != "disaggregated" or not whole or not generation or not training:
+        return
+    sides = {"generate": _gpus(data, "rollout"), "train": _gpus(data, "actor")}
+    about = ("arrangement", "roles", "replicas", "rollout", "actor", "split", "gpus")
+    what = f"{sides['generate']} GPUs generate and {sides['train']} train"
+    if data.get("synchrony") != "asynchronous":
+        yield Fact("limit", f"{what}, each waiting while the other works", about)
+        return
+    handed = 0.0 if data["weight_sync"]["overlapped"] else float(data["weight_sync"]["duration_s"])
+    seconds = {"generation": generation, "training": training + handed}
+    binds, spare = sorted(seconds, key=lambda side: seconds[side], reverse=True)
+    longer = seconds[binds] / seconds[spare] - 1.0
+    yield Fact(
+        "limit",
+        f"{what}: {binds} binds; {spare} may take {100 * longer:.0f} % longer before the iteration waits for it",
+        about,
+        figures={"longer": longer},
+    )
+
+
+def _gpus(data: dict[str, Any], function: str) -> int:
+    sizes = (
+        role["replicas"] * math.prod(role["parallelism"].get(name, 1) for name in ("tp", "pp", "cp", "dp"))
+        for role in data["roles"]
+        if role["function"] == function
+    )
+    return sum(sizes)
 
 
 def _phases(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:

@@ -14,6 +14,7 @@ from planner.kinds.rl.names import mode_name, moves_of, priority_of
 from planner.kinds.rl.proof import horizon_evidence, horizon_record, proof_record
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
+from planner.rl.evaluate import evaluate
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
@@ -144,6 +145,38 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
         reached = objective(replace(solved, plan=solution.plan, evaluation=solution.evaluation))[1]
         name = name if solution.plan.fusion is None else f"{name}, scoring fused with generation"
         yield {"plan": name, "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
+    yield from _other_splits(solved, value)
+
+
+def _other_splits(solved: Solved, value: float) -> Iterator[JsonValue]:
+    """One replica more and one less that generate, on GPUs that training takes or leaves: what the split is worth.
+
+    Replicas of generation and training stay as they are, and training has the best number of its own; none for roles
+    that share GPUs, lie in several pools, or whose samples are not one group's.
+    """
+    problem, plan, training = solved.formulated.problem, solved.plan, solved.training
+    group, pool = plan.groups[0], training.option.pool
+    plain = plan.fusion is None and plan.late is None and len(plan.groups) == 1
+    if plan.mode.placement != "disaggregated" or group.option.pool != pool or not plain:
+        return
+    gpus, minibatch = problem.pool_of[pool].gpus, problem.trained_samples // problem.minibatches
+    for replicas in (group.replicas - 1, group.replicas + 1):
+        most = (gpus - replicas * group.option.gpus) // training.option.gpus
+        if replicas < 1 or most < 1:
+            continue
+        moved = replace(plan, groups=(replace(group, replicas=replicas),))
+        priced = [
+            replace(solved, plan=other, evaluation=evaluation)
+            for dp in range(1, most + 1)
+            if minibatch % (dp * training.option.ranks) == 0
+            for other in [replace(moved, training=replace(training, dp=dp))]
+            if (evaluation := evaluate(problem, other)).feasible
+        ]
+        reached = [objective(other)[1] for other in priced]
+        if reached:
+            best = min(reached, key=lambda other: abs(other - value))
+            name = f"{replicas} replicas generate in place of {group.replicas}"
+            yield {"plan": name, "objective": best, "loss": abs(best - value) / max(abs(value), 1e-9)}
 
 
 def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlProblem]]:

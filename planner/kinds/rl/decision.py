@@ -151,7 +151,12 @@ class RlOptions(Spec):
     generation_tp: Degrees | None = Field(default=None, description="tensor parallel sizes of generating replicas")
     training_tp: Degrees | None = None
     training_pp: Degrees | None = None
-    weight_sync_s: Amount | None = Field(default=None, description="measured; else from bytes and bandwidths")
+    training_cp: Degrees | None = Field(default=None, description="context parallel sizes of training replicas")
+    training_ep: Degrees | None = Field(default=None, description="ranks over which experts are spread in training")
+    recompute: Literal["none", "full"] | None = Field(
+        default=None, description="what training computes again; nothing where that fits when absent"
+    )
+    weight_sync_s: Amount | None = Field(default=None, description="measured; else from tensors, bytes and bandwidths")
     weight_sync_overlapped: bool = False
     max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
     horizon: Horizon | None = Field(default=None, description="plans over training time; one plan when absent")

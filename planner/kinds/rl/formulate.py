@@ -9,6 +9,7 @@ from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.generation_curves import GeneratorCurve, measured_generators, modelled_generators
+from planner.kinds.rl.handover import switch_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
@@ -19,7 +20,6 @@ from planner.rl.problem import RlProblem
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
 SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
 MORE_NODES = (2, 4, 8, 16, 32)  # times those at hand: what is tried to say how many would do
-START_S = 1.0  # of a synchronisation: engines drained, caches dropped (verl and slime report 1 to 2 s beyond transfer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     curves = Curves(
         generation=tuple(generator.option for generator in generators),
         training=tuple(trainer.option for trainer in trainers),
-        weight_sync_s=_weight_sync_s(setting),
-        switch_s=_switch_s(setting),
+        weight_sync_s=weight_sync_s(setting),
+        switch_s=switch_s(setting),
         move_s=MOVE_S,
         move_token_s=kv_token_bytes / min(pool.node.nic_bandwidth_bytes_per_s for pool in setting.pools),
         scoring=_scoring(setting, trainers, kv_token_bytes) if setting.options.fusion_thresholds else {},
@@ -153,51 +153,6 @@ def _require_modes(setting: RlSetting) -> None:
             where=setting.resolved.where(("options",)),
             hint="add `disaggregated` to `arrangements`, or `synchronous` to `synchrony`",
         )
-
-
-def _weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
-    """By (generating pool, training pool), where a network joins the two.
-
-    The weights leave one training replica through the adapters of a node at once; between pools, over their link.
-    Where racks are joined by circuits, they leave its rack over all links that it has room for, and the circuits change
-    to the synchronisation and back.
-    """
-    stated_s, size = setting.options.weight_sync_s, _actor_bytes(setting)
-    link_of = {frozenset(link.pools): link for link in reversed(setting.resolved.problem.cluster.links)}
-    seconds = {}
-    for generating in setting.pools:
-        for training in setting.pools:
-            link = link_of.get(frozenset((generating.name, training.name)))
-            if generating.name == training.name:
-                rate, latency = training.node.nic_bandwidth_bytes_per_s * training.node.num_gpus, 0.0
-                if training.num_nodes == 1:
-                    rate = training.node.scale_up_bandwidth_bytes_per_s
-                circuits = training.wiring.circuits if len(training.wiring.racks) > 1 else None
-                if circuits is not None:
-                    rate = min(rate, circuits.ports * circuits.link_bytes_per_s)
-                    latency += 2.0 * circuits.switching_s
-            elif link is not None:
-                rate, latency = link.bandwidth_bytes_per_s, link.latency_s
-            else:
-                continue
-            transfer = START_S + latency + size / rate
-            seconds[generating.name, training.name] = transfer if stated_s is None else stated_s
-    return seconds
-
-
-def _actor_bytes(setting: RlSetting) -> float:
-    from planner.costs.operators.work import Shards
-    from planner.costs.serving.memory import weight_bytes
-
-    return float(weight_bytes(setting.actor, Shards.of(1))[0])
-
-
-def _switch_s(setting: RlSetting) -> float:
-    """Taking turns beyond moving state to the host and back: weights gathered for the generators in one node."""
-    node = setting.pools[0].node
-    return START_S + _actor_bytes(setting) / node.num_gpus / min(
-        pool.node.nic_bandwidth_bytes_per_s for pool in setting.pools
-    )
 
 
 def _kv_token_bytes(setting: RlSetting, context: float) -> float:

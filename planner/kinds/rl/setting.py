@@ -10,7 +10,7 @@ from planner.costs.rates.pricer import open_store, profile_paths
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
-from planner.models.architecture import Architecture
+from planner.models.architecture import Architecture, MoeFfn
 from planner.problem.resolve import Resolved, Workload
 from planner.problem.schema import Problem, TraceLengths
 
@@ -59,6 +59,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _policies(options),
         _partial(options),
         _horizon(problem, options),
+        _degrees(resolved, options),
         _prices(resolved),
     )
     for applies, path, what, hint in refusals:
@@ -177,6 +178,13 @@ def _curves(options: RlOptions) -> Iterator[Refusal]:
             what = f"two curves of tp {key[1]} pp {key[2]} on `{key[0]}`"
             twice = key in keys[:index]
             yield twice, ("options", "costs", part, index), what, "keep the one that was measured as you run it"
+
+
+def _degrees(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
+    """Experts spread that no model has."""
+    sparse = any(isinstance(layer.ffn, MoeFfn) for arch in resolved.models.values() for layer in arch.layers)
+    spread = [degree for degree in options.training_ep or () if degree > 1]
+    yield bool(spread) and not sparse, ("options", "training_ep"), "no model has experts to spread", "leave it out"
 
 
 def _policies(options: RlOptions) -> Iterator[Refusal]:

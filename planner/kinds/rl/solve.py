@@ -14,6 +14,7 @@ from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, horizon_problem, read_running, running_of, steps_of
+from planner.kinds.rl.intervals import interval_s
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.plan.schema import (
@@ -48,6 +49,8 @@ ASSUMPTIONS = (
 ROOM = f"training fills at most {USABLE_SHARE:.0%} of a GPU's memory, for what its allocator loses between tensors"
 
 
+LONGER_IS_MORE = ("iteration_time_s", "usd_per_iteration")
+LONGER_IS_LESS = ("output_tokens_per_s", "tokens_per_usd")
 BEST_FIRST, DYNAMIC = "rollouts simulated, best first", "rollouts simulated, dynamic program over periods"
 UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; going from it is not charged"
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
@@ -155,7 +158,7 @@ def _envelope(
         ),
         inputs=inputs,
         decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=tuple(Prediction(metric=metric, value=value) for metric, value in predictions.items()),
+        predictions=tuple(_with_interval(solved, metric, value) for metric, value in predictions.items()),
         certificate=proven,
         evidence=_evidence(solved),
         assumptions=(
@@ -191,6 +194,17 @@ def _predictions(solved: Solved) -> Iterator[tuple[str, float]]:
         yield "tokens_per_usd", solved.tokens / evaluation.cost_usd
 
 
+def _with_interval(solved: Solved, metric: str, value: float) -> Prediction:
+    """What follows from the length of an iteration has an interval, where generation and training are modelled."""
+    generators = [solved.formulated.generators[group.option] for group in solved.plan.groups]
+    modelled = solved.trainer.config is not None and all(generator.memory is not None for generator in generators)
+    if not modelled or metric not in (*LONGER_IS_MORE, *LONGER_IS_LESS):
+        return Prediction(metric=metric, value=value)
+    low, high = interval_s(solved.setting.actor, 1.0)
+    interval = (value * low, value * high) if metric in LONGER_IS_MORE else (value / high, value / low)
+    return Prediction(metric=metric, value=value, interval=interval)
+
+
 def _evidence(solved: Solved) -> Evidence:
     """The share of generation and training time by basis, and how far curves are from what they were fitted to."""
     evaluation = solved.evaluation
@@ -205,7 +219,7 @@ def _evidence(solved: Solved) -> Evidence:
     notes = [f"the decode curve is within {worst:.1%} of the decode step that it was fitted to"]
     if solved.setting.options.weight_sync_s is None:
         sync = format_si(evaluation.handover_s, "s")
-        notes.append(f"handing over takes {sync} by bytes and bandwidths; `weight_sync` states a measured one")
+        notes.append(f"handing over takes {sync} by tensors, bytes and bandwidths; `weight_sync` states a measured one")
     scale = sum(shares.values())
     basis = {name: share / scale for name, share in sorted(shares.items())}
     return Evidence(basis=basis, notes=tuple(notes))  # type: ignore[arg-type]  # names of the literal

@@ -233,19 +233,25 @@ def _trainers(
 ) -> Iterator[Trainer]:
     """Trainers of one model, with the helpers that lie beside a replica: those that only score where they stay on the
     devices, and in host memory where that leaves room for fewer replicas, or for what is not computed again."""
+    again = GRANULARITIES if setting.options.recompute is None else (setting.options.recompute,)
     for base, inner in _configs(arch, setting, pool, lengths):
         kept = beside(base, inner)
-        stay = list(_fitting(base, inner, kept, pool, rates))
+        stay = list(_fitting(base, inner, kept, pool, rates, again))
         yield from stay
         moved = tuple(_to_host(helper) for helper in kept)
-        if moved != kept and not any(_lightest(trainer) for trainer in stay):
-            for other in _fitting(base, inner, moved, pool, rates):
+        if moved != kept and not any(_lightest(trainer, again) for trainer in stay):
+            for other in _fitting(base, inner, moved, pool, rates, again):
                 if not any(_no_heavier(trainer, other) for trainer in stay):
                     yield other
 
 
 def _fitting(
-    base: TrainingConfig, inner: int, helpers: tuple[Helper, ...], pool: Pool, rates: Rates
+    base: TrainingConfig,
+    inner: int,
+    helpers: tuple[Helper, ...],
+    pool: Pool,
+    rates: Rates,
+    granularities: tuple[Recomputed, ...],
 ) -> Iterator[Trainer]:
     """Trainers that fit in memory beside their helpers, by how much they compute again: each on fewer replicas than
     those that compute less again."""
@@ -254,7 +260,7 @@ def _fitting(
     in_turn = whole - max((helper.weights_bytes for helper in helpers if helper.offloaded), default=0.0)
     most = pool.num_gpus // (base.num_gpus * inner)
     fewest = NEVER_FITS
-    for recomputed in GRANULARITIES:
+    for recomputed in granularities:
         config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
         least = _least_dp(config, inner, most, room, in_turn, rates)
         if least < fewest:
@@ -270,10 +276,10 @@ def _to_host(helper: Helper) -> Helper:
     return helper if helper.part == "critic" else replace(helper, kept_bytes=0.0, offloaded=True)
 
 
-def _lightest(trainer: Trainer) -> bool:
+def _lightest(trainer: Trainer, granularities: tuple[Recomputed, ...]) -> bool:
     """Whether more room could change nothing."""
     assert trainer.config is not None
-    return trainer.option.min_dp == 1 and trainer.config.recompute.granularity == GRANULARITIES[0]
+    return trainer.option.min_dp == 1 and trainer.config.recompute.granularity == granularities[0]
 
 
 def _no_heavier(trainer: Trainer, other: Trainer) -> bool:
@@ -315,8 +321,8 @@ def _configs(
     packed = max(1, lengths.longest // lengths.typical)
     for tp in options.training_tp or tuple(1 << power for power in range(node.bit_length())):
         for pp in options.training_pp or (1, 2, 4, 8, 16):
-            for cp in (1, 2, 4):
-                for ep in {1: (1,)}.get(experts, (1, 4, 8, 16, 32)):
+            for cp in options.training_cp or (1, 2, 4):
+                for ep in options.training_ep or {1: (1,)}.get(experts, (1, 4, 8, 16, 32)):
                     inner = max(1, ep // (tp * cp))
                     fits = tp * pp * cp * inner <= pool.num_gpus and pp <= arch.num_layers and tp <= node
                     whole = ep % (tp * cp) == 0 or (tp * cp) % ep == 0

@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from rl_public import Pair, Row, gain_lines, mean_before_cap, missing, outcome, problem
+from rl_public import Pair, gain_lines, outcome
+from rl_runs import Row, files, job, mean_before_cap, missing, problem, read_rows
 
+ROWS = Path(__file__).parents[4] / "shared" / "data" / "rl" / "measured.csv"
 RUN: Row = {
     "id": "run",
+    "framework": "NeMo-RL",
+    "version": "v1",
     "group": "llama",
     "model": "LLAMA3.1_8B",
     "hw": "H100",
@@ -85,6 +89,24 @@ def test_a_run_ahead_trains_apart() -> None:
     assert options["arrangements"] == ["disaggregated"]
     assert options["max_staleness"] == 8
     assert options["iterations"] > 8
+
+
+def test_a_problem_of_a_run_has_the_degrees_and_the_settings_of_its_recipe() -> None:
+    pinned, free = problem({**RUN, "train_tp": "2"}), job(RUN)
+    assert pinned["engine"]["memory_utilisation"] == 0.6
+    assert pinned["options"]["training_tp"] == [2]
+    assert pinned["options"]["recompute"] == "full"
+    assert set(pinned["options"]) - set(free["options"]) == {
+        "generation_tp", "training_tp", "training_pp", "training_cp", "training_ep", "recompute"
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(not ROWS.is_file(), reason="../shared/data/rl is absent")
+def test_the_problem_files_of_public_runs_are_those_of_the_published_rows() -> None:
+    folder = Path(__file__).parents[3] / "examples" / "rl-runs"
+    written = dict(files(read_rows(ROWS)))
+    assert sorted(written) == sorted(path.name for path in folder.iterdir())
+    assert all((folder / name).read_text(encoding="utf-8") == text for name, text in written.items())
 
 
 def test_gains_are_told_beside_one_gain_for_all_other_setups() -> None:
