@@ -65,7 +65,7 @@ def outcome(row: Row, *, recommended: bool) -> Outcome:
         formulated = _formulated(problem(row))
         wider = _formulated(job(row)) if recommended else None
     except PlannerError as error:
-        return Outcome(row, f"{error.what}; {error.hint}" if error.hint else error.what)
+        return Outcome(row, "", (error.what,))
     except Infeasible as error:
         return Outcome(row, "", (str(error),))
     generator, instead = _generator(row, formulated)

@@ -135,7 +135,9 @@ def _copies(loads: Floats, home_LE: Ints, ranks: Ranks, each: int, tolerance: fl
     item, amount, ratio = np.full(shape, -1, np.int64), np.zeros(shape), np.empty(len(ordered))
     first_R = np.arange(ranks.num_ranks + 1, dtype=np.int64) * each
     first_G = np.searchsorted(ranks.node_R, np.arange(ranks.num_nodes + 1)).astype(np.int64)
-    export_rows(ordered, first_R, ranks.speed_R, free_R, first_G, tolerance, ROUNDS, item, amount, ratio)
+    export_rows(
+        ordered, first_R, ranks.speed_R, free_R, first_G, 0.0, ranks.num_ranks, tolerance, ROUNDS, item, amount, ratio
+    )
     row = np.arange(len(ordered))[:, None, None]
     filled = item >= 0
     share = np.where(filled, amount / np.maximum(ordered[row, np.maximum(item, 0)], 1e-300), 0.0)

@@ -12,7 +12,17 @@ import numpy.typing as npt
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.experts.ranks import Ranks, require_loads
-from planner.solvers.layouts.exports import ROUNDS, TOLERANCE
+from planner.solvers.layouts.exports import ROUNDS, TOLERANCE, first_bins, longest_chain
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRules:
+    """What copies may do: serve so many tokens at least, stay in domains of so many ranks (any where None), and come
+    along chains of so many other ranks (any where None). UltraEP's rules (arXiv:2606.04101), its least being 1024."""
+
+    least_tokens: float = 0.0
+    domain: int | None = None
+    relays: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +40,15 @@ class StepPlanner:
     Construct it once, outside the loop: the first construction in a process loads compiled code. Not thread-safe.
     """
 
-    def __init__(self, ranks: Ranks, num_experts: int, *, tolerance: float = TOLERANCE) -> None:
+    def __init__(
+        self, ranks: Ranks, num_experts: int, *, tolerance: float = TOLERANCE, rules: CopyRules = CopyRules()
+    ) -> None:
+        if rules.domain is not None and (rules.domain < 1 or ranks.num_ranks % rules.domain):
+            raise PlannerError(
+                f"domains of {rules.domain} ranks do not divide {ranks.num_ranks}",
+                where="domain",
+                hint=f"give a divisor of {ranks.num_ranks}",
+            )
         if num_experts % ranks.num_ranks:
             raise PlannerError(
                 f"{num_experts} experts do not spread evenly over {ranks.num_ranks} ranks",
@@ -56,7 +74,8 @@ class StepPlanner:
         self._speed_R = np.ascontiguousarray(ranks.speed_R)
         self._free_R = np.ascontiguousarray(ranks.slots_R - each)
         self._first_slot_R = ranks.first_R
-        self._tolerance = tolerance
+        self._first_G = first_bins(ranks.num_ranks, rules.domain)
+        self._rules = (float(rules.least_tokens), longest_chain(ranks.num_ranks, rules.relays), tolerance, ROUNDS)
         width = max(1, int(self._free_R.max()))
         self._item_RJ = np.full((ranks.num_ranks, width), -1, np.int64)
         self._amount_RJ = np.zeros((ranks.num_ranks, width))
@@ -72,7 +91,7 @@ class StepPlanner:
         from planner.solvers.compiled.exports import lay_out
 
         ratio = lay_out(
-            load_E, self._first_R, self._speed_R, self._free_R, self._first_slot_R, self._tolerance, ROUNDS,
+            load_E, self._first_R, self._speed_R, self._free_R, self._first_slot_R, self._first_G, *self._rules,
             self._item_RJ, self._amount_RJ, self._expert_P, self._quota_P,
         )  # fmt: skip
         return self._expert_P, self._quota_P, float(ratio)
@@ -91,7 +110,7 @@ class StepPlanner:
         expert_NP = np.empty((rows, self._num_slots), np.int64)
         quota_NP, ratio_N = np.empty((rows, self._num_slots)), np.empty(rows)
         lay_out_all(
-            loads, self._first_R, self._speed_R, self._free_R, self._first_slot_R, self._tolerance, ROUNDS,
+            loads, self._first_R, self._speed_R, self._free_R, self._first_slot_R, self._first_G, *self._rules,
             expert_NP, quota_NP, ratio_N,
         )  # fmt: skip
         return StepLayouts(expert_NP, quota_NP, ratio_N)

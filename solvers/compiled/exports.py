@@ -29,12 +29,14 @@ def _piece(first, last, left_E, wanted):
 
 
 @njit(cache=True)
-def _hand_over(i, j, wanted, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ):
-    """Up to `wanted` of one item of bin `i` into a free slot of bin `j`; returns how much."""
+def _hand_over(i, j, wanted, least, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ):
+    """Up to `wanted` of one item of bin `i` into a free slot of bin `j`, `least` at least; returns how much."""
     e = _piece(first_R[i], first_R[i + 1], left_E, wanted)
     given = min(wanted, left_E[e])
+    if given < least:
+        return 0.0
     left_E[e] -= given
-    excess_R[i] -= given
+    excess_R[i] = max(0.0, excess_R[i] - given)
     item_RJ[j, used_R[j]], amount_RJ[j, used_R[j]] = e, given
     used_R[j] += 1
     return given
@@ -56,14 +58,15 @@ def _next_giver(excess_R, chain, count, tiny):
 
 
 @njit(cache=True)
-def _relay(i, wanted, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ, chain):
+def _relay(i, wanted, least, relays, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ, chain):
     """Gathers excess of other bins on bin `i`, in its own free slots, until it has `wanted` to hand over.
 
-    A giver that has too little gathers first, in a free slot of its own, and so on: excess comes along a chain of bins.
+    A giver that has too little gathers first, in a free slot of its own, and so on: excess comes along a chain of bins,
+    `relays` behind the first at most.
     """
     while excess_R[i] < wanted - tiny and used_R[i] < slots_R[i]:
         chain[0], count, total = i, 1, excess_R[i]
-        while total < wanted - tiny and used_R[chain[count - 1]] < slots_R[chain[count - 1]]:
+        while total < wanted - tiny and count <= relays and used_R[chain[count - 1]] < slots_R[chain[count - 1]]:
             giver = _next_giver(excess_R, chain, count, tiny)
             if giver < 0:
                 break
@@ -78,8 +81,8 @@ def _relay(i, wanted, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ,
                 ahead += excess_R[chain[earlier]]
             giver, taker = chain[k], chain[k - 1]
             given = _hand_over(
-                giver, taker, min(excess_R[giver], wanted - ahead), first_R, left_E, excess_R, used_R, item_RJ,
-                amount_RJ,
+                giver, taker, max(least, min(excess_R[giver], wanted - ahead)), least, first_R, left_E, excess_R,
+                used_R, item_RJ, amount_RJ,
             )  # fmt: skip
             if given <= tiny:
                 return
@@ -88,12 +91,14 @@ def _relay(i, wanted, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ,
 
 @njit(cache=True)
 def transport(
-    T, relay, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ, amount_RJ, chain
-):
+    T, relays, least, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ,
+    amount_RJ, chain,
+):  # fmt: skip
     """Whether every bin can be brought to time `T` greedily; fills the last six arrays.
 
-    The largest excess meets the largest slack. Where a bin's last free slot would be left half full and `relay` is
-    set, the bin that fills it first takes over excess of others. O(R^2 + pieces x (R + items of a bin)).
+    The largest excess meets the largest slack, and no piece is smaller than `least`: a bin that is over by less hands
+    over that much. Where a bin's last free slot would be left half full, the bin that fills it first takes over excess
+    of others, along chains of `relays` bins at most. O(R^2 + pieces x (R + items of a bin)).
     """
     R = len(load_R)
     left_E[:] = weight_E
@@ -109,21 +114,26 @@ def transport(
         if excess_R[i] <= tiny:
             return True
         j = np.argmax(slack_R)
-        if slack_R[j] <= tiny:
+        if slack_R[j] <= tiny or slack_R[j] < least:
             return False
-        if relay and used_R[j] == slots_R[j] - 1 and excess_R[i] < slack_R[j]:
-            _relay(i, slack_R[j], slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ, chain)
-        given = _hand_over(i, j, min(excess_R[i], slack_R[j]), first_R, left_E, excess_R, used_R, item_RJ, amount_RJ)
+        if relays > 0 and used_R[j] == slots_R[j] - 1 and excess_R[i] < slack_R[j]:
+            _relay(
+                i, slack_R[j], least, relays, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ,
+                chain,
+            )  # fmt: skip
+        wanted = max(least, min(excess_R[i], slack_R[j]))
+        given = _hand_over(i, j, wanted, least, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ)
         if given <= tiny:
             return False
         slack_R[j] = slack_R[j] - given if used_R[j] < slots_R[j] else 0.0
 
 
 @njit(cache=True)
-def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ):
+def export(weight_E, first_R, speed_R, slots_R, least, relays, goal, rounds, item_RJ, amount_RJ):
     """The least time to which bisection brings all bins; the pieces handed over are left in the last two arrays.
 
-    The first of three tries to end at `goal` is without relays, which cost pieces.
+    No piece is smaller than `least`, no chain longer than `relays`. The first of three tries to end at `goal` is
+    without relays, which cost pieces.
     """
     R, E = len(speed_R), len(weight_E)
     load_R = np.zeros(R)
@@ -139,49 +149,42 @@ def export(weight_E, first_R, speed_R, slots_R, goal, rounds, item_RJ, amount_RJ
         amount_RJ[:] = 0.0
         return high
     best, T = high, low
-    relay = False
+    used, reached = 0, 0  # relays tried, and those of the best time
     for step in range(rounds):
         if transport(
-            T,
-            relay,
-            weight_E,
-            first_R,
-            load_R,
-            speed_R,
-            slots_R,
-            left_E,
-            excess_R,
-            slack_R,
-            used_R,
-            item_RJ,
-            amount_RJ,
-            chain,
-        ):
+            T, used, least, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ,
+            amount_RJ, chain,
+        ):  # fmt: skip
+            reached = used
             best = high = T
             if low == T or high - low < 1e-7 * low:
                 return best
-        elif not relay:
-            relay = True
+        elif used < relays:
+            used = relays
             continue
         else:
             low = T
         T = low + (high - low) * (0.0625 if step < 4 else 0.5)
     if best != T:
         transport(
-            best, best < np.max(load_R / speed_R), weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R,
-            slack_R, used_R, item_RJ, amount_RJ, chain,
+            best, reached, least, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R,
+            item_RJ, amount_RJ, chain,
         )  # fmt: skip
     return best
 
 
 @njit(cache=True)
-def lay_out(weight_E, first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_RJ, amount_RJ, item_P, share_P):
-    """`export` written as the item and share of every slot: homes first, then free slots, -1 where one stays empty.
+def lay_out(
+    weight_E, first_R, speed_R, slots_R, first_slot_R, first_G, least, relays, tolerance, rounds, item_RJ, amount_RJ,
+    item_P, share_P,
+):  # fmt: skip
+    """`export_in_groups` written as the item and share of every slot: homes, then free slots, -1 where one is empty.
 
     Returns the time of the slowest bin by the mean time; items without weight keep all of it at home.
     """
-    mean = weight_E.sum() / speed_R.sum()
-    slowest = export(weight_E, first_R, speed_R, slots_R, mean * (1.0 + tolerance), rounds, item_RJ, amount_RJ)
+    ratio = export_in_groups(
+        weight_E, first_R, speed_R, slots_R, first_G, least, relays, tolerance, rounds, item_RJ, amount_RJ
+    )  # fmt: skip
     R = len(speed_R)
     for r in range(R):
         slot = first_slot_R[r]
@@ -202,24 +205,27 @@ def lay_out(weight_E, first_R, speed_R, slots_R, first_slot_R, tolerance, rounds
             item_P[slot], share_P[slot] = e, share
             home = np.searchsorted(first_R, e, side="right") - 1
             share_P[first_slot_R[home] + e - first_R[home]] -= share
-    return slowest / mean
+    return ratio
 
 
 @njit(cache=True)
-def lay_out_all(weight_NE, first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_NP, share_NP, ratio_N):
+def lay_out_all(
+    weight_NE, first_R, speed_R, slots_R, first_slot_R, first_G, least, relays, tolerance, rounds, item_NP, share_NP,
+    ratio_N,
+):  # fmt: skip
     """`lay_out` for every row of `weight_NE`; fills the last three arrays."""
     R, width = len(speed_R), max(1, slots_R.max())
     item_RJ, amount_RJ = np.full((R, width), -1, np.int64), np.zeros((R, width))
     for n in range(len(weight_NE)):
         ratio_N[n] = lay_out(
-            weight_NE[n], first_R, speed_R, slots_R, first_slot_R, tolerance, rounds, item_RJ, amount_RJ,
-            item_NP[n], share_NP[n],
+            weight_NE[n], first_R, speed_R, slots_R, first_slot_R, first_G, least, relays, tolerance, rounds, item_RJ,
+            amount_RJ, item_NP[n], share_NP[n],
         )  # fmt: skip
 
 
 @njit(cache=True)
 def export_in_groups(
-    weight_E, first_R, speed_R, slots_R, first_G, tolerance, rounds, item_RJ, amount_RJ
+    weight_E, first_R, speed_R, slots_R, first_G, least, relays, tolerance, rounds, item_RJ, amount_RJ
 ):  # fmt: skip
     """`export` inside each group of bins [first_G[g], first_G[g + 1]) alone; the last two arrays as there.
 
@@ -237,7 +243,7 @@ def export_in_groups(
         start = first_R[low]
         time = export(
             weight_E[start : first_R[high]], first_R[low : high + 1] - start, speed_R[low:high], slots_R[low:high],
-            goal, rounds, item_RJ[low:high], amount_RJ[low:high],
+            least, relays, goal, rounds, item_RJ[low:high], amount_RJ[low:high],
         )  # fmt: skip
         slowest = max(slowest, time)
         for r in range(low, high):
@@ -248,9 +254,12 @@ def export_in_groups(
 
 
 @njit(cache=True)
-def export_rows(weight_NE, first_R, speed_R, slots_R, first_G, tolerance, rounds, item_NRJ, amount_NRJ, ratio_N):
+def export_rows(
+    weight_NE, first_R, speed_R, slots_R, first_G, least, relays, tolerance, rounds, item_NRJ, amount_NRJ, ratio_N
+):  # fmt: skip
     """`export_in_groups` for every row; fills the last three arrays."""
     for n in range(len(weight_NE)):
         ratio_N[n] = export_in_groups(
-            weight_NE[n], first_R, speed_R, slots_R, first_G, tolerance, rounds, item_NRJ[n], amount_NRJ[n]
-        )
+            weight_NE[n], first_R, speed_R, slots_R, first_G, least, relays, tolerance, rounds, item_NRJ[n],
+            amount_NRJ[n],
+        )  # fmt: skip

@@ -203,6 +203,7 @@ def _curves(part: str, **other: float) -> dict[str, Case]:
     }
 
 
+SPARSE_ACTOR = "models.m.name=Qwen/Qwen3-30B-A3B ; cluster.pools.0.nodes=4 ; options.generation_tp=[2]"
 RL: dict[str, Case] = {
     "algorithm": ("", PPO),
     "prompts": ("", "options.prompts=32"),
@@ -232,7 +233,7 @@ RL: dict[str, Case] = {
     "tools.move_thresholds": apart("", "options.tools.move_thresholds=[1.5]", TOOLS),
     "max_running": ("", "options.max_running=8"),
     **{name: ("", f"options.{name}=[2]") for name in ("generation_tp", "training_tp", "training_pp", "training_cp")},
-    "training_ep": apart("options.training_ep=[1]", "options.training_ep=[8]", "models.m.name=Qwen/Qwen3-30B-A3B"),
+    "training_ep": apart("options.training_ep=[4]", "options.training_ep=[8]", SPARSE_ACTOR),
     "recompute": ("options.recompute=none", "options.recompute=full"),
     "weight_sync_s": apart("", "options.weight_sync=9s", "options.arrangements=[disaggregated]"),
     "weight_sync_overlapped": apart("", "options.weight_sync_overlapped=true", AHEAD),

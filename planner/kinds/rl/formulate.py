@@ -202,7 +202,13 @@ def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption
 
 
 def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths) -> None:
-    where = setting.resolved.where
+    where, asked = setting.resolved.where, setting.options.generation_tp
+    if not generators and asked is not None:
+        raise PlannerError(
+            f"no replica of {setting.actor.name} of tp {', '.join(map(str, asked))} divides and fits on any pool",
+            where=where(("options", "generation_tp")),
+            hint="leave `generation_tp` out, or write degrees that divide its heads and that a pool has GPUs for",
+        )
     if not generators:
         from planner.costs.operators.work import Shards
         from planner.costs.serving.memory import weight_bytes
