@@ -83,3 +83,8 @@ def expert_bytes(model: Architecture) -> float:
     return (
         matrices * (ffn.latent_size or model.hidden_size) * ffn.intermediate_size * bytes_per(model.precisions.experts)
     )
+
+
+def experts_per_token(model: Architecture) -> int:
+    """Routed experts that a token goes to."""
+    return next(layer.ffn.experts_per_token for layer in model.layers if isinstance(layer.ffn, MoeFfn))

@@ -254,6 +254,8 @@ RL: dict[str, Case] = {
 
 WINDOWS = "options.policy=periodic ; options.interval=60s ; options.loads=windows.npz"
 
+REALTIME = "options.policy=realtime"
+
 EXPERT_LAYOUTS: dict[str, Case] = {
     "ep": ("", "options.ep=8"),
     "slots_per_rank": ("", "options.slots_per_rank=40"),
@@ -265,6 +267,10 @@ EXPERT_LAYOUTS: dict[str, Case] = {
     "resident": ("", "options.resident=resident.npz"),
     "groups": apart("", "options.groups=4", WINDOWS),
     "interval_s": apart("", "options.interval=90s", WINDOWS),
+    "min_chunk_tokens": apart("", "options.min_chunk_tokens=300", REALTIME),
+    "copy_domain": apart("", "options.copy_domain=2", REALTIME),
+    "relays": apart("options.relays=1", "options.relays=0", REALTIME),
+    "micro_batch_tokens": apart("", "options.micro_batch_tokens=4096", REALTIME),
 }
 
 ONE_PASS = "workloads.0.output_tokens=1 ; options={simulated_requests: 200, batching: false"

@@ -1,5 +1,7 @@
 """Shares handed from fixed homes to free slots: never worse than staying, near the bound, nothing lost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from exports_model import exports_model
@@ -99,3 +101,45 @@ def test_the_exact_formulation_is_never_surpassed_and_mostly_met_within_a_twenti
         assert result.objective >= exact.objective - unit
         near += result.objective <= exact.objective * 1.05
     assert near >= 5
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_pieces_are_no_smaller_than_the_least_and_stay_in_their_domain(data: st.DataObject) -> None:
+    bins, domain = data.draw(st.sampled_from([(2, 1), (4, 2), (6, 3), (6, 2), (5, 5)]))
+    least, relays = data.draw(st.floats(0.0, 20.0)), data.draw(st.sampled_from([None, 0, 1]))
+    weights = data.draw(st.lists(st.integers(0, 50), min_size=2 * bins, max_size=2 * bins).filter(any))
+    problem = replace(_problem([float(w) for w in weights], bins, 2), least=least, relays=relays, domain=domain)
+    result = solve_export(problem)
+    assert result.solution is not None
+    assert result.objective is not None
+    assert result.bound is not None
+    taken = result.solution.item_RJ >= 0
+    assert (result.solution.amount_RJ[taken] >= least - 1e-9).all()
+    home = result.solution.item_RJ // 2
+    assert (home[taken] // domain == np.broadcast_to(np.arange(bins)[:, None], home.shape)[taken] // domain).all()
+    staying = np.array(weights, float).reshape(bins, 2).sum(axis=1).max()
+    assert result.bound - 1e-9 <= result.objective <= staying + 1e-9
+
+
+def test_without_relays_a_slack_bin_with_one_slot_takes_from_one_bin_alone() -> None:
+    """The case above: one of the two bins that are over by 1 keeps its excess."""
+    result = solve_export(replace(_problem([3.0, 3.0, 0.0], 3, 1), relays=0), tolerance=0.0)
+    assert result.objective == pytest.approx(3.0, rel=1e-3)
+
+
+def test_a_bin_over_by_less_than_a_chunk_hands_over_a_chunk() -> None:
+    free, chunk = (
+        solve_export(replace(_problem([5.0, 3.0], 2, 1), least=least), tolerance=0.0) for least in (0.0, 2.0)
+    )
+    assert free.objective == pytest.approx(4.0)
+    assert chunk.solution is not None
+    assert chunk.objective == pytest.approx(5.0)
+    assert (chunk.solution.amount_RJ == 0.0).all()
+    wide = solve_export(replace(_problem([9.0, 1.0], 2, 1), least=2.0), tolerance=0.0)
+    assert wide.objective == pytest.approx(5.0)
+
+
+def test_domains_that_do_not_divide_the_bins_are_refused() -> None:
+    with pytest.raises(PlannerError, match="do not divide 4 bins"):
+        replace(_problem([1.0] * 4, 4, 1), domain=3)

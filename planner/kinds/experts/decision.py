@@ -26,6 +26,19 @@ class ExpertsOptions(Spec):
         default=None, description="most that a rank has memory for in one layer, in the units of the loads"
     )
     policy: Literal["static", "periodic", "realtime"] = "static"
+    min_chunk_tokens: Count | None = Field(
+        default=None, description="fewest that a copy takes in a micro-batch, `realtime` alone; any when absent"
+    )
+    copy_domain: Count | None = Field(
+        default=None, description="ranks of a domain that copies stay in, `realtime` alone; all when absent"
+    )
+    relays: Index | None = Field(
+        default=None,
+        description="ranks along which excess comes to one that hands it on, `realtime` alone; any when absent",
+    )
+    micro_batch_tokens: Count | None = Field(
+        default=None, description="of a rank, `realtime` alone; a window of the loads is a micro-batch when absent"
+    )
     loads: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="file of recorded loads, needed to solve"
     )

@@ -21,8 +21,9 @@ from planner.experts.model_layers import layers_of
 from planner.experts.ranks import Ranks, linear_layout, make_ranks
 from planner.experts.readers import Loads, read_loads
 from planner.experts.replay import served_imbalance
-from planner.experts.step_time import MoeCosts
-from planner.experts.steps import StepPlanner
+from planner.experts.step_time import MoeCosts, experts_per_token
+from planner.experts.steps import CopyRules, StepPlanner
+from planner.experts.worth import CopiesWorth, copies_worth, in_micro_batches
 from planner.hardware.cluster import Pool
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
 from planner.kinds.experts.proof import METHOD, bound_records
@@ -68,6 +69,20 @@ class ExpertsSetting:
     pool: Pool
     loads: Loads
     ranks: Ranks
+
+    @property
+    def rules(self) -> CopyRules:
+        """Of copies in every micro-batch."""
+        options = self.options
+        return CopyRules(float(options.min_chunk_tokens or 0), options.copy_domain, options.relays)
+
+    @property
+    def micro_batch_WLE(self) -> Floats:
+        """Tokens of every micro-batch."""
+        tokens, load_WLE = self.options.micro_batch_tokens, self.loads.load_WLE
+        if tokens is None:
+            return load_WLE
+        return in_micro_batches(load_WLE, float(tokens), self.options.ep, experts_per_token(self.model))
 
     @property
     def planned_LE(self) -> Floats:
@@ -117,6 +132,7 @@ def read_setting(resolved: Resolved, loads: Loads | None = None) -> ExpertsSetti
             where=where(("options", "interval")),
             hint="give `interval` with `policy: periodic`, and with no other",
         )
+    _require_rules(options, where)
     ((key, model),) = resolved.models.items()
     resolved.require_priceable(key)
     pool = resolved.pools[0]
@@ -134,6 +150,24 @@ def read_setting(resolved: Resolved, loads: Loads | None = None) -> ExpertsSetti
         home_slots=home,
     )
     return ExpertsSetting(resolved, options, key, model, pool, loads, ranks)
+
+
+def _require_rules(options: ExpertsOptions, where: Where) -> None:
+    """Refuses rules of copies where none are planned in micro-batches, and domains that do not divide the ranks."""
+    for name in ("min_chunk_tokens", "copy_domain", "relays", "micro_batch_tokens"):
+        if getattr(options, name) is not None and options.policy != "realtime":
+            raise PlannerError(
+                f"policy `{options.policy}` plans no copies in micro-batches",
+                where=where(("options", name)),
+                hint="write `policy: realtime`, or leave it out",
+            )
+    if options.copy_domain is not None and options.ep % options.copy_domain:
+        near = max(ranks for ranks in range(1, options.copy_domain + 1) if options.ep % ranks == 0)
+        raise PlannerError(
+            f"domains of {options.copy_domain} ranks do not divide ep {options.ep}",
+            where=where(("options", "copy_domain")),
+            hint=f"write `copy_domain: {near}`",
+        )
 
 
 def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
@@ -204,7 +238,7 @@ def _layout(setting: ExpertsSetting, limits: Limits) -> Layout:
     options, loads, ranks = setting.options, setting.loads, setting.ranks
     resident = None if options.resident is None else read_resident(options.resident)
     if options.policy == "realtime":
-        return _homes(ranks, loads.total_LE)
+        return _homes(ranks, setting.micro_batch_WLE.mean(axis=0), setting.rules)
     if options.policy == "periodic":
         return plan_ahead(loads.load_WLE, ranks, groups=options.groups, resident_LP=resident)
     tolerance = {} if limits.gap == 0.0 else {"tolerance": limits.gap}
@@ -229,9 +263,9 @@ def require_room(setting: ExpertsSetting, layout: Layout) -> None:
         raise Infeasible(conflict, proved=least > most)
 
 
-def _homes(ranks: Ranks, load_LE: Floats) -> Layout:
+def _homes(ranks: Ranks, load_LE: Floats, rules: CopyRules) -> Layout:
     """Homes, and the copies that the mean load asks for until the first step is planned."""
-    rows = StepPlanner(ranks, load_LE.shape[1]).plan_rows(load_LE)
+    rows = StepPlanner(ranks, load_LE.shape[1], rules=rules).plan_rows(load_LE)
     filled_NP = rows.expert_NP.copy()
     for row_P, load_E in zip(filled_NP, load_LE, strict=True):
         heaviest = np.argsort(-load_E, kind="stable")
@@ -250,6 +284,7 @@ def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelop
     """The plan of a layout."""
     problem = setting.resolved.problem
     inputs = _inputs(setting)
+    worth = _worth(setting) if setting.options.policy == "realtime" else None
     return Envelope(
         schema=SCHEMA,
         kind="experts",
@@ -259,12 +294,12 @@ def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelop
         digests=_digests(setting, inputs),
         inputs=inputs,
         decision=_decision(setting, layout, memory).model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(layout)),
+        predictions=(*_predictions(layout), *_of_copies(worth)),
         certificate=_certificate(setting, layout),
         evidence=Evidence(
             basis={"measured": 1.0},
             sources=(f"{len(setting.loads.load_WLE)} windows of recorded loads",),
-            notes=("imbalance is that of the recorded loads; loads to come differ",),
+            notes=("imbalance is that of the recorded loads; loads to come differ", *_notes(worth)),
         ),
         assumptions=ASSUMPTIONS,
     )
@@ -334,6 +369,35 @@ def _layers(layout: Layout) -> Iterator[LayerLayout]:
 def _predictions(layout: Layout) -> Iterator[Prediction]:
     yield Prediction(metric="imbalance", value=float(layout.imbalance_L.mean()))
     yield Prediction(metric="imbalance", statistic="max", value=float(layout.imbalance_L.max()))
+
+
+def _worth(setting: ExpertsSetting) -> CopiesWorth:
+    """What copies gain in the micro-batches of the loads."""
+    load_WLE, options = setting.micro_batch_WLE, setting.options
+    routed = float(load_WLE.sum(axis=2).mean())
+    tokens = routed / (options.ep * experts_per_token(setting.model))
+    costs = MoeCosts(setting.model, setting.pool, options.ep, tokens)
+    return copies_worth(load_WLE, setting.ranks, setting.rules, costs)
+
+
+def _of_copies(worth: CopiesWorth | None) -> Iterator[Prediction]:
+    """Of a mean micro-batch, forward, where copies are planned in each."""
+    if worth is None:
+        return
+    yield Prediction(metric="micro_batch_s", value=worth.copied_s)
+    yield Prediction(metric="micro_batch_in_order_s", value=worth.in_order_s)
+    yield Prediction(metric="copies_planned_s", value=worth.planned_s)
+    yield Prediction(metric="copies_sent_s", value=worth.sent_s)
+    yield Prediction(metric="net_gain", value=worth.net_gain)
+
+
+def _notes(worth: CopiesWorth | None) -> Iterator[str]:
+    if worth is not None:
+        gained = "save" if worth.net_gain > 0 else "cost"
+        yield (
+            f"copies in every micro-batch {gained} {abs(worth.net_gain):.1%} of its forward pass, net of planning and "
+            "sending them one layer after the other"
+        )
 
 
 def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
