@@ -8,6 +8,8 @@ from planner.documents.units import format_si
 from planner.explain.facts import NEAR, Fact
 from planner.plan.schema import Decision, Envelope
 
+EVEN = 0.02  # by which one side may be longer and the two still be called even
+
 _SAVINGS = {  # field: (what it does, seconds with it, seconds without)
     "late_rollout": ("other replicas end the rollout", "generated_s", "unchanged_s"),
     "fused_scoring": ("scoring begins on replicas that generation sets free", "scored_s", "unfused_s"),
@@ -80,12 +82,9 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     seconds = {"generation": generation, "training": training + handed}
     binds, spare = sorted(seconds, key=lambda side: seconds[side], reverse=True)
     longer = seconds[binds] / seconds[spare] - 1.0
-    yield Fact(
-        "limit",
-        f"{what}: {binds} binds; {spare} may take {100 * longer:.0f} % longer before the iteration waits for it",
-        about,
-        figures={"longer": longer},
-    )
+    state = f"{binds} binds; {spare} may take {100 * longer:.0f} % longer before the iteration waits for it"
+    state = state if longer >= EVEN else "both sides take about as long, so that neither wants GPUs of the other"
+    yield Fact("limit", f"{what}: {state}", about, figures={"longer": longer})
 
 
 def _gpus(data: dict[str, Any], function: str) -> int:

@@ -36,6 +36,8 @@ def test_more_staleness_never_lengthens_the_step(first: float, second: float) ->
 def test_times_that_are_no_colocated_step_are_refused() -> None:
     with pytest.raises(PlannerError, match="phases of 14 s in a step of 10 s"):
         PhaseTimes(gpus=8, step_s=10.0, generation_s=7.0, training_s=7.0)
+    with pytest.raises(PlannerError, match="phases of 4 s in a step of 10 s: 6 s have no name"):
+        PhaseTimes(gpus=8, step_s=10.0, generation_s=2.0, training_s=2.0)
     with pytest.raises(PlannerError, match="0 of 16 GPUs generate"):
         predict_step_s(STEP, PoolSplit(0, 16, "fully"), 7e9)
 

@@ -1,0 +1,46 @@
+"""Why so many GPUs of an RL plan generate and so many train, and what another split would cost."""
+
+from collections.abc import Callable
+
+from planner.explain import explain_plan
+from planner.plan.schema import Decision, Envelope
+
+
+def split_of(envelope: Envelope, decision: Decision) -> str:
+    facts = explain_plan(envelope, decision).facts
+    return next(fact.what for fact in facts if "GPUs generate and" in fact.what)
+
+
+def predicting(envelope: Envelope, **values: float) -> Envelope:
+    rows = tuple(row.model_copy(update={"value": values.get(row.metric, row.value)}) for row in envelope.predictions)
+    return envelope.model_copy(update={"predictions": rows})
+
+
+def test_the_side_that_binds_is_named_and_how_much_longer_the_other_may_take(
+    solved: Callable[[str], tuple[Envelope, Decision]],
+) -> None:
+    envelope, decision = solved("rl-grpo-7b")
+    sync_s = envelope.decision["weight_sync"]["duration_s"]
+    told = split_of(
+        predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=80.0 - sync_s), decision
+    )
+    assert "generation binds; training may take 25 % longer" in told
+    told = split_of(
+        predicting(envelope, iteration_time_s=100.0, generation_s=50.0, training_s=100.0 - sync_s), decision
+    )
+    assert "training binds; generation may take 100 % longer" in told
+    told = split_of(
+        predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=99.5 - sync_s), decision
+    )
+    assert "both sides take about as long" in told
+
+
+def test_one_replica_more_or_less_costs_what_the_certificate_says(
+    solved: Callable[[str], tuple[Envelope, Decision]],
+) -> None:
+    envelope, decision = solved("rl-grpo-7b")
+    replicas = next(role.replicas for role in decision.roles if role.function == "rollout")
+    losses = {row["plan"]: row["loss"] for row in envelope.certificate.next_best}
+    named = [f"{replicas + more} replicas generate in place of {replicas}" for more in (-1, 1)]
+    assert set(named) <= set(losses)
+    assert all(losses[name] >= 0.0 for name in named)
