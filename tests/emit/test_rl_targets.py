@@ -87,6 +87,40 @@ def test_areal_writes_its_allocation_strings() -> None:
     assert experts["actor"]["backend"] == "megatron:(attn:d8p1t2|ffn:d2p1t1e8)"
 
 
+def drafted(**drafter: Any) -> tuple[Envelope, RlDecision]:  # noqa: ANN401
+    envelope, decision = plan(options={"speculation": {"acceptance": 0.7, "draft_tokens": [3], **drafter}})
+    roles = [
+        role.model_copy(update={"limits": {**role.limits, "draft_tokens": 3}}) if role.function == "rollout" else role
+        for role in decision.roles
+    ]
+    return envelope, decision.model_copy(update={"roles": tuple(roles)})
+
+
+@pytest.mark.parametrize(
+    ("drafter", "configured"),
+    [
+        ({"method": "mtp"}, {"method": "mtp"}),
+        (
+            {"method": "stated", "draft_step": "1ms", "algorithm": "eagle3", "checkpoint": "org/head"},
+            {"method": "eagle3", "model": "org/head"},
+        ),
+    ],
+)
+def test_nemo_rl_names_the_drafter_and_others_refuse_drafts(
+    drafter: dict[str, Any], configured: dict[str, Any]
+) -> None:
+    document = yaml.safe_load(emit(*drafted(**drafter), "nemo-rl")["nemo-rl.yaml"])
+    config = document["policy"]["generation"]["vllm_kwargs"]["speculative_config"]
+    assert config == {**configured, "num_speculative_tokens": 3}
+    with pytest.raises(PlannerError, match="verl starts generators without drafts"):
+        emit(*drafted(**drafter), "verl")
+
+
+def test_a_drafter_without_a_name_has_no_configuration() -> None:
+    with pytest.raises(PlannerError, match="only the time is stated"):
+        emit(*drafted(method="stated", draft_step="1ms"), "nemo-rl")
+
+
 def test_nemo_rl_says_which_nodes_generate_and_how_old_samples_may_be() -> None:
     document = yaml.safe_load(emit(*plan(**APART), "nemo-rl")["nemo-rl.yaml"])
     assert document["grpo"]["async_grpo"] == {"enabled": True, "max_trajectory_age_steps": 1}

@@ -70,9 +70,10 @@ SERVE: dict[str, Case] = {
 }
 LAUNCHED = {
     "serve": ("speculation.algorithm", "speculation.checkpoint"),
+    "rl": ("speculation.algorithm", "speculation.checkpoint"),
     "place": ("lora.adapters.*.checkpoint",),
 }
-"""What only launch scripts read; tests/emit/test_emit_speculation.py holds them to it."""
+"""What only launch scripts read; tests/emit/test_emit_speculation.py and test_rl_targets.py hold them to it."""
 
 TWO_POOLS = (
     "cluster={pools: [{gpu: h100_sxm, gpus: 2}, {gpu: h200, gpus: 2}],"
@@ -234,6 +235,11 @@ RL: dict[str, Case] = {
     "max_running": ("", "options.max_running=8"),
     **{name: ("", f"options.{name}=[2]") for name in ("generation_tp", "training_tp", "training_pp", "training_cp")},
     "training_ep": apart("options.training_ep=[4]", "options.training_ep=[8]", SPARSE_ACTOR),
+    "speculation.method": apart(MTP, STATED, HEADS),
+    "speculation.acceptance": apart("", "options.speculation.acceptance=0.8", STATED),
+    "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[1]", STATED),
+    "speculation.model": apart("", "options.speculation.model=t", DRAFTED),
+    "speculation.draft_step_s": apart("", "options.speculation.draft_step=2ms", STATED),
     "recompute": ("options.recompute=none", "options.recompute=full"),
     "weight_sync_s": apart("", "options.weight_sync=9s", "options.arrangements=[disaggregated]"),
     "weight_sync_overlapped": apart("", "options.weight_sync_overlapped=true", AHEAD),

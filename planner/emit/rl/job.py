@@ -104,7 +104,11 @@ class RlJob:
 
     def model(self, role: Role) -> str:
         """The model's name or path, fit for one line of a script or document."""
-        spec = self.problem.models[role.model or next(iter(self.problem.models))]
+        return self.model_called(role.model or next(iter(self.problem.models)))
+
+    def model_called(self, key: str) -> str:
+        """Name or path of one of the problem's models."""
+        spec = self.problem.models[key]
         name = spec.name or spec.config or ""
         refuse_unprintable(name)
         return name
@@ -115,12 +119,21 @@ class RlJob:
 
 
 def rl_target(
-    name: str, purpose: str, files: Callable[[RlJob], dict[str, str]], *, over_samples: bool = False
+    name: str,
+    purpose: str,
+    files: Callable[[RlJob], dict[str, str]],
+    *,
+    over_samples: bool = False,
+    drafts: bool = False,
 ) -> EmitTarget:
     """A target for RL plans; `files` gives names and texts."""
 
     def emit(envelope: Envelope, decision: Decision) -> dict[str, str]:
-        return files(read_rl_job(envelope, decision, over_samples=over_samples))
+        job = read_rl_job(envelope, decision, over_samples=over_samples)
+        drafted = job.options.speculation is not None and not drafts
+        hint = "use the target `nemo-rl`, or solve without `speculation`"
+        raise_first((drafted, refuse(f"{name} starts generators without drafts", "roles", hint)))
+        return files(job)
 
     return EmitTarget(name, purpose, ("rl",), emit)
 

@@ -76,10 +76,26 @@ def _generation(job: RlJob) -> dict[str, Any]:
         },
         "colocated": {"enabled": job.colocated},
     }
+    drafts = _drafts(job)
+    if drafts:
+        generation["vllm_kwargs"] = {"speculative_config": drafts}
     if not job.colocated:
         nodes = job.generating
         generation["colocated"]["resources"] = {"gpus_per_node": nodes.gpus_per_node, "num_nodes": nodes.nodes}
     return generation
+
+
+def _drafts(job: RlJob) -> dict[str, Any]:
+    """What vLLM calls the drafter (vllm/config/speculative.py); nothing without drafts."""
+    spec, tokens = job.options.speculation, job.rollout.limits.get("draft_tokens")
+    if spec is None or tokens is None:
+        return {}
+    drafter: dict[str, Any] = {"method": "mtp"}
+    if spec.method == "model":
+        drafter = {"method": "draft_model", "model": job.model_called(str(spec.model))}
+    elif spec.method == "stated":
+        drafter = {"method": spec.algorithm, **({"model": spec.checkpoint} if spec.checkpoint else {})}
+    return {**drafter, "num_speculative_tokens": tokens}
 
 
 def _files(job: RlJob) -> dict[str, str]:
@@ -94,6 +110,16 @@ def _files(job: RlJob) -> dict[str, str]:
             job.decision.synchrony == "stream",
             refuse(
                 "NeMo-RL does not stream minibatches", "synchrony", "plan with `synchrony: [synchronous, asynchronous]`"
+            ),
+        ),
+        (
+            job.options.speculation is not None
+            and job.options.speculation.method == "stated"
+            and job.options.speculation.algorithm is None,
+            refuse(
+                "vLLM cannot name a drafter of which only the time is stated",
+                "roles",
+                "name it as `algorithm` (and its `checkpoint`) in `options.speculation`",
             ),
         ),
         (job.engine != "vllm", refuse("this target starts vLLM", "roles", "plan with `engine: {name: vllm}`")),
@@ -115,4 +141,4 @@ def _script(job: RlJob) -> str:
     )
 
 
-TARGETS = (rl_target("nemo-rl", "a configuration for NeMo-RL's GRPO example", _files),)
+TARGETS = (rl_target("nemo-rl", "a configuration for NeMo-RL's GRPO example", _files, drafts=True),)

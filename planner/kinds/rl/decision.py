@@ -7,6 +7,7 @@ from pydantic import Field
 from planner.documents.units import TIME_S
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Fraction
+from planner.problem.speculation import SpeculationSpec
 from planner.schema.base import Spec
 
 Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo"]
@@ -147,6 +148,9 @@ class RlOptions(Spec):
     late_change_s: Amount = Field(default=5.0, description="until these decode; their weights are cut anew")
     fused_training: bool = Field(default=False, description="actor and critic may train at the same time")
     tools: ToolCalls | None = None
+    speculation: SpeculationSpec | None = Field(
+        default=None, description="drafts that generators verify; `draft_tokens` is one number"
+    )
     max_running: Count = Field(default=256, description="sequences of a replica at once")
     generation_tp: Degrees | None = Field(default=None, description="tensor parallel sizes of generating replicas")
     training_tp: Degrees | None = None

@@ -146,6 +146,7 @@ def _weight_sync(solved: Solved) -> WeightSync:
 def _rollout(solved: Solved, name: str, group: GenerationGroup) -> Role:
     option, engine = group.option, solved.setting.resolved.problem.engine
     sparse = any(isinstance(layer.ffn, MoeFfn) for layer in solved.setting.actor.layers)
+    drafts = solved.setting.options.speculation
     return Role(
         name=name,
         function="rollout",
@@ -159,6 +160,7 @@ def _rollout(solved: Solved, name: str, group: GenerationGroup) -> Role:
         limits={
             "max_batch": option.curve.max_running,
             "max_context_tokens": solved.formulated.lengths.longest,
+            **({} if drafts is None else {"draft_tokens": drafts.most}),
         },
         memory=solved.formulated.generators[option].memory,
     )

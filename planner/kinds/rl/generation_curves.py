@@ -2,6 +2,7 @@
 
 A curve is step_s + sequence_s b + token_s S for b sequences holding S tokens, fitted to the decode step of the cost
 model, which is nearly so: weights are read once a step, every sequence adds its part, every token of context its bytes.
+With drafts, it is the step that drafts and verifies them over the tokens that a sequence gets of it on average.
 Array suffixes: P points of the fit.
 """
 
@@ -15,6 +16,7 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step, with_drafting
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import (
@@ -52,16 +54,44 @@ def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> 
         pool, setting.actor, engine=setting.resolved.problem.engine.name,
         version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
     )  # fmt: skip
+    drafts = drafts_of(setting)
     room = pool.node.accelerator.usable_bytes(setting.resolved.problem.engine.memory_utilisation)
     room -= engine.workspace_bytes
     for tp, pp, ep in _degrees(setting, pool):
+        if drafts is not None and pp > 1:
+            continue  # engines draft without pipeline stages
         shards = Shards.of(tp, pp, 1, tp // ep, ep)
-        memory = _memory(setting, shards, room, engine.workspace_bytes)
+        memory = _memory(setting, shards, room, engine.workspace_bytes, drafts)
         if memory is None:
             continue
-        kv_tokens = int(memory.kv_cache_bytes / _kv_token_bytes(setting.actor, shards, mean_context))
-        curve, error, basis = _curve(setting, pricer, shards, mean_context, kv_tokens)
+        kv_tokens = int(memory.kv_cache_bytes / _kv_token_bytes(setting.actor, shards, mean_context, drafts))
+        curve, error, basis = _curve(setting, pricer, shards, mean_context, kv_tokens, drafts)
         yield GeneratorCurve(GenerationOption(pool.name, tp * pp, curve, tp, pp, ep), memory, error, basis)
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Who drafts, and how many tokens of a sequence in a step."""
+
+    drafter: Drafter
+    tokens: int
+
+    @property
+    def tokens_N(self) -> Floats:
+        return np.array([float(self.tokens)])
+
+    @property
+    def yielded(self) -> float:
+        """Tokens that a sequence gets of a step on average."""
+        return float(self.drafter.tokens_per_step(self.tokens_N)[0])
+
+
+def drafts_of(setting: RlSetting) -> Drafts | None:
+    """The drafts that the problem asks for. Raises PlannerError for a drafter that the actor cannot have."""
+    spec = setting.options.speculation
+    where = setting.resolved.where(("options", "speculation"))
+    drafter = drafter_of(spec, setting.actor, setting.resolved.models, where)
+    return None if spec is None or drafter is None else Drafts(drafter, spec.most)
 
 
 def measured_generators(setting: RlSetting) -> Iterator[GeneratorCurve]:
@@ -114,10 +144,12 @@ def splits(arch: Architecture, tp: int, moe_tp: int, ep: int) -> bool:
     return True
 
 
-def _memory(setting: RlSetting, shards: Shards, room: float, workspace: float) -> Memory | None:
+def _memory(setting: RlSetting, shards: Shards, room: float, workspace: float, drafts: Drafts | None) -> Memory | None:
     """What a device holds; None where weights leave no room for one sequence."""
     arch, running = setting.actor, float(setting.options.max_running)
     weights = float(weight_bytes(arch, shards)[0])
+    if drafts is not None:
+        weights += float(drafts.drafter.weight_bytes(shards, drafts.tokens_N)[0])
     activations = float(activation_bytes(arch, shards, PREFILL_TOKENS, running)[0])
     kv = room - weights - activations
     if kv <= 0:
@@ -131,13 +163,16 @@ def _memory(setting: RlSetting, shards: Shards, room: float, workspace: float) -
     )
 
 
-def _kv_token_bytes(arch: Architecture, shards: Shards, context: float) -> float:
-    """Bytes a token on the fullest device, of a sequence at the mean context."""
-    return float(kv_cache_bytes(arch, shards, np.array([context]))[0]) / context
+def _kv_token_bytes(arch: Architecture, shards: Shards, context: float, drafts: Drafts | None) -> float:
+    """Bytes a token on the fullest device, of a sequence at the mean context; the drafter's cache included."""
+    held = float(kv_cache_bytes(arch, shards, np.array([context]))[0])
+    if drafts is not None:
+        held += float(drafts.drafter.kv_bytes(shards, np.array([context]), drafts.tokens_N)[0])
+    return held / context
 
 
 def _curve(
-    setting: RlSetting, pricer: Pricer, shards: Shards, context: float, kv_tokens: int
+    setting: RlSetting, pricer: Pricer, shards: Shards, context: float, kv_tokens: int, drafts: Drafts | None
 ) -> tuple[DecodeCurve, float, dict[str, float]]:
     """The curve of one shape: least squares of relative errors over batches that fit, around the mean context."""
     running = max(1, min(setting.options.max_running, int(kv_tokens / max(context, 1.0))))
@@ -153,10 +188,16 @@ def _curve(
     engine = setting.calibration.engine(spec.name, spec.version)
     pp = float(shards.pp[0])
     many = shards.take(np.zeros(len(batch_P), dtype=np.intp))
-    timed = step_time(setting.actor, pricer, many, Work.decode(batch_P / pp, context_P), engine)
-    parts = _fit(batch_P, context_P, timed.seconds)
+    work = Work.decode(batch_P / pp, context_P)
+    if drafts is None:
+        timed, token_s = step_time(setting.actor, pricer, many, work, engine), 1.0
+    else:
+        work = work.with_drafts(np.full(len(batch_P), float(drafts.tokens)))
+        timed = step_time(setting.actor, pricer, many, work, engine)
+        timed, token_s = with_drafting(timed, drafting_step(drafts.drafter, pricer, many, work)), 1.0 / drafts.yielded
+    parts = _fit(batch_P, context_P, timed.seconds * token_s)
     fitted = parts[0] + parts[1] * batch_P + parts[2] * batch_P * context_P
-    error = float(np.abs(fitted / timed.seconds - 1.0).max())
+    error = float(np.abs(fitted / (timed.seconds * token_s) - 1.0).max())
     prefill = step_time(setting.actor, pricer, shards, Work.prefill(float(PREFILL_TOKENS)), engine)
     rate = PREFILL_TOKENS * pp / float(prefill.seconds[0])
     middle = len(batch_P) // 2

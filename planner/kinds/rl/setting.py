@@ -60,6 +60,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _partial(options),
         _horizon(problem, options),
         _degrees(resolved, options),
+        _drafts(options),
         _prices(resolved),
     )
     for applies, path, what, hint in refusals:
@@ -185,6 +186,20 @@ def _degrees(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     sparse = any(isinstance(layer.ffn, MoeFfn) for arch in resolved.models.values() for layer in arch.layers)
     spread = [degree for degree in options.training_ep or () if degree > 1]
     yield bool(spread) and not sparse, ("options", "training_ep"), "no model has experts to spread", "leave it out"
+
+
+def _drafts(options: RlOptions) -> Iterator[Refusal]:
+    """Several numbers of drafts, none, and drafts beside measured curves of generation, which have them in them."""
+    spec = options.speculation
+    if spec is None:
+        return
+    path, counts = ("options", "speculation"), sorted(set(spec.draft_tokens))
+    what = f"{len(counts)} numbers of drafts; generators of a rollout verify one number"
+    yield len(counts) != 1, path, what, f"write `draft_tokens: [{counts[-1]}]`"
+    yield counts == [0], path, "0 drafts in a step", "leave `speculation` out"
+    measured = bool(options.costs.generation)
+    what = "measured curves of generation hold what drafts are worth"
+    yield measured, path, what, "leave `speculation`, or `costs.generation`, out"
 
 
 def _policies(options: RlOptions) -> Iterator[Refusal]:

@@ -53,6 +53,9 @@ LONGER_IS_MORE = ("iteration_time_s", "usd_per_iteration")
 LONGER_IS_LESS = ("output_tokens_per_s", "tokens_per_usd")
 BEST_FIRST, DYNAMIC = "rollouts simulated, best first", "rollouts simulated, dynamic program over periods"
 UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; going from it is not charged"
+DRAFTED = (
+    "every step yields a sequence the mean number of tokens of its drafts, in training weights as in the first ones"
+)
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
 
 
@@ -165,6 +168,7 @@ def _envelope(
             *ASSUMPTIONS,
             *((ROOM,) if solved.trainer.config is not None else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
+            *((DRAFTED,) if solved.setting.options.speculation is not None else ()),
             *assumed,
             *_cut(resolved.problem),
             *resolved.price_notes,
