@@ -238,7 +238,7 @@ RL: dict[str, Case] = {
     "speculation.method": apart(MTP, STATED, HEADS),
     "speculation.acceptance": apart("", "options.speculation.acceptance=0.8", STATED),
     "speculation.draft_tokens": apart("", "options.speculation.draft_tokens=[1]", STATED),
-    "speculation.model": apart("", "options.speculation.model=t", DRAFTED),
+    "speculation.model": apart("", "options.speculation.model=t", DRAFTED + " ; options.actor=m"),
     "speculation.draft_step_s": apart("", "options.speculation.draft_step=2ms", STATED),
     "recompute": ("options.recompute=none", "options.recompute=full"),
     "weight_sync_s": apart("", "options.weight_sync=9s", "options.arrangements=[disaggregated]"),
