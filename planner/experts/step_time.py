@@ -85,6 +85,6 @@ def expert_bytes(model: Architecture) -> float:
     )
 
 
-def experts_per_token(model: Architecture) -> int:
-    """Routed experts that a token goes to."""
+def experts_per_token(model: Architecture) -> float:
+    """Routed experts that a token goes to on average."""
     return next(layer.ffn.experts_per_token for layer in model.layers if isinstance(layer.ffn, MoeFfn))

@@ -55,10 +55,10 @@ def copies_worth(load_WLE: Floats, ranks: Ranks, rules: CopyRules, costs: MoeCos
     )
 
 
-def in_micro_batches(load_WLE: Floats, tokens_per_rank: float, ranks: int, experts_per_token: int) -> Floats:
+def in_micro_batches(load_WLE: Floats, tokens_per_rank: float, ranks: int, experts_per_token: float) -> Floats:
     """The loads as so many tokens on every rank, each to so many experts, whatever was recorded in a window."""
     whole = tokens_per_rank * ranks * experts_per_token
-    return load_WLE * (whole / load_WLE.sum(axis=2, keepdims=True))
+    return np.asarray(load_WLE * (whole / load_WLE.sum(axis=2, keepdims=True)))
 
 
 def _busiest(expert_NP: Ints, ranks: Ranks, homes: int) -> Floats:

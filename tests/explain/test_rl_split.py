@@ -20,7 +20,7 @@ def test_the_side_that_binds_is_named_and_how_much_longer_the_other_may_take(
     solved: Callable[[str], tuple[Envelope, Decision]],
 ) -> None:
     envelope, decision = solved("rl-grpo-7b")
-    sync_s = envelope.decision["weight_sync"]["duration_s"]
+    sync_s = decision.model_dump()["weight_sync"]["duration_s"]
     told = split_of(
         predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=80.0 - sync_s), decision
     )
@@ -40,7 +40,8 @@ def test_one_replica_more_or_less_costs_what_the_certificate_says(
 ) -> None:
     envelope, decision = solved("rl-grpo-7b")
     replicas = next(role.replicas for role in decision.roles if role.function == "rollout")
-    losses = {row["plan"]: row["loss"] for row in envelope.certificate.next_best}
+    others = envelope.model_dump()["certificate"]["next_best"]
+    losses = {row["plan"]: row["loss"] for row in others}
     named = [f"{replicas + more} replicas generate in place of {replicas}" for more in (-1, 1)]
     assert set(named) <= set(losses)
     assert all(losses[name] >= 0.0 for name in named)

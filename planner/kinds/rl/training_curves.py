@@ -319,10 +319,11 @@ def _configs(
     node = max(pool.node.num_gpus, 1)
     experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
     packed = max(1, lengths.longest // lengths.typical)
+    spread = options.training_ep or ((1,) if experts == 1 else (1, 4, 8, 16, 32))
     for tp in options.training_tp or tuple(1 << power for power in range(node.bit_length())):
         for pp in options.training_pp or (1, 2, 4, 8, 16):
             for cp in options.training_cp or (1, 2, 4):
-                for ep in options.training_ep or {1: (1,)}.get(experts, (1, 4, 8, 16, 32)):
+                for ep in spread:
                     inner = max(1, ep // (tp * cp))
                     fits = tp * pp * cp * inner <= pool.num_gpus and pp <= arch.num_layers and tp <= node
                     whole = ep % (tp * cp) == 0 or (tp * cp) % ep == 0
