@@ -25,12 +25,12 @@ from rl_runs import Row, job, missing, problem, read_rows, staleness
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.rl.formulate import FormulatedRl, formulate
-from planner.kinds.rl.intervals import Spread, distance, fitted
 from planner.kinds.rl.names import choice_name, group_name, mode_name
 from planner.kinds.rl.setting import read_setting
 from planner.load.problems import resolve_document
 from planner.rl.curves import GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
+from planner.rl.intervals import Spread, distance, fitted
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve

@@ -14,7 +14,6 @@ from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, horizon_problem, read_running, running_of, steps_of
-from planner.kinds.rl.intervals import interval_s
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.plan.schema import (
@@ -30,6 +29,7 @@ from planner.problem.lengths import end_of_samples
 from planner.problem.resolve import Resolved, normalised
 from planner.problem.schema import MomentLengths, Problem
 from planner.progress import Limits
+from planner.rl.intervals import interval_s
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import RlPlan
 from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.kinds.rl.handover import TENSOR_S, hosts_s, num_tensors
-from planner.kinds.rl.intervals import Spread, distance, fitted, interval_s
 from planner.models.library import find_model
+from planner.rl.intervals import Spread, distance, fitted, interval_s
 
 
 @pytest.mark.parametrize(
