@@ -30,7 +30,8 @@ from planner.load.problems import load_problem
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import fill, partitions, share_on_time
 from planner.solvers.placement.group_streams import Group
-from planner.solvers.placement.layers import LayerProblem, Node, max_flow, place_layers
+from planner.solvers.placement.layer_problem import LayerProblem, Node
+from planner.solvers.placement.layers import max_flow, place_layers
 from planner.solvers.placement.shared_groups import SharedGroups
 
 ROOT = Path(__file__).resolve().parents[1]

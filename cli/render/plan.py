@@ -27,7 +27,7 @@ def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = F
         headline.append(wrapped(f"an estimate: {envelope.certificate.estimate}", hanging=0))
     parts = ["\n".join(headline), _roles(decision), *_own_parts(decision, verbose=verbose)]
     limits = render_limits(envelope, decision)
-    parts += [part for part in (limits, _predictions(envelope), _money(envelope)) if part]
+    parts += [part for part in (limits, _predictions(envelope), _overload(envelope), _money(envelope)) if part]
     parts.append("\n".join(proof_lines(envelope, decision) if verbose else render_proof(envelope, decision)))
     return plain("\n\n".join(parts)) if not wants_colour() else "\n\n".join(parts)
 
@@ -40,6 +40,17 @@ def _proof(envelope: "Envelope") -> str:
     )
     by = " by formulas" if certificate.estimate and certificate.status == "optimal" else ""
     return f"{certificate.status}{by}{gap}{stopped}"
+
+
+def _overload(envelope: "Envelope") -> str:
+    """What `busy` above 1 means, where engines are asked for more than they serve."""
+    served = next((each.value for each in envelope.predictions if each.metric == "load_served"), 1.0)
+    if served >= 1.0:
+        return ""
+    return wrapped(
+        f"the stated load is more than the engines serve, {served:.1%} of it: `busy` above 1 is work that waits",
+        hanging=0,
+    )
 
 
 def _roles(decision: "Decision") -> str:

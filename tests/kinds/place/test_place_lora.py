@@ -10,6 +10,7 @@ import pytest
 
 from planner.api import solve
 from planner.check import check_plan
+from planner.cli.render.plan import render_plan
 from planner.documents.read import given_document
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
@@ -157,3 +158,15 @@ def test_too_few_slots_and_too_much_load_are_infeasible_with_what_is_missing() -
     with pytest.raises(Infeasible) as load:
         solve(small(busy, objective={"minimize": "gpus"}))
     assert load.value.proved
+
+
+def test_work_that_waits_is_told_where_engines_are_asked_for_more_than_they_serve() -> None:
+    few = {name: {"rate": "0.1/s"} for name in "abcd"}
+    many = {name: {"rate": "90/s"} for name in "abcd"}
+    for adapters, over in ((few, False), (many, True)):
+        plan = solve(small({"adapters": adapters}))
+        value = {each.metric: each.value for each in plan.predictions}
+        assert value["load_served"] == pytest.approx(min(1.0, 1.0 / value["busy"]))
+        screen = render_plan(plan, PlaceDecision.model_validate(plan.decision))
+        assert ("the stated load is more than the engines serve" in screen) == over
+        assert any("queues grow" in each for each in plan.assumptions) == over

@@ -25,7 +25,8 @@ from planner.plan.schema import (
     Route,
 )
 from planner.problem.resolve import Resolved
-from planner.solvers.placement.layers import flow_bound, max_flow, place_layers
+from planner.solvers.placement.layer_bound import flow_bound
+from planner.solvers.placement.layers import max_flow, place_layers
 from planner.solvers.result import relative_gap
 
 METRIC = "tokens_per_s_per_gpu"

@@ -184,6 +184,7 @@ def envelope(setting: LoraSetting, placed: Placed, bound: float | None) -> Envel
         (
             Prediction(metric=METRIC, value=tokens),
             Prediction(metric="gpus", value=gpus),
+            Prediction(metric="load_served", value=min(1.0, 1.0 / max(parts.values()))),
             *(Prediction(metric="busy", of=name, value=part) for name, part in sorted(parts.items())),
         ),
         Certificate(
@@ -198,8 +199,18 @@ def envelope(setting: LoraSetting, placed: Placed, bound: float | None) -> Envel
         ),
         solver=SOLVER,
         evidence=Evidence(basis={"analytical": 1.0}, notes=(NOTE if setting.lora.slowdown is None else STATED,)),
-        assumptions=ASSUMPTIONS,
+        assumptions=(*ASSUMPTIONS, *_overload(max(parts.values()))),
         calibration=setting.calibration,
+    )
+
+
+def _overload(busiest: float) -> tuple[str, ...]:
+    """What a busy part above 1 means."""
+    if busiest <= 1.0:
+        return ()
+    return (
+        f"at the stated rates the busiest engine has {busiest:.3g} s of work a second: {1.0 / busiest:.1%} of these "
+        "rates are served, and queues grow at more",
     )
 
 
