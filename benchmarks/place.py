@@ -4,23 +4,28 @@
     python benchmarks/place.py --quick    8 GPUs, four language models and six clusters, some 60 s
 
 Shared groups: 8 GPUs on ten fresh seeds; 32 GPUs at two latency limits on seeds 11 to 20, all shapes on the same seeds:
-the highest rate at 99 % by the case's own rule, the share on time at rates around it, and whether any groups can keep
-99 % at the last of them. Layers: generated clusters of 10 to 40 nodes, two to four GPU types in one to three regions
-with thin links between them. Language models: `examples/place-four-models.yaml` solved, and its plan on streams of a
-slow reference (`tests/oracles/turns_simulator.py`) that prices every step by its own prompts; GPUs apart for each
-model, by its share of the work, stand beside it.
+the highest rate at 99 % by the case's own rule, the share on time at rates around it, whether any groups can keep 99 %
+at the last of them, and every mix of group shapes that was filled, with its paired difference to the best shape alone.
+Layers: generated clusters of 10 to 40 nodes, two to four GPU types in one to three regions with thin links between.
+Language models: `examples/place-four-models.yaml` solved, and its plan on streams of a slow reference
+(`tests/oracles/turns_simulator.py`) that prices every step by its own prompts; GPUs apart for each model, by its share
+of the work, stand beside it.
 """
 
 import argparse
+import itertools
 import json
 import sys
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from case_kinds.multi_model_placement import arrivals, highest_rate, placed, problem_of
 
 from planner.api import solve
+from planner.arrays import Floats
 from planner.errors import PlannerError
 from planner.kinds.place.choose import claimed_streams
 from planner.kinds.place.decision import PlaceDecision
@@ -28,7 +33,7 @@ from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import PlaceSetting, read_setting
 from planner.load.problems import load_problem
 from planner.solvers.placement.group_bounds import bound_on_time
-from planner.solvers.placement.group_search import fill, partitions, share_on_time
+from planner.solvers.placement.group_search import BEST_SHAPES, MIXED, fill, partitions, share_on_time, shares_on_time
 from planner.solvers.placement.group_streams import Group
 from planner.solvers.placement.layer_problem import LayerProblem, Node
 from planner.solvers.placement.layers import max_flow, place_layers
@@ -94,6 +99,31 @@ def thirty_two(name: str) -> None:
         shares = ", ".join(f"{key} {share_on_time(problem, each, streams):.4f}" for key, each in every.items())
         bound = f"; no groups above {bound_on_time(problem, streams):.4f}" if rate == ASKED[name][-1] else ""
         print(f"    {rate:g}/s: {shares}{bound}")
+    mixes(case, problem, load_M, groups)
+
+
+def mixes(case: dict[str, Any], problem: SharedGroups, load_M: Floats, placed_groups: tuple[Group, ...]) -> None:
+    """Mixes of the shapes that serve most alone, filled alike, on fresh seeds at the rate that the best of them has."""
+    alone = {c: fill(problem, partitions(problem, c), load_M) for c in problem.usable}
+    rates = {c: highest_rate(case, problem, groups, FRESH_32[:2]) for c, groups in alone.items()}
+    best, *others = sorted(rates, key=lambda c: -rates[c])[:BEST_SHAPES]
+    rate = highest_rate(case, problem, alone[best], FRESH_32)
+    streams = [arrivals(case, rate, case["headline"]["cv"], seed) for seed in FRESH_32]
+    share_S = shares_on_time(problem, alone[best], streams)
+    print(f"    differences to {problem.shapes[best].name} alone at {rate:.1f}/s, of {len(streams)} paired seeds:")
+    for shape, other in itertools.permutations((best, *others), 2):
+        if problem.shapes[shape].devices < problem.shapes[other].devices:
+            for part in MIXED:
+                groups = fill(problem, partitions(problem, shape, other, part), load_M)
+                _difference(problem, groups, shares_on_time(problem, groups, streams) - share_S)
+    _difference(problem, placed_groups, shares_on_time(problem, placed_groups, streams) - share_S)
+
+
+def _difference(problem: SharedGroups, groups: tuple[Group, ...], gain_S: Floats) -> None:
+    counts = Counter(problem.shapes[group.shape].name for group in groups)
+    alike = " + ".join(f"{count} x {name}" for name, count in sorted(counts.items()))
+    error = float(gain_S.std(ddof=1)) / len(gain_S) ** 0.5
+    print(f"        {alike}: {gain_S.mean():+.4f} +- {error:.4f}")
 
 
 def language_models(seeds: range) -> None:

@@ -23,7 +23,7 @@ Bound       every layer is held by nodes whose T sum up to the flow. So many can
 import itertools
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -58,9 +58,10 @@ def place_layers(problem: LayerProblem) -> SolveResult[LayerPlan]:
         plan = _aligned(problem, nodes)
         if plan is not None and (best is None or plan[0] > best[0]):
             best = plan
-    for plan in (_side_by_side(problem), *_in_rows(problem)):
-        if plan is not None and (best is None or plan[0] > best[0]):
-            best = plan
+    apart = _side_by_side(problem)
+    if apart is not None and (best is None or apart[0] > best[0]):
+        best = apart
+    best = _in_rows(problem, best)
     bound = flow_bound(problem, 0.0 if best is None else best[0])
     solve_s = time.perf_counter() - started_s
     solver = "aligned stages, patterns of holders"
@@ -103,23 +104,30 @@ def _side_by_side(problem: LayerProblem) -> tuple[float, LayerPlan] | None:
     return _valued(problem, held, stages) if stages else None
 
 
-def _in_rows(problem: LayerProblem) -> Iterator[tuple[float, LayerPlan]]:
-    """Regions one behind the other, in every order of a few: the largest flow at which they hold all layers together.
+def _in_rows(problem: LayerProblem, best: tuple[float, LayerPlan] | None) -> tuple[float, LayerPlan] | None:
+    """Regions one behind the other, in every order of a few, where that carries more than the best so far.
 
-    Where the links that they meet over carry less, that of an easier flow, which leaves more nodes where they meet.
+    The largest flow at which they hold all layers together, or, where the links that they meet over carry less, that of
+    an easier flow, which leaves more nodes where they meet.
     """
     parts = [types_of(problem, nodes) for nodes in itertools.islice(parts_of(problem), 1, None)]
     if not 1 < len(parts) <= MOST_ROWS:
-        return
-    low, high = 0.0, all_work(problem, range(len(problem.nodes)))
+        return best
+    low, high = 0.0 if best is None else best[0], all_work(problem, range(len(problem.nodes)))
+    reachable = False
     while high - low > PRECISION * high:
         flow = (low + high) / 2.0
         held = sum(len(reached(problem, types, flow)) - 1 for types in parts)
+        reachable |= held >= problem.layers
         low, high = (flow, high) if held >= problem.layers else (low, flow)
-    for order, part in itertools.product(itertools.permutations(parts), EASIER):
-        plan = _row(problem, order, part * low)
-        if plan is not None:
-            yield plan
+    for part in EASIER if reachable else ():
+        if best is not None and part * low <= best[0] * (1.0 + PRECISION):
+            break
+        for order in itertools.permutations(parts):
+            plan = _row(problem, order, part * low)
+            if plan is not None and (best is None or plan[0] > best[0]):
+                best = plan
+    return best
 
 
 def _row(

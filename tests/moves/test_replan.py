@@ -131,38 +131,37 @@ def test_the_command_writes_the_moves_and_refuses_a_loss_without_a_plan(
     assert "add `--from PLAN`" in capsys.readouterr().err
 
 
-STATIC = Limits(level="static")
 SERVED: dict[str, Any] = {
     "schema": "planner.problem/1",
     "kind": "serve",
     "models": {"m": {"name": "Qwen/Qwen3-8B"}},
     "cluster": {"pools": [{"gpu": "h100_sxm", "gpus": 4}]},
-    "objective": {"minimize": "gpus"},
+    "workloads": [{"input_tokens": 512, "output_tokens": 128}],
+    "objective": {"maximize": "tokens_per_s_per_gpu"},
     "options": {"modes": ["colocated"], "tp": [1], "pp": [1], "max_batch": [64], "chunk_tokens": [2048]},
 }
 
 
-def served(rate: str) -> Resolved:
-    own = {"input_tokens": 512, "output_tokens": 128, "load": {"rate": rate}, "slo": {"ttft": "1s", "tpot": "50ms"}}
-    return resolve_document(given_document({**SERVED, "workloads": [own]}, "problem"), Path())
+def served(gpus: int) -> Resolved:
+    return resolve_document(given_document({**SERVED, "limits": {"gpus": gpus}}, "problem"), Path())
 
 
-def test_replicas_of_serving_are_brought_for_more_load_and_dropped_for_less() -> None:
-    few, many = served("5/s"), served("60/s")
-    small_plan, large_plan = solve(few, STATIC), solve(many, STATIC)
+def test_replicas_of_serving_are_brought_for_more_gpus_and_dropped_for_fewer() -> None:
+    few, many = served(1), served(3)
+    small_plan, large_plan = solve(few), solve(many)
     decision = find_kind("serve").decision
     small_decision, large_decision = (decision.model_validate(each.decision) for each in (small_plan, large_plan))
     gained = large_decision.roles[0].replicas - small_decision.roles[0].replicas
     assert gained > 0
-    grown = replanned(many, STATIC, small_plan, small_decision)
+    grown = replanned(many, Limits(), small_plan, small_decision)
     memory = large_decision.roles[0].memory
     assert memory is not None
     assert [step.brought for step in grown.steps] == [True] * gained
     assert grown.moved_bytes == pytest.approx(gained * memory.weights_bytes)
     assert grown.plan.decision == large_plan.decision
-    shrunk = replanned(few, STATIC, large_plan, large_decision)
+    shrunk = replanned(few, Limits(), large_plan, large_decision)
     assert [step.brought for step in shrunk.steps] == [False] * gained
     assert shrunk.moved_bytes == 0.0
-    assert replanned(many, STATIC, large_plan, large_decision).steps == ()
+    assert replanned(many, Limits(), large_plan, large_decision).steps == ()
     with pytest.raises(PlannerError, match="a loss is of placements"):
-        replanned(many, STATIC, small_plan, small_decision, 0.01)
+        replanned(many, Limits(), small_plan, small_decision, 0.01)
