@@ -1,5 +1,6 @@
 """`planner explain`: binding limits, shadow prices and alternatives of a plan, printed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +19,7 @@ def explain(
     ] = None,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Also solve again with each limit moved by 10 %.", rich_help_panel=SOLVER),
+        typer.Option("--deep", help="Also solve again: each limit moved by 10 %, the recipe.", rich_help_panel=SOLVER),
     ] = False,
     other: Annotated[
         str | None,
@@ -50,6 +51,7 @@ def explain(
       planner explain plan.json --why-not 'tp=4,pp=1'
     """
 
+    from planner.alternatives.recipes import recipe_facts
     from planner.alternatives.why_not import why_not
     from planner.cli.render.explanation import explanation_document, render_answer, render_explanation
     from planner.explain import Explanation, explain_plan, field_names
@@ -75,6 +77,10 @@ def explain(
         explanation = explain_plan(
             envelope, decision, field, deep=deep, profiles=profile_paths(profiles), base=base, tell=tell
         )
+        if field is None:
+            paths = profile_paths(profiles)
+            others = recipe_facts(envelope, decision, priced=deep, profiles=paths, base=base, tell=tell)
+            explanation = replace(explanation, facts=(*explanation.facts, *others))
     document = explanation_document(envelope, explanation)
     write_result(document, lambda: render_explanation(envelope, explanation), output, as_json=as_json)
     return 0
