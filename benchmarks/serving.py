@@ -94,9 +94,9 @@ class Data:
         measured = MeasuredTimes(ttft_s, tpot_s, queued)
         return cls(rows, cases["stated"], terms, start, measured, list(names), group, family, together)
 
-    def times(self, parameters: ServingParameters, way: str = "stated") -> Floats:
-        """[2, D] to first token and per output token."""
-        told = predict(self.terms[way], parameters)
+    def times(self, parameters: ServingParameters, way: str = "stated", longer: Floats | None = None) -> Floats:
+        """[2, D] to first token and per output token, of steps as much longer [D]."""
+        told = predict(self.terms[way], parameters, longer=longer)
         return np.array([told.ttft_s, told.tpot_s])
 
     def pairs(self, times: Floats, which: int) -> Pairs:
@@ -166,7 +166,7 @@ def main() -> int:
         show(data, given.folder, f"before any fit, {way}", unfitted[way])
     longer = np.array([load_calibration().slowdown(case.group) for case in data.cases])
     for way in WAYS:
-        show(data, given.folder, f"shipped, {way}", data.times(shipped, way) * np.array([np.ones(len(longer)), longer]))
+        show(data, given.folder, f"shipped, {way}", data.times(shipped, way, longer))
     show(data, given.folder, "before any fit, its median known", data.known(unfitted["stated"]))
     if not given.quick:
         for title, unit in (("group left out", data.group), ("family left out", data.family)):

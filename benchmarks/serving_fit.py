@@ -24,7 +24,6 @@ from planner.estimate.closed_loop import MeanTimes
 from planner.estimate.frame import idle_ttft_s
 
 FEW = 12
-ALONE = ("vllm<0.14",)  # the one older release of which a setting tells: it schedules and computes in turn
 LEVEL = 0.8
 COVERED = 0.80
 _PENALTY = 2.0 / (1.0 - LEVEL)
@@ -36,14 +35,9 @@ def fit(
     terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, group: Indices, chosen: Bools
 ) -> SharedFit:
     """The parameters that the chosen rows [D] of groups [D] support."""
-    start = replace(
-        start, engines={name: own for name, own in start.engines.items() if "<" not in name or name in ALONE}
-    )
     shared = fit_shared(terms, measured, start, group, chosen)
     few = thinned(group, chosen & ~measured.queued)
-    engines = tuple(name if name in ALONE else name.partition("<")[0] for name in terms.engine_D)
-    told = fit_first_tokens(replace(terms, engine_D=engines), measured, shared.parameters, few)
-    return replace(shared, parameters=told)
+    return replace(shared, parameters=fit_first_tokens(terms, measured, shared.parameters, few))
 
 
 def thinned(group: Indices, chosen: Bools) -> Bools:
@@ -54,9 +48,11 @@ def thinned(group: Indices, chosen: Bools) -> Bools:
     return kept
 
 
-def features(terms: DeploymentTerms, parameters: ServingParameters, predicted: MeanTimes) -> Floats:
-    """[D, F] what the errors of these predictions go with."""
-    return features_of(predicted.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters)))
+def features(
+    terms: DeploymentTerms, parameters: ServingParameters, predicted: MeanTimes, longer: Floats | None = None
+) -> Floats:
+    """[D, F] what the errors of these predictions go with, of steps as much longer [D]."""
+    return features_of(predicted.ttft_s, idle_ttft_s(terms.frame, *paced(terms, parameters, longer=longer)))
 
 
 def fit_spread(measured: Floats, predicted: Floats, features_NF: Floats, weight: Floats | None = None) -> ErrorSpread:

@@ -1,20 +1,15 @@
 """Fits the parameters of serving costs to measured deployments: kernel efficiencies, and overheads of each engine.
 
 Two fits, each of few named numbers (planner/costs/rates/calibration.py):
-1. `fit_costs`: efficiencies of the roofline and each engine's `kernel_start` with the starts of experts, latent
-   attention and quantising, `step_s`, `sequence_s`, `prefill_s`, on the measured time per output token. Minimise over
-   x, logarithms,
-       sum_r rho(log(tpot_r(x) / measured_r) / NOISE) + sum_p ((x_p - x0_p) / prior_p)^2,
-   rho the soft-L1 loss: some rows ran with settings that tables do not state. Times are those of the loop at rest,
-   corrected by how far those of the replayed benchmark were from them before.
+1. planner/calibrate/shared.py: efficiencies of the roofline and host times, alike for all engines, and where each group
+   of runs lies beside them, on the measured time per output token.
 2. `fit_first_tokens`: what each engine adds before the first token (`frontend_s`, `arrival_s`, `poll_steps`,
    `output_steps`, `launch_s`, `latent_launch_s`; `router_s` and `handover_s` of disaggregated ones), on both measured
    times where the one to first token is not queueing: coordinate descent over ordinary values on the mean relative
    errors, capped at CAP a row, of the replayed benchmark.
-A fit to many groups, stiffer and alike for all engines: planner/calibrate/shared.py.
 An engine with fewer than FEWEST rows of a kind keeps what it had; older releases (OLDER_RELEASES) are engines of their
-own where they have as many, else they are as the newest. What an older release adds to steps is expected where that of
-the newest is; before the first token, a release of fewer than FEWEST_ALONE rows is fitted with its neighbour's.
+own where they have as many, else they are as the newest. Before the first token, a release of fewer than FEWEST_ALONE
+rows is fitted with its neighbour's.
 """
 
 import datetime
@@ -26,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from planner.arrays import Bools, Floats
-from planner.calibrate.parameters import NAMES, bounds
+from planner.calibrate.parameters import bounds
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import (
     Calibration,
@@ -43,21 +38,15 @@ from planner.estimate.evaluate import run
 from planner.estimate.frame import Added, Frame, Pace, launching_s, loop_of, pace_of, settled, taken
 
 PRIOR_FILE = "planner/calibrate/prior.yaml"
-NOISE = 0.12  # relative error of a time per output token that is taken as ordinary
 PRIOR = 0.17  # of an efficiency, in logarithms: kernel tables put them within this of their start
 GEMM_PRIOR = 0.1  # of the bandwidth of products
 FLOP_PRIOR = 0.06  # of a share of a peak rate, on which the tables of all devices nearly agree
 LOOSE_PRIOR = 0.5  # of what no table tells
 WIDE_PRIOR = 0.25  # of a share of a peak rate on which tables disagree
-KERNEL_PRIOR = 0.1  # of an engine's multiple of kernel starts
 FEWEST = 12  # rows of an engine from which it has parameters of its own
 FEWEST_ALONE = 80  # rows of a release from which those of its neighbour count no more, before the first token
-FUSED_PRIOR = 0.25  # of the starts of kernels that engines fuse or do not
-RELEASE_PRIOR = 0.25  # of what an older release adds to steps, from what the newest does
 MOST_SHARE = 1.0  # of a rate of the data sheet
 CAP = 1.5  # relative error from which a row counts no more
-_STARTS = ("experts_start", "latent_start", "quantise_start")
-_ENGINE = ("kernel_start", *_STARTS, "step_s", "sequence_s", "prefill_s")
 _LOOSE = (
     "step_s",
     "sequence_s",
@@ -83,8 +72,6 @@ _APART = {
     "handover_s": (0.0, 0.02, 0.05, 0.08, 0.12, 0.16, 0.24),
 }
 _SWEEPS = 2
-MOST_STEPS = 30
-_STEP = 1e-3  # of finite differences, in logarithms
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +101,19 @@ class ServingParameters:
         return section_in(self.engines, name)
 
 
-def paced(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> tuple[Pace, Added]:
-    """Step times [D] under given parameters; with `tables`, terms that hold table times count by their trust."""
+def paced(
+    terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False, longer: Floats | None = None
+) -> tuple[Pace, Added]:
+    """Step times [D] under given parameters, as much longer [D] as their groups have them.
+
+    With `tables`, terms that hold table times count by their trust.
+    """
     engines = {name: parameters.engine(name) for name in set(terms.engine_D)}
     trust = {table.name: getattr(parameters.trust, table.name) for table in fields(TableTrust)} if tables else None
     added = Added.of([engines[name] for name in terms.engine_D])
     seconds_DS = terms.device_s(parameters.efficiencies, engines, trust) + terms.host_s(added)
+    if longer is not None:
+        seconds_DS = seconds_DS * longer[:, None]
     return pace_of(terms.frame, list(seconds_DS.T), added), added
 
 
@@ -130,55 +124,26 @@ def settled_tpot_s(terms: DeploymentTerms, parameters: ServingParameters, *, tab
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Parameters, and relative standard errors of those that the first fit found."""
+    """Parameters, and relative standard errors of those that all groups share."""
 
     parameters: ServingParameters
     standard_errors: dict[str, float]
 
 
-def fit_costs(
-    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, now: ServingParameters, chosen: Bools
-) -> tuple[ServingParameters, dict[str, float]]:
-    """What kernels reach and what engines add to steps, with relative standard errors.
-
-    `start` is where the prior stands, `now` where the search begins: at rest, times are taken to differ from those
-    simulated by the factor that they differ by there.
-    """
-    from scipy.optimize import least_squares
-
-    engines = engines_with_rows(terms, chosen)
-    names = [("", name) for name in NAMES] + [(engine, name) for engine in engines for name in _ENGINE]
-    expected_start, begin = (np.array([log_of(given, *name) for name in names]) for given in (start, now))
-    older = np.array([_newest(names, i) for i in range(len(names))])
-    prior = np.array([prior_of(name) for _, name in names])
-    release = np.array([LOOSE_PRIOR if name in _STARTS else min(prior_of(name), RELEASE_PRIOR) for _, name in names])
-    prior = np.where(older >= 0, release, prior)
-    low, high = log_limits(names)
-    replayed = predict(terms, now).tpot_s / settled_tpot_s(terms, now)
-    wanted = np.log(measured.tpot_s / replayed)[chosen]
-
-    def residuals(x: Floats) -> Floats:
-        tpot_s = settled_tpot_s(terms, with_logs(now, names, x))[chosen]
-        expected = np.where(older >= 0, x[older], expected_start)
-        return np.concatenate([soft_l1((np.log(tpot_s) - wanted) / NOISE), (x - expected) / prior])
-
-    inside = np.clip(begin, low + 1e-6, high - 1e-6)
-    solved = least_squares(
-        residuals, inside, bounds=(low, high), x_scale=0.2, max_nfev=MOST_STEPS, diff_step=np.full(len(names), _STEP)
-    )
-    jacobian = np.asarray(solved.jac)
-    spread = np.sqrt(np.diag(np.linalg.pinv(jacobian.T @ jacobian)))
-    errors = {".".join(filter(None, name)): float(given) for name, given in zip(names, spread, strict=True)}
-    return with_logs(now, names, solved.x), errors
-
-
 def fit_first_tokens(
-    terms: DeploymentTerms, measured: MeasuredTimes, start: ServingParameters, chosen: Bools
+    terms: DeploymentTerms,
+    measured: MeasuredTimes,
+    start: ServingParameters,
+    chosen: Bools,
+    longer: Floats | None = None,
 ) -> ServingParameters:
-    """What each engine adds before the first token; the default engine takes what fits all rows."""
+    """What each engine adds before the first token; the default engine takes what fits all rows.
+
+    Steps are as much `longer` [D] as their groups have them.
+    """
     usable = chosen & ~measured.queued
     engine_D = np.array(terms.engine_D)
-    loops = loop_of(terms.frame, *paced(terms, start))
+    loops = loop_of(terms.frame, *paced(terms, start, longer=longer))
     apart = loops.disaggregated > 0
     frame, engines = terms.frame, dict(start.engines)
     for name in ("default", *engines_with_rows(terms, usable & ~apart)):
@@ -191,9 +156,11 @@ def fit_first_tokens(
     return replace(start, engines=engines)
 
 
-def predict(terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False) -> MeanTimes:
-    """Times [D] of every deployment's benchmark under these parameters."""
-    replayed = run(terms.frame, *paced(terms, parameters, tables=tables))
+def predict(
+    terms: DeploymentTerms, parameters: ServingParameters, *, tables: bool = False, longer: Floats | None = None
+) -> MeanTimes:
+    """Times [D] of every deployment's benchmark under these parameters, steps as much `longer` [D]."""
+    replayed = run(terms.frame, *paced(terms, parameters, tables=tables, longer=longer))
     return MeanTimes(replayed.ttft_s, replayed.tpot_s)
 
 
@@ -244,13 +211,6 @@ def engines_with_rows(terms: DeploymentTerms, chosen: Bools) -> list[str]:
     return [str(name) for name in np.unique(engine_D) if np.sum(chosen & (engine_D == name)) >= FEWEST]
 
 
-def _newest(names: Sequence[tuple[str, str]], i: int) -> int:
-    """Where the same parameter of the engine's newest releases is; -1 for all but older ones."""
-    engine, name = names[i]
-    newest = (engine.partition("<")[0], name)
-    return names.index(newest) if "<" in engine and newest in names else -1
-
-
 def log_of(parameters: ServingParameters, engine: str, name: str) -> float:
     """The logarithm of a parameter of an engine, or of an efficiency where `engine` is empty."""
     holder = parameters.engine(engine) if engine else parameters.efficiencies
@@ -270,10 +230,6 @@ def with_logs(start: ServingParameters, names: Sequence[tuple[str, str]], x: Flo
 
 def prior_of(name: str) -> float:
     """How far a parameter may well be from its start, in logarithms."""
-    if name == "kernel_start":
-        return KERNEL_PRIOR
-    if name in _STARTS:
-        return FUSED_PRIOR
     if name.startswith("gemm_bandwidth"):
         return GEMM_PRIOR
     if name.startswith("experts_flop"):
@@ -293,15 +249,8 @@ def log_limits(names: Sequence[tuple[str, str]]) -> tuple[Floats, Floats]:
 
 
 def _limits(name: str) -> tuple[float, float]:
-    if name == "kernel_start" or name in _STARTS:
-        return 0.3, 10.0
     low, high = bounds(name)
     return low, min(high, MOST_SHARE) if is_share(name) else high
-
-
-def soft_l1(r: Floats) -> Floats:
-    """Signed root of the soft-L1 loss of each residual."""
-    return np.sign(r) * np.sqrt(2.0 * (np.sqrt(1.0 + r**2) - 1.0))
 
 
 def document_of(

@@ -1,6 +1,6 @@
 """Refits the calibration to a user's own measured deployments, from any benchmark report or table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from planner.calibrate.deployments import (
     MeasuredTimes,
     ServingParameters,
     document_of,
-    fit_costs,
     fit_first_tokens,
     predict,
 )
@@ -20,8 +19,10 @@ from planner.calibrate.fit import RelativeErrors
 from planner.calibrate.history import training_of
 from planner.calibrate.own_runs import rounded
 from planner.calibrate.serving import ServingRow
+from planner.calibrate.shared import fit_shared
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import Calibration
+from planner.costs.rates.spread import GroupBias
 from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.estimate.case import Case
@@ -33,6 +34,7 @@ class Refit:
     """Fitted parameters, and errors of both times before and after; a time that no row tells has none."""
 
     fitted: Fitted
+    groups: Mapping[str, GroupBias]  # where those of the rows lie
     tpot: tuple[RelativeErrors, RelativeErrors]
     ttft: tuple[RelativeErrors, RelativeErrors] | None
     num_rows: int
@@ -55,15 +57,16 @@ class Refit:
     def document(self, base: Calibration, rows: Sequence[ServingRow], date: str) -> dict[str, Any]:
         """The calibration file; intervals, rates of training and what runs tell of other groups stay as in `base`."""
         data = digest({"rows": [[row.case.id, row.ttft_s, row.tpot_s] for row in rows]})
-        refitted = {row.case.group for row in rows if row.tpot_s is not None}
-        document = document_of(self.fitted, base.spreads, refitted | base.groups, rows=self.num_rows, data=data)
-        others = {group: rounded(bias) for group, bias in sorted(base.runs.items()) if group not in refitted}
+        document = document_of(
+            self.fitted, base.spreads, self.groups.keys() | base.groups, rows=self.num_rows, data=data
+        )
+        runs = {group: rounded(bias) for group, bias in sorted({**base.runs, **self.groups}.items())}
         sources = ", ".join(dict.fromkeys(row.source for row in rows))
         return (
             document
             | training_of(base)
-            | ({"runs": others} if others else {})
             | {
+                "runs": runs,
                 "source": f"fitted to {self.num_rows} measured deployments of {sources}; started from {base.name}",
                 "date": date,
                 "previous": {"calibration": base.name, "digest": base.digest},
@@ -72,9 +75,10 @@ class Refit:
 
 
 def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
-    """The first two fits of `planner.calibrate.deployments` on the rows that tell a time per output token.
+    """What all groups share, where those of the rows lie, and what comes before first tokens.
 
-    Rows are priced by the roofline, whose parameters are fitted. Raises PlannerError for fewer than FEWEST rows.
+    Of the rows that tell a time per output token. They are priced by the roofline, whose parameters are fitted.
+    Raises PlannerError for fewer than FEWEST rows.
     """
     usable = [row for row in rows if row.tpot_s is not None and not row.case.arch.unsupported_parts()]
     if len(usable) < FEWEST:
@@ -91,13 +95,18 @@ def refit(rows: Sequence[ServingRow], base: Calibration) -> Refit:
     )
     start = ServingParameters.of(base, terms.engine_D)
     everything = np.ones(len(usable), dtype=bool)
-    costs, errors = fit_costs(terms, measured, start, start, everything)
-    fitted = fit_first_tokens(terms, measured, costs, everything)
-    longer = np.array([base.slowdown(row.case.group) for row in usable])  # by runs, whose place the refit takes
-    now, then = predict(terms, start), predict(terms, fitted)
-    before, after = _errors(MeanTimes(now.ttft_s, now.tpot_s * longer), measured), _errors(then, measured)
+    names, group = np.unique([row.case.group for row in usable], return_inverse=True)
+    shared = fit_shared(terms, measured, start, group, everything)
+    groups = {str(names[number]): bias for number, bias in shared.groups.items()}
+    now = np.array([base.slowdown(row.case.group) for row in usable])  # by runs, whose place the refit takes
+    later = np.exp([groups[row.case.group].mean for row in usable])
+    fitted = fit_first_tokens(terms, measured, shared.parameters, everything, later)
+    before, after = (
+        _errors(predict(terms, parameters, longer=longer), measured)
+        for parameters, longer in ((start, now), (fitted, later))
+    )
     ttft = None if measured.queued.all() else (before[1], after[1])
-    return Refit(Fitted(fitted, errors), (before[0], after[0]), ttft, len(usable))
+    return Refit(Fitted(fitted, shared.standard_errors), groups, (before[0], after[0]), ttft, len(usable))
 
 
 def _case(row: ServingRow) -> Case:

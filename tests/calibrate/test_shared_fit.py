@@ -85,12 +85,11 @@ def test_starts_before_blackwell_are_longer_under_an_engine_alone() -> None:
         assert starts[2] == PRIOR.efficiencies.gemm_start_s
 
 
-def test_the_file_of_the_fit_is_a_calibration_that_knows_where_its_groups_lie() -> None:
-    path = Path(__file__).parents[2] / "benchmarks" / "data" / "serving_shared.yaml"
-    fitted = load_calibration(str(path))
-    assert fitted.efficiencies.earlier_starts > 1.0
-    assert set(fitted.runs) == fitted.groups
-    far = 2.0 * float(np.hypot(*fitted.spreads["tpot"].between))
-    assert all(0.0 < bias.deviation < abs(far) and abs(bias.mean) < far for bias in fitted.runs.values())
-    known = next(iter(sorted(fitted.groups)))
-    assert fitted.slowdown(known) == pytest.approx(np.exp(fitted.runs[known].mean))
+def test_shipped_costs_know_where_the_groups_lie_that_they_were_fitted_to() -> None:
+    shipped = load_calibration()
+    assert shipped.efficiencies.earlier_starts > 1.0
+    assert set(shipped.runs) == shipped.groups
+    far = 2.0 * float(np.hypot(*shipped.spreads["tpot"].between))
+    assert all(0.0 < bias.deviation < abs(far) and abs(bias.mean) < far for bias in shipped.runs.values())
+    known = next(iter(sorted(shipped.groups)))
+    assert shipped.slowdown(known) == pytest.approx(np.exp(shipped.runs[known].mean))

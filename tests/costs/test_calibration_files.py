@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.calibrate.history import text_of, training_of
-from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration, section_of
+from planner.costs.rates.calibration import Efficiencies, EngineOverheads, load_calibration, neighbour_of, section_of
 from planner.costs.training.rates import load_rates
 from planner.costs.training.shapes import NONE
 from planner.errors import PlannerError
@@ -48,9 +48,9 @@ def test_older_releases_have_a_section_of_their_own(tmp_path: Path, version: str
     assert load_calibration(path).engine("vllm", version).step_s == {"old": 0.5, "new": 0.25}[section]
 
 
-def test_each_of_several_older_releases_has_its_section() -> None:
-    sections = [section_of("trtllm", version) for version in ("1.0.0rc3", "1.1.0rc2", "1.2.0rc6", None)]
-    assert sections == ["trtllm<1.1", "trtllm<1.2", "trtllm", "trtllm"]
+def test_engines_of_which_no_setting_tells_releases_apart_have_one_section() -> None:
+    assert [section_of("trtllm", version) for version in ("1.0.0rc3", "1.2.0rc6", None)] == ["trtllm"] * 3
+    assert [neighbour_of(section) for section in ("vllm", "vllm<0.14", "trtllm")] == ["vllm<0.14", "vllm", "trtllm"]
 
 
 def test_an_engine_lengthens_starts_by_the_kind_of_kernel() -> None:

@@ -145,8 +145,10 @@ def test_a_better_plan_takes_over_below_the_stated_load_and_not_above(solved: So
 def test_the_plan_is_the_cheapest_between_the_stated_prices_and_not_beyond(solved: Solved) -> None:
     mix = mix_of(solved(CHEAP))
     facts = list(move_facts(mix))
+    ends = 0
     for p, pool in enumerate(mix.problem.pools):
-        figures = fact(facts, f"with a GPU of `{pool.name}`").figures
+        told = fact(facts, f"with a GPU of `{pool.name}`")
+        figures = told.figures
 
         def cheapest(price: float, p: int = p) -> bool:
             def priced(shape: MixShape) -> MixShape:
@@ -160,8 +162,11 @@ def test_the_plan_is_the_cheapest_between_the_stated_prices_and_not_beyond(solve
         low, high = figures["low_usd_per_gpu_hour"], figures["high_usd_per_gpu_hour"]
         assert cheapest(low * 1.002)
         assert cheapest(high * 0.998)
-        assert not cheapest(low * 0.998)
-        assert not cheapest(high * 1.002)
+        for end, price, beyond in (("from below", low, 0.998), ("and more", high, 1.002)):
+            if end not in told.what:  # else no price that was tried makes another plan cheaper
+                assert not cheapest(price * beyond)
+                ends += 1
+    assert ends >= 3
 
 
 def test_fewer_instances_are_never_better(solved: Solved) -> None:

@@ -152,25 +152,22 @@ class EngineOverheads:
         return self.poll_steps / 2.0 + self.output_steps
 
 
-OLDER_RELEASES = {"sglang": ("0.5.6",), "trtllm": ("1.1", "1.2"), "vllm": ("0.14",)}
-"""Before these, engines have overheads of their own: from there on vLLM schedules beside the device unasked, and
-TensorRT-LLM and SGLang run routed experts in fewer kernels."""
+OLDER_RELEASES = {"vllm": "0.14"}
+"""Before these, engines have overheads of their own: from there on vLLM schedules beside the device unasked."""
 
 
 def section_of(engine: str, version: str | None) -> str:
     """Where the overheads of an engine stand: `vllm`, or `vllm<0.14`; a version that is no number is the newest."""
-    release = _release(version or "")
-    later = (bound for bound in OLDER_RELEASES.get(engine, ()) if release < _release(bound)) if release else iter(())
-    bound = next(later, None)
-    return f"{engine}<{bound}" if bound is not None else engine
+    release, bound = _release(version or ""), OLDER_RELEASES.get(engine)
+    return f"{engine}<{bound}" if bound is not None and release and release < _release(bound) else engine
 
 
 def neighbour_of(section: str) -> str:
-    """The section of the releases after those of a section, before them for the newest; itself where it is alone."""
+    """The section of the engine's other releases; itself where it has one alone."""
     engine = section.partition("<")[0]
-    sections = [*(f"{engine}<{bound}" for bound in OLDER_RELEASES.get(engine, ())), engine]
-    index = sections.index(section) if section in sections else 0
-    return sections[index + 1] if index + 1 < len(sections) else sections[index - 1]
+    if engine not in OLDER_RELEASES:
+        return section
+    return f"{engine}<{OLDER_RELEASES[engine]}" if section == engine else engine
 
 
 def section_in(engines: Mapping[str, EngineOverheads], section: str) -> EngineOverheads:

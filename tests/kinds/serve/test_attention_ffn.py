@@ -39,7 +39,10 @@ MOE: dict[str, Any] = {
         "chunk_tokens": [4096],
     },
 }  # fmt: skip
-SLOW = {"cluster.pools.0.nic_bandwidth": "1GB/s", "options.attention_gpus": [8], "options.ffn_gpus": [8]}
+SLOW = {
+    "cluster.pools.0.nic_bandwidth": "0.8GB/s", "options.attention_gpus": [8], "options.ffn_gpus": [8],
+    "options.max_batch": [16, 24, 32, 48, 64, 256],
+}  # fmt: skip
 """Units that span nodes alone, over a network that is too slow for them."""
 
 

@@ -62,10 +62,17 @@ def test_a_time_limit_alone_is_named_with_the_nearest_value_that_works(case: str
 
 
 def test_an_attainment_is_named_with_the_nearest_share_that_works() -> None:
-    slo = {"ttft": "90ms", "tpot": "15ms"}
     edits = {"workloads.0.load": {"rate": "6/s"}, "objective": LEAST, "cluster.pools.0.gpus": 2}
-    rows = dict(conflict_of({**edits, "workloads.0.slo": {**slo, "attainment": 0.99}}))
-    assert set(rows) == {"chat: p95 ttft <= 90.0 ms", "chat: attainment >= 0.99", "chat: rate 6.00/s", "gpus <= 2"}
+
+    def rows_at(ttft_ms: float) -> dict[str, str]:
+        slo = {"ttft": f"{ttft_ms}ms", "tpot": "15ms", "attainment": 0.99}
+        return dict(conflict_of({**edits, "workloads.0.slo": slo}))
+
+    least_ms = milliseconds(rows_at(40.0)["chat: p95 ttft <= 40.0 ms"])  # at which 99 % are attained
+    ttft_ms = float(round(0.98 * least_ms))
+    rows, slo = rows_at(ttft_ms), {"ttft": f"{ttft_ms}ms", "tpot": "15ms"}
+    stated = f"chat: p95 ttft <= {ttft_ms:.1f} ms"
+    assert set(rows) == {stated, "chat: attainment >= 0.99", "chat: rate 6.00/s", "gpus <= 2"}
     share = number(rows["chat: attainment >= 0.99"])
     assert 0.95 < share < 0.99
     assert feasible({**edits, "workloads.0.slo": {**slo, "attainment": share}})

@@ -72,8 +72,8 @@ def test_a_mix_is_searched_with_the_fleet_that_its_plan_is_simulated_with(plan: 
     simulated = fleet_of_plan(mix, ServeDecision.model_validate(mix.decision), load, Policies()).fleet
     searched, checked = (simulate(fleet, load) for fleet in (builder.fleet(parts), simulated))
     assert len({path.first for path in simulated.paths[0]}) == 2
-    assert checked.ttft_s.tolist() == searched.ttft_s.tolist()
-    assert checked.e2e_s.tolist() == searched.e2e_s.tolist()
+    for of_plan, of_search in ((checked.ttft_s, searched.ttft_s), (checked.e2e_s, searched.e2e_s)):
+        np.testing.assert_allclose(of_plan, of_search, rtol=1e-12)  # sums of step times differ in their last bits
 
 
 def test_what_steady_state_prefers_is_simulated_too(plan: Envelope) -> None:
