@@ -105,29 +105,29 @@ def test_requests_of_a_rank_tell_of_ranks_that_are_not_stated(batch: str, degree
 
 
 def test_a_version_of_the_framework_is_not_that_of_the_engine() -> None:
-    assert case(DISAGGREGATED, backend_version="0.8.1.post1").section == "trtllm"
-    assert case(DISAGGREGATED, backend_version="1.0.0rc3").section == "trtllm<1.1"
-    assert case(COLOCATED, backend_version="0.12.0", source="nvidia-gap").section == "vllm<0.14"
+    assert case(DISAGGREGATED, backend_version="0.8.1.post1").version is None
+    assert case(DISAGGREGATED, backend_version="1.0.0rc3").version == "1.0.0rc3"
+    assert case(COLOCATED, backend_version="0.12.0", source="nvidia-gap").version == "0.12.0"
 
 
 @pytest.mark.parametrize(
-    ("row", "changes", "section"),
+    ("row", "changes", "version"),
     [
-        (COLOCATED, {"backend": "sglang", "measured": "2025-11-10"}, "sglang<0.5.6"),
-        (COLOCATED, {"backend": "sglang", "measured": "2026-01-10"}, "sglang"),
-        (COLOCATED, {"backend": "sglang", "measured": "2025-11-10", "backend_version": "0.5.9"}, "sglang"),
-        (COLOCATED, {"backend": "trtllm", "measured": "2025-10-29"}, "trtllm<1.2"),
-        (COLOCATED, {"backend": "trtllm", "backend_version": "1.1.0rc2.post2"}, "trtllm<1.2"),
-        (COLOCATED, {"backend": "vllm", "measured": "2025-10-29"}, "vllm"),
-        (DISAGGREGATED, {"backend_version": "0.5.1-rc0.pre3"}, "trtllm<1.2"),
-        (DISAGGREGATED, {"measured": "2025-12-15"}, "trtllm<1.2"),
-        (DISAGGREGATED, {"measured": "2026-02-15"}, "trtllm"),
+        (COLOCATED, {"backend": "sglang", "measured": "2025-11-10"}, "0.5.5"),
+        (COLOCATED, {"backend": "sglang", "measured": "2026-01-10"}, None),
+        (COLOCATED, {"backend": "sglang", "measured": "2025-11-10", "backend_version": "0.5.9"}, "0.5.9"),
+        (COLOCATED, {"backend": "trtllm", "measured": "2025-10-29"}, "1.1.0"),
+        (COLOCATED, {"backend": "trtllm", "backend_version": "1.1.0rc2.post2"}, "1.1.0rc2.post2"),
+        (COLOCATED, {"backend": "vllm", "measured": "2025-10-29"}, None),
+        (DISAGGREGATED, {"backend_version": "0.5.1-rc0.pre3"}, "1.1.0"),
+        (DISAGGREGATED, {"measured": "2025-12-15"}, "1.1.0"),
+        (DISAGGREGATED, {"measured": "2026-02-15"}, None),
     ],
 )
 def test_releases_that_a_table_leaves_out_are_those_of_the_day(
-    row: dict[str, str], changes: dict[str, str], section: str
+    row: dict[str, str], changes: dict[str, str], version: str | None
 ) -> None:
-    assert case(row, **changes).section == section
+    assert case(row, **changes).version == version
 
 
 @pytest.mark.parametrize(("dp", "degrees"), [("32", (1, 32, 32)), ("4", (4, 1, 1))])
