@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.audit.post_training import iteration_intervals
 from planner.audit.records import Answer, Setting
 from planner.errors import Infeasible, PlannerError
 from planner.importing.plans.post_training import rl_problem
@@ -145,7 +144,7 @@ def _time(plan: Envelope, kind: str) -> float:
 
 def _answer(title: str, plan: Envelope, run: _Run, base_s: float | None, settings: tuple[Setting, ...] = ()) -> Answer:
     figures: dict[str, Any] = {}
-    intervals = _intervals(plan, run)
+    intervals = _intervals(plan)
     for prediction in plan.predictions:
         if not prediction.of and prediction.metric not in figures:
             figures[prediction.metric] = prediction.value
@@ -160,10 +159,8 @@ def _answer(title: str, plan: Envelope, run: _Run, base_s: float | None, setting
     return Answer(title, tuple(_roles(plan)), figures, settings)
 
 
-def _intervals(plan: Envelope, run: _Run) -> dict[str, tuple[float, float]]:
+def _intervals(plan: Envelope) -> dict[str, tuple[float, float]]:
     """The 80 % intervals of what is predicted, by metric."""
-    if run.kind == "rl":
-        return iteration_intervals(plan, resolved_problem(run.document))
     return {each.metric: each.interval for each in plan.predictions if not each.of and each.interval is not None}
 
 
