@@ -16,6 +16,7 @@ TABLE = "table of measured deployments"
 OTHERS = (f"{TABLE} (CSV)", "checks of executed plans")
 MOST_FAILED = 0.05  # requests that fail are load that the engine did not have
 KEPT_UP = 0.9  # of the asked rate; a run that completes less is bound by its cap on requests at a time
+LEAST_S, MOST_S = 1e-5, 1e6  # of a measured time
 SATURATED = 0.3  # of the latency is time to first token: queueing, in the table's own words
 
 
@@ -113,12 +114,17 @@ def _read_table(text: str, path: str, records: _Found) -> None:
 
 
 def _milliseconds(row: Mapping[str, str], name: str) -> float | None:
+    """Seconds of a column; None where it is empty. Raises PlannerError for what no run can have taken."""
     text = row.get(name)
+    if not text:
+        return None
     try:
-        value = float(text) / 1e3 if text else 0.0
+        value = float(text) / 1e3
     except ValueError:
         raise PlannerError(f"`{name}` is no number: {text}") from None
-    return value if 0 < value < 1e6 else None
+    if not LEAST_S <= value < MOST_S:
+        raise PlannerError(f"`{name}` is {text}, which no run takes: write milliseconds, or leave it empty")
+    return value
 
 
 def _read_report(text: str, path: str, deploy: Deploy, facts: Mapping[str, str], records: _Found) -> None:

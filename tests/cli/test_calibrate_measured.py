@@ -211,6 +211,8 @@ def test_a_bad_row_of_a_table_is_left_out_by_name(run: "Run", tmp_path: Path) ->
         "endless,Qwen/Qwen3-32B,h200_sxm,vllm,agg,inf,200,16,4,4,1,1,4,1,200,20",
         "unsplit,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,16,4,0,1,1,4,1,200,20",
         "idle,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,0,4,4,1,1,4,1,200,20",
+        "past,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,16,4,4,1,1,4,1,-5,20",
+        "instant,Qwen/Qwen3-32B,h200_sxm,vllm,agg,1000,200,16,4,4,1,1,4,1,200,0.0001",
         "short,Qwen/Qwen3-32B",
     ]
     path.write_text("\n".join([header, good, *bad]), encoding="utf-8")
@@ -219,6 +221,8 @@ def test_a_bad_row_of_a_table_is_left_out_by_name(run: "Run", tmp_path: Path) ->
     assert "1 row read as table" in done.out
     for row in bad:
         assert f"{path}: {row.split(',')[0]}: " in done.err
+    assert "`ttft_ms` is -5, which no run takes" in done.err
+    assert "`tpot_ms` is 0.0001, which no run takes" in done.err
 
 
 def test_fewer_rows_than_a_dozen_say_where_their_group_lies_and_move_no_parameter(run: "Run", tmp_path: Path) -> None:
