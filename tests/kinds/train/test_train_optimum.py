@@ -51,6 +51,12 @@ SMALL: dict[str, dict[str, Any]] = {
         global_batch=16,
         search={"cp": 1, "tp": 1, "ep": [2, 8], "pp": [1, 2], "dp": [4, 8], "micro_batch": 1, "vpp": [1, 2]},
     ),
+    "memory moves layers": problem(
+        gpu="a100_sxm",
+        nodes=1,
+        global_batch=32,
+        search={"cp": 1, "tp": 1, "pp": 2, "dp": 2, "micro_batch": 2, "vpp": 1, "zero_stage": 1, "recompute": "full"},
+    ),
     "per GPU": problem(
         objective={"maximize": "tokens_per_s_per_gpu"},
         global_batch=16,

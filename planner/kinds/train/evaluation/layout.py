@@ -29,6 +29,11 @@ class LayoutProblem:
     room_R: Floats  # bytes of each rank for its layers
     depth_R: Floats  # micro-batches in flight
 
+    def room_of_everything(self) -> Floats:
+        """Bytes [R] with which every rank could hold all layers."""
+        all_bytes = float((self.state_L + self.depth_R.max() * self.in_flight_L).sum())
+        return np.full(len(self.room_R), all_bytes)
+
 
 def cut_layers(load: LayoutProblem, *, first_may_be_empty: bool = False) -> Counts | None:
     """Layers of each rank, one stage a rank; None where they do not fit."""

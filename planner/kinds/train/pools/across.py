@@ -28,7 +28,7 @@ from planner.kinds.train.evaluation.evaluate import (
     simulated,
     stage_costs,
 )
-from planner.kinds.train.evaluation.layout import Counts
+from planner.kinds.train.evaluation.layout import Counts, LayoutProblem
 from planner.kinds.train.pools.links import crossing_s
 from planner.kinds.train.pools.speeds import Speeds, pool_floor
 from planner.kinds.train.search.bounds import Floor, exchanging_s, once_s
@@ -100,12 +100,18 @@ class StagesAcross(JobCandidate):
         return float(self.whole.pp * first_s / (ranks_P / ratio_P).sum())
 
     def priced(self) -> Evaluation | None:
-        counts = self._laid_out()
+        loads = self._loads()
+        counts = self._laid_out(loads, loads[0].room_R - room_of(self.whole) + self.room_U())
         return None if counts is None else self.evaluated(counts)
 
-    def _laid_out(self) -> Counts | None:
-        loads = [layout_problem(part) for part in self.parts]
-        room_U = loads[0].room_R - room_of(self.whole) + self.room_U()
+    def crowded(self, evaluation: Evaluation) -> bool:
+        loads = self._loads()
+        return self._laid_out(loads, loads[0].room_of_everything()) != evaluation.counts_S
+
+    def _loads(self) -> list[LayoutProblem]:
+        return [layout_problem(part) for part in self.parts]
+
+    def _laid_out(self, loads: list[LayoutProblem], room_U: Floats) -> Counts | None:
         by_pool = [(loads[pool].time_RL[rank], loads[pool].more_time_R[rank]) for rank, pool in enumerate(self.pool_R)]
         time_RL, more_R = np.array([row[0] for row in by_pool]), np.array([row[1] for row in by_pool])
         return lay_out(self.whole, replace(loads[0], time_RL=time_RL, more_time_R=more_R, room_R=room_U))

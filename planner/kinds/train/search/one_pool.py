@@ -1,7 +1,7 @@
 """Branch and bound over training plans on one pool: nodes are legal parallelisms, leaves schedule, ZeRO, offload."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from planner.kinds.train.evaluation.evaluate import (
     PlanChoice,
     evaluate,
     lay_out,
+    layout_problem,
     room_of,
     with_fewest_moved,
 )
@@ -54,6 +55,10 @@ class OnePool(JobCandidate):
     def priced(self) -> Evaluation | None:
         counts_S = lay_out(self.whole)
         return None if counts_S is None else evaluate(with_fewest_moved(self.whole, counts_S), counts_S)
+
+    def crowded(self, evaluation: Evaluation) -> bool:
+        load = layout_problem(self.whole)
+        return lay_out(self.whole, replace(load, room_R=load.room_of_everything())) != evaluation.counts_S
 
 
 class OnePoolSearch(PlanSearch):

@@ -2,7 +2,8 @@
 
 Three levels: (1) tp, cp, ep, moe_tp, micro-batch, pp, dp, bounded by computing alone; (2) schedule with stages per
 rank, ZeRO stage with the ranks that share its states, and offload, bounded by what is exchanged as well; (3) the
-recomputation, from the fastest choice that memory can hold on. The plan at a leaf has its layers laid out and its
+recomputation, from the fastest choice that memory can hold on, and beyond it while memory still keeps layers from
+where they would be fastest. The plan at a leaf has its layers laid out and its
 pipeline simulated. What level 1 and 2 are is said by a subclass: on one pool (`one_pool`), or across several
 (`planner.kinds.train.pools.search`).
 """
@@ -80,6 +81,10 @@ class JobCandidate(ABC):
     def priced(self) -> Evaluation | None:
         """The job laid out and simulated; None where its layers do not fit."""
 
+    def crowded(self, evaluation: Evaluation) -> bool:
+        """Whether memory may keep layers of the job as evaluated from where they would be fastest."""
+        return True
+
     def under(self, mode: RecomputeMode, full_layers: int) -> "JobCandidate":
         """The job with another recomputation."""
         parts = tuple(
@@ -90,10 +95,14 @@ class JobCandidate(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A candidate at one of its ways to recompute; `place` counts through them, -1 before the first."""
+    """A candidate at one of its ways to recompute; `place` counts through them, -1 before the first.
+
+    `counted`: in the tally already, since a faster way fits.
+    """
 
     candidate: JobCandidate
     place: int
+    counted: bool = False
 
     @property
     def bounded_by(self) -> str:
@@ -177,34 +186,42 @@ class PlanSearch(BestFirst[Leaf]):
         return False
 
     def close(self, leaf: Leaf) -> None:
-        """The plan of the leaf, laid out; where it does not fit, the fastest recomputation that may, bounded again."""
-        candidate, whole = leaf.candidate, leaf.candidate.whole
+        """The plan of the leaf, laid out; where it does not fit, or memory moves layers, a slower way too."""
+        candidate = leaf.candidate
         evaluation = candidate.priced() if leaf.place >= 0 else None
         if evaluation is not None and fits(evaluation):
             final = evaluation if not self.job.mean_of_lengths else by_length(evaluation)
-            self._put(EVALUATED, whole, final.objective)
+            self._put(EVALUATED, leaf, final.objective)
             self._keep(final)
+            if candidate.crowded(evaluation):
+                self._push_next(Leaf(candidate, leaf.place, counted=True))
             return
         if evaluation is not None:
             self._remember(float(evaluation.memory.total_R.max()))
+        self._push_next(leaf)
+
+    def _push_next(self, leaf: Leaf) -> None:
+        """The next slower way to recompute that may fit, bounded again."""
+        whole = leaf.candidate.whole
         key = (whole.table.shape, whole.pp * whole.vpp, whole.vpp)
         if key not in self.ways:
             self.ways[key] = ways_of(whole.table, key[1], key[2])
         ways = self.ways[key]
-        may_M, least_bytes = ways_that_may_fit(whole, ways, candidate.room_U())
+        may_M, least_bytes = ways_that_may_fit(whole, ways, leaf.candidate.room_U())
         if not may_M.any():
             self._remember(least_bytes)
         later = np.flatnonzero(may_M[leaf.place + 1 :])
         if not len(later):
-            self._put(MEMORY, whole)
+            self._put(MEMORY, leaf)
             return
         place = leaf.place + 1 + int(later[0])
         mode, full_layers = ways.modes[place]
-        bound_s = candidate.floor_s(None if full_layers else mode, full_layers * whole.vpp)
-        self.push(self.weigh(bound_s, whole.num_gpus), Leaf(candidate.under(mode, full_layers), place))
+        bound_s = leaf.candidate.floor_s(None if full_layers else mode, full_layers * whole.vpp)
+        slower = Leaf(leaf.candidate.under(mode, full_layers), place, leaf.counted)
+        self.push(self.weigh(bound_s, whole.num_gpus), slower)
 
     def leave(self, leaf: Leaf, bound: float) -> None:
-        self._put(f"{BOUND}{leaf.bounded_by}", leaf.candidate.whole, bound)
+        self._put(f"{BOUND}{leaf.bounded_by}", leaf, bound)
 
     def leave_rest(self) -> None:
         """Count what waits as left out by its bound."""
@@ -213,8 +230,11 @@ class PlanSearch(BestFirst[Leaf]):
         for bound, _, leaf in self.heap:
             self.leave(leaf, bound)
 
-    def _put(self, end: str, whole: PlanChoice, least: float = np.inf) -> None:
-        self.tally.put(end, whole.table.shape.tp, whole.pp, least=least)
+    def _put(self, end: str, leaf: Leaf, least: float = np.inf) -> None:
+        """The end of a leaf; of what is counted already, `least` alone."""
+        whole = leaf.candidate.whole
+        end = EVALUATED if leaf.counted else end
+        self.tally.put(end, whole.table.shape.tp, whole.pp, candidates=int(not leaf.counted), least=least)
 
     def _put_nodes(self, bound: str, nodes: Ints, least_N: Floats) -> None:
         self.tally.put_nodes(f"{BOUND}{bound}", *self.degrees(nodes), self.children_N[nodes], least_N)
