@@ -49,7 +49,10 @@ def test_a_large_mixture_of_experts_is_planned_as_people_run_it() -> None:
     assert decision.degrees.pp >= 4
     assert decision.degrees.ep >= 4
     assert (decision.zero_stage, decision.micro_batch <= 2) == (1, True)
-    assert (certificate.status, certificate.gap) == ("optimal", 0.0)  # no strange plan is predicted to be faster
+    (faster,) = plan.model_dump()["certificate"]["next_best"]  # what is predicted to be faster was never run
+    assert certificate.status == "feasible"
+    assert faster["no_measurement_near"]
+    assert certificate.gap == pytest.approx(-faster["loss"])
     assert not any("no measurement near" in note for note in plan.evidence.notes)
 
 
