@@ -28,7 +28,7 @@ from planner.plan.schema import (
     Software,
 )
 from planner.problem.resolve import normalised
-from planner.problem.schema import LoadSpec, MomentLengths, Problem, TraceLengths
+from planner.problem.schema import LoadSpec, MomentLengths, Problem, SloSpec, TraceLengths
 from planner.propose.alternative import Alternative
 from planner.propose.deployments import Question
 
@@ -41,7 +41,7 @@ def plan_of(question: Question, alternative: Alternative) -> Envelope:
     resolved = question.setting.resolved
     (workload,) = resolved.problem.workloads
     (facts,) = resolved.workloads
-    update: dict[str, object] = {"load": LoadSpec(concurrency=alternative.case.clients)}
+    update: dict[str, object] = {"load": LoadSpec(concurrency=alternative.case.clients), "slo": SloSpec()}  # no promise
     for side, lengths in (("input_tokens", facts.input), ("output_tokens", facts.output)):
         if isinstance(getattr(workload, side), TraceLengths):  # a generator needs numbers
             update[side] = MomentLengths(mean=lengths.mean_tokens, cv=lengths.cv)

@@ -222,7 +222,7 @@ def test_json_prints_one_document_with_a_schema(
     code = 1 if command[0] == "check" else 0  # the plan is written by hand, and nobody can price it again
     assert done.code == code
     document: dict[str, Any] = json.loads(done.out)
-    assert re.fullmatch(r"planner\.[a-z-]+/\d+", document["schema"])
+    assert re.fullmatch(r"planner\.[a-z_]+/\d+", document["schema"])
     written = run(*command, "--json", "-o", "document" if command[0] != "emit" else "folder")
     assert written.code == code
 

@@ -255,7 +255,8 @@ def test_deep_solves_again_with_each_limit_that_the_field_is_about(solved: Solve
     envelope, decision = solved(CHEAP)
     explained = explain_plan(envelope, decision, "requests_per_s", deep=True)
     moved = [told for told in explained.facts if told.what.startswith("rate of `chat`")]
-    assert [told.figures["relative"] > 0 for told in moved] == [False, True]
+    lower, higher = (told.figures["relative"] for told in moved)
+    assert lower < 0.0 <= higher
     assert not [told for told in explained.facts if "ttft" in told.what]
 
 
