@@ -108,12 +108,14 @@ def _annealed(problem: SampleOrders, starts: int, seed: int) -> tuple[Orders, fl
     from planner.solvers.compiled.samples.orders import anneal
 
     N, R = problem.forward_NR.shape
-    steps = max(2_000, min(MOST_STEPS, 20_000 * N, WORK_STEPS // (STARTS * problem.each * R)))
+    steps = min(MOST_STEPS, 20_000 * N, 50 * math.factorial(N), WORK_STEPS // (STARTS * problem.each * R))
     best, best_s = None, math.inf
     for start in range(starts):
         deal = np.random.default_rng([seed, start]).permutation(N).reshape(problem.replicas, -1)
         order_DK = np.ascontiguousarray(deal, np.int64)
-        span_s = float(anneal(problem.forward_NR, problem.backward_NR, order_DK, steps, seed * STARTS + start))
+        span_s = float(
+            anneal(problem.forward_NR, problem.backward_NR, order_DK, max(2_000, steps), seed * STARTS + start)
+        )
         if span_s < best_s:
             best, best_s = order_DK, span_s
     assert best is not None

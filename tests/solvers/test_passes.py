@@ -39,23 +39,28 @@ def random_passes(seed: int, jobs: int = 2, ranks: int = 2) -> PassProblem:
 def least(problem: PassProblem) -> float:
     """Of all orders of all ranks that fit: simulated pass by pass."""
     own = [[i for i, each in enumerate(problem.passes) if each.rank == rank] for rank in range(2)]
-    best = math.inf
-    for orders in itertools.product(*(itertools.permutations(row) for row in own)):
-        best = min(best, span(problem, orders))
-    return best
+    fitting = [[order for order in itertools.permutations(row) if fits(problem, order)] for row in own]
+    return min((span(problem, orders) for orders in itertools.product(*fitting)), default=math.inf)
+
+
+def fits(problem: PassProblem, order: tuple[int, ...]) -> bool:
+    held = 0.0
+    for at in order:
+        each = problem.passes[at]
+        held += each.held_bytes
+        if held > problem.capacity_bytes[each.rank]:
+            return False
+        held -= sum(other.held_bytes for other in problem.passes if other.partner == at)
+    return True
 
 
 def span(problem: PassProblem, orders: tuple[tuple[int, ...], ...]) -> float:
-    for rank, order in enumerate(orders):
-        held = 0.0
-        for at in order:
-            each = problem.passes[at]
-            held += each.held_bytes
-            if held > problem.capacity_bytes[rank]:
-                return math.inf
-            held -= sum(other.held_bytes for other in problem.passes if other.partner == at)
+    if not all(fits(problem, order) for order in orders):
+        return math.inf
     end = [math.inf] * len(problem.passes)
-    for _ in problem.passes:  # as many rounds as passes settle all times
+    settled: list[float] = []
+    while end != settled:  # in as many rounds as there are passes
+        settled = list(end)
         for order in orders:
             free = 0.0
             for at in order:
