@@ -109,13 +109,12 @@ def _annealed(problem: SampleOrders, starts: int, seed: int) -> tuple[Orders, fl
 
     N, R = problem.forward_NR.shape
     steps = min(MOST_STEPS, 20_000 * N, 50 * math.factorial(N), WORK_STEPS // (STARTS * problem.each * R))
+    steps = max(2_000, steps)
     best, best_s = None, math.inf
     for start in range(starts):
         deal = np.random.default_rng([seed, start]).permutation(N).reshape(problem.replicas, -1)
         order_DK = np.ascontiguousarray(deal, np.int64)
-        span_s = float(
-            anneal(problem.forward_NR, problem.backward_NR, order_DK, max(2_000, steps), seed * STARTS + start)
-        )
+        span_s = float(anneal(problem.forward_NR, problem.backward_NR, order_DK, steps, seed * STARTS + start))
         if span_s < best_s:
             best, best_s = order_DK, span_s
     assert best is not None
