@@ -111,7 +111,8 @@ def test_pods_of_a_group_name_one_claim_and_start_one_after_the_other(plan: tupl
             named[claim["resourceClaimName"]] += 1
             first[claim["resourceClaimName"]] += "initContainers" not in spec
             waits = [container["command"][-1] for container in spec.get("initContainers", ())]
-            assert all(re.match(r"http://(.*)-0\.\1:8000/health", url)[1] in sets for url in waits)  # type: ignore[index]
+            addresses = [re.fullmatch(r"http://(.*)-0\.\1:8000/health", url) for url in waits]
+            assert all(address is not None and address[1] in sets for address in addresses)
     assert sorted(named.values()) == sorted(count for count in number.values() if count > 1)
     assert set(first.values()) == {1}
     assert set(named) == set(claims)

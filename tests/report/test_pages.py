@@ -145,7 +145,8 @@ def test_a_line_has_its_breakpoints_and_a_slider_that_says_what_is_best_at_each_
     page = report(str(tmp_path / "line.json"))
     assert _read(page).fetched == ["data:,"]
     assert "changes 2 times" in page
-    told = json.loads(unescape(re.search(r'data-rows="([^"]*)"', page)[1]))  # type: ignore[index]  # is there
+    (rows,) = re.findall(r'data-rows="([^"]*)"', page)
+    told = json.loads(unescape(rows))
     assert told[0] == "rate 5.000: 7.00 USD/h, 2 x <colocated>"
     assert told[-1].startswith("rate 10.00: no plan")
     assert sum("10.5 USD/h" in row for row in told) == pytest.approx(len(told) * (9.01 - 6.21) / 5.0, abs=2)
