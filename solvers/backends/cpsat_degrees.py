@@ -85,7 +85,7 @@ def improve(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Improved(choices, bound, "time_limit", name)
     placed = {n: (degree, block) for (n, degree, block), chosen in x.items() if solver.value(chosen)}
-    found = tuple(placed[n] for n in range(len(choices)))
-    best = found if fullest_of(found) < top else choices
+    placements = tuple(placed[n] for n in range(len(choices)))
+    best = placements if fullest_of(placements) < top else choices
     stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
     return Improved(best, max(bound, solver.best_objective_bound / unit), stop, name)

@@ -177,12 +177,12 @@ def _searched(
         return Improved(orders, bound, "time_limit", name)
     begun = [solver.value(variable) for variable in model.starts]
     ranks = range(len(problem.capacity_bytes))
-    found = tuple(
+    scheduled = tuple(
         tuple(sorted((o for o, each in enumerate(problem.passes) if each.rank == rank), key=lambda o: (begun[o], o)))
         for rank in ranks
     )
-    found_s = span_of(found)
-    best = found if found_s is not None and found_s <= span else orders
+    scheduled_s = span_of(scheduled)
+    best = scheduled if scheduled_s is not None and scheduled_s <= span else orders
     stop = "finished" if status == cp_model.OPTIMAL else "time_limit"
     return Improved(best, max(bound, solver.best_objective_bound / unit), stop, name)
 
