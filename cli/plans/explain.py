@@ -51,7 +51,7 @@ def explain(
       planner explain plan.json --why-not 'tp=4,pp=1'
     """
 
-    from planner.alternatives.recipes import recipe_facts
+    from planner.alternatives.recipes.nearest import recipe_facts
     from planner.alternatives.why_not import why_not
     from planner.cli.render.explanation import explanation_document, render_answer, render_explanation
     from planner.explain import Explanation, explain_plan, field_names
