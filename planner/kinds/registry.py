@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import PlannerError, unknown_name
+from planner.plan.considered import Considered
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
 from planner.plan.schema import Decision, Envelope
@@ -91,6 +92,12 @@ class Kind:
                 f"plans of kind `{self.name}` are not solved along a line", where="--parametric", hint="sweep a grid"
             )
         return _module(f"{self.name}.parametric").along(resolved, axis, limits)
+
+    def considered(self, resolved: "Resolved") -> list[Considered]:
+        """Every instance type that its answer was chosen from, by the module `considered`; none of a kind without."""
+        if importlib.util.find_spec(f"planner.kinds.{self.name}.considered") is None:
+            return []
+        return list(_module(f"{self.name}.considered").considered(resolved))
 
     def timeline(self) -> Any:  # noqa: ANN401 - a module of the kind
         """The module `timeline`, which draws plans out in time; None for a kind without."""

@@ -1,14 +1,32 @@
-"""Tokens a second and GPU over tokens a second and user, of every candidate that the proof of a plan holds."""
+"""Tokens a second and GPU over tokens a second and user, of every candidate that a plan was chosen from.
 
-from collections.abc import Iterator
+They are priced again from the problem in the plan: its proof holds none that were left out before it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from planner.documents.units import significant
-from planner.plan.schema import Envelope
-from planner.report.charts import Point, cloud
+from planner.errors import PlannerError
+from planner.kinds.registry import find_kind
+from planner.plan.considered import Considered, Standing
+from planner.plan.schema import Decision, Envelope, Role
+from planner.problem.recorded import AtHand, resolved_again
+from planner.report.charts import Point, Shade, cloud
 from planner.report.page import Section
 
 _AXES = ("tokens/s/user", "tokens/s/GPU")
+_NOTE = "Each point is an instance type that decodes, alone, at its full load; rings are those of the plan."
+_STANDINGS: Mapping[Standing, str] = {
+    "proof": "kept for the mix (full)",
+    "dominated": "worse than another batch or chunk of the same shape (pale)",
+    "limit": "that cannot keep the limits, at their full batch (hollow)",
+}
+_SHADES: Mapping[Standing, Shade] = {"proof": "", "dominated": "pale", "limit": "hollow"}
+_ACROSS, _UP = 120, 60  # spots of the picture, each some five units wide
 _FLAGS = {
     "vllm": (
         ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
@@ -25,31 +43,83 @@ _FLAGS = {
 """Of each engine, the flags of tp, pp and dp, of experts that are spread, and of a step's sequences and tokens."""
 
 
-def candidates_section(envelope: Envelope) -> Iterator[Section]:
-    """Nothing of a plan whose proof holds no instance mix, unless it has a frontier of its own."""
-    points = [*_of_mix(envelope), *_of_frontier(envelope)]
+def candidates_section(envelope: Envelope, decision: Decision, folder: Path) -> Iterator[Section]:
+    """Nothing of a plan that was stated and not searched, nor of a kind that chooses among no instance types.
+
+    `folder` is that of the plan, in which the files of its problem are looked for.
+    """
+    points, what = _considered(envelope, decision, folder) if envelope.certificate.proof else ([], "")
+    points = [*points, *_of_frontier(envelope)]
     if points:
-        note = "Each point is an instance type that decodes, alone, at its full load; rings are those of the plan."
-        yield Section("Candidates", cloud("candidates", points, *_AXES), note)
+        yield Section("Candidates", cloud("candidates", points, *_AXES), f"{_NOTE} {what}")
+
+
+def _considered(envelope: Envelope, decision: Decision, folder: Path) -> tuple[list[Point], str]:
+    """A point for every instance type that was considered, or for those in the proof, and which of both it is."""
+    kind, digests = find_kind(envelope.kind), envelope.digests
+    try:
+        hand = AtHand(folders=(folder,))
+        resolved = resolved_again(envelope.inputs, kind.options, digests.models, hand, digests.profiles)
+        everything = kind.considered(resolved)
+    except PlannerError as error:
+        return list(_of_mix(envelope)), f"Those in the proof alone: {error.what}."
+    chosen = {type_ for role in decision.roles if (type_ := _type_of(role, everything)) is not None}
+    counts = Counter(each.standing for each in everything)
+    told = [f"{counts[standing]:,} {words}" for standing, words in _STANDINGS.items() if counts[standing]]
+    return list(_thinned(everything, chosen, _engine(envelope))), f"{len(everything):,} types: {', '.join(told)}."
+
+
+def _type_of(role: Role, everything: Sequence[Considered]) -> Considered | None:
+    """The type that a role is: of its degrees on its pool, the one of the nearest batch and chunk."""
+    shape = role.parallelism
+    degrees = "x".join(str(size) for size in (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep))
+    start = f"{role.function}/{role.model}/{degrees}/"
+    alike = (each for each in everything if each.name.startswith(start) and each.pool == role.pool)
+    wanted = [float(str(role.limits.get(name) or 0)) for name in ("max_batch", "chunk_tokens")]
+
+    def apart(each: Considered) -> float:
+        own = each.name.split("/")[3:5]
+        pairs = zip(own, wanted, strict=True)
+        return sum(abs(math.log((float(text.partition("+")[0]) + 1.0) / (value + 1.0))) for text, value in pairs)
+
+    return min(alike, key=apart, default=None)
+
+
+def _thinned(everything: Sequence[Considered], chosen: Collection[Considered], engine: str) -> Iterator[Point]:
+    """Of types that stand on the same spot, the one in the plan or nearest to it, with how many more there are."""
+    widest = max((each.tokens_per_s_per_user for each in everything), default=1.0)
+    highest = max((each.tokens_per_s_per_gpu for each in everything), default=1.0)
+    spots: dict[tuple[int, int, str], list[Considered]] = {}
+    for each in everything:
+        across, up = each.tokens_per_s_per_user / widest, each.tokens_per_s_per_gpu / highest
+        spots.setdefault((round(across * _ACROSS), round(up * _UP), each.standing), []).append(each)
+    for (_, _, standing), here in spots.items():
+        first = min(here, key=lambda each: (each not in chosen, -each.tokens_per_s_per_gpu))
+        words = [flags(first.name), launch_flags(first.name, engine)]
+        words += [_figures(first.tokens_per_s_per_gpu, first.tokens_per_s_per_user)]
+        words += ["in the plan" if first in chosen else _STANDINGS[standing]]
+        words += [f"and {len(here) - 1} more here"] if len(here) > 1 else []
+        place = (first.tokens_per_s_per_user, first.tokens_per_s_per_gpu)
+        family = first.name.partition("/")[0]
+        yield Point(*place, "\n".join(filter(None, words)), family, first in chosen, _SHADES[standing])
+
+
+def _figures(per_gpu: float, per_user: float) -> str:
+    return f"{significant(per_gpu)} tokens/s/GPU, {significant(per_user)} tokens/s/user"
 
 
 def _of_mix(envelope: Envelope) -> Iterator[Point]:
     mix: Any = envelope.certificate.proof.get("mix")
-    if not isinstance(mix, dict):
-        return
-    tokens = _tokens(envelope)
-    counts = envelope.certificate.proof.get("values") or []
-    for place, shape in enumerate(mix.get("shapes") or ()):
+    tokens, counts = _tokens(envelope), envelope.certificate.proof.get("values") or []
+    for place, shape in enumerate(mix["shapes"] if isinstance(mix, dict) else ()):
         rates, held = shape.get("rate_per_s") or [0.0], shape.get("held_s") or [0.0]
         if shape.get("role") == "first" or not tokens or not rates[0] or not held[0]:
             continue
         name = str(shape.get("name", "")).partition("#")[0]
-        chosen = isinstance(counts, list) and place < len(counts) and float(str(counts[place])) > 0.5
+        taken = isinstance(counts, list) and place < len(counts) and float(str(counts[place])) > 0.5
         x, y = tokens / held[0], rates[0] * tokens / max(shape.get("devices", 1), 1)
-        told = [flags(name), launch_flags(name, _engine(envelope))]
-        told += [f"{significant(y)} tokens/s/GPU, {significant(x)} tokens/s/user", "in the plan" if chosen else ""]
-        words = "\n".join(filter(None, told))
-        yield Point(x, y, words, name.partition("/")[0], chosen)
+        told = [flags(name), launch_flags(name, _engine(envelope)), _figures(y, x), "in the plan" if taken else ""]
+        yield Point(x, y, "\n".join(filter(None, told)), name.partition("/")[0], taken)
 
 
 def _tokens(envelope: Envelope) -> float | None:

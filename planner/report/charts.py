@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from planner.documents.units import format_si, significant
 from planner.report.marks import COLOURS, ROW, WIDTH, Scale, box, dot, label, legend, line, mark, number, picture
 
 _LABEL = 150.0  # width of the names beside bars
+Shade = Literal["", "pale", "hollow"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,14 @@ def against(title: str, rows: Sequence[Against]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a cloud; the class says which colour, `chosen` that the plan has it."""
+    """A point of a cloud; the family says which colour, `chosen` that the plan has it; hollow ones are no choice."""
 
     x: float
     y: float
     words: str
     family: str
     chosen: bool = False
+    shade: Shade = ""
 
 
 def cloud(title: str, points: Sequence[Point], x_name: str, y_name: str) -> str:
@@ -94,17 +97,20 @@ def cloud(title: str, points: Sequence[Point], x_name: str, y_name: str) -> str:
     front = _front(points)
     steps = [f"{across(point.x):.1f},{up(point.y):.1f}" for point in front]
     marks.append(f'<polyline class="front" points="{" ".join(steps)}"/>' if len(steps) > 1 else "")
-    for point in sorted(points, key=lambda point: (point.chosen, point.x)):
+    order = ("hollow", "pale", "")
+    for point in sorted(points, key=lambda point: (point.chosen, order.index(point.shade), point.x)):
         x, y = across(point.x), up(point.y)
         ring = f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="8"/>' if point.chosen else ""
-        marks.append(mark(ring + dot(x, y, 4.5, f"c{families.index(point.family) % COLOURS}"), point.words))
+        kind = f"c{families.index(point.family) % COLOURS} {point.shade}".strip()
+        marks.append(mark(ring + dot(x, y, 2.5 if point.shade else 4.5, kind), point.words))
     return picture(marks, height, title) + legend(families)
 
 
 def _front(points: Sequence[Point]) -> list[Point]:
-    """The points that no other beats on both axes, from left to right."""
+    """The points that no other beats on both axes, from left to right; none that is no choice."""
     front: list[Point] = []
-    for point in sorted(points, key=lambda point: (-point.x, -point.y)):
+    able = [point for point in points if point.shade != "hollow"]
+    for point in sorted(able, key=lambda point: (-point.x, -point.y)):
         if not front or point.y > front[-1].y:
             front.append(point)
     return front[::-1]

@@ -36,7 +36,7 @@ def _page(path: str) -> Page:
     document, schema, name = _read(path)
     if schema.startswith("planner.plan/"):
         envelope, decision = load_plan(path)
-        return plan_page(envelope, decision, name, list(_simulated(path, envelope)))
+        return plan_page(envelope, decision, Path(path), list(_simulated(path, envelope)))
     if schema.startswith(("planner.sweep_results/", "planner.sweep-results/")):
         return sweep_page(document, name)
     if schema.startswith("planner.checks"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from planner.documents.units import figure, format_si, significant
@@ -28,14 +29,14 @@ _MOST_ROLES = 6  # that the sentence names
 _MOST_PASSES = 1500  # that are drawn of a pipeline
 
 
-def plan_page(envelope: Envelope, decision: Decision, file: str, simulated: Sequence[Section] = ()) -> Page:
-    """The page of a plan that lies in `file`; `simulated` are sections of a simulation of it."""
+def plan_page(envelope: Envelope, decision: Decision, path: Path, simulated: Sequence[Section] = ()) -> Page:
+    """The page of a plan that lies at `path`; `simulated` are sections of a simulation of it."""
     sections = [
-        Section("Commands", f"<pre>{text(_commands(envelope, file))}</pre>"),
+        Section("Commands", f"<pre>{text(_commands(envelope, path.name))}</pre>"),
         *_limits(envelope, decision),
         *simulated,
         *_others(envelope),
-        *candidates_section(envelope),
+        *candidates_section(envelope, decision, path.parent),
         *cluster_section(envelope, decision),
         *_steps(envelope),
         *_memory(decision),

@@ -11,6 +11,7 @@
     tip.style.top = (top < 4 ? at.bottom + 8 : top) + "px";
   }
   function hide() { tip.hidden = true; }
+  document.querySelectorAll(".mark").forEach(function (mark) { mark.setAttribute("aria-label", mark.getAttribute("data-tip")); });
   function markOf(event) { return event.target.closest ? event.target.closest(".mark") : null; }
   document.addEventListener("pointerover", function (event) { var mark = markOf(event); if (mark) { show(mark); } else { hide(); } });
   document.addEventListener("focusin", function (event) { var mark = markOf(event); if (mark) { show(mark); } else { hide(); } });

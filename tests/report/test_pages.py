@@ -12,14 +12,16 @@ import pytest
 
 from planner.cli.main import main
 from planner.documents.units import figure
-from planner.load.problems import load_plan
+from planner.kinds.registry import find_kind
+from planner.load.problems import load_plan, load_problem
 from planner.plan.store import plan_digest, write_checks
-from planner.report.candidates import launch_flags
+from planner.report.candidates import candidates_section, launch_flags
 from planner.report.charts import Bar, Point, cells, cloud, spans, stacked, waterfall
 from planner.report.documents import report
 from planner.report.marks import Scale, prose, table
 from planner.report.page import MOST_BYTES
 
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 PLANS = sorted((Path(__file__).parent.parent / "plans").glob("*.json"))
 VOID = {"meta", "link", "input", "br", "i"}
 SWEEP: dict[str, Any] = {
@@ -239,3 +241,18 @@ def test_ticks_are_round_and_inside() -> None:
 def test_code_in_prose_and_cells_of_tables_are_escaped() -> None:
     assert prose("run `a <b>` & go") == "run <code>a &lt;b&gt;</code> &amp; go"
     assert "&lt;x&gt;" in table(("h",), [("<x>",)])
+
+
+def test_the_cloud_has_every_type_that_fits_and_rings_those_of_the_plan(tmp_path: Path) -> None:
+    problem = str(EXAMPLES / "serve-cost-one-pool.yaml")
+    plan = str(tmp_path / "plan.json")
+    assert main(["solve", problem, "--level", "static", "--set", "options.tp=[1,2]", "-o", plan]) == 0
+    envelope, decision = load_plan(plan)
+    (section,) = candidates_section(envelope, decision, tmp_path)
+    everything = find_kind("serve").considered(load_problem(problem, overrides=["options.tp=[1,2]"]))
+    said = [int(more) + 1 for more in re.findall(r"and (\d+) more here", section.body)]
+    alone = section.body.count('class="mark"') - len(said)
+    assert sum(said) + alone == len(everything)
+    assert section.body.count('class="ring"') == sum(role.function != "prefill" for role in decision.roles)
+    assert "--max-num-seqs" in section.body
+    assert len(everything) > 3 * len(envelope.certificate.proof["mix"]["shapes"])  # type: ignore[arg-type,call-overload,index]  # parsed JSON

@@ -44,7 +44,11 @@ def post_training_recipe(row: Row) -> Recipe:
     training = {axis: row[axis] for axis in _TRAINING}
     trained = f"training {degrees(training)}" if row["tp"] else "degrees of training left open"
     place = f"on {row['num_gpus']} {row['gpu'] or 'GPUs that it leaves open'}"
-    told = [f"{row['arrangement']}{ahead}", *([f"rollouts tp{row['rollout_tp']}"] if row["rollout_tp"] else []), trained]
+    told = [
+        f"{row['arrangement']}{ahead}",
+        *([f"rollouts tp{row['rollout_tp']}"] if row["rollout_tp"] else []),
+        trained,
+    ]
     what = f"{row['framework']}, {row['source']}: {', '.join(told)} {place}"
     what += f", {row['prompts']} prompts of {row['samples_per_prompt']} samples"
     asked = [f"{axis}={row[column]}" for column, axis in _AXES.items() if row[column]]

@@ -158,6 +158,26 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgedPoints:
+    """Every point of a role that fits in memory, for the first target of its model, before any is left out."""
+
+    function: str
+    pool: int
+    model: str
+    shapes: Sequence[InstanceShape]
+    points: Points
+    units: UnitPoints | None  # where feed-forward layers stand on devices of their own
+    target: Target
+    timed: StepTimes
+    rates: LimitedRates
+    kept: Indices  # those that no other of the same shape dominates
+
+    def shape_of(self, row: int) -> tuple[InstanceShape, FfnPart | None]:
+        """The shape of a point, and its feed-forward side where that stands apart."""
+        return (self.shapes[int(self.points.shape[row])], None) if self.units is None else self.units.parts(row)
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateSearch:
     """The candidates of one model on one pool."""
 
@@ -175,6 +195,7 @@ class CandidateSearch:
     most_gpus: int  # of this pool
     pooling: bool = True  # whether waits of equal prefill instances behind one router count as theirs together
     routing: Routing = Routing.POWER_OF_TWO
+    judged: "list[JudgedPoints] | None" = None  # what was considered goes here too, if anywhere
 
     def candidates(self, targets: Sequence[Target], num_targets: int) -> list[Candidate]:
         """All candidates that keep the limits of at least one of `targets` (those of this model)."""
@@ -242,6 +263,9 @@ class CandidateSearch:
             room = np.array(pools, dtype=bool)[points.shape]
             judged = [replace(rates, good=rates.good & room) for rates in judged]
         kept = self._survivors(points, targets, judged)
+        if self.judged is not None and together == 1:
+            about = (function, self.pool_costs.index, self.model, shapes, points, units)
+            self.judged.append(JudgedPoints(*about, targets[0], timed[0], judged[0], kept))
         dominated = sum(int(np.sum(rates.good)) - int(np.sum(rates.good[kept])) for rates in judged)
         tally.drop("another batch or chunk of the same shape is better", dominated)
         if together > 1:

@@ -20,7 +20,7 @@ from planner.errors import PlannerError
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.options import ServeOptions
 from planner.kinds.serve.steady.allowed import allowed
-from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, PricedPoints, drafts_of
+from planner.kinds.serve.steady.candidates import Candidate, CandidateSearch, JudgedPoints, PricedPoints, drafts_of
 from planner.kinds.serve.steady.context import context_of
 from planner.kinds.serve.steady.demand import Target, channels_of, handover, make_target
 from planner.kinds.serve.steady.engine_rules import require_experts, require_loadable, ways_of_models
@@ -304,8 +304,10 @@ def _short_of_room(
     return short
 
 
-def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tally) -> list[Candidate]:
-    """The surviving candidates of every model on every pool."""
+def list_candidates(
+    setting: ServeSetting, targets: Sequence[Target], tally: Tally, judged: list[JudgedPoints] | None = None
+) -> list[Candidate]:
+    """The surviving candidates of every model on every pool; `judged` takes what was considered, if given."""
     candidates: list[Candidate] = []
     pools, models = setting.resolved.pools, [workload.model for workload in setting.resolved.workloads]
     stated = {frozenset(link.pools): link for link in setting.resolved.problem.cluster.links}
@@ -334,6 +336,7 @@ def list_candidates(setting: ServeSetting, targets: Sequence[Target], tally: Tal
             most_gpus=min(pools[index].num_gpus, gpus_at_hand(setting.resolved.problem, pools)),
             pooling=setting.pooling,
             routing=setting.routing,
+            judged=judged,
         )
         candidates += candidate_search.candidates(of_model, len(targets))
     return list(allowed(candidates, setting.options, [pool.name for pool in pools], tally))
