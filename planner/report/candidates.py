@@ -89,7 +89,7 @@ def _thinned(everything: Sequence[Considered], chosen: Collection[Considered], e
     """Of types that stand on the same spot, the one in the plan or nearest to it, with how many more there are."""
     widest = max((each.tokens_per_s_per_user for each in everything), default=1.0)
     highest = max((each.tokens_per_s_per_gpu for each in everything), default=1.0)
-    spots: dict[tuple[int, int, str], list[Considered]] = {}
+    spots: dict[tuple[int, int, Standing], list[Considered]] = {}
     for each in everything:
         across, up = each.tokens_per_s_per_user / widest, each.tokens_per_s_per_gpu / highest
         spots.setdefault((round(across * _ACROSS), round(up * _UP), each.standing), []).append(each)

@@ -25,8 +25,11 @@ def nearest_post_training(problem: Problem, decision: Decision, arch: Architectu
 
     def distance(row: Row) -> tuple[int, float]:
         alike = 0 if chip(row["gpu"]) in kinds else 2 if row["gpu"] else 1
-        ratios = (gpus / float(row["num_gpus"]), samples / (float(row["prompts"]) * float(row["samples_per_prompt"])))
-        ratios = (*ratios, 1.0 if row["arrangement"] == data["arrangement"] else 2.0)
+        ratios: tuple[float, ...] = (
+            gpus / float(row["num_gpus"]),
+            samples / (float(row["prompts"]) * float(row["samples_per_prompt"])),
+        )
+        ratios += (1.0 if row["arrangement"] == data["arrangement"] else 2.0,)
         return alike, sum(abs(math.log(ratio)) for ratio in ratios)
 
     wanted = sizes(arch)
