@@ -135,6 +135,24 @@ def spans(title: str, rows: Sequence[tuple[str, Sequence[tuple[float, float, str
     return picture(marks, bottom + 20, title) + legend(names)
 
 
+def threads(title: str, rows: Sequence[Sequence[tuple[float, float, int, str]]], unit: str) -> str:
+    """Thin rows without names: start, duration, colour and words of each of their spans."""
+    thin, end = 4.0, max((start + size for row in rows for start, size, _, _ in row), default=1.0)
+    scale, bottom = Scale(0.0, end, 8, WIDTH - 10), len(rows) * thin + 4
+    marks = []
+    for tick in scale.ticks():
+        x = scale(tick)
+        words = label(x, bottom + 13, f"{significant(tick)} {unit}", "middle" if tick else "start", "tick")
+        marks += [line(x, 0, x, bottom, "grid"), words]
+    for place, row in enumerate(rows):
+        for start, size, colour, words in row:
+            bar = box(
+                scale(start), place * thin + 2, scale(start + size) - scale(start), thin - 1, f"c{colour % COLOURS}"
+            )
+            marks.append(mark(bar, words))
+    return picture(marks, bottom + 20, title)
+
+
 def waterfall(title: str, total: int, removed: Sequence[tuple[str, int]]) -> str:
     """How many candidates each rule leaves, from all of them down; names stand above their bars."""
     marks, left = [], total

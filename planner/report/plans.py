@@ -17,6 +17,7 @@ from planner.report.charts import Against, Bar, against, spans, stacked, waterfa
 from planner.report.cluster import cluster_section
 from planner.report.marks import COLOURS, table, text
 from planner.report.page import Page, Section
+from planner.report.rollouts import rollout_section
 
 _VERBS = {
     "serve": "Serve with",
@@ -41,6 +42,7 @@ def plan_page(envelope: Envelope, decision: Decision, path: Path, simulated: Seq
         *_steps(envelope),
         *_memory(decision),
         *_timeline(envelope, decision),
+        *rollout_section(envelope, decision),
         *_certificate(envelope),
         *_sources(envelope),
     ]
@@ -182,7 +184,7 @@ def _timeline(envelope: Envelope, decision: Decision) -> Iterator[Section]:
         yield Section("An iteration", spans("phases by role", list(rows.items()), "s"))
     ranks: Any = envelope.decision.get("pipeline_ranks")
     own = find_kind(envelope.kind).timeline()
-    if own is not None and own.has_pipeline(decision):
+    if own is not None and ranks and own.has_pipeline(decision):
         drawn = own.first_passes(decision, 2 * len(ranks))
         yield Section("A step in the pipeline", *_passes(drawn, envelope))
     if ranks:

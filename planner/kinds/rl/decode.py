@@ -7,13 +7,13 @@ from typing import Literal
 
 from planner.documents.units import format_si
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.curves.training import Helper, Trainer
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.names import BETWEEN_TURNS, LATE, priority_of
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
-from planner.kinds.rl.training_curves import Helper, Trainer
 from planner.models.architecture import MoeFfn
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role

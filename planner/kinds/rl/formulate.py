@@ -7,12 +7,12 @@ import numpy as np
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
+from planner.kinds.rl.curves.training import Lengths, Trainer, measured_trainers, modelled_trainers
 from planner.kinds.rl.drawn import draw_periods
-from planner.kinds.rl.generation_curves import GeneratorCurve, measured_generators, modelled_generators
 from planner.kinds.rl.handover import switch_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
-from planner.kinds.rl.training_curves import Lengths, Trainer, measured_trainers, modelled_trainers
 from planner.problem.lengths import end_of_samples
 from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, TrainingOption
 from planner.rl.problem import RlProblem

@@ -125,6 +125,13 @@ def proof_findings(envelope: Envelope, decision: RlDecision, problem: Problem, o
         yield Finding("certificate.proof", False, error.what, "certificate.proof.curves", _HINT)
 
 
+def proven_problem(envelope: Envelope, problem: Problem, options: RlOptions) -> tuple[RlProblem, Curves]:
+    """The problem of the first period on the curves of the proof; raises PlannerError where that holds none."""
+    curves = read_curves_record(_part(envelope.certificate.proof, "curves"))
+    pools = [resolve_pool(spec, index, INPUTS) for index, spec in enumerate(problem.cluster.pools)]
+    return stated_problem(problem, options, pools, curves, draw_periods(problem, options)[0]), curves
+
+
 def _part(proof: dict[str, JsonValue], key: str) -> dict[str, JsonValue]:
     part = proof.get(key)
     if not isinstance(part, dict):

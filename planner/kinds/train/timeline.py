@@ -11,6 +11,7 @@ import numpy as np
 from planner.documents.trace_events import Span
 from planner.errors import PlannerError
 from planner.kinds.train.decision import TrainDecision
+from planner.plan.schema import Envelope
 from planner.solvers.pass_orders import BACKWARD, FORWARD, INPUT, JOINED, WEIGHT
 from planner.solvers.schedules.pipeline import Orders, SimulatedPipeline, StageTimes, orders, simulate, size_conflict
 
@@ -66,12 +67,12 @@ def first_passes(decision: TrainDecision, most: int) -> list[Pass]:
     return []
 
 
-def spans(name: str, decision: TrainDecision) -> Iterator[Span]:
+def spans(envelope: Envelope, decision: TrainDecision) -> Iterator[Span]:
     """Every pass of a step as a span, a lane a rank; raises what `passes` does."""
     for each in passes(decision):
         figures = {"micro_batch": each.micro_batch, "stage": each.stage}
         lane = f"rank {each.rank} of the pipeline"
-        yield Span(name, each.rank, each.kind, each.start_s, each.duration_s, lane, "pass", figures)
+        yield Span(envelope.name, each.rank, each.kind, each.start_s, each.duration_s, lane, "pass", figures)
 
 
 def _passes(decision: TrainDecision, batches: int) -> Iterator[Pass]:

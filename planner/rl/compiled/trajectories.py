@@ -24,11 +24,12 @@ TOOL_S, PREDICTED = range(2)
 KEEP_KV, LONGEST_FIRST = range(2)  # of the options
 THRESHOLD, MOVE_S, MOVE_TOKEN_S = range(3)
 LEFT, DONE, MOVED = range(3)  # of the counters
+WORKER, STARTED_S, ENDED_S = range(3)  # of the record of a turn
 
 State = namedtuple(
     "State",
     "curve_W limit_W time_W count_W trajectory turn_tokens turn_s queue queue_end queue_head done_s key "
-    "finish running event_s event counters flags moves",
+    "finish running event_s event counters flags moves record_T",
 )
 
 
@@ -75,9 +76,11 @@ def _room(s, w, i):
 
 
 @njit(cache=True)
-def _admit(s, w, i):
+def _admit(s, w, i, now):
     """Trajectory `i` decodes on worker `w` from its next step on; its tokens to prefill are counted first."""
     row = s.trajectory[i]
+    s.record_T[row[NOW], WORKER] = w
+    s.record_T[row[NOW], STARTED_S] = now
     if row[HOLDS] == 0:
         row[HOLDS] = 1
         s.count_W[w, RESERVED] += row[NEED]
@@ -118,19 +121,19 @@ def _wait(s, w, i):
 
 
 @njit(cache=True)
-def _admit_all(s, w):
+def _admit_all(s, w, now):
     """Those that wait at the worker, then the head of its queue, for as long as there is room; none is skipped."""
     while s.count_W[w, HEAD] != NONE:
         i = s.count_W[w, HEAD]
         if not _room(s, w, i):
             return
         s.count_W[w, HEAD] = s.trajectory[i, NEXT]
-        _admit(s, w, i)
+        _admit(s, w, i, now)
     q = s.count_W[w, QUEUE]
     while s.queue_head[q] < s.queue_end[q] and _room(s, w, s.queue[s.queue_head[q]]):
         i = s.queue[s.queue_head[q]]
         s.queue_head[q] += 1
-        _admit(s, w, i)
+        _admit(s, w, i, now)
 
 
 @njit(cache=True)
@@ -192,6 +195,7 @@ def _target(s, w, i):
 def _end_turn(s, w, i, now):
     """The turn of `i` ends: it is done, or calls its tool and comes back later, here or elsewhere."""
     row = s.trajectory[i]
+    s.record_T[row[NOW], ENDED_S] = now
     s.count_W[w, RUNNING] -= 1
     row[CONTEXT_TOKENS] += s.turn_tokens[row[NOW], OUTPUT] - row[MADE]
     s.time_W[w, CONTEXT] -= row[CONTEXT_TOKENS]
@@ -232,7 +236,7 @@ def _work(s, w, now):
         i = s.running[base]
         drop(s.finish, s.running, base, s.count_W[w, RUNNING])
         _end_turn(s, w, i, now)
-    _admit_all(s, w)
+    _admit_all(s, w, now)
     _start_segment(s, w, now)
 
 
@@ -243,8 +247,9 @@ def _come(s, i, now):
     s.key[i] = -s.turn_s[s.trajectory[i, NOW], PREDICTED] if s.flags[LONGEST_FIRST] == 1 else now
     _wait(s, w, i)
     if s.count_W[w, RUNNING] == 0:
-        _admit_all(s, w)
-        _start_segment(s, w, max(now, s.time_W[w, SEGMENT_S]))
+        start_s = max(now, s.time_W[w, SEGMENT_S])
+        _admit_all(s, w, start_s)
+        _start_segment(s, w, start_s)
     elif _room(s, w, s.count_W[w, HEAD]):
         steps = _steps_until(s, w, now)
         if steps < s.count_W[w, PLANNED]:
@@ -265,7 +270,7 @@ def _deal(s):
         while refused < num and s.queue_head[q] < s.queue_end[q]:
             i = s.queue[s.queue_head[q]]
             if _room(s, workers[position], i):
-                _admit(s, workers[position], i)
+                _admit(s, workers[position], i, s.time_W[workers[position], SEGMENT_S])
                 s.queue_head[q] += 1
                 refused = 0
             else:

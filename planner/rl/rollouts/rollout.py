@@ -67,6 +67,15 @@ class Arrivals:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TurnRecord:
+    """On which worker each turn ran (-1: on none) and from when to when; not a number where it did not start or end."""
+
+    worker_T: Ints
+    started_s_T: Floats
+    ended_s_T: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RolloutResult:
     """When each trajectory was done, infinite where the rollout ended before; what those under way had made.
 
@@ -86,6 +95,7 @@ class RolloutResult:
     prefill_N: Ints  # tokens of context_N that are not prefilled
     running_N: Bools  # decoding, or being prefilled, when the rollout ended
     busy_until_s_W: Floats  # the end of a prefill under way
+    turns: TurnRecord
 
 
 def simulate(
@@ -126,6 +136,11 @@ def simulate(
         prefill_N=rows[:, program.TO_PREFILL].copy(),
         running_N=rows[:, program.NEXT] == program.DECODING,
         busy_until_s_W=state.time_W[:, program.SEGMENT_S].copy(),
+        turns=TurnRecord(
+            state.record_T[:, program.WORKER].astype(np.int64),
+            state.record_T[:, program.STARTED_S].copy(),
+            state.record_T[:, program.ENDED_S].copy(),
+        ),
     )
 
 
@@ -189,6 +204,7 @@ def _state(
         counters=np.zeros(3, np.int64),
         flags=np.array([policy.keep_kv, policy.longest_first], np.int64),
         moves=np.array([policy.move_threshold, policy.move_s, policy.move_token_s], float),
+        record_T=np.column_stack([np.full(turns, -1.0), np.full((turns, 2), np.nan)]),
     )
 
 

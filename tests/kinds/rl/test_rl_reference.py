@@ -13,11 +13,11 @@ from planner.costs.training.config import USABLE_SHARE
 from planner.documents.read import parse_document
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.rl.curves.training import Lengths, Trainer, modelled_trainers
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.names import BETWEEN_TURNS, OFFLOADED
 from planner.kinds.rl.setting import read_setting
-from planner.kinds.rl.training_curves import Lengths, Trainer, modelled_trainers
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.rl.curves import NEVER_FITS

@@ -22,7 +22,7 @@ from planner.costs.training.rates import Rates, rates_on
 from planner.costs.training.stages import stage_contents
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.generation_curves import splits
+from planner.kinds.rl.curves.generation import splits
 from planner.kinds.rl.names import OFFLOADED
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
