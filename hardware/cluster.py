@@ -176,6 +176,11 @@ class Pool:
             nodes = max(_in_whole_domains(nodes, domain // size), _longest_run(nodes), key=len)
         return np.asarray((nodes[:, None] * size + np.arange(size)[None, :]).ravel())
 
+    @property
+    def job_nodes(self) -> tuple[int, ...]:
+        """The nodes of `job_devices`, in order."""
+        return tuple(np.unique(self.job_devices // self.node.num_gpus).tolist())
+
     def topology(self) -> Topology:
         """NVLink domain, then the fabric over the whole pool, in racks and pods where it has them.
 

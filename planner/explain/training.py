@@ -21,6 +21,7 @@ def training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     yield from _ranks(data)
     yield from _waits(envelope, data)
     yield from _groups(data)
+    yield from _racks(data)
     yield from _recomputed(data)
     yield from _measured(envelope, data, decision.roles[0])
     yield from _families(envelope, decision.roles[0])
@@ -88,6 +89,22 @@ def _waits(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
         overlap = ", ".join(data.get("overlap") or ()) or "nothing"
         about = ("zero_stage", "overlap", "dp", "groups", "step", name)
         yield Fact("time", f"{what}: ZeRO {data.get('zero_stage')}, behind computation: {overlap}", about)
+
+
+def _racks(data: dict[str, Any]) -> Iterator[Fact]:
+    """What the step waits for uplinks of racks."""
+    racks = data.get("racks")
+    if not racks:
+        return
+    waits, least = racks["step_waits_s"], racks["step_waits_least_s"]
+    busiest = f"the busiest uplink sends for {format_si(racks['busiest_uplink_s'], 's')} of a step"
+    more = (
+        f"{format_si(racks['rank_order_s'], 's')} in rank order, no placement below {format_si(racks['bound_s'], 's')}"
+    )
+    told = f"the step waits {format_si(waits, 's')} for it" if waits else "the step does not wait for it"
+    least_told = f", and {format_si(least, 's')} at least wherever its nodes stand" if waits else ""
+    about = ("racks", "rack_of_node", "placement", "step", "step_time_s", "uplink")
+    yield Fact("limit", f"{busiest} ({more}): {told}{least_told}", about, figures={"waits_s": waits})
 
 
 def _groups(data: dict[str, Any]) -> Iterator[Fact]:

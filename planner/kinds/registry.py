@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +62,11 @@ class Kind:
         Raises NotAtHand where an input is missing, PlannerError for a decision that the problem cannot have.
         """
         assert isinstance(decision, self.decision)
+        from planner.reliability.left_out import with_left_out
+        from planner.reliability.lost_nodes import pools_of
+
         restated: Restated = _module(f"{self.name}.restate").restate(envelope, decision, hand)
-        return restated
+        return replace(restated, envelope=with_left_out(restated.envelope, decision, pools_of(envelope).values()))
 
     def rules_against(self, resolved: "Resolved") -> tuple[str, ...]:
         """The rules that leave a problem without any candidate, by the module `forbidden`, if any."""
@@ -107,7 +110,10 @@ class Kind:
     def solve(self, resolved: "Resolved", limits: "Limits") -> Envelope:
         """The plan of `solve` in the kind's package; only of a solvable kind."""
         envelope: Envelope = _module(f"{self.name}.solve").solve(resolved, limits)
-        return checksummed(envelope)
+        from planner.reliability.left_out import with_left_out
+
+        decision = self.decision.model_validate(envelope.decision)
+        return checksummed(with_left_out(envelope, decision, resolved.pools))
 
 
 def checksummed(envelope: Envelope) -> Envelope:

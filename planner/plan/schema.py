@@ -116,6 +116,14 @@ class Objective(Spec):
     value: float | None
 
 
+class LeftOutNodes(Spec):
+    """Nodes of a pool that a plan has no ranks on."""
+
+    pool: str
+    nodes: str = Field(description="such as `3,17,40-42`")
+    why: str
+
+
 class Certificate(Spec):
     """What was proven, over which space, and what re-derives the bound without a solver.
 
@@ -136,6 +144,9 @@ class Certificate(Spec):
     proof: dict[str, JsonValue] = Field(default_factory=dict)
     next_best: JsonValue = None
     estimate: str | None = None
+    left_out: tuple[LeftOutNodes, ...] = Field(
+        default=(), exclude_if=operator.not_, description="of pools with nodes out of service, or that form groups"
+    )
 
 
 Shares = dict[Literal["measured", "imported", "held", "analytical"], Fraction]

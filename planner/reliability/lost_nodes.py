@@ -20,6 +20,7 @@ from planner.plan.placement import role_devices
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_problem
 from planner.problem.resolve import resolve_pool
+from planner.reliability.rack_nodes import nodes_on_racks
 from planner.schema.base import Where
 
 INDEPENDENT = frozenset({"colocated", "prefill", "decode", "attention", "ffn", "rollout", "encoder", "adapters", "mix"})
@@ -149,6 +150,13 @@ def _ranks_by_node(decision: Decision, pools: Mapping[str, Pool]) -> dict[str, d
     ranks: dict[str, dict[NodeKey, list[int]]] = {}
     for role in decision.roles:
         nodes: dict[NodeKey, list[int]] = defaultdict(list)
+        stands = nodes_on_racks(decision, pools[role.pool]) if role.pool in pools else ()
+        for index, node in enumerate(stands):
+            size = pools[role.pool].node.num_gpus
+            nodes[role.pool, node] = list(range(index * size, (index + 1) * size))
+        if stands:
+            ranks[role.name] = dict(nodes)
+            continue
         for rank, (pool, device) in enumerate(role_devices(decision.placement, role.name)):
             if pool not in pools:
                 what = f"role `{role.name}` stands in the unknown pool `{pool}`"

@@ -38,6 +38,7 @@ STEPS_PER_CELL_AND_RACK, MOST_ANNEAL_STEPS = 2_000, 3_000_000
 ANNEAL_STARTS = 6
 MOST_STATES = 4e6  # entries of all tables
 MOST_STEPS = 3e9  # entries x patterns, if all were worth their while
+MOST_QUICK_STEPS = 1e7
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,21 +49,23 @@ class RackPlan:
     uplinks_s: tuple[float, ...]
 
 
-def place_on_racks(problem: Racks, *, seed: int = 0) -> SolveResult[RackPlan]:
+def place_on_racks(problem: Racks, *, seed: int = 0, quick: bool = False) -> SolveResult[RackPlan]:
     """The placement whose busiest uplink is done soonest; objective and bound in seconds.
 
-    OPTIMAL where the bound is met, or the tables of all choices are small enough to be filled; FEASIBLE otherwise.
+    `quick`: annealing and the bound by room alone where tables would take more than about a second. OPTIMAL where the
+    bound is met, or the tables of all choices are small enough to be filled; FEASIBLE otherwise.
     """
     started_s = time.perf_counter()
     bound = capacity_bound_s(problem)
     count_BS = min(rank_orders(problem), key=lambda counts: float(problem.uplinks_s(counts).max()))
-    if _provable(problem):
+    if _provable(problem, MOST_QUICK_STEPS if quick else MOST_STEPS):
         better = _better(problem, float(problem.uplinks_s(count_BS).max()))
         count_BS = count_BS if better is None else better
         bound = float(problem.uplinks_s(count_BS).max())
     else:
-        count_BS = _annealed(problem, count_BS, bound, seed)
-        count_BS, bound = _by_patterns(problem, count_BS, bound)
+        count_BS = _annealed(problem, count_BS, bound, seed, 1 if quick else ANNEAL_STARTS)
+        if not quick:
+            count_BS, bound = _by_patterns(problem, count_BS, bound)
     plan = decode(problem, count_BS)
     objective = max(plan.uplinks_s)
     proven = objective <= bound * (1.0 + DUST)
@@ -146,12 +149,12 @@ def decode(problem: Racks, count_BS: Ints) -> RackPlan:
     return RackPlan(tuple(map(tuple, rows)), tuple(problem.uplinks_s(count_BS).tolist()))
 
 
-def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int) -> Ints:
+def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int, starts: int) -> Ints:
     from planner.solvers.compiled.topology.racks import anneal
 
     best = count_BS
     steps = min(MOST_ANNEAL_STEPS, STEPS_PER_CELL_AND_RACK * problem.cells * len(problem.free_B))
-    for start in range(ANNEAL_STARTS):
+    for start in range(starts):
         least = float(problem.uplinks_s(best).max())
         if least <= bound_s * (1.0 + DUST) or len(problem.free_B) < 2:
             return best
@@ -234,8 +237,8 @@ def _patterns(problem: Racks, below_s: float) -> list[list[tuple[tuple[int, ...]
     return rows
 
 
-def _provable(problem: Racks) -> bool:
+def _provable(problem: Racks, most_steps: float) -> bool:
     """Whether the tables of every choice are small enough, however many patterns are worth their while."""
     states = float(problem.replicas + 1) ** problem.stages
     ways = sum(math.comb(min(free, problem.cells) + problem.stages, problem.stages) for free in problem.free_B)
-    return states * len(problem.free_B) <= MOST_STATES and states * ways <= MOST_STEPS
+    return states * len(problem.free_B) <= MOST_STATES and states * ways <= most_steps

@@ -10,6 +10,7 @@ import yaml
 from planner.emit.registry import emit
 from planner.emit.topology.kueue import DOMAIN, HOST, RACK
 from planner.errors import PlannerError
+from planner.kinds.train.racks import RackPlacement
 from planner.plan.placement import role_devices
 from planner.plan.schema import Axis, Block, Decision, Envelope, Role
 
@@ -86,20 +87,23 @@ def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_
     assert labelled == {f"gb-{n:02}": f"{RACK}=rack-{n // 18}" for n in range(NODES) if n not in OUT}
 
 
+class OnRacks(Decision):
+    """A decision with the rack of every node."""
+
+    racks: RackPlacement
+
+
+def on_racks(*rows: tuple[int, ...]) -> OnRacks:
+    placed = RackPlacement(rack_of_node=rows, busiest_uplink_s=0.0, bound_s=0.0, rank_order_s=0.0)
+    return OnRacks(**dict(decided(USED)), racks=placed)
+
+
 def test_a_host_file_follows_the_racks_that_a_training_plan_decided() -> None:
-    envelope = plan()
-    racks = {"rack_of_node": [[1, 0], [0, 1]]}
-    placed = envelope.model_copy(update={"decision": {**envelope.decision, "racks": racks}})
-    hosts = emit(placed, decided(USED), "slurm-topology")["hostfile"].split()
+    hosts = emit(plan(), on_racks((1, 0), (0, 1)), "slurm-topology")["hostfile"].split()
     assert hosts[::4] == ["gb-18", "gb-00", "gb-01", "gb-19"]
     assert [int(host[3:]) // 18 for host in hosts[::4]] == [1, 0, 0, 1]
-    crowded = {"rack_of_node": [[0] * 18]}  # a node of the first rack is out
-    with pytest.raises(PlannerError, match="more nodes of rack 0 than are in service"):
-        emit(
-            envelope.model_copy(update={"decision": {**envelope.decision, "racks": crowded}}),
-            decided(USED),
-            "slurm-topology",
-        )
+    with pytest.raises(PlannerError, match="more nodes of rack 0 than are in service"):  # one of them is out
+        emit(plan(), on_racks((0,) * 18), "slurm-topology")
 
 
 def test_racks_of_unequal_sizes_are_read_back_from_both_launchers() -> None:

@@ -6,10 +6,10 @@ from math import gcd
 
 from planner.emit.nodes import read_cluster
 from planner.errors import PlannerError
-from planner.hardware.cluster import Pool
 from planner.plan.placement import role_devices
 from planner.plan.schema import Decision, Envelope
 from planner.reliability.lost_nodes import pools_of
+from planner.reliability.rack_nodes import nodes_on_racks
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +62,6 @@ def placed_nodes(envelope: Envelope, decision: Decision) -> PlacedNodes:
         tuple(pool.rack_of_node.tolist()),
         tuple(pool.domain_of_node.tolist()),
         pool.healthy_nodes,
-        _on_racks(envelope, pool) or tuple(device // size for device in devices),
+        tuple(node for node in nodes_on_racks(decision, pool) for _ in range(size))
+        or tuple(device // size for device in devices),
     )
-
-
-def _on_racks(envelope: Envelope, pool: Pool) -> tuple[int, ...]:
-    """The node of every rank where the plan decided its rack: nodes in service of each rack in order; else nothing.
-
-    Ranks count through the nodes of a stage, and then through the stages.
-    """
-    racks = envelope.decision.get("racks")
-    rows = racks.get("rack_of_node") if isinstance(racks, dict) else None
-    if not isinstance(rows, list):
-        return ()
-    free: dict[int, list[int]] = {}
-    for node in reversed(pool.healthy_nodes):
-        free.setdefault(int(pool.rack_of_node[node]), []).append(node)
-    placed = []
-    for rack in (rack for row in rows if isinstance(row, list) for rack in row if isinstance(rack, int)):
-        if not free.get(rack):
-            what = f"the plan stands on more nodes of rack {rack} than are in service"
-            raise PlannerError(what, where="decision.racks", hint="solve it again")
-        placed += [free[rack].pop()] * pool.node.num_gpus
-    return tuple(placed)

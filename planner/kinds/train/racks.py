@@ -13,3 +13,5 @@ class RackPlacement(Spec):
     busiest_uplink_s: Amount = Field(description="that the busiest uplink sends in a step")
     bound_s: Amount = Field(description="no placement on these racks has a less busy one")
     rank_order_s: Amount = Field(description="of ranks dealt to the racks in order")
+    step_waits_s: Amount = Field(default=0.0, description="for uplinks, beyond what passes and exchanges hide")
+    step_waits_least_s: Amount = Field(default=0.0, description="under any placement of this plan")

@@ -51,7 +51,7 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
     made = with_ramp(with_lengths(plan_of(jobs[0], best, proven), best), best)
     chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
     chosen_again = TrainDecision.model_validate(made.decision).model_copy(update=chosen)
-    made = with_racks(with_checkpoints(made, chosen_again), chosen_again, jobs[0])
+    made = with_racks(with_checkpoints(made, chosen_again), best)
     asked = {**made.decision, "overlap": list(jobs[0].options.overlap)}
     return Restated(made.model_copy(update={"decision": asked}), left_out)
 

@@ -16,7 +16,7 @@ from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
-from planner.kinds.train.whole_run.on_racks import with_racks
+from planner.kinds.train.whole_run.on_racks import no_room, require_plain, with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -30,16 +30,17 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
     """
     jobs, started_s = jobs_of(resolved), time.monotonic()
+    require_plain(jobs)
     job, result = jobs[0], best_plan(jobs, limits)
     if result.best is None:
         if result.stop_reason != "finished":
             raise Stopped(result.stop_reason, bound=result.bound)
-        raise explain(job, result)
+        raise no_room(job) if result.tally.not_on_racks else explain(job, result)
     result = _cautious(jobs, result, left_of(limits, started_s))
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     decision = TrainDecision.model_validate(envelope.decision)
-    return with_racks(with_checkpoints(envelope, decision), decision, job)
+    return with_racks(with_checkpoints(envelope, decision), result.best)
 
 
 def _cautious(jobs: Sequence[TrainJob], result: SearchResult, limits: Limits) -> SearchResult:

@@ -1,14 +1,18 @@
 """Racks of a training plan: the placement against its own definition, the bound, and bad input."""
 
-from itertools import pairwise
+import random
+from itertools import pairwise, product
 from typing import Any
 
+import numpy as np
 import pytest
 from train_problems import problem
 
 from planner.api import solve
 from planner.errors import PlannerError
+from planner.kinds.train.whole_run.on_racks import Uplinks, placed
 from planner.plan.schema import Envelope
+from planner.solvers.topology.racks_problem import Racks
 
 SEARCH = {"tp": 2, "pp": 2, "dp": 8, "cp": 1, "micro_batch": 1, "vpp": 1, "zero_stage": 1, "schedule": "1f1b"}
 UPLINK = 1e9
@@ -48,5 +52,74 @@ HIDDEN = 4096
 
 
 def test_racks_that_cannot_hold_the_job_are_refused_with_what_would_work() -> None:
-    with pytest.raises(PlannerError, match=r"a stage of 4 GPUs fills no whole nodes of 8\n.*fewer stages"):
-        solved([4], dp=2)
+    with pytest.raises(PlannerError, match=r"fill whole nodes of 8 GPUs inside these racks\n.*fewer stages"):
+        solved([2, 2], pp=1, tp=8, cp=4, dp=1)
+
+
+def test_stages_that_share_a_node_exchange_gradients_inside_it() -> None:
+    decision: Any = solved([1, 1], dp=2, pp=4).decision
+    assert decision["racks"]["rack_of_node"] in ([[0], [1]], [[1], [0]])
+    batches = decision["num_micro_batches"]
+    assert decision["racks"]["busiest_uplink_s"] == pytest.approx(2 * batches * TOKENS * HIDDEN * 2 / UPLINK)
+
+
+def test_no_placement_of_a_hundred_drawn_plans_waits_less_than_the_bound_and_few_less_than_ours() -> None:
+    missed = 0
+    for seed in range(100):
+        uplinks = drawn(random.Random(seed))
+        problem = uplinks.problem
+        rows = [
+            r for r in product(range(problem.replicas + 1), repeat=len(problem.free_B)) if sum(r) == problem.replicas
+        ]
+        least = min(
+            uplinks.waits_s(np.array(counts).T)
+            for counts in product(rows, repeat=problem.stages)
+            if (np.array(counts).sum(axis=0) <= problem.free_B).all()
+        )
+        ours = placed(uplinks)
+        assert ours.least_s <= least + 1e-9
+        assert ours.waits_s >= least - 1e-9
+        missed += ours.waits_s > least + 1e-9
+    assert missed <= 5
+
+
+def drawn(draw: random.Random) -> Uplinks:
+    """A small plan on racks."""
+    stages, replicas, racks = draw.randint(1, 3), draw.randint(1, 4), draw.randint(2, 3)
+    free = [draw.randint(1, 5) for _ in range(racks)]
+    while sum(free) < stages * replicas:
+        free[draw.randrange(racks)] += 1
+    gradients = tuple(draw.uniform(0, 4) for _ in range(stages))
+    activations = tuple(draw.uniform(0, 2) for _ in range(stages - 1))
+    problem = Racks(replicas, tuple(free), (1.0,) * racks, gradients, activations)
+    return Uplinks(problem, 1, draw.uniform(0, 3), draw.uniform(0, 3), draw.random() < 0.3)
+
+
+def test_the_fastest_plan_is_the_best_of_all_shapes_with_what_each_waits_for_uplinks() -> None:
+    free: dict[str, Any] = {"pp": [1, 2, 4], "dp": [4, 8, 16], "zero_stage": [1, 3]}
+    plan = solved([1, 3], **free)
+    each = {}
+    for pp, dp, zero in product(free["pp"], free["dp"], free["zero_stage"]):
+        if pp * dp > 16:
+            continue
+        single = solved([1, 3], pp=pp, dp=dp, zero_stage=zero)
+        each[pp, dp, zero] = step_s(single)
+        racks: Any = single.decision["racks"]
+        assert racks["step_waits_s"] >= racks["step_waits_least_s"]
+    assert step_s(plan) == pytest.approx(min(each.values()))
+    assert len({round(value, 6) for value in each.values()}) > 1
+    racks = solved([1, 3], pp=1, dp=16).decision["racks"]
+    assert racks["step_waits_s"] > 0.0
+    assert each[1, 16, 1] == pytest.approx(step_s(solved([4], pp=1, dp=16)) + racks["step_waits_s"])
+
+
+def step_s(plan: Envelope) -> float:
+    value = plan.certificate.objective.value
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("options", [{"layerwise": True}])
+def test_uplinks_under_strategies_by_layer_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(PlannerError, match="do not know of uplinks"):
+        solved([1, 3], **options)

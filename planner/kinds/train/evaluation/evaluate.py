@@ -121,11 +121,13 @@ class Evaluation:
     strategies: tuple[Strategy, ...] = ()  # of each layer, where they have their own; `choice` is then the first one's
     across: tuple[PoolShare, ...] = ()  # the pools, where there are several
     mean_s: float | None = None  # the mean step over the lengths of inputs, where the goal is that
+    uplinks_s: float = 0.0  # that the step waits for uplinks of racks
 
     @property
     def step_s(self) -> float:
         """The whole step."""
-        return self.pipeline_s + self.straggling_s + self.exchange_s + self.optimizer_s + self.host_s
+        moved_s = self.exchange_s + self.uplinks_s
+        return self.pipeline_s + self.straggling_s + moved_s + self.optimizer_s + self.host_s
 
     @property
     def straggling_s(self) -> float:
@@ -147,7 +149,7 @@ class Evaluation:
     @property
     def objective(self) -> float:
         """What a search minimises: seconds, or seconds times GPUs where the goal counts time by GPU."""
-        seconds = self.step_s if self.mean_s is None else self.mean_s
+        seconds = self.step_s if self.mean_s is None else self.mean_s + self.uplinks_s
         return seconds * self.choice.num_gpus if self.choice.table.job.per_gpu else seconds
 
     @property

@@ -10,7 +10,7 @@ from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
 from planner.kinds.train.search.search import LAYOUT_RULE, SearchResult
-from planner.kinds.train.search.tally import BOUND, MEMORY, group_records
+from planner.kinds.train.search.tally import BOUND, MEMORY, NOT_ON_RACKS, group_records
 from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
 from planner.plan.schema import Certificate, Objective
 
@@ -37,6 +37,7 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
     pruned = {f"{ILLEGAL}{name}": count for name, count in tally.illegal.items()}
     pruned |= {f"{BOUND}{name}": count for name, count in tally.bounded.items()}
     pruned |= {MEMORY: tally.unfit} if tally.unfit else {}
+    pruned |= {NOT_ON_RACKS: tally.not_on_racks} if tally.not_on_racks else {}
     return Certificate(
         claim=CLOSED if closed else OPEN,
         status="optimal" if closed else "feasible",

@@ -253,6 +253,7 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
         "backward_weight": float(slowest[2]),
         "pipeline_wait": max(best.pipeline_s - float(slowest.sum()), 0.0),
         "data_parallel": best.exchange_s,
+        **({"uplinks": best.uplinks_s} if best.uplinks_s else {}),
         "optimizer": best.optimizer_s,
         "host": best.host_s,
         **({"stragglers": best.straggling_s} if best.straggling_s else {}),

@@ -16,6 +16,7 @@ from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
+from planner.kinds.train.whole_run.on_racks import waiting
 from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.plan.schema import Envelope
 from planner.problem.recorded import INPUTS, recorded_problem
@@ -58,7 +59,7 @@ def priced_again(all_jobs: Sequence[TrainJob], decision: TrainDecision) -> Evalu
         return next(choice for choice in choices if isinstance(choice, str))
     if decision.pools == "one":
         made = evaluate(priced[0], counts)
-        return by_length(made) if job.mean_of_lengths else made
+        return waiting(by_length(made) if job.mean_of_lengths else made)
     return _across(decision, tuple(priced), counts)
 
 

@@ -30,6 +30,7 @@ from planner.kinds.train.space.space import (
     space_of,
 )
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
+from planner.kinds.train.whole_run.on_racks import has_uplinks, placed, uplinks_of
 from planner.progress import Limits
 
 
@@ -67,6 +68,17 @@ class OnePoolSearch(PlanSearch):
     def __init__(self, job: TrainJob, limits: Limits, value: float = float("inf")) -> None:
         self.shared: dict[tuple[ShardShape, int, int, int, frozenset[str]], Sharing] = {}
         super().__init__((job,), job, limits, value)
+
+    def judged(self, evaluation: Evaluation) -> tuple[Evaluation, float] | None:
+        if not has_uplinks(self.job):
+            return super().judged(evaluation)
+        uplinks = uplinks_of(evaluation)
+        if uplinks is None:
+            return None
+        gpus = evaluation.choice.num_gpus if self.job.per_gpu else 1
+        on_racks = placed(uplinks, (self.value - evaluation.objective) / gpus)
+        made, least = (replace(evaluation, uplinks_s=seconds) for seconds in (on_racks.waits_s, on_racks.least_s))
+        return made, least.objective
 
     def plant(self) -> Space:
         space, job = space_of(self.job), self.job

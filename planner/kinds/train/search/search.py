@@ -28,6 +28,7 @@ from planner.kinds.train.search.tally import (
     EVALUATED,
     EXCHANGE,
     MEMORY,
+    NOT_ON_RACKS,
     RECOMPUTATION,
     CandidateTally,
 )
@@ -128,6 +129,7 @@ class PlanSearch(BestFirst[Leaf]):
         self.best: Evaluation | None = None
         self.second: Evaluation | None = None
         self.needed_bytes = 0.0
+        self.least_evaluated = float("inf")  # under any racks of the plans evaluated
         self.space = self.plant()
         dominated = np.setdiff1d(np.arange(len(self.bound_N)), self.queue)
         self._put_nodes(DOMINATED, dominated, np.full(len(dominated), np.inf))
@@ -135,6 +137,14 @@ class PlanSearch(BestFirst[Leaf]):
     @abstractmethod
     def plant(self) -> Space:
         """Level 1, its bounds set."""
+
+    @property
+    def bound(self) -> float:
+        return min(super().bound, self.least_evaluated)
+
+    def judged(self, evaluation: Evaluation) -> tuple[Evaluation, float] | None:
+        """The plan where it is to stand, and the least objective that it has anywhere; None where it has no room."""
+        return evaluation, evaluation.objective
 
     @abstractmethod
     def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
@@ -191,8 +201,13 @@ class PlanSearch(BestFirst[Leaf]):
         evaluation = candidate.priced() if leaf.place >= 0 else None
         if evaluation is not None and fits(evaluation):
             final = evaluation if not self.job.mean_of_lengths else by_length(evaluation)
-            self._put(EVALUATED, leaf, final.objective)
-            self._keep(final)
+            judged = self.judged(final)
+            if judged is None:
+                self._put(NOT_ON_RACKS, leaf)
+                return
+            self._put(EVALUATED, leaf, judged[1])
+            self.least_evaluated = min(self.least_evaluated, judged[1])
+            self._keep(judged[0])
             if candidate.crowded(evaluation):
                 self._push_next(Leaf(candidate, leaf.place, counted=True))
             return

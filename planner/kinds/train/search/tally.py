@@ -14,6 +14,7 @@ COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "rec
 """Bounds, by what they take into account."""
 DOMINATED = "no better anywhere than another of its kind"
 EVALUATED, MEMORY, BOUND = "evaluated", "memory", "bound: "
+NOT_ON_RACKS = "racks: stages or groups fill no whole nodes of them"
 """Ends of candidates: `BOUND` with its name behind it."""
 MOST_GROUPS = 160
 """That a certificate lists; more are put together over pp, then over tp."""
@@ -55,6 +56,11 @@ class CandidateTally:
     def unfit(self) -> int:
         """Candidates that memory does not hold."""
         return self._ended(MEMORY)
+
+    @property
+    def not_on_racks(self) -> int:
+        """Candidates whose stages or groups stand on no whole nodes of the racks."""
+        return self._ended(NOT_ON_RACKS)
 
     @property
     def evaluated(self) -> int:

@@ -1,49 +1,222 @@
-"""Racks of a training plan's nodes, so that the busiest uplink is done soonest; derived again by the check.
+"""Racks of a training plan's nodes, and what its step waits for their uplinks; derived again by the check.
 
 A stage fills whole nodes; node n of a stage holds the same replicas, or the same part of one, as node n of every other
 (tp innermost, then cp, dp and pp). So nodes are the cells of `solvers.topology.racks`, as many replicas as nodes
-of a stage. Bytes of a step:
+of a stage. Where several stages share a node they are one, and where experts or contexts are split over several nodes,
+these nodes are one cell: they stay inside a rack, and what they exchange leaves none. Bytes of a step:
 
-Gradients   of a stage partly inside a rack: each of its tp rings of D = dp cp ranks leaves the rack once and sends
-            2 (D - 1) / D of a device's gradients
-Activations on an edge that leaves a rack: of every micro-batch, sequence x hidden in 16 bits, one way forward and the
+Gradients   G_b of stages partly inside rack b: each ring over D ranks leaves the rack once and sends (D - 1) / D of
+            what it sums or gathers: twice a step, of ZeRO-2 gradients once a micro-batch, of ZeRO-3 three times one
+Activations A_b on edges that leave a rack: of every micro-batch, sequence x hidden in 16 bits, one way forward and the
             other way back, once for each chunk of a pipeline rank
 
-Left out: the edges of interleaved schedules from the last rank to the first, exchanges of experts and of context
-parallelism between nodes. The step's time does not know of uplinks.
+What a step waits for, beyond its time under adapters alone:
+
+W = max_b ((G_b / r_b - E)+ + (A_b / r_b - P)+)           gradients exchanged once a step
+W = max_b ((G_b + A_b) / r_b - E - P)+                    gradients exchanged with every micro-batch
+
+P is the time of the pipeline's passes; E that of the exchange which shows, and of the passes beside which the rest is
+hidden. No placement waits less than the bounds of three relaxations allow: of gradients alone beside E, of activations
+alone beside P, and of both beside both.
+
+Left out: the edges of interleaved schedules from the last rank to the first.
+
+Shapes: B racks, S stages, R pipeline ranks.
 """
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
-from planner.errors import PlannerError, errors_at
-from planner.kinds.train.decision import TrainDecision
+from planner.arrays import Floats, Ints
+from planner.costs.training.zero_overlap import each_micro_batch
+from planner.errors import PlannerError
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, stage_costs
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.racks import RackPlacement
 from planner.plan.schema import Envelope
-from planner.solvers.topology.racks import place_on_racks, rank_orders
+from planner.solvers.topology.racks import RackPlan, capacity_bound_s, decode, place_on_racks, rank_orders
 from planner.solvers.topology.racks_problem import Racks
 
-ON_RACKS = "uplinks of racks carry gradients and activations alone, and the step does not wait for them"
+ON_RACKS = "uplinks of racks carry gradients and activations alone, each as long as they can beside passes"
 WIRE_BYTES = 2.0  # of an activation
 
 
-def with_racks(envelope: Envelope, decision: TrainDecision, job: TrainJob) -> Envelope:
-    """The plan with the rack of every node, where the cluster has racks with uplinks.
+@dataclass(frozen=True, slots=True)
+class Uplinks:
+    """The placement problem of an evaluated plan, and how long its uplinks may send unseen."""
 
-    Raises PlannerError for racks with too few nodes in service, several pools, and stages that fill no whole nodes.
+    problem: Racks
+    nodes_per_cell: int
+    gradients_s: float  # E
+    passes_s: float  # P
+    together: bool  # gradients are exchanged with every micro-batch
+
+    def waits_s(self, count_BS: Ints) -> float:
+        """W of cells by rack and stage."""
+        gradients_B = self.of_gradients.uplinks_s(count_BS)
+        activations_B = self.of_activations.uplinks_s(count_BS)
+        if self.together:
+            return float(np.maximum(gradients_B + activations_B - self.gradients_s - self.passes_s, 0.0).max())
+        shown_B = np.maximum(gradients_B - self.gradients_s, 0.0) + np.maximum(activations_B - self.passes_s, 0.0)
+        return float(shown_B.max())
+
+    def least_s(self, bounds_s: Sequence[float]) -> float:
+        """The least W, by bounds of both kinds of bytes together, of gradients alone and of activations alone."""
+        both_s, gradients_s, activations_s = bounds_s
+        least_s = max(0.0, both_s - self.gradients_s - self.passes_s)
+        if self.together:
+            return least_s
+        return max(least_s, gradients_s - self.gradients_s, activations_s - self.passes_s)
+
+    @property
+    def of_gradients(self) -> Racks:
+        """The problem without activations."""
+        return replace(self.problem, activation_bytes_S=(0.0,) * len(self.problem.activation_bytes_S))
+
+    @property
+    def of_activations(self) -> Racks:
+        """The problem without gradients."""
+        return replace(self.problem, gradient_bytes_S=(0.0,) * len(self.problem.gradient_bytes_S))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Cells by rack and stage with what the step waits for them, and the least that it waits under any placement."""
+
+    count_BS: Ints
+    waits_s: float
+    least_s: float
+
+
+def has_uplinks(job: TrainJob) -> bool:
+    """Whether the job's pool has racks with uplinks."""
+    return job.pool.wiring.uplink_bytes_per_s is not None
+
+
+def uplinks_of(best: Evaluation) -> Uplinks | None:
+    """The racks of a plan on one pool; None where its stages or groups fill no whole nodes, or no rack holds them."""
+    choice, job = best.choice, best.choice.table.job
+    shape, gpus = choice.table.shape, job.pool.node.num_gpus
+    stage, span = choice.dp * shape.cp * shape.tp, max(shape.tp * shape.cp, shape.ep * shape.etp)
+    merged = max(gpus // stage, 1)
+    if stage * merged % gpus or choice.pp % merged:
+        return None
+    cell = max(1, -(-span // gpus))
+    nodes = stage * merged // gpus
+    free_B = free_nodes(job) // cell
+    stages = choice.pp // merged
+    if nodes % cell or free_B.sum() * cell < nodes * stages:
+        return None
+    rate = job.pool.wiring.uplink_bytes_per_s
+    assert rate is not None
+    edge = choice.num_micro_batches * shape.micro_batch * job.options.sequence_tokens * WIRE_BYTES
+    edge *= job.arch.hidden_size * choice.vpp * min(gpus * cell, stage) / (shape.tp * shape.cp)
+    gradients = tuple(_gradients_sent(best).tolist()) if merged == 1 else (0.0,) * stages
+    problem = Racks(
+        replicas=nodes // cell,
+        free_B=tuple(free_B.tolist()),
+        uplink_bytes_per_s_B=(rate,) * len(free_B),
+        gradient_bytes_S=gradients,
+        activation_bytes_S=(edge,) * (stages - 1),
+    )
+    together = each_micro_batch(choice.zero_stage, choice.num_micro_batches)
+    return Uplinks(problem, cell, best.exchange_s + _hidden_s(best), best.pipeline_s, together)
+
+
+def free_nodes(job: TrainJob) -> Ints:
+    """Nodes of each rack that ranks may stand on [B]."""
+    pool = job.pool
+    return np.bincount(pool.rack_of_node[list(pool.job_nodes)], minlength=len(pool.wiring.racks))
+
+
+def placed(uplinks: Uplinks, most_s: float = inf) -> Placed:
+    """The placement with the least wait, of these the one whose busiest uplink is done soonest; at once from `most_s`.
+
+    Candidates are the best of rank orders, of both kinds of bytes together, of gradients and of activations alone.
     """
-    if job.pool.wiring.uplink_bytes_per_s is None:
+    relaxed = [uplinks.problem, uplinks.of_gradients, uplinks.of_activations]
+    candidates, least_s = [in_rank_order(uplinks)], uplinks.least_s([capacity_bound_s(each) for each in relaxed])
+    waits_s = uplinks.waits_s(candidates[0])
+    for each in relaxed:
+        if waits_s <= least_s or least_s >= most_s:
+            break
+        candidates.append(_counts(uplinks, place_on_racks(each, quick=True).solution))
+        waits_s = min(waits_s, uplinks.waits_s(candidates[-1]))
+    best_BS = min(candidates, key=lambda c: (uplinks.waits_s(c), float(uplinks.problem.uplinks_s(c).max())))
+    return Placed(best_BS, waits_s, min(least_s, waits_s))
+
+
+def in_rank_order(uplinks: Uplinks) -> Ints:
+    """The rank order with the least wait [B, S]."""
+    counts_BS: Ints = min(rank_orders(uplinks.problem), key=uplinks.waits_s)
+    return counts_BS
+
+
+def _counts(uplinks: Uplinks, plan: RackPlan | None) -> Ints:
+    """Cells of a placement by rack and stage [B, S]."""
+    assert plan is not None
+    racks = len(uplinks.problem.free_B)
+    return np.array([np.bincount(row, minlength=racks) for row in plan.rack_SD]).T
+
+
+def waiting(best: Evaluation) -> Evaluation:
+    """The evaluation with what its step waits for uplinks, where its pool has racks with them.
+
+    Raises PlannerError for plans that the racks do not hold.
+    """
+    job = best.choice.table.job
+    if not has_uplinks(job):
+        return best
+    uplinks = uplinks_of(best)
+    if uplinks is None:
+        raise no_room(job)
+    return replace(best, uplinks_s=placed(uplinks).waits_s)
+
+
+def require_plain(jobs: Sequence[TrainJob]) -> None:
+    """Raises PlannerError for uplinks under several pools, or under strategies by layer, whose waits are not known."""
+    for index, job in enumerate(jobs):
+        if not has_uplinks(job):
+            continue
+        where = job.resolved.where(("cluster", "pools", index, "topology"))
+        if len(jobs) > 1:
+            raise PlannerError("racks are of one pool", where=where, hint="give one pool, or leave `uplink` out")
+        if job.options.search.layerwise:
+            what = "strategies by layer do not know of uplinks"
+            raise PlannerError(what, where=where, hint="leave `search.layerwise` out, or `uplink`")
+
+
+def no_room(job: TrainJob) -> PlannerError:
+    """No plan's stages stand on whole nodes of the racks."""
+    where = job.resolved.where(("cluster", "pools", 0, "topology"))
+    what = f"no plan's stages and groups fill whole nodes of {job.pool.node.num_gpus} GPUs inside these racks"
+    return PlannerError(what, where=where, hint="search fewer stages, such as `search.pp: 1`, or leave `uplink` out")
+
+
+def with_racks(envelope: Envelope, best: Evaluation) -> Envelope:
+    """The plan with the rack of every node, where the cluster has racks with uplinks."""
+    if not has_uplinks(best.choice.table.job):
         return envelope
-    problem = racks_of(decision, job)
-    result = place_on_racks(problem)
-    assert result.solution is not None
-    assert result.objective is not None
-    assert result.bound is not None
+    uplinks = uplinks_of(best)
+    if uplinks is None:
+        raise no_room(best.choice.table.job)
+    chosen, soonest = placed(uplinks), place_on_racks(uplinks.problem)
+    assert soonest.bound is not None
+    counts = [chosen.count_BS, _counts(uplinks, soonest.solution)]
+    kept = [count_BS for count_BS in counts if uplinks.waits_s(count_BS) <= chosen.waits_s]
+    count_BS = min(kept, key=lambda c: float(uplinks.problem.uplinks_s(c).max()))
+    busiest_s = float(uplinks.problem.uplinks_s(count_BS).max())
+    rows = decode(uplinks.problem, count_BS).rack_SD
     made = RackPlacement(
-        rack_of_node=result.solution.rack_SD,
-        busiest_uplink_s=result.objective,
-        bound_s=result.bound,
-        rank_order_s=float(problem.uplinks_s(next(rank_orders(problem))).max()),
+        rack_of_node=tuple(tuple(rack for rack in row for _ in range(uplinks.nodes_per_cell)) for row in rows),
+        busiest_uplink_s=busiest_s,
+        bound_s=min(soonest.bound, busiest_s),
+        rank_order_s=float(uplinks.problem.uplinks_s(next(rank_orders(uplinks.problem))).max()),
+        step_waits_s=chosen.waits_s,
+        step_waits_least_s=chosen.least_s,
     )
     return envelope.model_copy(
         update={
@@ -53,35 +226,39 @@ def with_racks(envelope: Envelope, decision: TrainDecision, job: TrainJob) -> En
     )
 
 
-def racks_of(decision: TrainDecision, job: TrainJob) -> Racks:
-    """The placement problem of a plan."""
-    wiring, where = job.pool.wiring, job.resolved.where(("cluster", "pools", 0, "topology"))
-    assert wiring.uplink_bytes_per_s is not None
-    if decision.pools != "one":
-        raise PlannerError("racks are of one pool", where=where, hint="give one pool, or leave `uplink` out")
-    shape, gpus = decision.degrees, job.pool.node.num_gpus
-    stage = shape.dp * shape.cp * shape.tp
-    if stage % gpus:
-        what = f"a stage of {stage} GPUs fills no whole nodes of {gpus}"
-        raise PlannerError(what, where=where, hint="search fewer stages, such as `search.pp: 1`")
-    edge = decision.num_micro_batches * decision.micro_batch * job.options.sequence_tokens * WIRE_BYTES
-    edge *= job.arch.hidden_size * shape.vpp * gpus / (shape.tp * shape.cp)
-    free = np.bincount(job.pool.rack_of_node[list(job.pool.healthy_nodes)], minlength=len(wiring.racks))
-    with errors_at(where):
-        return Racks(
-            replicas=stage // gpus,
-            free_B=tuple(free.tolist()),
-            uplink_bytes_per_s_B=(wiring.uplink_bytes_per_s,) * len(wiring.racks),
-            gradient_bytes_S=tuple(_gradients_sent(decision, rank) for rank in range(shape.pp)),
-            activation_bytes_S=(edge,) * (shape.pp - 1),
-        )
+def _gradients_sent(best: Evaluation) -> Floats:
+    """Bytes of a step that a rack sends for each pipeline rank partly inside it [R]."""
+    choice, job = best.choice, best.choice.table.job
+    shape = choice.table.shape
+    resident_R2 = stage_costs(choice, best.counts_S).by_rank(choice)[1]
+    ranks = choice.dp * shape.cp
+    sent_R = np.zeros(len(resident_R2))
+    for column, rings in enumerate((shape.tp, shape.ep * shape.etp)):
+        members = choice.dp * shape.cp * shape.tp // rings
+        own_R2 = resident_R2 * (np.arange(2) == column)
+        weights_R = choice.sharing.of("weights_bytes", own_R2)
+        if choice.zero_stage == 3:
+            weights_R = weights_R * min(choice.shards or ranks, members)
+        gradients_R = choice.sharing.of("gradients_bytes", own_R2)
+        held_R = np.maximum(weights_R, gradients_R) if choice.zero_stage < 2 else weights_R
+        sent_R = sent_R + rings * (members - 1) / members * held_R
+    return sent_R * _sweeps(choice, job)
 
 
-def _gradients_sent(decision: TrainDecision, rank: int) -> float:
-    """Bytes of a step that a rack sends for a pipeline rank partly inside it; weights stand for sharded gradients."""
-    shape, memory = decision.degrees, decision.pipeline_ranks[rank].memory
-    ranks = shape.dp * shape.cp
-    held = memory.weights_bytes * (ranks if decision.zero_stage == 3 else 1)
-    if decision.zero_stage < 2:
-        held = max(held, memory.gradients_bytes)
-    return shape.tp * 2.0 * (ranks - 1) / ranks * held
+def _sweeps(choice: PlanChoice, job: TrainJob) -> float:
+    """How often a step sums or gathers what a stage holds."""
+    batches = choice.num_micro_batches
+    if choice.zero_stage == 3:
+        return 3.0 * batches
+    return 1.0 + batches if each_micro_batch(choice.zero_stage, batches) else 2.0
+
+
+def _hidden_s(best: Evaluation) -> float:
+    """Passes of the slowest rank beside which an exchange once a step is hidden."""
+    choice, job = best.choice, best.choice.table.job
+    overlap, room = job.options.overlap, job.rates.get("dp.room")
+    passes_s: list[float] = best.pass_R3[best.pass_R3.sum(axis=1).argmax()].tolist()
+    if each_micro_batch(choice.zero_stage, choice.num_micro_batches):
+        return 0.0
+    forward_s, backward_s = passes_s[0], sum(passes_s[1:])
+    return room * (backward_s * ("grad_reduce" in overlap) + forward_s * ("param_gather" in overlap))
