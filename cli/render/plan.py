@@ -132,6 +132,8 @@ def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 -
     if isinstance(value, list) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value):
         text = ranges(value) or "-"
         return f"{text[: _WIDEST - 3]}..." if cut and len(text) > _WIDEST else text
+    if isinstance(value, dict) and "certificate" in value:
+        return _part_text(value)
     if isinstance(value, dict) and "capacity_bytes" in value:
         from planner.plan.schema import Memory
 
@@ -146,6 +148,12 @@ def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 -
     else:
         text = "-" if value is None else str(value)
     return f"{text[: _WIDEST - 3]}..." if cut and isinstance(value, list) and len(text) > _WIDEST else text
+
+
+def _part_text(plan: dict[str, Any]) -> str:
+    """`serve, requests_per_s 4.53 requests/s`: a plan that another one holds, by its kind and its objective."""
+    objective = plan["certificate"]["objective"]
+    return f"{plan['kind']}, {objective['metric'].removesuffix('_s')} {figure(objective['metric'], objective['value'])}"
 
 
 def _pair(key: str, value: Any, of: str) -> str:  # noqa: ANN401 - parsed JSON

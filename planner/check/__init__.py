@@ -1,7 +1,10 @@
 """Check of a plan against its inputs: every claim that can be judged without solving the problem again."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from pydantic import JsonValue, ValidationError
 
 from planner.check.again import priced_again
 from planner.check.certificate import certificate_findings
@@ -18,6 +21,7 @@ from planner.check.legality import placement_findings
 from planner.check.promises import cap_findings, slo_findings
 from planner.check.proven import searched_again
 from planner.check.restated import not_restated
+from planner.errors import PlannerError
 from planner.kinds.registry import Kind, find_kind
 from planner.plan.findings import FAILED, NOT_JUDGED, Finding, unverifiable
 from planner.plan.restated import Restated
@@ -38,7 +42,8 @@ def check_plan(
     """One finding a rule and part: those common to all kinds, those of the kind, then the plan priced again.
 
     `base` is the folder of the plan, for its side files; `hand` says where the files of its problem are, that folder
-    where absent. With `proof` bound and next best plan are derived again too, which takes a search for some kinds.
+    where absent. Plans that it holds are judged too. With `proof` bound and next best plan are derived again too, which
+    takes a search for some kinds.
     """
     hand = hand or AtHand((base,) if base is not None else ())
     kind = find_kind(envelope.kind)
@@ -62,7 +67,21 @@ def check_plan(
     if proof and kind.solvable and not _unpriced(kind, findings):
         findings += kind.prove(envelope, decision, hand)
         findings += searched_again(kind, envelope, hand) if restated is not None else ()
+    for place, part in decision.parts().items():
+        findings += _part(place, part, hand, proof=proof)
     return findings
+
+
+def _part(place: str, part: Mapping[str, JsonValue], hand: AtHand, *, proof: bool) -> Iterator[Finding]:
+    """The findings of a plan that another one holds, at their places in that one."""
+    try:
+        envelope = Envelope.model_validate(part)
+        decision = find_kind(envelope.kind).decision.model_validate(envelope.decision)
+    except (ValidationError, PlannerError) as error:
+        yield Finding("schema.part", False, f"is no plan: {error}", place, "solve again")
+        return
+    for finding in check_plan(envelope, decision, hand=hand, proof=proof):
+        yield replace(finding, where=f"{place}.{finding.where}" if finding.where else place)
 
 
 def _unread(kind: Kind, envelope: Envelope, problem: Problem) -> Iterator[Finding]:

@@ -49,6 +49,7 @@ _UNITS = {  # of metrics whose name does not say it
     "usd_per_iteration": "USD/iteration",
     "tokens_per_usd": "tokens/USD",
     "rate_per_s": "requests/s",
+    "usd": "USD",
 }
 
 

@@ -8,6 +8,7 @@ from planner.errors import PlannerError
 from planner.explain.batches import batch_facts
 from planner.explain.chances import chance_facts
 from planner.explain.context import context_facts
+from planner.explain.days import day_facts
 from planner.explain.facts import Fact
 from planner.explain.fields import Field, find_field
 from planner.explain.formats import format_facts
@@ -74,7 +75,7 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
     yield from chance_facts(envelope, decision)
     yield from memory_facts(decision)
     yield from context_facts(envelope, decision)
-    for of_kind in (training_facts, post_training_facts, layout_facts, placement_facts):
+    for of_kind in (training_facts, post_training_facts, layout_facts, placement_facts, day_facts):
         yield from of_kind(envelope, decision)
     yield from format_facts(envelope, decision)
     try:

@@ -98,6 +98,8 @@ def _resolved(
         )
     problem = validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
+    if not problem.models and kind.reads.reads("models.*.name"):
+        raise PlannerError("`models` is missing", where=where(()), hint="add `models:`")
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
     if list(profiles) == ["none"] and not kind.reads.reads("costs.profiles"):
         profiles = ()  # what plans of the kind do anyway
@@ -149,10 +151,9 @@ def _rooted(problem: Problem, options: type[Spec], base: Path, profiles: Sequenc
     costs = problem.costs
     paths = tuple(profiles) or tuple(path if path == "none" else str(base / path) for path in costs.profiles)
     calibration = costs.calibration if costs.calibration in ("default", "none") else str(base / costs.calibration)
-    named = {name: str(base / str(problem.options[name])) for name in options.paths if problem.options.get(name)}
     return problem.model_copy(
         update={
-            "options": {**problem.options, **named},
+            "options": options.located(problem.options, base),
             "costs": costs.model_copy(update={"profiles": paths, "calibration": calibration}),
             "current": str(base / problem.current) if problem.current is not None else None,
             "seed": problem.seed if seed is None else seed,

@@ -92,6 +92,10 @@ class Decision(Spec):
         """Why it is what it is, in sentences, where its fields say more than their values; kinds override it."""
         return ()
 
+    def parts(self) -> dict[str, dict[str, JsonValue]]:
+        """Whole plans that it holds, by their place in it; kinds override it."""
+        return {}
+
     @model_validator(mode="after")
     def names(self) -> "Decision":
         names = [role.name for role in self.roles]

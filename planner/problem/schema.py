@@ -406,7 +406,7 @@ class Problem(Spec):
     schema_: Literal["planner.problem/1"] = Field(default=SCHEMA, alias="schema")
     kind: Name
     name: Name = "plan"
-    models: Annotated[dict[Name, ModelSpec], Field(min_length=1)]
+    models: dict[Name, ModelSpec] = Field(default_factory=dict, description="one at least, where the kind reads any")
     cluster: ClusterSpec
     workloads: tuple[WorkloadSpec, ...] = ()
     engine: EngineSpec = EngineSpec()

@@ -7,6 +7,7 @@ A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with it
 import re
 from collections.abc import Callable
 from functools import cached_property
+from pathlib import Path as Folder
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError, model_validator
@@ -28,6 +29,11 @@ class Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {}
     paths: ClassVar[tuple[str, ...]] = ()  # fields of a kind's options that name files beside the problem
+
+    @classmethod
+    def located(cls, options: dict[str, Any], base: Folder) -> dict[str, Any]:
+        """The options of a problem whose file lies in the folder `base`, with what they name found from anywhere."""
+        return {**options, **{name: str(base / str(options[name])) for name in cls.paths if options.get(name)}}
 
     @model_validator(mode="before")
     @classmethod

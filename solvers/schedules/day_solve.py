@@ -1,10 +1,11 @@
 """The day of most worth (`day_split`), and a bound on all days.
 
 Where no job has a goal and the joint program over all jobs is small, it is exact (`day_exchange`). Otherwise column
-generation over the days of single jobs gives prices and a bound (`day_columns`), exchanges between three jobs a day,
-and the joint program over all jobs without states that cannot lead to a better one (`day_bounded`) a better day and a
-better bound. Where goals, whose progress is only priced there, leave a gap, an integer program over the flows of single
-jobs closes it as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
+generation over the days of single jobs gives prices and a bound (`day_columns`), and exchanges between three jobs a
+day. A better day and a better bound come from the joint program over all jobs: at the best worths of progress where it
+is small (`day_joint`), else without states that cannot lead to a better day (`day_bounded`). Where goals, whose progress
+is only priced there, leave a gap, an integer program over the flows of single jobs closes it as far as its limits let
+it, with the steps alone that a better day can take by their reduced worth.
 """
 
 import math
@@ -17,6 +18,7 @@ from planner.solvers.result import SolveResult, Status
 from planner.solvers.schedules.day_bounded import bounded
 from planner.solvers.schedules.day_columns import relaxed
 from planner.solvers.schedules.day_exchange import affordable, exchanged, joint
+from planner.solvers.schedules.day_joint import jointly
 from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Steps
 
 SOLVER = "days of single jobs, joint programs and flows"
@@ -40,7 +42,11 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
     relaxation, reason = relaxed(problem), "finished"
     day = exchanged(problem, _idle(problem), relaxation.units)
     worth, bound = problem.worth(day), relaxation.bound
-    for width in WIDTHS:
+    if affordable(problem, everyone):
+        best = jointly(problem, day, relaxation.units, gap)
+        day, bound = max(day, best.day, key=problem.worth), min(bound, best.bound)
+        worth = problem.worth(day)
+    for width in () if affordable(problem, everyone) else WIDTHS:
         if bound - worth <= gap * max(abs(worth), 1.0):
             break
         other, proven = bounded(relaxation, worth, width)
@@ -119,7 +125,7 @@ def _step_worth(job: DayJob, step: tuple[int, int, int]) -> float:
 
 def _step_progress(job: DayJob, step: tuple[int, int, int]) -> float:
     t, a, b = step
-    return float(job.progress_first_A[b] if t == 0 else job.progress_AA[a, b])
+    return float(job.progress_first_A[b] if t == 0 else job.progress_in(t)[a, b])
 
 
 def _path(steps: Sequence[tuple[int, int, int]]) -> tuple[int, ...]:

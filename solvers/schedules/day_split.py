@@ -1,12 +1,13 @@
 """Nodes of one cluster shared out to jobs, hour by hour: most worth of a day, with what changes cost and what is asked.
 
-Sets        t in T hours, k in K jobs, n in A_k numbers of nodes that job k can use
+Sets        t in T hours, k in K jobs, n in A_k numbers of nodes that job k can use (one number may stand there several
+            times, as states that differ in what may follow them)
 Parameters  N nodes;  v_kt(m, n) worth of hour t with n nodes after m in the hour before;  n_k0 nodes before the day
             jobs with a goal also make p_k(m, n) progress in an hour, paid u_k a unit up to G_k; each unit below it
             costs f_k;  u_k + f_k >= 0
 Variables   n_kt in A_k
 Maximise    sum_kt v_kt(n_k,t-1, n_kt) + sum_k u_k min(P_k, G_k) - f_k max(G_k - P_k, 0)
-            with P_k = sum_t p_k(n_k,t-1, n_kt)
+            with P_k = sum p_k(n_k,t-1, n_kt) over hours t before the deadline of the job
 (C1) sum_k n_kt <= N                                                     for t in T
 Solved in `day_solve`.
 """
@@ -43,7 +44,8 @@ class Goal:
 class DayJob:
     """Numbers of nodes [A], rising, and the worth and progress of hours by the numbers before and in them.
 
-    The first hour follows what ran before the day; the others are [T - 1, from, to]. Progress is the same in all hours.
+    The first hour follows what ran before the day; the others are [T - 1, from, to]. Progress is the same in all hours
+    before the deadline, and none after it.
     """
 
     counts: tuple[int, ...]
@@ -52,11 +54,12 @@ class DayJob:
     goal: Goal | None = None
     progress_first_A: Floats = field(default_factory=lambda: np.zeros(0))
     progress_AA: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    deadline: int | None = None  # hours whose progress counts; all where None
 
     def __post_init__(self) -> None:
         size = len(self.counts)
-        if not size or list(self.counts) != sorted(set(self.counts)) or self.counts[0] < 0:
-            raise PlannerError(f"numbers of nodes {list(self.counts)}", where=WHERE, hint="give each once, from 0 up")
+        if not size or list(self.counts) != sorted(self.counts) or self.counts[0] < 0:
+            raise PlannerError(f"numbers of nodes {list(self.counts)}", where=WHERE, hint="give them from 0 up")
         if self.first_A.shape != (size,) or self.later_TAA.shape[1:] != (size, size):
             what = f"worth of shapes {self.first_A.shape} and {self.later_TAA.shape} for {size} numbers of nodes"
             raise PlannerError(what, where=WHERE, hint="give one for every number before and in an hour")
@@ -72,13 +75,19 @@ class DayJob:
     def hours(self) -> int:
         return 1 + len(self.later_TAA)
 
+    def progress_in(self, hour: int) -> Floats:
+        """Of an hour after the first, by the numbers before and in it. [from, to]"""
+        late = self.deadline is not None and hour >= self.deadline
+        return np.zeros_like(self.progress_AA) if late else self.progress_AA
+
     def priced(self, price_T: Floats, unit: float) -> tuple[Floats, Floats]:
         """Worth of the first hour and of later ones, less the price of nodes, with progress at so much a unit."""
         nodes_A = np.array(self.counts, dtype=np.float64)
         first_A = self.first_A - price_T[0] * nodes_A
         later_TAA = self.later_TAA - price_T[1:, None, None] * nodes_A
         if self.goal is not None:
-            first_A, later_TAA = first_A + unit * self.progress_first_A, later_TAA + unit * self.progress_AA
+            made_TAA = np.array([self.progress_in(t) for t in range(1, self.hours)]).reshape(later_TAA.shape)
+            first_A, later_TAA = first_A + unit * self.progress_first_A, later_TAA + unit * made_TAA
         return first_A, later_TAA
 
     def worth(self, path: Sequence[int]) -> float:
@@ -92,8 +101,8 @@ class DayJob:
 
     def progress(self, path: Sequence[int]) -> float:
         """Of a day, for its goal."""
-        steps = pairwise(path)
-        return float(self.progress_first_A[path[0]]) + sum(float(self.progress_AA[a, b]) for a, b in steps)
+        steps = enumerate(pairwise(path), 1)
+        return float(self.progress_first_A[path[0]]) + sum(float(self.progress_in(t)[a, b]) for t, (a, b) in steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

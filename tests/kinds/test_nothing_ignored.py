@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from field_cases import AHEAD, BASES, HORIZON, ONE_NODE, ONE_PASS, READ, REFUSED, TIGHT, TWO_NODES
-from option_cases import LAUNCHED, MIXED, OPTIONS, SIMULATED
+from option_cases import FAR, LAUNCHED, MIXED, OPTIONS, SIMULATED
 from schema_leaves import FIELDS, leaves
 from static_level import solve
 
@@ -52,6 +52,10 @@ LIMITS: dict[str, dict[str, tuple[Limits, Limits, str]]] = {
         "seed": (Limits(seed=1), Limits(seed=2), ""),
     },
     "experts": {"gap": (Limits(), Limits(gap=0.5), ""), "seed": (Limits(seed=1), Limits(seed=2), TIGHT)},
+    "fleet": {
+        "time_limit_s": (Limits(), Limits(time_limit_s=1e-9), FAR),
+        "gap": (Limits(), Limits(gap=0.5), FAR),
+    },
     "place": {
         "seed": (Limits(seed=1), Limits(seed=2), ""),
         "time_limit_s": (Limits(), Limits(time_limit_s=1e-9), MIXED % (3, 3, 2, 1, 1, 1)),
@@ -82,6 +86,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(path / "both.npz", one=loads["one"], two=loads["two"])
     np.savez(path / "windows.npz", load=loads["one"][:1] * draw.lognormal(0, 0.5, (8, 48, 128)))
     np.savez(path / "resident.npz", np.tile(np.arange(132) % 128, (48, 1)))
+    (path / "day.csv").write_text("arrival_s,input_tokens,output_tokens\n60,8,8\n40000,8,8\n40001,8,8\n")
     (path / "a.csv").write_text("input_tokens,output_tokens,other\n100,100,50\n200,90,60\n")
     (path / "b.csv").write_text("input_tokens,output_tokens,other\n150,120,50\n200,90,60\n")
     for name, fields_of_config in _configs().items():
@@ -331,6 +336,11 @@ def test_an_unknown_backend_is_refused_everywhere(folder: Path, kind: str) -> No
         ("rl", "options.late_change=1s", None, "without `late_thresholds`"),
         ("serve", "options.simulated_requests=1000", None, "without `judged_by: simulation`"),
         ("serve", "options.micro_batches=[2]", None, "without `attention-ffn`"),
+        ("fleet", "options.jobs.1.usd_per_missing=2", None, "without a `load` or a `target`"),
+        ("fleet", "options.jobs.0.target=2", None, "a load and a target"),
+        ("fleet", "options.jobs.1.deadline=6h", None, "without a `target`"),
+        ("fleet", "options.jobs.0.restarts=job", None, "without a `start_up`"),
+        ("fleet", "options.jobs.0.unit_nodes=2", None, "with a `curve`"),
         ("place", "options.pp=[1]", None, "where engines batch"),
         ("place", ONE_PASS + " ; options.max_batch=4", None, "with `batching: false`"),
         ("place", ONE_PASS + " ; models.m.kv_cache=fp8", None, "answer in one pass"),

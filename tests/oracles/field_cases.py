@@ -4,7 +4,7 @@
 too.
 """
 
-from option_cases import MIXED, SIMULATED
+from option_cases import MIXED, SIMULATED, TRAINED
 
 BASES: dict[str, str] = {
     "serve": """
@@ -41,6 +41,17 @@ BASES: dict[str, str] = {
         cluster: {pools: [{gpu: h200, nodes: 1}]}
         objective: {minimize: imbalance}
         options: {ep: 4, slots_per_rank: 33, loads: loads.npz}""",
+    "fleet": """
+        cluster: {pools: [{gpu: h100_sxm, nodes: 3}]}
+        options:
+          window: 6h
+          windows: 4
+          jobs:
+            - name: chat
+              curve: [{nodes: 1, units_per_hour: 100}, {nodes: 2, units_per_hour: 180}]
+              usd_per_unit: 1.0
+              load: {rates_per_s: [0.01, 0.05, 0.03, 0.02]}
+            - {name: batch, curve: [{nodes: 1, units_per_hour: 5}, {nodes: 2, units_per_hour: 10}], usd_per_unit: 2}""",
     "place": """
         models: {m: {name: Qwen/Qwen3-8B}}
         cluster: {pools: [{gpu: h100_sxm, gpus: 2}]}
@@ -401,6 +412,14 @@ READ: dict[str, dict[str, Case]] = {
         "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
         "objective.minimize": ("", "objective={minimize: gpus}"),
         "seed": (TIGHT + " ; seed=1", TIGHT + " ; seed=2"),
+    },
+    "fleet": {
+        **{name: case for name, case in DEVICES.items() if name.startswith("cluster.")},
+        "name": ("", "name=other"),
+        "cluster.pools.*.usd_per_gpu_hour": ("", "cluster.pools.0.price=2USD/h"),
+        "cluster.pools.*.fabric": (TRAINED, TRAINED + " ; cluster.pools.0.fabric=ib_ndr"),
+        "cluster.pools.*.nic_bandwidth_bytes_per_s": (TRAINED, TRAINED + " ; cluster.pools.0.nic_bandwidth=1GB/s"),
+        "cluster.pools.*.oversubscription": (TRAINED, TRAINED + " ; cluster.pools.0.oversubscription=40"),
     },
     "place": {
         **DEVICES,

@@ -346,4 +346,60 @@ PLACE: dict[str, Case] = {
     "chunk_tokens": ("", "options.chunk_tokens=1024"),
     "simulated_requests": ("", "options.simulated_requests=300"),
 }
-OPTIONS = {"serve": SERVE, "train": TRAIN, "rl": RL, "experts": EXPERT_LAYOUTS, "place": PLACE}
+SMALL_TRAIN = (
+    "{kind: train, models: {m: {name: Qwen/Qwen3-0.6B}}, objective: {minimize: step_time}, options: {global_batch: 16,"
+    " sequence_tokens: %s, search: {tp: 1, pp: 1, cp: 1, zero_stage: 1, micro_batch: 1, schedule: 1f1b}}}"
+)
+SMALL_SERVE = (
+    "{kind: serve, models: {m: {name: Qwen/Qwen3-8B}}, workloads: [{input_tokens: 512, output_tokens: 16, slo: {ttft:"
+    " {p95: 1s}}}], options: {modes: [colocated], tp: [1], pp: [1], max_batch: [64], chunk_tokens: [2048]}}"
+)
+TRAINED = (
+    "cluster.pools.0.nodes=2 ; options.jobs=[{name: pretrain, problem: "
+    + SMALL_TRAIN % 2048
+    + ", nodes: [2], usd_per_unit: 1}]"
+)
+SERVED = (
+    "cluster={pools: [{gpu: h100_sxm, nodes: 2, gpus_per_node: 1}]} ; options.jobs=[{name: chat, problem: "
+    + SMALL_SERVE
+    + ", usd_per_unit: 1%s, load: {rates_per_s: [1, 60, 60, 1]}}]"
+)
+FAR = (
+    "cluster.pools.0.nodes=5 ; options.windows=6 ; options.window=4h ; options.jobs=["
+    + ", ".join(
+        f"{{name: {name}, curve: [{{nodes: 1, units_per_hour: {rate}}}, {{nodes: 2, units_per_hour: {1.8 * rate}}}, "
+        f"{{nodes: 3, units_per_hour: {2.5 * rate}}}], usd_per_unit: {usd}, usd_per_missing: {cost}, "
+        f"target: {30 * rate}, start_up: 2h, restarts: job}}"
+        for name, rate, usd, cost in (("a", 10, 2, 7), ("b", 5, 1, 9), ("c", 6, 3, 1))
+    )
+    + "]"
+)
+AIMED = "options.jobs.1.target=50"
+STARTED = "options.jobs.0.start_up=20min"
+FLEET: dict[str, Case] = {
+    "window_s": ("", "options.window=5h"),
+    "windows": ("", "options.windows=2"),
+    "reserve_nodes": ("", "options.reserve_nodes=1"),
+    "jobs.*.name": ("", "options.jobs.0.name=talk"),
+    "jobs.*.problem": (TRAINED, TRAINED.replace("2048", "4096")),
+    "jobs.*.curve.*.nodes": ("", "options.jobs.0.curve.1.nodes=3"),
+    "jobs.*.curve.*.units_per_hour": ("", "options.jobs.0.curve.1.units_per_hour=190"),
+    "jobs.*.nodes": (TRAINED, TRAINED.replace("nodes: [2]", "nodes: [1]")),
+    "jobs.*.unit_nodes": (SERVED % "", SERVED % ", unit_nodes: 2"),
+    "jobs.*.least_nodes": ("", "options.jobs.1.least_nodes=2"),
+    "jobs.*.level": (SERVED % "", SERVED % ", level: verified"),
+    "jobs.*.usd_per_unit": ("", "options.jobs.1.usd_per_unit=3"),
+    "jobs.*.usd_per_missing": ("", "options.jobs.0.usd_per_missing=3"),
+    "jobs.*.load.rates_per_s": ("", "options.jobs.0.load.rates_per_s=[0.01, 0.05, 0.03, 0.03]"),
+    "jobs.*.load.trace": ("", "options.jobs.0.load={trace: day.csv} ; options.windows=4"),
+    "jobs.*.load.scale": ("", "options.jobs.0.load.scale=0.5"),
+    "jobs.*.load.levels": ("", "options.jobs.0.load.levels=[0.5, 1.5]"),
+    "jobs.*.safety": (SERVED % "", SERVED % ", safety: 20%"),
+    "jobs.*.target": ("", AIMED),
+    "jobs.*.deadline_s": apart("", "options.jobs.1.deadline=6h", AIMED),
+    "jobs.*.start_up_s": ("", STARTED),
+    "jobs.*.restarts": apart("", "options.jobs.0.restarts=job", STARTED),
+    "jobs.*.least_windows": ("", "options.jobs.0.least_windows=3"),
+    "jobs.*.nodes_before": apart("", "options.jobs.0.nodes_before=2", STARTED),
+}
+OPTIONS = {"fleet": FLEET, "serve": SERVE, "train": TRAIN, "rl": RL, "experts": EXPERT_LAYOUTS, "place": PLACE}

@@ -1,0 +1,14 @@
+"""Plan kind `fleet`: one cluster, many jobs, a day."""
+
+from planner.kinds.fleet.decision import FleetDecision
+from planner.kinds.fleet.options import FleetOptions
+from planner.kinds.fleet.reads import READS
+from planner.kinds.registry import Kind
+
+KIND = Kind(
+    name="fleet",
+    purpose="which jobs have which nodes of a cluster in which hours of a day",
+    options=FleetOptions,
+    decision=FleetDecision,
+    reads=READS,
+)

@@ -1,0 +1,207 @@
+"""The day of a fleet as a problem of `solvers.schedules.day_split`: worth of windows by nodes before and in them.
+
+Parameters  W windows of h hours, a_t(j) requests an hour in slot j of window t at each level of the load, r_n units an
+            hour on n nodes (r_0 = 0), s the start-up in hours, u worth of a unit, c cost of a missing one
+During a start-up a job makes d(m, n) an hour: r_min(m,n) where nodes that arrive start up, else r_n for n = m and
+nothing for another n. So it makes p(m, n) = s d(m, n) + (h - s) r_n in a window, and of a load
+    v_t(m, n) = mean over levels, sum over slots j of [u min(a, r) - c max(a - r, 0)] x hours of j,
+where r is d(m, n) in the start-up and r_n behind it.
+A job that keeps its nodes for w windows has each number of nodes w times: as its first, second ... window with it; only
+from the last of these it can go on to another number, and a step that it cannot take costs more than a day is worth.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.fleet.jobs import SECONDS, Job
+from planner.kinds.fleet.options import FleetOptions
+from planner.problem.resolve import Resolved
+from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Goal
+
+
+@dataclass(frozen=True, slots=True)
+class FleetDay:
+    """A fleet's day: what is to be split, and the jobs that it is split between."""
+
+    resolved: Resolved
+    options: FleetOptions
+    jobs: tuple[Job, ...]
+
+    @property
+    def nodes(self) -> int:
+        """Nodes in service that jobs can have."""
+        return len(self.resolved.pools[0].healthy_nodes) - self.options.reserve_nodes
+
+    def split(self, nodes: int | None = None, without: int | None = None) -> DaySplit:
+        """The problem, with another number of nodes, or without a job."""
+        kept = [job for k, job in enumerate(self.jobs) if k != without]
+        return DaySplit(self.nodes if nodes is None else nodes, tuple(day_job(job, self.options) for job in kept))
+
+    def nodes_of(self, day: Day) -> list[list[int]]:
+        """Nodes of every job by window. [K][W]"""
+        return [[states(job)[state][0] for state in path] for job, path in zip(self.jobs, day, strict=True)]
+
+    def day_of(self, nodes_KW: list[list[int]]) -> Day:
+        """The states of jobs that have these nodes; raises PlannerError for numbers that a job cannot have."""
+        return tuple(_path(job, nodes) for job, nodes in zip(self.jobs, nodes_KW, strict=True))
+
+
+def states(job: Job) -> list[tuple[int, int]]:
+    """(nodes, window with them, the last one standing for all later ones) of a job, by nodes."""
+    counts = [*([0] if job.spec.least_nodes == 0 else []), *(point.nodes for point in job.points)]
+    return [(nodes, age) for nodes in counts for age in range(1, job.spec.least_windows + 1)]
+
+
+def rate_of(job: Job, nodes: int) -> float:
+    """Units an hour."""
+    return next((point.units_per_hour for point in job.points if point.nodes == nodes), 0.0)
+
+
+def day_job(job: Job, options: FleetOptions) -> DayJob:
+    """Worth and progress of a job by its states."""
+    spec, own = job.spec, states(job)
+    before = (spec.nodes_before, spec.least_windows)
+    counts = tuple(nodes for nodes, _ in own)
+    made = np.array([[_made(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
+    allowed = np.array([[_allowed(spec.least_windows, was, now) for now in own] for was in [before, *own]])
+    if spec.load is not None:
+        worth = np.array([[_earned(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
+        worth = np.moveaxis(worth, -1, 0)
+    else:
+        unit = 0.0 if spec.target is not None else (spec.usd_per_unit or 0.0)
+        worth = np.repeat(unit * made[None], options.windows, axis=0)
+    highest = (spec.usd_per_unit or 0.0) + spec.usd_per_missing
+    most = 1.0 + float(np.abs(worth).max(axis=(1, 2)).sum()) + highest * float(made.max()) * options.windows
+    worth = np.where(allowed[None], worth, worth - 4.0 * most)
+    goal, deadline = None, options.deadline_windows(spec)
+    if spec.target is not None:
+        goal = Goal(spec.target, spec.usd_per_unit or 0.0, spec.usd_per_missing)
+    return DayJob(
+        counts,
+        worth[0, 0],
+        worth[1:, 1:],
+        goal,
+        made[0],
+        made[1:],
+        None if deadline is None else round(deadline),
+    )
+
+
+def require_deadlines(day: FleetDay) -> None:
+    """Raises Infeasible for a target that a job alone on the cluster does not make by its deadline."""
+    options = day.options
+    for job in day.jobs:
+        spec = job.spec
+        if spec.target is None:
+            continue
+        hours = (spec.deadline_s or options.window_s * options.windows) / SECONDS
+        best = max(job.points, key=lambda point: point.units_per_hour)
+        lost = 0.0 if spec.nodes_before == best.nodes else spec.start_up_s / SECONDS
+        most = best.units_per_hour * (hours - lost)
+        if most >= spec.target * (1.0 - 1e-9):
+            continue
+        needed = spec.target / best.units_per_hour + lost
+        limit = f"{spec.name}: {spec.target:g} {job.unit} within {hours:g} h"
+        nearest = f"{most:.4g} {job.unit} on {best.nodes} nodes all the time, or {needed:.4g} h for the target"
+        fewer = [
+            {"limit": limit, "nearest": nearest},
+            {
+                "limit": f"{spec.name}: at most {best.nodes} of the {day.nodes} nodes",
+                "nearest": f"nodes that make {spec.target / (hours - lost):.4g} {job.unit} an hour together, "
+                f"{spec.target / most:.3g} times as many at the same speed each",
+            },
+        ]
+        raise Infeasible(fewer, proved=True)  # type: ignore[arg-type]
+
+
+def _allowed(windows: int, was: tuple[int, int], now: tuple[int, int]) -> bool:
+    """A number of nodes is kept as another window with it, or any earlier one; it is left after enough of them."""
+    if was[0] == now[0]:
+        return now[1] <= min(was[1] + 1, windows)
+    return was[1] == windows and now[1] == 1
+
+
+def _during(job: Job, before: int, nodes: int) -> float:
+    """Units an hour while a change starts up."""
+    if before == nodes:
+        return rate_of(job, nodes)
+    return rate_of(job, _held(job, min(before, nodes))) if job.restarts == "nodes" else 0.0
+
+
+def _held(job: Job, nodes: int) -> int:
+    """The largest number of nodes of the curve that is no larger."""
+    return max((point.nodes for point in job.points if point.nodes <= nodes), default=0)
+
+
+def _made(job: Job, before: int, nodes: int, options: FleetOptions) -> float:
+    start_h = job.spec.start_up_s / SECONDS
+    return start_h * _during(job, before, nodes) + (options.window_h - start_h) * rate_of(job, nodes)
+
+
+def loads(job: Job, options: FleetOptions) -> Floats:
+    """Requests an hour by level, window and slot. [L, W, S]"""
+    load = job.spec.load
+    assert load is not None
+    assert load.rates_per_s is not None
+    rates = np.array(load.rates_per_s).reshape(options.windows, -1) * load.scale * SECONDS
+    return np.asarray(np.array(load.levels)[:, None, None] * rates)
+
+
+def starting_share(job: Job, options: FleetOptions, slots: int) -> Floats:
+    """The share of every slot of a window in which a change starts up. [S]"""
+    start = job.spec.start_up_s / options.window_s * slots
+    return np.clip(start - np.arange(slots), 0.0, 1.0)
+
+
+def _earned(job: Job, before: int, nodes: int, options: FleetOptions) -> Floats:
+    """Worth of every window, at all levels of the load in the mean. [W]"""
+    load_LWS = loads(job, options)
+    return earned(job, load_LWS, before, nodes, options).mean(axis=0)
+
+
+def earned(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOptions) -> Floats:
+    """Worth of windows with these loads, by level. [L, W]"""
+    starting_S = starting_share(job, options, load_LWS.shape[-1])
+    hours = options.window_h / load_LWS.shape[-1]
+    spec = job.spec
+
+    def worth(rate: float) -> Floats:
+        served = np.minimum(load_LWS, rate)
+        return np.asarray((spec.usd_per_unit or 0.0) * served - spec.usd_per_missing * (load_LWS - served))
+
+    slots = starting_S * worth(_during(job, before, nodes)) + (1.0 - starting_S) * worth(rate_of(job, nodes))
+    return np.asarray(hours * slots.sum(axis=-1))
+
+
+def served(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOptions) -> Floats:
+    """Requests served in windows with these loads, by level. [L, W]"""
+    starting_S = starting_share(job, options, load_LWS.shape[-1])
+    hours = options.window_h / load_LWS.shape[-1]
+    early, late = (np.minimum(load_LWS, rate) for rate in (_during(job, before, nodes), rate_of(job, nodes)))
+    return np.asarray(hours * (starting_S * early + (1.0 - starting_S) * late).sum(axis=-1))
+
+
+def made(job: Job, before: int, nodes: int, options: FleetOptions) -> float:
+    """Units of a window of a job without a load."""
+    return _made(job, before, nodes, options)
+
+
+def _path(job: Job, nodes_W: list[int]) -> tuple[int, ...]:
+    """The states of a job, each as far on as its windows allow."""
+    own = states(job)
+    index = {state: number for number, state in enumerate(own)}
+    was, path = (job.spec.nodes_before, job.spec.least_windows), []
+    for window, nodes in enumerate(nodes_W):
+        now = (nodes, min(was[1] + 1, job.spec.least_windows) if nodes == was[0] else 1)
+        if now not in index:
+            what = f"job `{job.spec.name}` has {nodes} nodes in window {window}, for which it has no plan"
+            raise PlannerError(what, where="decision.windows", hint="solve again")
+        if not _allowed(job.spec.least_windows, was, now):
+            what = f"job `{job.spec.name}` keeps {was[0]} nodes for fewer than {job.spec.least_windows} windows"
+            raise PlannerError(what, where="decision.windows", hint="solve again")
+        path.append(index[now])
+        was = now
+    return tuple(path)

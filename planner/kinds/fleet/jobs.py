@@ -1,0 +1,241 @@
+"""Plans of the jobs of a day, each by the solver of its own kind, and what they make an hour."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError
+
+from planner.costs.rates.pricer import serving_tables
+from planner.documents.files import digest
+from planner.errors import Infeasible, PlannerError, errors_at
+from planner.kinds.fleet.decision import CurvePoint
+from planner.kinds.fleet.options import FleetOptions, JobSpec
+from planner.kinds.registry import Kind, find_kind
+from planner.plan.schema import Envelope
+from planner.problem.reads import refuse_unread
+from planner.problem.resolve import Resolved, resolve
+from planner.problem.schema import CostsSpec, Problem, TraceLengths
+from planner.progress import Limits
+from planner.schema.base import Where, planner_error
+
+SOLVED: dict[str, Envelope] = {}
+"""Plans of this process by the digest of their problem, so that sweeps and questions solve each once."""
+OWN = {"serve": "requests", "train": "Gtokens", "rl": "iterations"}
+"""Kinds of jobs, and what their work is counted in."""
+TOKENS = 1e9  # of a unit of training
+SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job with its numbers of nodes and what it makes of each an hour; `plans` by the nodes of a copy."""
+
+    spec: JobSpec
+    kind: str | None  # None for a stated curve
+    points: tuple[CurvePoint, ...]
+    plans: dict[int, Envelope]
+
+    @property
+    def unit(self) -> str:
+        """What its work is counted in."""
+        if self.kind is not None:
+            return OWN[self.kind]
+        return "requests" if self.spec.load is not None else "units"
+
+    @property
+    def restarts(self) -> str:
+        """What starts up after a change."""
+        return self.spec.restarts or ("nodes" if self.kind in (None, "serve") else "job")
+
+
+def read_jobs(resolved: Resolved, options: FleetOptions, limits: Limits) -> tuple[Job, ...]:
+    """Every job with its curve, solved where it has a problem; raises PlannerError for jobs that cannot be solved."""
+    free = len(resolved.pools[0].healthy_nodes) - options.reserve_nodes
+    if free < 1:
+        what = f"{options.reserve_nodes} nodes in reserve of {free + options.reserve_nodes}"
+        raise PlannerError(what, where=resolved.where(("options", "reserve_nodes")), hint="leave some to the jobs")
+    return tuple(_job(resolved, index, spec, free, limits) for index, spec in enumerate(options.jobs))
+
+
+def _job(resolved: Resolved, index: int, spec: JobSpec, free: int, limits: Limits) -> Job:
+    place = ("options", "jobs", index)
+    if spec.curve is not None:
+        points = tuple(
+            CurvePoint(job=spec.name, nodes=each.nodes, units_per_hour=each.units_per_hour)
+            for each in spec.curve
+            if each.nodes <= free
+        )
+        return _bounded(Job(spec, None, points, {}), resolved, index, free)
+    problem = job_problem(resolved, index)
+    kind = find_kind(problem.kind)
+    counts = _counts(resolved, index, spec, kind, free)
+    copies = {nodes: nodes // spec.unit_nodes if kind.name == "serve" else 1 for nodes in counts}
+    plans = {}
+    for nodes in sorted({nodes // copies[nodes] for nodes in counts}):
+        limits.tell(f"{spec.name} on {nodes} nodes")
+        with errors_at(resolved.where((*place, "problem"))):
+            made = plan_on(resolved, problem, spec, nodes)
+        if made is not None:
+            plans[nodes] = made
+    points = tuple(
+        CurvePoint(
+            job=spec.name,
+            nodes=nodes,
+            units_per_hour=copies[nodes] * units_per_hour(plans[nodes // copies[nodes]], spec),
+            copies=copies[nodes],
+        )
+        for nodes in counts
+        if nodes // copies[nodes] in plans
+    )
+    if not points:
+        what = f"job `{spec.name}` has no plan on {', '.join(map(str, counts))} nodes"
+        raise PlannerError(what, where=resolved.where((*place, "nodes")), hint="give it more nodes, or looser limits")
+    return _bounded(Job(spec, kind.name, _never_falling(points), plans), resolved, index, free)
+
+
+def job_problem(resolved: Resolved, index: int) -> Problem:
+    """The problem of a job on the pool of the fleet; raises PlannerError, at its place, for one that is not valid."""
+    place = ("options", "jobs", index, "problem")
+    written = resolved.problem.options["jobs"][index]["problem"]  # type: ignore[index, call-overload]
+    if not isinstance(written, dict):
+        what = f"the problem of the job is {written!r}"
+        raise PlannerError(what, where=resolved.where(place), hint="write a problem, or the path of one")
+    where = _below(resolved, place)
+    cluster = resolved.problem.cluster.model_dump(mode="json", by_alias=True, exclude_none=True)
+    try:
+        problem = Problem.model_validate({**written, "cluster": cluster})
+    except ValidationError as error:
+        raise planner_error(error, where) from None
+    if problem.kind not in OWN:
+        what = f"jobs of kind `{problem.kind}` have no curve over nodes"
+        hint = f"the kinds are {', '.join(f'`{kind}`' for kind in OWN)}; or state a `curve`"
+        raise PlannerError(what, where=where(("kind",)), hint=hint)
+    named = [str(spec.config) for spec in problem.models.values() if spec.config]
+    named += [
+        length.trace
+        for workload in problem.workloads
+        for length in (workload.input_tokens, workload.output_tokens)
+        if isinstance(length, TraceLengths)
+    ]
+    if named:
+        what = f"the problem of a job names the file `{named[0]}`"
+        raise PlannerError(what, where=where(()), hint="write lengths as {mean, cv}, and models of the catalog")
+    return problem
+
+
+def _below(resolved: Resolved, place: tuple[str | int, ...]) -> Where:
+    """Places below the problem of a job."""
+
+    class Below(Where):
+        def __call__(self, path: tuple[str | int, ...]) -> str:
+            return resolved.where((*place, *path))
+
+    return Below({}, "")
+
+
+def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int) -> Envelope | None:
+    """The plan of a job on so many nodes, by the solver of its kind; None where there is none."""
+    kind = find_kind(problem.kind)
+    own = on_nodes(resolved, problem, spec, nodes)
+    key = digest(own.problem.model_dump(mode="json", by_alias=True))
+    if key not in SOLVED:
+        try:
+            SOLVED[key] = kind.solve(own, Limits(seed=own.problem.seed))
+        except Infeasible:
+            return None
+    return SOLVED[key]
+
+
+def on_nodes(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int) -> Resolved:
+    """The problem of a job on so many nodes: as much as they serve, or as fast as it gets."""
+    kind, fleet = find_kind(problem.kind), resolved.problem
+    pool = fleet.cluster.pools[0].model_copy(
+        update={"nodes": nodes, "gpus": None, "node_names": None, "out_of_service": ()}
+    )
+    update: dict[str, Any] = {
+        "name": f"{spec.name}-{nodes}",
+        "cluster": fleet.cluster.model_copy(update={"pools": (pool,)}),
+        "costs": _costs(problem, kind),
+    }
+    if kind.name == "serve":
+        options = {**problem.options, **(dict(kind.levels[spec.level]) if spec.level in kind.levels else {})}
+        update |= {"options": options, "objective": problem.objective.model_copy(update=MOST)}
+        update["workloads"] = tuple(each.model_copy(update={"load": None}) for each in problem.workloads)
+    located = problem.model_copy(update=update)
+    where = Where({}, f"job `{spec.name}`")
+    with_options(kind, located, where)
+    refuse_unread(kind.reads, located, where)
+    return resolve(located, where)
+
+
+MOST = {"maximize": "goodput_per_gpu", "minimize": None, "pareto": None}
+"""The goal of a serving plan of a copy."""
+
+
+def _costs(problem: Problem, kind: Kind) -> CostsSpec:
+    """What the plans of a job rest on, with the kernel tables of the machine where its kind takes those unasked."""
+    costs = problem.costs
+    if not kind.tables_unasked or costs.profiles:
+        return costs
+    return costs.model_copy(update={"profiles": serving_tables(())})
+
+
+def with_options(kind: Kind, problem: Problem, where: Where) -> None:
+    """Raises PlannerError for options that the kind of the job refuses."""
+    try:
+        kind.options.model_validate(problem.options)
+    except ValidationError as error:
+        raise planner_error(error, lambda path: where(("options", *path))) from None
+
+
+def units_per_hour(plan: Envelope, spec: JobSpec) -> float:
+    """What a plan makes in an hour, in units of its kind, less what is kept free."""
+    value = {(row.metric, row.statistic): 0.0 for row in plan.predictions}
+    for row in plan.predictions:
+        value[row.metric, row.statistic] += row.value
+    if plan.kind == "serve":
+        return value["requests_per_s", "mean"] * SECONDS * (1.0 - spec.safety)
+    if plan.kind == "train":
+        return value["tokens_per_s", "mean"] * SECONDS / TOKENS
+    return SECONDS / value["iteration_time_s", "mean"]
+
+
+def _counts(resolved: Resolved, index: int, spec: JobSpec, kind: Kind, free: int) -> list[int]:
+    """Numbers of nodes to solve for."""
+    place = resolved.where(("options", "jobs", index, "nodes"))
+    if kind.name == "serve":
+        counts = [*spec.nodes] if spec.nodes is not None else [*range(spec.unit_nodes, free + 1, spec.unit_nodes)]
+        odd = [count for count in counts if count % spec.unit_nodes]
+        if odd:
+            what = f"{odd[0]} nodes are no whole number of copies of {spec.unit_nodes}"
+            raise PlannerError(what, where=place, hint="give multiples of `unit_nodes`")
+    elif spec.nodes is None:
+        what = f"job `{spec.name}` of kind `{kind.name}` has no `nodes`"
+        raise PlannerError(what, where=place, hint="write the numbers of nodes it can have, such as `nodes: [4, 8]`")
+    else:
+        counts = [*spec.nodes]
+    fitting = sorted({count for count in counts if count <= free})
+    if not fitting:
+        what = f"job `{spec.name}` needs {min(counts, default=0)} nodes, and {free} are there"
+        raise PlannerError(what, where=place, hint="give it fewer nodes, or the cluster more")
+    return fitting
+
+
+def _never_falling(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
+    """Without numbers of nodes that make no more than fewer do."""
+    kept: list[CurvePoint] = []
+    for point in points:
+        if not kept or point.units_per_hour > kept[-1].units_per_hour:
+            kept.append(point)
+    return tuple(kept)
+
+
+def _bounded(job: Job, resolved: Resolved, index: int, free: int) -> Job:
+    """The job with the points of at least as many nodes as it always has."""
+    place = resolved.where(("options", "jobs", index, "least_nodes"))
+    points = tuple(point for point in job.points if point.nodes >= job.spec.least_nodes)
+    if not points:
+        what = f"job `{job.spec.name}` always has {job.spec.least_nodes} nodes, and its most are "
+        what += f"{max((point.nodes for point in job.points), default=0)} of the {free} there are"
+        raise PlannerError(what, where=place, hint="lower `least_nodes`, or give it more nodes")
+    return replace(job, points=points)

@@ -1,0 +1,192 @@
+"""What the problem of a day says: windows, nodes in reserve, and jobs with what they are worth."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, JsonValue, model_validator
+
+from planner.documents.units import FRACTION, TIME_S
+from planner.problem.schema import Count, Name, Positive
+from planner.schema.base import Spec, refuse
+
+SLOT_S = 600.0  # of the rates that are read off a trace
+Nodes = Annotated[int, Field(ge=0)]
+Usd = Annotated[float, Field(ge=0)]
+
+
+class DayLoadSpec(Spec):
+    """Requests of a day: rates of equal slots, or a trace that they are counted in, at each of some levels."""
+
+    rates_per_s: tuple[Annotated[float, Field(ge=0)], ...] | None = Field(
+        default=None, description="of equal slots of the whole day, one or more to a window"
+    )
+    trace: Name | None = Field(default=None, description="requests of the day, counted by 10 minutes")
+    scale: Positive = Field(default=1.0, description="by which all rates are multiplied")
+    levels: tuple[Positive, ...] = Field(
+        default=(1.0,), description="factors of days that are as likely as one another, such as [0.8, 1.0, 1.2]"
+    )
+
+    @model_validator(mode="after")
+    def one_form(self) -> "DayLoadSpec":
+        if (self.rates_per_s is None) == (self.trace is None):
+            raise refuse("a load of a day is either `rates_per_s` or `trace`", "give one of the two")
+        if (self.rates_per_s is not None and not self.rates_per_s) or not self.levels:
+            raise refuse("a load of a day without rates or levels", "give one at least")
+        return self
+
+
+class StatedRateSpec(Spec):
+    """What a job makes of a number of nodes, where it is stated."""
+
+    nodes: Count
+    units_per_hour: Annotated[float, Field(ge=0)]
+
+
+class JobSpec(Spec):
+    """A job of the day: a problem of its own kind or a stated curve, and what its work is worth."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "deadline": ("deadline_s", TIME_S),
+        "start_up": ("start_up_s", TIME_S),
+        "safety": ("safety", FRACTION),
+    }
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")] = Field(
+        description="lower-case letters, digits and `-`"
+    )
+    problem: Name | dict[str, JsonValue] | None = Field(
+        default=None, description="path of a problem of kind serve, train or rl, or such a problem; its cluster is ours"
+    )
+    curve: tuple[StatedRateSpec, ...] | None = Field(
+        default=None, description="units an hour by number of nodes, in place of a problem"
+    )
+    nodes: tuple[Count, ...] | None = Field(
+        default=None, description="numbers of nodes that it can have beside none; multiples of `unit_nodes` if absent"
+    )
+    unit_nodes: Count = Field(default=1, description="of serving, nodes of one copy of the plan")
+    least_nodes: Nodes = Field(default=0, description="that it has in every window")
+    level: Literal["static", "verified"] = Field(
+        default="static", description="of serving, what judges the plan of a copy: formulas, or simulation"
+    )
+    usd_per_unit: Usd | None = Field(
+        default=None, description="worth of a request served, a thousand million tokens trained, an iteration of RL"
+    )
+    usd_per_missing: Usd = Field(default=0.0, description="cost of a unit of load not served, of the target not made")
+    load: DayLoadSpec | None = Field(default=None, description="what there is to serve; no more is worth anything")
+    safety: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0, description="share of what a serving plan serves that is kept free"
+    )
+    target: Positive | None = Field(default=None, description="units wanted by the deadline; no more is worth anything")
+    deadline_s: Positive | None = Field(default=None, description="from the start of the day; its end when absent")
+    start_up_s: Annotated[float, Field(ge=0)] = Field(default=0.0, description="in which nodes that arrive do nothing")
+    restarts: Literal["nodes", "job"] | None = Field(
+        default=None, description="what starts up after a change: nodes that arrive (serving), or the whole job"
+    )
+    least_windows: Count = Field(default=1, description="that it keeps a number of nodes")
+    nodes_before: Nodes = Field(default=0, description="that it had before the day")
+
+    @model_validator(mode="after")
+    def whole(self) -> "JobSpec":
+        if (self.problem is None) == (self.curve is None):
+            raise refuse("a job is either a `problem` or a `curve`", "give one of the two")
+        if self.usd_per_unit is None:
+            raise refuse(f"job `{self.name}` has no value", "write `usd_per_unit:`, what a unit of its work is worth")
+        if self.load is not None and self.target is not None:
+            raise refuse(f"job `{self.name}` has a load and a target", "keep one of the two", "target")
+        if self.curve is not None:
+            self._require_rising(self.curve)
+        return self
+
+    def _require_rising(self, curve: tuple[StatedRateSpec, ...]) -> None:
+        if not curve:
+            raise refuse(f"the curve of job `{self.name}` is empty", "give units an hour by number of nodes", "curve")
+        for fewer, more in pairwise(curve):
+            if more.nodes <= fewer.nodes:
+                what = f"the curve of job `{self.name}` has {more.nodes} nodes after {fewer.nodes}"
+                raise refuse(what, "give each number of nodes once, from the fewest up", "curve")
+            if more.units_per_hour < fewer.units_per_hour:
+                raise refuse(
+                    f"job `{self.name}` makes {more.units_per_hour:g} units an hour on {more.nodes} nodes, and "
+                    f"{fewer.units_per_hour:g} on {fewer.nodes}: a curve never falls with more nodes",
+                    "leave out the numbers of nodes that make less than fewer do",
+                    "curve",
+                )
+
+
+class FleetOptions(Spec):
+    """A day of windows, and the jobs that share the nodes in it."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"window": ("window_s", TIME_S)}
+    window_s: Positive = Field(default=3600.0, description="between two changes")
+    windows: Annotated[int, Field(ge=1, le=288)] = 24
+    reserve_nodes: Nodes = Field(default=0, description="that no job has, for those that fail")
+    jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, max_length=32)]
+
+    @classmethod
+    def located(cls, options: dict[str, Any], base: Path) -> dict[str, Any]:
+        """Problems and traces read from their files, so that a plan holds all that it is about."""
+        return {**options, "jobs": [_embedded(job, base) for job in options["jobs"]]}
+
+    @model_validator(mode="after")
+    def jobs_fit(self) -> "FleetOptions":
+        names = [job.name for job in self.jobs]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise refuse(f"two jobs are called `{twice}`", "give each a name of its own", "jobs")
+        for job in self.jobs:
+            if job.start_up_s >= self.window_s:
+                raise refuse(
+                    f"job `{job.name}` starts up for {job.start_up_s:g} s, and windows are {self.window_s:g} s",
+                    "make windows longer than every start-up",
+                    "window_s",
+                )
+            deadline = self.deadline_windows(job)
+            if deadline is not None and (deadline > self.windows or deadline < 1 or deadline % 1.0):
+                raise refuse(
+                    f"the deadline of job `{job.name}`, {job.deadline_s:g} s, is no end of a window",
+                    f"give a multiple of {self.window_s:g} s up to {self.window_s * self.windows:g} s",
+                    "jobs",
+                )
+            if job.load is not None and job.load.rates_per_s and len(job.load.rates_per_s) % self.windows:
+                raise refuse(
+                    f"job `{job.name}` has {len(job.load.rates_per_s)} rates for {self.windows} windows",
+                    "give as many to every window",
+                    "jobs",
+                )
+        return self
+
+    def deadline_windows(self, job: JobSpec) -> float | None:
+        """Windows before the deadline of a job."""
+        return None if job.deadline_s is None else job.deadline_s / self.window_s
+
+    @property
+    def window_h(self) -> float:
+        return self.window_s / 3600.0
+
+
+def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The job with its problem and the rates of its load in place of the names of files."""
+    from planner.documents.read import load_document
+
+    made = dict(job)
+    if isinstance(job.get("problem"), str):
+        made["problem"] = load_document(base / job["problem"]).data
+    load = job.get("load")
+    if isinstance(load, dict) and load.get("trace") is not None:
+        made["load"] = {
+            **{key: value for key, value in load.items() if key != "trace"},
+            **_counted(base / load["trace"]),
+        }
+    return made
+
+
+def _counted(path: Path) -> dict[str, list[float]]:
+    """Requests a second of a trace by slots of a day; those behind it are left out."""
+    import numpy as np
+
+    from planner.simulate.requests.traces import read_trace
+
+    slots = round(86_400.0 / SLOT_S)
+    arrival_s = read_trace(str(path)).requests().arrival_s
+    counts, _ = np.histogram(arrival_s, bins=slots, range=(0.0, 86_400.0))
+    return {"rates_per_s": [round(float(count) / SLOT_S, 6) for count in counts]}

@@ -1,0 +1,35 @@
+"""Solves the day of a fleet: curves of the jobs by the solvers of their kinds, then the split of the nodes."""
+
+from planner.errors import PlannerError, Stopped
+from planner.kinds.fleet.envelope import envelope
+from planner.kinds.fleet.formulate import FleetDay, require_deadlines
+from planner.kinds.fleet.jobs import read_jobs
+from planner.kinds.fleet.options import FleetOptions
+from planner.plan.schema import Envelope
+from planner.problem.resolve import Resolved
+from planner.progress import Limits
+from planner.solvers.schedules.day_solve import DUST, split_day
+
+
+def solve(resolved: Resolved, limits: Limits) -> Envelope:
+    """The split that is worth most, as a plan, with a bound on all splits.
+
+    Raises PlannerError for jobs that cannot be solved, Infeasible for a target out of reach of the whole cluster.
+    """
+    day = read_day(resolved, limits)
+    require_deadlines(day)
+    split = day.split()
+    result = split_day(split, time_limit_s=limits.time_limit_s, gap=max(limits.gap, DUST))
+    if result.solution is None:
+        raise Stopped(result.stop_reason, bound=result.bound)
+    reason = "node_limit" if result.stop_reason == "step_limit" else result.stop_reason
+    return envelope(day, result.solution, result.bound, reason)
+
+
+def read_day(resolved: Resolved, limits: Limits) -> FleetDay:
+    """The day with the curves of its jobs."""
+    if len(resolved.pools) != 1:
+        what = f"{len(resolved.pools)} pools: a day is split on nodes that are alike"
+        raise PlannerError(what, where=resolved.where(("cluster", "pools")), hint="plan a day for each pool")
+    options = FleetOptions.model_validate(resolved.problem.options)
+    return FleetDay(resolved, options, read_jobs(resolved, options, limits))
