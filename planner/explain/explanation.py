@@ -8,7 +8,6 @@ from planner.errors import PlannerError
 from planner.explain.batches import batch_facts
 from planner.explain.chances import chance_facts
 from planner.explain.context import context_facts
-from planner.explain.days import day_facts
 from planner.explain.facts import Fact
 from planner.explain.fields import Field, find_field
 from planner.explain.formats import format_facts
@@ -29,6 +28,7 @@ from planner.explain.stated import (
 )
 from planner.explain.training import training_facts
 from planner.explain.worth import worth_facts
+from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope, Role
 
 
@@ -75,8 +75,10 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
     yield from chance_facts(envelope, decision)
     yield from memory_facts(decision)
     yield from context_facts(envelope, decision)
-    for of_kind in (training_facts, post_training_facts, layout_facts, placement_facts, day_facts):
+    for of_kind in (training_facts, post_training_facts, layout_facts, placement_facts):
         yield from of_kind(envelope, decision)
+    for topic, what, about, figures in find_kind(envelope.kind).facts(envelope, decision):
+        yield Fact(topic, what, about, figures=figures)
     yield from format_facts(envelope, decision)
     try:
         mix = read_mix(envelope, decision)

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
-Topic = Literal["meaning", "binding", "worth", "alternative", "change", "time", "memory", "limit", "evidence", "note"]
+from planner.kinds.registry import Topic
+
 TIGHT = 0.999  # of a limit: used up
 NEAR = 0.9  # of a limit: nearly used up
 

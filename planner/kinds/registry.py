@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from planner.errors import PlannerError, unknown_name
 from planner.plan.considered import Considered
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from planner.problem.resolve import Resolved
     from planner.progress import Limits
     from planner.solvers.placement.regroup import Copy
+
+Topic = Literal["meaning", "binding", "worth", "alternative", "change", "time", "memory", "limit", "evidence", "note"]
+Told = tuple[Topic, str, tuple[str, ...], Mapping[str, float]]
+"""The topic of a fact, its sentence, what it is about, and its figures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,12 @@ class Kind:
             return ()
         rules: tuple[str, ...] = tuple(_module(f"{self.name}.forbidden").rules_against(resolved))
         return rules
+
+    def facts(self, envelope: Envelope, decision: Decision) -> "list[Told]":
+        """What there is to explain of a plan beyond what is common to all kinds, by the module `facts`, if any."""
+        if importlib.util.find_spec(f"planner.kinds.{self.name}.facts") is None:
+            return []
+        return list(_module(f"{self.name}.facts").facts(envelope, decision))
 
     def copies(self, decision: Decision) -> "list[Copy]":
         """Copies of models that a plan stands on; raises PlannerError where it states none."""

@@ -3,9 +3,9 @@
 Where no job has a goal and the joint program over all jobs is small, it is exact (`day_exchange`). Otherwise column
 generation over the days of single jobs gives prices and a bound (`day_columns`), and exchanges between three jobs a
 day. A better day and a better bound come from the joint program over all jobs: at the best worths of progress where it
-is small (`day_joint`), else without states that cannot lead to a better day (`day_bounded`). Where goals, whose progress
-is only priced there, leave a gap, an integer program over the flows of single jobs closes it as far as its limits let
-it, with the steps alone that a better day can take by their reduced worth.
+is small (`day_joint`), else without states that cannot lead to a better day (`day_bounded`). Where goals, whose
+progress is only priced there, leave a gap, an integer program over the flows of single jobs closes it as far as its
+limits let it, with the steps alone that a better day can take by their reduced worth.
 """
 
 import math

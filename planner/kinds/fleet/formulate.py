@@ -153,7 +153,7 @@ def loads(job: Job, options: FleetOptions) -> Floats:
 def starting_share(job: Job, options: FleetOptions, slots: int) -> Floats:
     """The share of every slot of a window in which a change starts up. [S]"""
     start = job.spec.start_up_s / options.window_s * slots
-    return np.clip(start - np.arange(slots), 0.0, 1.0)
+    return np.asarray(np.clip(start - np.arange(slots), 0.0, 1.0))
 
 
 def _earned(job: Job, before: int, nodes: int, options: FleetOptions) -> Floats:

@@ -110,6 +110,8 @@ def job_problem(resolved: Resolved, index: int) -> Problem:
         what = f"jobs of kind `{problem.kind}` have no curve over nodes"
         hint = f"the kinds are {', '.join(f'`{kind}`' for kind in OWN)}; or state a `curve`"
         raise PlannerError(what, where=where(("kind",)), hint=hint)
+    if not problem.models:
+        raise PlannerError("the problem of a job has no `models`", where=where(()), hint="add `models:`")
     named = [str(spec.config) for spec in problem.models.values() if spec.config]
     named += [
         length.trace

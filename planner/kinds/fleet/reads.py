@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from pydantic import JsonValue
+
 from planner.problem.reads import NETWORK, NODES, Reads, Unread, idle_options
 from planner.problem.schema import Problem
 
@@ -22,7 +24,7 @@ def _unread(problem: Problem) -> Iterator[Unread]:
             yield from idle_options(job, "restarts", why="without a `start_up`", above=above)
 
 
-def _jobs(problem: Problem) -> list[dict[str, object]]:
+def _jobs(problem: Problem) -> list[dict[str, JsonValue]]:
     jobs = problem.options.get("jobs")
     return [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
 

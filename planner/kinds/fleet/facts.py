@@ -1,33 +1,29 @@
-"""Facts on plans of a day: what an hour of a node is worth and when, and what every job adds to the day."""
+"""What `explain` tells of plans of a day: what an hour of a node is worth and when, and what every job adds to it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from planner.documents.units import figure, significant
 from planner.errors import PlannerError
-from planner.explain.facts import Fact
-from planner.plan.schema import Decision, Envelope
+from planner.kinds.fleet.decision import FleetDecision
+from planner.kinds.fleet.formulate import FleetDay
+from planner.kinds.fleet.placed import clock
+from planner.kinds.fleet.restate import day_of_plan, nodes_by_window
+from planner.kinds.registry import Told
+from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
-
-if TYPE_CHECKING:
-    from planner.kinds.fleet.formulate import FleetDay
+from planner.solvers.schedules.day_columns import relaxed
+from planner.solvers.schedules.day_solve import split_day
 
 _DEAREST = 3  # hours that are named
 
 
-def day_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
-    """Nothing of other kinds."""
-    if envelope.kind != "fleet":
-        return
-    from planner.kinds.fleet.decision import FleetDecision
-    from planner.kinds.fleet.restate import day_of_plan, nodes_by_window
-
-    assert isinstance(decision, FleetDecision)
+def facts(envelope: Envelope, decision: FleetDecision) -> Iterator[Told]:
+    """Prices of nodes by hour, the day with a node more and one fewer and without each job, and what is used up."""
     try:
         day = day_of_plan(envelope, decision, AtHand())
         worth = day.split().worth(day.day_of(nodes_by_window(day, decision)))
     except PlannerError as error:
-        yield Fact("note", error.what)
+        yield "note", error.what, (), {}
         return
     yield from _hours(day)
     yield from _nodes(day, worth)
@@ -35,10 +31,8 @@ def day_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     yield from _binding(decision)
 
 
-def _hours(day: "FleetDay") -> Iterator[Fact]:
+def _hours(day: FleetDay) -> Iterator[Told]:
     """The prices of a node by hour that bound the day: what one more could bring there at most."""
-    from planner.kinds.fleet.placed import clock
-    from planner.solvers.schedules.day_columns import relaxed
 
     prices = relaxed(day.split()).prices
     hour_T, window_h = [float(price) / day.options.window_h for price in prices.hour_T], day.options.window_h
@@ -52,16 +46,15 @@ def _hours(day: "FleetDay") -> Iterator[Fact]:
     what += f", most of all {told}" if told else ""
     what += f"; in {free * window_h:g} hours another node is worth nothing" if free else ""
     figures = {clock(t * day.options.window_s): price for t, price in enumerate(hour_T)}
-    yield Fact("worth", what, ("windows", "nodes", "objective"), figures=figures)
+    yield "worth", what, ("windows", "nodes", "objective"), figures
     for job, unit in zip(day.jobs, prices.units, strict=True):
         if job.spec.target is not None:
             what = f"one of the {job.unit} of `{job.spec.name}` less in its target is worth {significant(unit)} USD"
-            yield Fact("worth", what, (job.spec.name, "days", "objective"), figures={"usd": unit})
+            yield "worth", what, (job.spec.name, "days", "objective"), {"usd": unit}
 
 
-def _nodes(day: "FleetDay", worth: float) -> Iterator[Fact]:
+def _nodes(day: FleetDay, worth: float) -> Iterator[Told]:
     """The day split again with a node more, and with one fewer."""
-    from planner.solvers.schedules.day_solve import split_day
 
     for step, word in ((1, "more"), (-1, "fewer")):
         least = sum(job.spec.least_nodes for job in day.jobs)
@@ -72,30 +65,27 @@ def _nodes(day: "FleetDay", worth: float) -> Iterator[Fact]:
         hours = day.options.windows * day.options.window_h
         what = f"one node {word} all day: {figure('usd', other)} in place of {figure('usd', worth)}, "
         what += f"{significant(abs(other - worth) / hours)} USD an hour of the node"
-        yield Fact("change", what, ("windows", "nodes", "objective"), figures={"usd": other - worth})
+        yield "change", what, ("windows", "nodes", "objective"), {"usd": other - worth}
 
 
-def _jobs(day: "FleetDay", worth: float) -> Iterator[Fact]:
+def _jobs(day: FleetDay, worth: float) -> Iterator[Told]:
     """The day split again without each job: what it adds, beside what it is paid."""
-    from planner.solvers.schedules.day_solve import split_day
 
     for k, job in enumerate(day.jobs if len(day.jobs) > 1 else ()):
         other = split_day(day.split(without=k)).objective
         assert other is not None
         what = f"without `{job.spec.name}` the nodes are worth {figure('usd', other)} to the other jobs: it adds "
         what += figure("usd", worth - other)
-        yield Fact("worth", what, (job.spec.name, "days", "objective"), figures={"usd": worth - other})
+        yield "worth", what, (job.spec.name, "days", "objective"), {"usd": worth - other}
 
 
-def _binding(decision: Decision) -> Iterator[Fact]:
+def _binding(decision: FleetDecision) -> Iterator[Told]:
     """Stretches in which all nodes are in use, and jobs that miss some of what was asked."""
-    from planner.kinds.fleet.decision import FleetDecision
 
-    assert isinstance(decision, FleetDecision)
     full = [window.hours for window in decision.windows if not window.idle_nodes]
     if full:
-        yield Fact("binding", f"all nodes are in use in {', '.join(full)}", ("windows", "nodes", "idle_nodes"))
+        yield "binding", f"all nodes are in use in {', '.join(full)}", ("windows", "nodes", "idle_nodes"), {}
     for each in decision.days:
         if each.missing > 1e-6 * max(each.units, 1.0):
             what = f"`{each.job}` misses {significant(each.missing)} of {significant(each.units + each.missing)} units"
-            yield Fact("limit", what, (each.job, "days"), figures={"missing": each.missing})
+            yield "limit", what, (each.job, "days"), {"missing": each.missing}
