@@ -36,7 +36,7 @@ def test_every_example_loads(path: Path) -> None:
     resolved = load_problem(path)
     assert resolved.problem.name == path.stem
     assert resolved.pools
-    assert resolved.models
+    assert resolved.models or resolved.problem.kind == "fleet"  # whose jobs have the models
 
 
 def test_the_public_functions_are_found_and_no_others() -> None:
