@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.documents.units import significant
-from planner.explain.facts import NEAR, TIGHT, Fact, Topic
+from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.explain.mix import Mix
+from planner.kinds.registry import Topic
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_problem
 

@@ -159,7 +159,7 @@ def starting_share(job: Job, options: FleetOptions, slots: int) -> Floats:
 def _earned(job: Job, before: int, nodes: int, options: FleetOptions) -> Floats:
     """Worth of every window, at all levels of the load in the mean. [W]"""
     load_LWS = loads(job, options)
-    return earned(job, load_LWS, before, nodes, options).mean(axis=0)
+    return np.asarray(earned(job, load_LWS, before, nodes, options).mean(axis=0))
 
 
 def earned(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOptions) -> Floats:

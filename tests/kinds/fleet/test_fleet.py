@@ -66,7 +66,7 @@ def drawn(seed: int) -> dict[str, Any]:
     jobs: list[dict[str, Any]] = []
     for name in ("a", "b", "c")[: draw.randint(2, 3)]:
         steps = [draw.randint(1, 60) for _ in range(draw.randint(1, 2))]
-        job = {"name": name, "curve": curve(*(sum(steps[: n + 1]) for n in range(len(steps))))}
+        job: dict[str, Any] = {"name": name, "curve": curve(*(sum(steps[: n + 1]) for n in range(len(steps))))}
         job |= {"usd_per_unit": draw.randint(1, 5), "start_up_s": 600.0 * draw.randint(0, 3)}
         job |= {"restarts": draw.choice(["nodes", "job"])} if job["start_up_s"] else {}
         job["nodes_before"] = draw.randint(0, len(steps))
@@ -151,10 +151,10 @@ def test_a_plan_that_is_not_true_fails(plan: Envelope, edit: Callable[[dict[str,
 
 def test_a_number_of_nodes_is_kept_for_as_many_windows_as_are_asked_for() -> None:
     chat = {**CHAT, "least_windows": 2, "nodes_before": 1}
-    decision = solve(problem(chat, BATCH, windows=6, window_s=3600.0)).decision
+    decision: Any = solve(problem(chat, BATCH, windows=6, window_s=3600.0)).decision
     nodes = [1, 1]
-    for phase, window in zip(decision["phases"], decision["windows"], strict=True):  # type: ignore[arg-type]
-        nodes += [window["nodes"]["chat"]] * round(phase["duration_s"] / 3600.0)  # type: ignore[index, call-overload]
+    for phase, window in zip(decision["phases"], decision["windows"], strict=True):
+        nodes += [window["nodes"]["chat"]] * round(phase["duration_s"] / 3600.0)
     lengths = [len(list(group)) for _, group in groupby(nodes)]
     assert len(lengths) > 1
     assert all(length >= 2 for length in lengths[:-1])
@@ -164,7 +164,8 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
     import yaml
 
     (tmp_path / "chat.yaml").write_text(yaml.safe_dump(SERVE))
-    data = problem(*served.inputs["options"]["jobs"])  # type: ignore[index, call-overload]
+    options: Any = served.inputs["options"]
+    data = problem(*options["jobs"])
     data["options"]["jobs"][0] = {**data["options"]["jobs"][0], "problem": "chat.yaml"}
     (tmp_path / "day.yaml").write_text(yaml.safe_dump(data))
     assert solve(tmp_path / "day.yaml").decision == served.decision
