@@ -1,13 +1,15 @@
 """Breakpoints along a line beside those of a grid of points solved one by one from the same prices.
 
-    python benchmarks/parametric.py [--quick]
+    python benchmarks/parametric.py [--quick] [--seed N]
 
-Prints, for the rate, the limit on TPOT and the cap on GPUs of `examples/serve-cost-one-pool.yaml`, how many objectives
-the line has, whether every point of the grid has the objective of the segment that it lies in, and the CPU seconds of
-both. The trivial answer beside is one segment for the whole line.
+Prints, for the rate, the limit on TPOT and the cap on GPUs of `examples/serve-cost-one-pool.yaml`, or of a problem
+drawn by a seed (model, GPU, objective, lengths, limit), how many objectives the line has, whether every point of the
+grid has the objective of the segment that it lies in, and the CPU seconds of both. The trivial answer beside is one
+segment for the whole line.
 """
 
-import sys
+import argparse
+import random
 import time
 from pathlib import Path
 
@@ -21,9 +23,15 @@ LINES = (("rate", 5.0, 50.0, 1000), ("tpot", 0.012, 0.050, 1000), ("gpus", 1.0, 
 
 
 def main() -> None:
-    quick = "--quick" in sys.argv
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="25 points of each grid")
+    parser.add_argument("--seed", type=int, default=None, help="draw a problem")
+    given = parser.parse_args()
+    quick, overrides = given.quick, [] if given.seed is None else drawn(random.Random(given.seed))
+    if overrides:
+        print("; ".join(overrides))
     for axis, low, high, points in LINES:
-        line = find_kind("serve").along(load_problem(PROBLEM), axis, Limits())
+        line = find_kind("serve").along(load_problem(PROBLEM, overrides=overrides), axis, Limits())
         started = time.process_time()
         told = segments(line, low, high)
         took_s = time.process_time() - started
@@ -38,6 +46,18 @@ def main() -> None:
             f"{axis}: {len(told)} segments in {took_s:.1f} CPU-s; {agree} of {count} grid points agree"
             f" (one segment for all: {trivial}), the grid took {grid_s:.1f} CPU-s"
         )
+
+
+def drawn(draw: random.Random) -> list[str]:
+    """Overrides of the problem: another model, GPU, lengths, limits and objective."""
+    return [
+        f"models.qwen3.name={draw.choice(['Qwen/Qwen3-32B', 'Qwen/Qwen3-14B', 'Qwen/Qwen3-8B'])}",
+        f"cluster.pools.0.gpu={draw.choice(['h100', 'h200'])}",
+        f"objective.minimize={draw.choice(['cost', 'gpus'])}",
+        f"workloads.0.input_tokens={draw.randint(500, 3000)}",
+        f"workloads.0.output_tokens={draw.randint(100, 500)}",
+        f"workloads.0.slo.ttft={draw.randint(600, 2000)}ms",
+    ]
 
 
 def of(told: list[Segment], value: float) -> float | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.alternatives.axes import placed
-from planner.errors import PlannerError
 from planner.plan.schema import Envelope, Role
 from planner.problem.schema import Problem
 
@@ -30,18 +29,12 @@ class Distinctness:
 
 
 def distinctness(problem: Problem) -> Distinctness:
-    """That of the problem's kind; raises PlannerError where its plans have no alternatives that could be ranked."""
+    """That of the problem's kind."""
     options = problem.options
     if problem.kind == "rl" and options.get("horizon"):
-        raise _unranked("a plan over training time is one for each of its periods")
-    if problem.kind == "train" and len(problem.cluster.pools) > 1:
-        raise _unranked("training across several pools is weighed use by use of them")
+        return _OVER_TIME
     form = next((name for name in _PLACED if options.get(name) is not None), None) if problem.kind == "place" else None
     return _KINDS[problem.kind] if form is None else _PLACED[form]
-
-
-def _unranked(why: str) -> PlannerError:
-    return PlannerError(f"alternatives are not ranked: {why}", where="--alternatives", hint="leave it out")
 
 
 def _instance_types(envelope: Envelope) -> frozenset[str]:
@@ -65,8 +58,12 @@ _TRAIN = ("tp", "pp", "cp", "ep")
 
 
 def _degrees(envelope: Envelope) -> frozenset[str]:
+    """Those of the job: stages on several pools are one pipeline."""
     roles: Any = envelope.decision["roles"]
-    shape = Role.model_validate(roles[0]).parallelism
+    shapes = [Role.model_validate(role).parallelism for role in roles]
+    joined = envelope.decision.get("pools") == "stages"
+    pp = sum(shape.pp for shape in shapes) if joined else shapes[0].pp
+    shape = shapes[0].model_copy(update={"pp": pp})
     return frozenset(f"{axis}={getattr(shape, axis)}" for axis in _TRAIN)
 
 
@@ -94,6 +91,31 @@ def _rl_parts(envelope: Envelope) -> frozenset[str]:
     return frozenset({*parts, f"training_pp={roles['actor'].pp}"})
 
 
+def _parts_over_time(envelope: Envelope) -> frozenset[str]:
+    """Those of the plans of all periods together."""
+    decision: Any = envelope.decision
+    return frozenset(part for period in decision["horizon"] for part in _parts_of_period(period))
+
+
+def _parts_of_period(period: Mapping[str, Any]) -> Iterator[str]:
+    arrangement, synchrony = _mode_words(period["mode"])
+    yield from (f"arrangements={arrangement}", f"synchrony={synchrony}")
+    yield f"generation_tp={_size(period['generation'], 'tp')}"
+    yield from (f"training_{axis}={_size(period['training'], axis)}" for axis in ("tp", "pp"))
+
+
+def _mode_words(mode: str) -> tuple[str, str]:
+    """`disaggregated` and `asynchronous` of `disaggregated, asynchronous by 1`."""
+    arrangement, _, rest = mode.partition(", ")
+    return arrangement, rest.partition(" ")[0]
+
+
+def _size(name: str, axis: str) -> int:
+    """2 of `8 x tp2 h20`; degrees of 1 are left out of names."""
+    stated = re.search(rf" {axis}(\d+)\b", name)
+    return int(stated[1]) if stated else 1
+
+
 def _without_rl(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
     axes = {
         "generation_tp": _sizes(best, "generating replica", "tp"),
@@ -107,7 +129,7 @@ def _without_rl(best: Envelope, options: Options, parts: Sequence[str]) -> Itera
 
 def _modes_left(best: Envelope, parts: Sequence[str]) -> dict[str, list[str]]:
     """Arrangements and synchrony of the modes that are left; what none of them has is refused where it is asked for."""
-    rows = [re.split(r",? ", str(mode))[:2] for mode in best.certificate.axes["mode"]]
+    rows = [_mode_words(str(mode)) for mode in best.certificate.axes["mode"]]
     left = [row for row in rows if not {f"arrangements={row[0]}", f"synchrony={row[1]}"} & set(parts)]
     columns = enumerate(("arrangements", "synchrony"))
     return {name: list(dict.fromkeys(row[place] for row in left)) for place, name in columns}
@@ -181,6 +203,12 @@ _KINDS: Mapping[str, Distinctness] = {
     ),
     "experts": Distinctness("any two differ in the slots that they fill on a rank at most", _filled, _fewer_slots),
 }
+_OVER_TIME = Distinctness(
+    "each does without an arrangement, synchrony, tp of generation, or tp or pp of training that every better one has"
+    " in a period",
+    _parts_over_time,
+    _without_rl,
+)
 _PLACED: Mapping[str, Distinctness] = {
     "layers": Distinctness("each does without a pool that every better one uses", _pools, _listed_out),
     "mix": Distinctness("each does without a pool that every better one uses", _pools, _listed_out),

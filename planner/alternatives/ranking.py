@@ -36,8 +36,7 @@ def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives
     """At most `count` plans; fewer where the problem has no more that are told apart.
 
     The problem in each plan is the one given, without the parts that were left out to come by it. Raises PlannerError
-    for a count below 1 and for a problem whose plans are not ranked, Infeasible where there is no plan at all, Stopped
-    where a limit came before one.
+    for a count below 1, Infeasible where there is no plan at all, Stopped where a limit came before one.
     """
     if count < 1:
         raise PlannerError(f"must be 1 at least, found {count}", where="--alternatives", hint="write for example 3")

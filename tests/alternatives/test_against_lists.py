@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from named_shapes import SERVED, TRAINED, Named, wrong
 from ranked_plans import KINDS, MAXIMISED, by_definition, resolved
+from train_problems import problem as training
 
 from planner.alternatives.ranking import alternatives
 from planner.alternatives.why_not import why_not
@@ -21,10 +22,10 @@ from planner.progress import Limits
 from planner.solvers.layouts.enumerated import best_of_all, is_small
 from planner.solvers.layouts.spread import SpreadProblem, bin_times, require_layout
 
+DEAR = ("place, layers", "train, pools")  # lists that are solved anew for each set of pools, or priced for seconds
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in KINDS if kind != "place, layers"]
-)  # solved anew for each set of pools
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in DEAR])
 def test_the_ranking_is_that_of_a_list_of_all_plans(kind: str, tmp_path: Path) -> None:
     make, plans_of = KINDS[kind]
     draw = random.Random(f"{kind} 1 0")
@@ -35,6 +36,19 @@ def test_the_ranking_is_that_of_a_list_of_all_plans(kind: str, tmp_path: Path) -
     rel = 3e-4 if kind == "experts" else 1e-6
     assert [plan.certificate.objective.value for plan in told.plans] == pytest.approx(wanted, rel=rel)
     assert len(set(told.parts)) == len(told.plans) >= 2
+
+
+def test_plans_across_pools_are_ranked_as_their_degrees_are_when_fixed() -> None:
+    search = {"cp": 1, "micro_batch": 1, "vpp": 1, "zero_stage": 1, "recompute": "none", "tp": [2, 4], "pp": [1, 2]}
+    pools = {"pools": [{"gpu": "h100_sxm", "nodes": 1}, {"gpu": "a100_sxm", "nodes": 1}]}
+    data = training(cluster=pools, global_batch=8, search=search)
+    told = alternatives(resolved(data), 20, Limits())
+    assert any(plan.decision["pools"] != "one" for plan in told.plans)
+    alone = []
+    for tp, pp in [(2, 1), (2, 2), (4, 1), (4, 2)]:
+        fixed = training(cluster=pools, global_batch=8, search={**search, "tp": tp, "pp": pp})
+        alone.append(solve(resolved(fixed)).certificate.objective.value or 0.0)
+    assert [plan.certificate.objective.value for plan in told.plans] == pytest.approx(sorted(alone))
 
 
 @pytest.fixture(scope="module")

@@ -166,7 +166,6 @@ def test_every_axis_of_a_kind_is_an_option_that_it_takes(kind: str) -> None:
         (("solve", "{problem}", "--alternatives", "0"), "must be 1 at least"),
         (("solve", "{problem}", "--alternatives", "2", "--level", "verified"), "ranked by formulas"),
         (("solve", "{problem}", "--alternatives", "2", "--fewest-shapes", "1%"), "goes with no"),
-        (("solve", "{horizon}", "--alternatives", "2"), "are not ranked"),
         (("explain", "{plan}", "--why-not", "tp=1", "--deep"), "goes with neither"),
         (("explain", "{plan}", "--why-not", "role.job.tq=4"), "unknown axis"),
     ],
@@ -176,7 +175,6 @@ def test_bad_wishes_are_refused_in_one_sentence(
 ) -> None:
     names = {
         "problem": EXAMPLES / f"{SERVE}.yaml",
-        "horizon": EXAMPLES / "rl-horizon-7b.yaml",
         "plan": EXAMPLES.parent / "tests" / "plans" / "train.json",
     }
     assert main([argument.format(**names) for argument in arguments]) == 2

@@ -10,26 +10,30 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pools_oracle import every_pipeline, every_spread
 from serve_oracle import every_mix
 from serve_problems import SMALL
 from train_problems import every_plan as every_training
-from train_problems import job
+from train_problems import job, jobs
 from train_problems import problem as training
 
 from planner.api import solve
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.place.lora.setting import read_setting as read_adapters
+from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.setting import read_setting as read_rl
 from planner.load.problems import resolve_document
 from planner.problem.resolve import Resolved
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.problem import RlProblem
 from planner.rl.search.space import training_choices
 
 Json = dict[str, Any]
@@ -127,6 +131,32 @@ def rl_problem(draw: random.Random) -> Json:
             "costs": {"generation": generation, "training": trained},
         },
     }
+
+
+def pools_problem(draw: random.Random) -> Json:
+    """One job on a node of each of two GPU types, on one of them, in stages or in replicas on both."""
+    search = {
+        "cp": 1, "micro_batch": 1, "vpp": 1, "zero_stage": 1,
+        "tp": draw.choice([[1, 4], [2, 4], [2, 8]]),
+        "pp": draw.choice([[1, 2], [2, 3], [1, 2, 4]]),
+        "recompute": draw.choice(["none", "full"]),
+    }  # fmt: skip
+    pools = [{"gpu": gpu, "nodes": 1} for gpu in draw.sample(["h100_sxm", "a100_sxm", "h200_sxm"], 2)]
+    goal = draw.choice([{"minimize": "step_time"}, {"maximize": "tokens_per_s_per_gpu"}])
+    return training(cluster={"pools": pools}, objective=goal, global_batch=8, search=search)
+
+
+def horizon_problem(draw: random.Random) -> Json:
+    """Two periods of an RL problem whose outputs grow, with what changes between them cost."""
+    data = rl_problem(draw)
+    data["objective"] = {"minimize": "iteration_time"}
+    data["options"]["horizon"] = {
+        "periods": [{"iterations": draw.randint(1, 9)}, {"iterations": draw.randint(1, 9), "output_scale": 4.0}],
+        "generation_change": f"{draw.choice([1, 30, 300])}s",
+        "training_change": f"{draw.choice([1, 30, 300])}s",
+        "circuit_change": "2s",
+    }
+    return data
 
 
 def mix_problem(draw: random.Random) -> Json:
@@ -228,21 +258,69 @@ def train_plans(problem: Json) -> Plans:
         yield value, frozenset(f"{name}={size}" for name, size in degrees.items())
 
 
+def pools_plans(problem: Json) -> Plans:
+    pools, options = jobs(problem), problem["options"]
+    tokens = options["global_batch"] * options["sequence_tokens"]
+    alone = (plan for own in pools for plan in every_training(own))
+    for plan in itertools.chain(alone, every_pipeline(pools), every_spread(pools)):
+        shape = plan.choice.table.shape
+        degrees = {"tp": shape.tp, "pp": plan.choice.pp, "cp": shape.cp, "ep": shape.ep}
+        value = tokens / plan.objective if "maximize" in problem["objective"] else plan.objective
+        yield value, frozenset(f"{name}={size}" for name, size in degrees.items())
+
+
 def rl_plans(problem: Json) -> Plans:
     curves = formulate(read_rl(resolved(problem))).problem
-    synchrony = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous"}
+    for plan in _every_rl(curves):
+        priced = evaluate(curves, plan)
+        if priced.feasible:
+            yield priced.objective, _rl_parts(plan)
+
+
+def _every_rl(curves: RlProblem) -> Iterator[RlPlan]:
     gpus = sum(pool.gpus for pool in curves.pool_of.values())
     for option, choice, mode in itertools.product(curves.generation, training_choices(curves), curves.modes):
         for replicas in range(1, gpus // option.gpus + 1):
-            plan = evaluate(curves, RlPlan(mode, (GenerationGroup(option, replicas),), choice))
-            if plan.feasible:
-                yield plan.objective, frozenset({
-                    f"arrangements={mode.placement}",
-                    f"synchrony={synchrony[mode.sync]}",
-                    f"generation_tp={option.tp}",
-                    f"training_tp={choice.option.tp}",
-                    f"training_pp={choice.option.pp}",
-                })  # fmt: skip
+            yield RlPlan(mode, (GenerationGroup(option, replicas),), choice)
+
+
+def _rl_parts(plan: RlPlan) -> frozenset[str]:
+    synchrony = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous"}
+    assert plan.training is not None
+    return frozenset({
+        f"arrangements={plan.mode.placement}",
+        f"synchrony={synchrony[plan.mode.sync]}",
+        f"generation_tp={plan.groups[0].option.tp}",
+        f"training_tp={plan.training.option.tp}",
+        f"training_pp={plan.training.option.pp}",
+    })  # fmt: skip
+
+
+def horizon_plans(problem: Json) -> Plans:
+    """Every pair of plans, one a period, with what changes from the one to the other."""
+    setting = read_rl(resolved(problem))
+    curves, stated = formulate(setting).problem, problem["options"]["horizon"]
+    before, after = (
+        replace(curves, batches=batches) for batches in draw_periods(setting.resolved.problem, setting.options)
+    )
+    change = {name: float(stated[f"{name}_change"][:-1]) for name in ("generation", "training", "circuit")}
+    counts = [period["iterations"] for period in stated["periods"]]
+    plans = [(plan, evaluate(before, plan), evaluate(after, plan)) for plan in _every_rl(curves)]
+    for (first, early, _), (second, _, late) in itertools.product(plans, plans):
+        if early.feasible and late.feasible:
+            differs = {
+                "generation": first.groups != second.groups,
+                "training": (first.mode, first.training) != (second.mode, second.training),
+                "circuit": _gpus(first) != _gpus(second),
+            }
+            changes_s = sum(seconds for name, seconds in change.items() if differs[name])
+            total = counts[0] * early.objective + counts[1] * late.objective + changes_s
+            yield total, _rl_parts(first) | _rl_parts(second)
+
+
+def _gpus(plan: RlPlan) -> tuple[object, ...]:
+    assert plan.training is not None
+    return plan.groups[0].option.pool, plan.groups[0].gpus, plan.training.option.pool, plan.training.gpus
 
 
 def mix_plans(problem: Json) -> Plans:
@@ -362,7 +440,9 @@ def _least_imbalance(counts: Any, load: Any) -> float:  # noqa: ANN401 - arrays
 KINDS: Mapping[str, tuple[Callable[..., Json], Callable[[Json], Plans]]] = {
     "serve": (serve_problem, serve_plans),
     "train": (train_problem, train_plans),
+    "train, pools": (pools_problem, pools_plans),
     "rl": (rl_problem, rl_plans),
+    "rl, horizon": (horizon_problem, horizon_plans),
     "experts": (experts_problem, experts_plans),
     "place, groups": (group_problem, group_plans),
     "place, layers": (layers_problem, layers_plans),
