@@ -71,7 +71,8 @@ class MoeCosts:
     def move_s(self, moved_bytes: float) -> float:
         """Seconds to send weights between nodes, every rank sending and receiving its share."""
         efficiency = load_calibration().efficiencies.fabric_bandwidth
-        return moved_bytes / self.ranks / (self.pool.node.nic_bandwidth_bytes_per_s * efficiency)
+        slowest = min(self.pool.node.nic_bandwidth_bytes_per_s, self.pool.topology().levels[-1].bandwidth_bytes_per_s)
+        return moved_bytes / self.ranks / (slowest * efficiency)
 
 
 def expert_bytes(model: Architecture) -> float:

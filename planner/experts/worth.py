@@ -73,4 +73,5 @@ def _bytes_per_s(pool: Pool, domain: int) -> float:
     node, known = pool.node, load_calibration().efficiencies
     if domain <= max(node.num_gpus, node.scale_up_size):
         return node.scale_up_bandwidth_bytes_per_s * known.collective_bandwidth
-    return node.nic_bandwidth_bytes_per_s * known.fabric_bandwidth
+    slowest = pool.topology().levels[-1].bandwidth_bytes_per_s
+    return min(node.nic_bandwidth_bytes_per_s, slowest) * known.fabric_bandwidth

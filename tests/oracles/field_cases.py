@@ -4,7 +4,7 @@
 too.
 """
 
-from option_cases import MIXED, SIMULATED, TRAINED
+from option_cases import FLOORED, MIXED, SIMULATED, TRAINED
 
 BASES: dict[str, str] = {
     "serve": """
@@ -152,6 +152,16 @@ LAYERED = (
     " ; cluster={pools: [{gpu: l40s, nodes: 1, gpus_per_node: 1%s}, {gpu: a100_sxm, nodes: 1, gpus_per_node: 1%s}],"
     " links: [%s]}"
 )
+WIDE_LAYERS = LAYERED.replace("l40s, nodes: 1", "l40s, nodes: 2") % (
+    "%s",
+    "",
+    "{pools: [l40s, a100_sxm], bandwidth: 10GB/s}",
+)
+UPLINKED = WIDE_LAYERS % ", topology: {racks: %s, uplink: %s}"
+ON_RAILS = WIDE_LAYERS % ", topology: {rails: {nodes: %s, oversubscription: %s}}"
+ON_RACKS = (
+    (FLOORED % "[4]").replace("gpus_per_node: 2", "gpus_per_node: 2, topology: {racks: %s}").replace("racks: [4], ", "")
+)
 JOINT = "{pools: [l40s, a100_sxm], bandwidth: %s}"
 
 
@@ -171,6 +181,7 @@ AHEAD = (
     " ; options.generation_tp=[1, 2, 4] ; options.training_tp=[1, 2, 4]"
 )
 REFUSED = "refused by its own rule"
+STEPWISE = "options={ep: 2, slots_per_rank: 66, policy: realtime, loads: windows.npz}"
 
 
 def _wired(options: str) -> dict[str, Case]:
@@ -204,6 +215,26 @@ def _racked(options: str) -> dict[str, Case]:
         f"{name}.racks": (racked(apart), racked("racks: [2], uplink: 1GB/s")),
         f"{name}.uplink_bytes_per_s": (racked(apart), racked("racks: [1, 1], uplink: 100MB/s")),
     }
+
+
+def _railed(options: str) -> dict[str, Case]:
+    """Rails that reach one node of two, or both, and are narrower beyond."""
+
+    def railed(nodes: int, ratio: int) -> str:
+        rails = f"rails: {{nodes: {nodes}, oversubscription: {ratio}}}"
+        return f"cluster.pools=[{{gpu: h100_sxm, nodes: 2, gpus_per_node: 1, topology: {{{rails}}}}}] ; {options}"
+
+    name = "cluster.pools.*.topology.rails"
+    return {
+        f"{name}.nodes": (railed(1, 8), railed(2, 8)),
+        f"{name}.oversubscription": (railed(1, 8), railed(1, 80)),
+    }
+
+
+def _uplinked(rate: str) -> str:
+    """Racks of a node each, whose uplinks send new weights."""
+    pool = f"{{gpu: h100_sxm, nodes: 2, topology: {{racks: [1, 1], uplink: {rate}}}}}"
+    return f"{SPLIT} ; cluster.pools=[{pool}]"
 
 
 def _switched() -> dict[str, Case]:
@@ -346,6 +377,7 @@ READ: dict[str, dict[str, Case]] = {
             "objective.minimize=cost ; cluster.pools.0.price=2USD/h",
             "objective.minimize=cost ; cluster.pools.0.price=3USD/h",
         ),
+        "cluster.pools.*.topology.uplink_bytes_per_s": (_uplinked("1GB/s"), _uplinked("10MB/s")),
         **_switched(),
         "cluster.pools.*.fabric": (TWO_NODES, TWO_NODES + " ; cluster.pools.0.fabric=hdr200"),
         "cluster.pools.*.nic_bandwidth_bytes_per_s": (TWO_NODES, TWO_NODES + " ; cluster.pools.0.nic_bandwidth=1GB/s"),
@@ -384,6 +416,9 @@ READ: dict[str, dict[str, Case]] = {
         "seed": ("seed=1", "seed=2"),
     },
     "experts": {
+        **_wired(STEPWISE),
+        **_racked(STEPWISE),
+        **_railed(STEPWISE),
         "name": ("", "name=other"),
         "models.*.name": ("", "models.m.name=Qwen/Qwen3-30B-A3B-FP8"),
         "models.*.config": ("models={m: {config: experts-512}}", "models={m: {config: experts-768}}"),
@@ -423,6 +458,10 @@ READ: dict[str, dict[str, Case]] = {
     },
     "place": {
         **DEVICES,
+        "cluster.pools.*.topology.racks": (ON_RACKS % "[1, 1, 2]", ON_RACKS % "[2, 2]"),
+        "cluster.pools.*.topology.uplink_bytes_per_s": (UPLINKED % ("[1, 1]", "1GB/s"), UPLINKED % ("[1, 1]", "1MB/s")),
+        "cluster.pools.*.topology.rails.nodes": (ON_RAILS % (1, 9999), ON_RAILS % (2, 9999)),
+        "cluster.pools.*.topology.rails.oversubscription": (ON_RAILS % (1, 9), ON_RAILS % (1, 9999)),
         "name": ("", "name=other"),
         "models.*.weights": ("", "models.m.weights=fp8"),
         "models.*.kv_cache": ("", "models.m.kv_cache=fp8"),

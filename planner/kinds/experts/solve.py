@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from planner import __version__
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import weight_bytes
 from planner.documents.files import digest
@@ -27,6 +27,7 @@ from planner.experts.worth import CopiesWorth, copies_worth, in_micro_batches
 from planner.hardware.cluster import Pool
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
 from planner.kinds.experts.proof import METHOD, bound_records
+from planner.kinds.experts.stands import devices_of, pool_of
 from planner.models.architecture import Architecture
 from planner.plan.blocks import block_on
 from planner.plan.schema import (
@@ -69,6 +70,16 @@ class ExpertsSetting:
     pool: Pool
     loads: Loads
     ranks: Ranks
+
+    @property
+    def devices(self) -> Ints:
+        """Of the ranks, in order."""
+        return devices_of(self.pool, self.options.ep)
+
+    @property
+    def near(self) -> Pool:
+        """The nodes that the ranks stand on."""
+        return pool_of(self.pool, self.devices)
 
     @property
     def rules(self) -> CopyRules:
@@ -340,7 +351,7 @@ def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Expert
         ),
         placement=(
             block_on(
-                pool.job_devices[: options.ep].tolist(),
+                setting.devices.tolist(),
                 ROLE,
                 pool.name,
                 (Axis(name="dp", size=options.ep, stride=1),) if options.ep > 1 else (),
@@ -376,7 +387,7 @@ def _worth(setting: ExpertsSetting) -> CopiesWorth:
     load_WLE, options = setting.micro_batch_WLE, setting.options
     routed = float(load_WLE.sum(axis=2).mean())
     tokens = routed / (options.ep * experts_per_token(setting.model))
-    costs = MoeCosts(setting.model, setting.pool, options.ep, tokens)
+    costs = MoeCosts(setting.model, setting.near, options.ep, tokens)
     return copies_worth(load_WLE, setting.ranks, setting.rules, costs)
 
 

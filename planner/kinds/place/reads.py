@@ -8,6 +8,7 @@ from planner.problem.schema import Problem
 
 def _unread(problem: Problem) -> Iterator[Unread]:
     """Only engines that batch have batches, steps and caches; only without batches groups have stages."""
+    yield from _idle_links(problem)
     if problem.options.get("mix") is not None:
         names = ("layers", "lora", *ENGINES)
         yield from idle_options(problem.options, *names, why="with `mix`, which is of instances by measured rates")
@@ -35,6 +36,28 @@ def _unread(problem: Problem) -> Iterator[Unread]:
         yield Unread(name, "with `batching: false`, where requests answer in one pass", "remove it")
 
 
+def _idle_links(problem: Problem) -> Iterator[Unread]:
+    """Links that nothing of the placement goes over, and racks that copies are not kept apart by."""
+    topologies = [pool.topology for pool in problem.cluster.pools if pool.topology is not None]
+    if problem.options.get("layers") is not None:
+        if all(topology.uplink_bytes_per_s is None for topology in topologies):
+            yield Unread(RACKS, "on layers where racks have no `uplink`", "give one, or remove them")
+        return
+    for name in (UPLINK, *(f"{RAILS}.{part}" for part in ("nodes", "oversubscription"))):
+        yield Unread(name, f"without `layers`: {INSIDE}", "remove it")
+    floor = problem.options.get("floor")
+    apart = isinstance(floor, dict) and floor.get("apart") == "rack" and floor.get("racks") is None
+    if not apart or problem.options.get("mix") is not None or problem.options.get("lora") is not None:
+        why = "unless copies are kept apart by it: `options.floor.apart: rack`, without racks of its own"
+        yield Unread(RACKS, why, "remove them")
+
+
+RACKS = "cluster.pools.*.topology.racks"
+UPLINK = "cluster.pools.*.topology.uplink_bytes_per_s"
+RAILS = "cluster.pools.*.topology.rails"
+INSIDE = "groups and engines stand inside a node, and mixes have measured rates"
+"""Why no link between nodes carries anything of a placement but of layers, which send over adapters and uplinks."""
+
 MEASURED = (
     *(f"models.*.{name}" for name in ("weights", "kv_cache")),
     *("engine.memory_utilisation", "costs.calibration", "limits.gpus", "seed"),
@@ -51,6 +74,7 @@ READS = Reads(
     plans="placements",
     fields=WHOLE
     | NODES
+    | {RACKS, UPLINK, RAILS}
     | {"cluster.pools.*.nic_bandwidth_bytes_per_s", "cluster.pools.*.usd_per_gpu_hour", "cluster.links"}
     | {"models.*.weights", "models.*.kv_cache"}
     | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens")}
@@ -66,6 +90,8 @@ READS = Reads(
         "objective": "write `maximize: attainment` or `minimize: gpus`; with `layers` write "
         "`maximize: tokens_per_s_per_gpu`, with `mix` `minimize: cost`, with `lora` one of "
         "`maximize: tokens_per_s_per_gpu` and `minimize: gpus`",
+        "cluster.pools.*.topology.scale_up": f"remove it: {INSIDE}; layers send from node to node over adapters",
+        "cluster.pools.*.topology.circuits": f"remove them: {INSIDE}; layers send all the time",
         "cluster.pools.*.fabric": "remove it, and write its `nic_bandwidth`",
         "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
         "limits.usd_per_hour": "write `limits: {gpus: N}`",

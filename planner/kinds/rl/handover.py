@@ -64,10 +64,16 @@ def actor_bytes(setting: RlSetting) -> float:
 
 
 def _sender_bytes_per_s(pool: Pool) -> float:
-    """Of one GPU to others of its pool; where circuits join racks, over all links that a rack has room for at most."""
-    rate = pool.node.scale_up_bandwidth_bytes_per_s if pool.num_nodes == 1 else _adapter_bytes_per_s(pool)
-    circuits = _circuits(pool)
-    return rate if circuits is None else min(rate, circuits.ports * circuits.link_bytes_per_s)
+    """Of one GPU to others of its pool; out of its rack over the uplink, and all links of circuits, at most."""
+    if pool.num_nodes == 1:
+        return pool.node.scale_up_bandwidth_bytes_per_s
+    limits, circuits = [_adapter_bytes_per_s(pool)], _circuits(pool)
+    if circuits is not None:
+        limits.append(circuits.ports * circuits.link_bytes_per_s)
+    uplink = pool.wiring.uplink_bytes_per_s
+    if uplink is not None and len(pool.wiring.racks) > 1:
+        limits.append(uplink)
+    return min(limits)
 
 
 def _switching_s(pool: Pool) -> float:

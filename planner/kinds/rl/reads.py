@@ -22,7 +22,7 @@ READS = Reads(
     fields=WHOLE
     | NODES
     | {f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s", "usd_per_gpu_hour")}
-    | {f"cluster.pools.*.topology.{name}" for name in ("racks", "circuits")}
+    | {f"cluster.pools.*.topology.{name}" for name in ("racks", "uplink_bytes_per_s", "circuits")}
     | {f"models.*.{name}" for name in ("weights", "kv_cache")}
     | {f"workloads.*.{name}" for name in ("model", "input_tokens", "output_tokens")}
     | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
@@ -38,7 +38,8 @@ READS = Reads(
     limits=frozenset({"time_limit_s", "gap", "seed", "threads"}),
     instead={
         "cluster.pools.*.oversubscription": "remove it, and write the `nic_bandwidth` that is left",
-        "cluster.pools.*.topology": "remove it: RL plans read `racks` and `circuits` of a topology",
+        "cluster.pools.*.topology.scale_up": "remove it: tensor parallelism of training stays inside nodes in RL plans",
+        "cluster.pools.*.topology.rails": "remove it, and write the `nic_bandwidth` that is left",
         "workloads.*.load": "remove it, and write `options.prompts`",
         "engine.max_context_tokens": "remove it, and write `options.max_output_tokens`",
         "workloads.*.slo": "remove it, and write `options.max_iteration`",

@@ -172,8 +172,13 @@ def _links(resolved: Resolved, nodes: tuple[NodeCosts, ...]) -> Floats:
     rates = np.zeros((len(nodes), len(nodes)))
     for i, near in enumerate(nodes):
         for j, other in enumerate(nodes):
-            own = min(node.pool.node.nic_bandwidth_bytes_per_s * node.tp for node in (near, other))
+            own = min(_reach_bytes_per_s(node.pool) * node.tp for node in (near, other))
             a, b = near.pool.name, other.pool.name
             shared = stated.get(frozenset((a, b)), math.inf) / (count[a] * count[b])
             rates[i, j] = min(own, shared) / token_bytes if i != j else 0.0
     return rates
+
+
+def _reach_bytes_per_s(pool: Pool) -> float:
+    """Of a GPU to another node, wherever it stands: its adapter, or its part of rails and of the uplink of its rack."""
+    return min(pool.node.nic_bandwidth_bytes_per_s, pool.topology().levels[-1].bandwidth_bytes_per_s)
