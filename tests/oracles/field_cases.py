@@ -217,20 +217,6 @@ def _racked(options: str) -> dict[str, Case]:
     }
 
 
-def _railed(options: str) -> dict[str, Case]:
-    """Rails that reach one node of two, or both, and are narrower beyond."""
-
-    def railed(nodes: int, ratio: int) -> str:
-        rails = f"rails: {{nodes: {nodes}, oversubscription: {ratio}}}"
-        return f"cluster.pools=[{{gpu: h100_sxm, nodes: 2, gpus_per_node: 1, topology: {{{rails}}}}}] ; {options}"
-
-    name = "cluster.pools.*.topology.rails"
-    return {
-        f"{name}.nodes": (railed(1, 8), railed(2, 8)),
-        f"{name}.oversubscription": (railed(1, 8), railed(1, 80)),
-    }
-
-
 def _uplinked(rate: str) -> str:
     """Racks of a node each, whose uplinks send new weights."""
     pool = f"{{gpu: h100_sxm, nodes: 2, topology: {{racks: [1, 1], uplink: {rate}}}}}"
