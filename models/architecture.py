@@ -4,9 +4,11 @@ Every count here is of the whole model, before any sharding. Precisions are plai
 catalog: bf16, fp16, fp32, fp8 (per-tensor or per-channel scales), fp8_block (128x128 scales), nvfp4, mxfp4, int4, int8.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 BITS: dict[str, float] = {
     "fp32": 32.0,
@@ -142,7 +144,12 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """A vision or audio tower in front of the decoder; a plain pre-norm transformer with a projector."""
+    """A vision or audio tower in front of the decoder; a plain pre-norm transformer with a projector.
+
+    Its tokens are patches of images or pieces of sound, each of which attends to all of its own image or chunk. The
+    projector turns `merge` of them into one token of the decoder. A tower whose inputs are not described has a size,
+    and no cost (`is_priced`).
+    """
 
     kind: str  # "vision" or "audio"
     num_layers: int
@@ -150,6 +157,36 @@ class Encoder:
     intermediate_size: int
     num_heads: int
     parameters: int  # all elements, projector and patch embedding included; 0 when the config does not fix them
+    patch_size: int = 0  # pixels along a side of a patch; 0 = it sees no images
+    tokens_per_s: int = 0  # of sound; 0 = it hears none
+    chunk_tokens: int = 0  # inputs are cut into pieces of so many tokens, the last padded; 0 = each is one piece
+    merge: int = 1  # its tokens for one of the decoder
+    patch_depths: tuple[int, ...] = ()  # depths of the products with `hidden_size` columns that make one of its tokens
+    projector: tuple[int, ...] = ()  # widths from `merge` tokens to one of the decoder: two for one matrix
+    projectors: int = 1  # of these widths; more than one where inner layers are tapped (Qwen3-VL's deepstack)
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether its inputs and all of its matrices are described."""
+        return bool(self.parameters and self.projector and (self.patch_size or self.tokens_per_s))
+
+    @property
+    def projector_parameters(self) -> int:
+        """Elements of the projectors' matrices and biases."""
+        return self.projectors * sum((depth + 1) * columns for depth, columns in pairwise(self.projector))
+
+    def tokens_of_image(self, width: int, height: int) -> int:
+        """Of an image of so many pixels: whole patches, in a number that merges and fills its chunks."""
+        side = math.isqrt(self.merge)
+        across, down = (-(-pixels // (self.patch_size * side)) * side for pixels in (width, height))
+        return self._padded(across * down)
+
+    def tokens_of_sound(self, seconds: float) -> int:
+        """Of so many seconds."""
+        return self._padded(math.ceil(seconds * self.tokens_per_s))
+
+    def _padded(self, tokens: int) -> int:
+        return -(-tokens // self.chunk_tokens) * self.chunk_tokens if self.chunk_tokens else tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +207,7 @@ class Module:
     condition_size: int = 0  # width of what conditions it
     steps_per_token: int = 0  # denoising steps for one generated token; 0 = runs apart from the decoder
     parameters: int = 0  # all elements where the sizes do not fix them; 0 when no source tells
+    flop_per_pixel: int = 0  # of a forward pass over an image in training; 0 when no source tells
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,11 @@ _FFNS: dict[str, "type[DataclassInstance]"] = {"dense": DenseFfn, "experts": Moe
 _SHORT = {"grouped_query": "full", "latent": "latent", "unsupported": "unpriced", "experts": "moe", "dense": "dense"}
 _ORDERED = ("layers", "mtp_layers")
 _BESIDE: dict[str, "type[DataclassInstance]"] = {"encoders": Encoder, "modules": Module}
-_JOINED_LATER = frozenset({"q_rank", "mean_top_k", "attention_output"})
+_JOINED_LATER = frozenset(
+    {"q_rank", "mean_top_k", "attention_output"}
+    | {"patch_size", "tokens_per_s", "chunk_tokens", "merge", "patch_depths", "projector", "projectors"}
+    | {"flop_per_pixel"}
+)
 """Fields left out at their default even when defaults are written, so that digests of older plans stay as they were."""
 _MAX_RUN = 12
 _MAX_LAYERS = 10_000
@@ -266,6 +270,8 @@ def _checked(value: object, hint: object, where: str) -> object:
         value = float(value) if fits and isinstance(value, int) else value
     elif isinstance(value, list) and str in get_args(hint):
         return tuple(str(item) for item in value)
+    elif isinstance(value, list) and int in get_args(hint):
+        return tuple(int(str(_checked(item, int, where))) for item in value)
     else:
         fits = value is None and NoneType in get_args(hint)
     if not fits:

@@ -50,7 +50,19 @@ def _qwen(vision: ConfigFields) -> Encoder:
         + (2 * hidden + merger)
         + taps * (2 * merged + merger)
     )
-    return Encoder("vision", depth, hidden, wide, vision.count("num_heads"), parameters)
+    return Encoder(
+        "vision",
+        depth,
+        hidden,
+        wide,
+        vision.count("num_heads"),
+        parameters,
+        patch_size=vision.count("patch_size"),
+        merge=vision.count("spatial_merge_size") ** 2,
+        patch_depths=(patch,),
+        projector=(merged, merged, output),
+        projectors=1 + taps,
+    )
 
 
 def _llama4(vision: ConfigFields, output: int) -> Encoder:
@@ -61,7 +73,19 @@ def _llama4(vision: ConfigFields, output: int) -> Encoder:
     ends = vision.count("num_channels") * size**2 * hidden + hidden + patches * hidden + 4 * hidden
     adapter = wide * inner + inner * vision.count("projector_output_dim") + seen * output
     parameters = ends + depth * _block(hidden, wide) + adapter
-    return Encoder("vision", depth, hidden, wide, vision.count("num_attention_heads"), parameters)
+    return Encoder(
+        "vision",
+        depth,
+        hidden,
+        wide,
+        vision.count("num_attention_heads"),
+        parameters,
+        patch_size=size,
+        chunk_tokens=patches - 1,
+        merge=wide // hidden,  # the pixel shuffle joins them to the width of the FFN
+        patch_depths=(vision.count("num_channels") * size**2,),
+        projector=(wide, inner, vision.count("projector_output_dim"), output),
+    )
 
 
 def _moonvit(vision: ConfigFields, *, counted: bool) -> Encoder:
@@ -78,4 +102,15 @@ def _moonvit(vision: ConfigFields, *, counted: bool) -> Encoder:
     positions = vision.count("init_pos_emb_height") * vision.count("init_pos_emb_width") * hidden
     projector = 2 * hidden + merged * merged + merged + merged * output + output
     parameters = patch + positions + depth * _block(hidden, wide) + 2 * hidden + projector
-    return Encoder("vision", depth, hidden, wide, heads, parameters)
+    return Encoder(
+        "vision",
+        depth,
+        hidden,
+        wide,
+        heads,
+        parameters,
+        patch_size=vision.count("patch_size"),
+        merge=4,
+        patch_depths=(3 * vision.count("patch_size") ** 2,),
+        projector=(merged, merged, output),
+    )
