@@ -12,6 +12,7 @@ from planner.engines.training import Dispatcher
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.kinds.train.code import CodeSpec
 from planner.kinds.train.racks import RackPlacement
+from planner.kinds.train.samples import Frozen, ModulesUse, Sample
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
@@ -64,6 +65,10 @@ class SearchSpec(Spec):
     sequence_parallel: Annotated[tuple[bool, ...], BeforeValidator(_listed)] | None = None
     offload: tuple[Offload, ...] = Field(default=(), description="what may be moved to host memory")
     layers: Literal["uneven", "even"] = Field(default="uneven", description="layers of the stages of a pipeline")
+    modules: Annotated[tuple[ModulesUse, ...], BeforeValidator(_listed)] = Field(
+        default=("colocated",),
+        description="where towers and generators run: on the first and the last stage, or on GPUs of their own",
+    )
     layerwise: bool = Field(
         default=False, description="whether layers may have a tp and dp, ZeRO stage and recomputation of their own"
     )
@@ -132,6 +137,10 @@ class TrainOptions(Spec):
     documents: tuple[InputLength, ...] = Field(
         default=(), description="that sequences are packed of, with `task: sft` or `lora`; each attends to itself"
     )
+    samples: tuple[Sample, ...] = Field(
+        default=(), description="what sequences hold beside text, for models with towers or generators"
+    )
+    frozen: tuple[Frozen, ...] = Field(default=(), description="what does not learn, of models with samples")
     step_spread: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="standard deviation of a GPU's step over its mean: all wait for the slowest"
     )
@@ -210,6 +219,23 @@ class TrainOptions(Spec):
             raise refuse(
                 "strategies by layer have no table by length", "leave `search.layerwise` or `lengths` out", "lengths"
             )
+        return self
+
+    @model_validator(mode="after")
+    def modules_as_they_run(self) -> "TrainOptions":
+        if not self.samples:
+            if self.frozen or self.search.modules != ("colocated",):
+                place = "frozen" if self.frozen else "search"
+                raise refuse("towers and generators without data for them", "write `samples`", place)
+            return self
+        problems = (
+            (bool(self.lengths), "samples with several lengths", "leave `lengths` or `samples` out", "lengths"),
+            (self.search.layerwise, "samples with strategies by layer", "leave `layerwise` out", "search"),
+            (self.code is not None, "samples in another training code", "leave `code` out", "code"),
+        )
+        for applies, what, hint, place in problems:
+            if applies:
+                raise refuse(what, hint, place)
         return self
 
     @model_validator(mode="after")
@@ -332,6 +358,29 @@ class PlannedBatch(Spec):
     step_time_s: Amount
 
 
+class OperatorTime(Spec):
+    """What one kind of operator of a network takes of a micro-batch."""
+
+    name: str
+    forward_s: Amount
+    backward_s: Amount
+
+
+class ModuleRun(Spec):
+    """A tower or a generator of the model: where it runs, what it takes of a micro-batch, and what it holds."""
+
+    name: str
+    place: ModulesUse = Field(description="on the first (towers) or last stage (generators), or on GPUs of its own")
+    tp: Count
+    dp: Count
+    parameters: Count = Field(description="of the whole network")
+    trained_parameters: Index = Field(description="of these, those that learn")
+    tokens: Amount = Field(description="of the mean sequence, its own; pixels of a generator")
+    operators: tuple[OperatorTime, ...]
+    activations_bytes: Amount = Field(description="that one of its ranks keeps of a micro-batch")
+    frozen_bytes: Amount = Field(description="of the weights of one of its ranks that do not learn")
+
+
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages.
 
@@ -373,6 +422,7 @@ class TrainDecision(Decision):
         default=(), description="by rank and length of the inputs, where these vary; `stage_runs` fit the longest"
     )
     layer_runs: tuple[LayerRun, ...] = Field(default=(), description="strategies by layer, where they differ")
+    modules: tuple[ModuleRun, ...] = Field(default=(), description="towers and generators beside the language model")
 
     @property
     def degrees(self) -> Parallelism:

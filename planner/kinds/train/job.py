@@ -16,6 +16,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.train.decision import RecomputeName, TrainOptions
 from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, is_named, require_dispatcher
 from planner.kinds.train.graphs import graphs_of
+from planner.kinds.train.networks import Networks, networks_of
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
@@ -42,6 +43,7 @@ class TrainJob:
     per_gpu: bool  # the goal counts time by GPU used
     cuda_graphs: tuple[GraphScope, ...] = ()  # what the engine captures as CUDA graphs
     mean_of_lengths: bool = False  # the goal is the mean step over the lengths of inputs, not that of the longest
+    networks: Networks = Networks()  # towers and generators that the samples reach
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:
@@ -126,7 +128,8 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     (key,) = resolved.models
     engine = engine_of(resolved, options)
     options = _consistent(options, resolved.models[key], where)
-    resolved.require_priceable(key, trained=True)
+    resolved.require_priceable(key, trained=not options.samples)
+    networks = networks_of(options, resolved.models[key], where)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
     if not able:
         raise _no_precision(options, resolved.pools, where(("options", "precision")))
@@ -136,12 +139,15 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if options.experts is not None or options.dispatcher is not None:
         for pool in able:
             require_dispatcher(pool, options, where(("options", "dispatcher")))
+    if len(able) > 1 and options.samples and options.search.pools != ("one",):
+        place, hint = where(("options", "samples")), "write `search: {pools: one}`, or keep one pool"
+        raise PlannerError("`samples` with several pools", where=place, hint=hint)
     place = where(("options", "cuda_graphs"))
     graphs = graphs_of(engine, options, resolved.models[key], able, named=is_named(problem), where=place)
     if len(able) == 1:
-        only = _job(resolved, options, key, able[0], engine, graphs)
+        only = replace(_job(resolved, options, key, able[0], engine, graphs), networks=networks)
         return (replace(only, mean_of_lengths=bool(options.lengths)),)
-    return tuple(_job(resolved, options, key, pool, engine, graphs) for pool in able)
+    return tuple(replace(_job(resolved, options, key, pool, engine, graphs), networks=networks) for pool in able)
 
 
 def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> TrainOptions:

@@ -179,6 +179,8 @@ def room_of(choice: PlanChoice) -> Floats:
     room_U[pipe.last] -= table.last.resident_2 @ state_2
     if pipe.num_stages == 1:
         room_U[0] += table.tied_2 @ state_2
+    room_U[0] -= table.first.frozen_bytes
+    room_U[pipe.last] -= table.last.frozen_bytes
     return room_U
 
 
@@ -206,6 +208,8 @@ def layout_problem(choice: PlanChoice) -> LayoutProblem:
     more_U[0] += sum(table.first.pass_s)
     more_U[pipe.last] += sum(table.last.pass_s)
     room_U = room_of(choice) - working_by(np.arange(len(pipe.units)) == pipe.last, work_of(choice))
+    room_U[0] -= pipe.depth_U[0] * table.first.in_flight_bytes
+    room_U[pipe.last] -= pipe.depth_U[pipe.last] * table.last.in_flight_bytes
     if choice.full_layers and "activations" not in choice.offload:
         saved = np.array([kept.total_bytes - kept.input_bytes for kept in table.activations]).min()
         room_U = room_U + choice.full_layers * np.array([len(stages) for stages in pipe.units]) * pipe.depth_U * saved
@@ -342,6 +346,8 @@ def _stages(choice: PlanChoice, counts_S: Sequence[int]) -> tuple[Floats, Floats
         pass_S3[:, 0] = np.maximum(pass_S3[:, 0], moved_S)
         pass_S3[:, 1] = np.maximum(pass_S3[:, 1], moved_S)
         bytes_S = (1.0 - share) * bytes_S
+    bytes_S[0] += table.first.in_flight_bytes
+    bytes_S[-1] += table.last.in_flight_bytes
     return pass_S3, bytes_S
 
 
@@ -425,6 +431,10 @@ def memory_of(choice: PlanChoice, stages: StageCosts) -> RankBytes:
     resident_R2 = stages.by_rank(choice)[1]
     names = ("weights_bytes", "gradients_bytes", "optimizer_bytes")
     weights_R, gradients_R, optimizer_R = (choice.sharing.of(name, resident_R2) for name in names)
+    frozen_S = np.zeros(choice.pipe.num_stages)
+    frozen_S[0] += choice.table.first.frozen_bytes
+    frozen_S[-1] += choice.table.last.frozen_bytes
+    weights_R = weights_R + frozen_S[choice.pipe.stage_RC].sum(axis=1)
     sizes = (choice.schedule, choice.pp, choice.vpp, choice.num_micro_batches)
     last_R = np.array(choice.pipe.unit_of_rank) == choice.pipe.last
     workspace_R = choice.table.job.rates.get("memory.context_bytes") + working_by(last_R, work_of(choice))

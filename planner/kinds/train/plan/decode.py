@@ -21,6 +21,7 @@ from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Pool
 from planner.kinds.train.figures import DAY_S
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.plan.certificate import certificate
+from planner.kinds.train.plan.modules import MEAN_SAMPLE, module_runs
 from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_use, role_name, roles
 from planner.kinds.train.search.search import SearchResult
 from planner.plan.schema import (
@@ -107,6 +108,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         pipeline_ranks=ranks,
         groups=tuple(groups(best)),
         layer_runs=tuple(_layer_runs(best)),
+        modules=tuple(module_runs(best)),
     )
 
 
@@ -175,6 +177,7 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
     tokens_per_s = tokens / best.step_s
     length = options.document_tokens or options.sequence_tokens
     flop = model_flop_per_token(job.arch, length, frozen=options.task == "lora") / choice.num_gpus
+    flop += job.networks.flop_per_sequence / options.sequence_tokens / choice.num_gpus
     intervals_s = [step_interval_s(part.choice.config, best.step_s, job.rates) for part in best.parts]
     low_s, high_s = min(low for low, _ in intervals_s), max(high for _, high in intervals_s)
     yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
@@ -288,6 +291,8 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     yield from (_as_stated(text, options) for text in ASSUMPTIONS)
     if options.documents:
         yield f"sequences are packed of documents that attend as those of {options.document_tokens:.0f} tokens do"
+    if options.samples:
+        yield MEAN_SAMPLE
     if options.optimizer == "muon":
         yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
     if options.in_network_reduction:

@@ -94,8 +94,9 @@ def stage_counts(layers: int) -> tuple[int, ...]:
 
 
 def head_counts(job: TrainJob) -> tuple[int, ...]:
-    """Numbers of heads that tensor parallelism must divide, key-value heads where these are not replicated."""
-    counts: set[int] = set()
+    """Numbers of heads that tensor parallelism must divide, key-value heads where these are not replicated; those of
+    towers on the same GPUs too."""
+    counts: set[int] = set() if job.networks.apart else set(job.networks.heads)
     for layer in job.kinds:
         match layer.mixer:
             case GroupedQueryAttention() | LatentAttention():

@@ -3,6 +3,7 @@
 Shape suffixes: K kind of layer.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -15,6 +16,7 @@ from planner.costs.training.activations import LayerActivations, layer_activatio
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, end_cost, layer_cost
 from planner.costs.training.memory import WorkBytes, again_bytes, gathered_kv_bytes, work_bytes
+from planner.costs.training.modalities.networks import NetworkCost
 from planner.costs.training.parameters import (
     Parameters,
     embedding_parameters,
@@ -39,6 +41,20 @@ class ModelEnd:
 
     pass_s: tuple[float, float, float]
     resident_2: Floats
+    in_flight_bytes: float = 0.0  # of a micro-batch, of networks that run there
+    frozen_bytes: float = 0.0  # of their weights that do not learn
+
+    def beside(self, networks: Iterable[NetworkCost]) -> "ModelEnd":
+        """The end with networks that run on its stage."""
+        costs = tuple(networks)
+        forward_s, input_s, weight_s = np.array([self.pass_s, *(cost.pass_s for cost in costs)]).sum(axis=0).tolist()
+        learnt = Parameters(sum(cost.trained_elements for cost in costs))
+        return ModelEnd(
+            (forward_s, input_s, weight_s),
+            self.resident_2 + elements(learnt),
+            sum(cost.in_flight_bytes for cost in costs),
+            sum(cost.frozen_bytes for cost in costs),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +147,24 @@ class CostTable:
 
     @cached_property
     def first(self) -> ModelEnd:
-        """The embedding."""
-        return ModelEnd(self._end_s("embedding"), elements(embedding_parameters(self.config)))
+        """The embedding, and towers that run on its stage."""
+        end = ModelEnd(self._end_s("embedding"), elements(embedding_parameters(self.config)))
+        return end if self.networks_apart or not self.towers else end.beside(self.towers)
+
+    @property
+    def networks_apart(self) -> bool:
+        """Whether towers and generators run on GPUs of their own."""
+        return self.job.networks.apart
+
+    @cached_property
+    def towers(self) -> tuple[NetworkCost, ...]:
+        """The towers of a micro-batch on the ranks of the first stage."""
+        return self.job.networks.tower_costs(self.job.machine, self.dense_shard, self.job.rates)
+
+    @cached_property
+    def generators(self) -> tuple[NetworkCost, ...]:
+        """The generators of a micro-batch on the ranks of the last stage."""
+        return self.job.networks.generator_costs(self.job.machine, self.dense_shard, self.job.rates)
 
     @cached_property
     def loss_s(self) -> tuple[float, float, float]:
@@ -141,11 +173,12 @@ class CostTable:
 
     @cached_property
     def last(self) -> ModelEnd:
-        """The loss, and heads of multi-token prediction."""
+        """The loss, heads of multi-token prediction, and generators that run on its stage."""
         heads = [self._end_s("mtp", layer) for layer in self.job.arch.mtp_layers]
         forward_s, input_s, weight_s = np.array([self.loss_s, *heads]).sum(axis=0).tolist()
         parameters = output_parameters(replace(self.config, pp=2)) + mtp_parameters(self.config)
-        return ModelEnd((forward_s, input_s, weight_s), elements(parameters))
+        end = ModelEnd((forward_s, input_s, weight_s), elements(parameters))
+        return end if self.networks_apart or not self.generators else end.beside(self.generators)
 
     @cached_property
     def tied_2(self) -> Floats:
@@ -186,9 +219,12 @@ class CostTable:
         key = (zero_stage == 3, recompute, offloaded)
         if key not in self._work:
             offload = frozenset({"activations"}) if offloaded else frozenset()
-            self._work[key] = work_bytes(
-                replace(self.config, zero_stage=zero_stage, recompute=recompute, offload=offload)
-            )
+            own = work_bytes(replace(self.config, zero_stage=zero_stage, recompute=recompute, offload=offload))
+            layer, loss = [own.layer_bytes], [own.loss_bytes]
+            if not self.networks_apart:
+                layer += [cost.work_bytes for cost in self.towers]
+                loss += [cost.work_bytes for cost in self.generators]
+            self._work[key] = WorkBytes(max(layer), max(loss))
         return self._work[key]
 
     @cached_property
