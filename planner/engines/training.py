@@ -41,6 +41,7 @@ class TrainingEngine:
     optimizers: tuple[str, ...] = ("adamw", "sgd")
     dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
     offloads: tuple[str, ...] = ("optimizer", "activations")
+    towers: bool = False  # trains models with towers in front of the decoder
     most_pp: int | None = None
     most_ep: int | None = None
     splits_experts: bool = True  # by tensor parallelism, beside expert parallelism
@@ -106,6 +107,7 @@ _MEGATRON_BRIDGE = TrainingEngine(
     drops=True,
     packs=True,
     in_network=True,
+    towers=True,
 )
 _TORCHTITAN = TrainingEngine(
     name="torchtitan",
@@ -181,6 +183,7 @@ def training_engine(name: str, version: str | None = None, *, where: str = "engi
     return engine
 
 
-def usual_engine(task: str) -> TrainingEngine:
-    """The engine of a job that names none: Megatron-LM, and for adapters Megatron-Bridge, which has them."""
-    return TRAINING_ENGINES["megatron-lm"] if task in _MEGATRON_LM.tasks else TRAINING_ENGINES["megatron-bridge"]
+def usual_engine(task: str, *, towers: bool = False) -> TrainingEngine:
+    """The engine of a job that names none: Megatron-LM, and Megatron-Bridge for adapters and towers, which it has."""
+    plain = task in _MEGATRON_LM.tasks and not towers
+    return TRAINING_ENGINES["megatron-lm" if plain else "megatron-bridge"]

@@ -6,6 +6,7 @@ from typing import Any
 from planner.costs.training.measured_ranges import NAMES, measured_ranges
 from planner.documents.units import figure, format_si
 from planner.explain.facts import NEAR, Fact
+from planner.explain.networks import module_facts
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import recorded_model, recorded_problem
@@ -20,6 +21,7 @@ def training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     data: dict[str, Any] = decision.model_dump(mode="json")
     yield from _ranks(data)
     yield from _waits(envelope, data)
+    yield from module_facts(data)
     yield from _groups(data)
     yield from _racks(data)
     yield from _recomputed(data)

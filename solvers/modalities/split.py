@@ -12,7 +12,8 @@ Minimise    M C_l + sum over sides of M C_m max(1, dp_l / dp_m) + (n - 1) max_m 
             t_l = M C_l / pp_l,  t_m = M C_m dp_l / dp_m,  S_m = 2 (dp_m - 1) / dp_m 2 W_m / (tp_m pp_m) / b
 (C1) sum of tp dp pp <= N
 (C2) weights, gradients, optimizer and activations of a module fit K: 6 W' / (tp pp) + 12 W' / (tp pp dp) where it is
-     trained, 2 W' / (tp pp) where not, W' = W / 2 parameters; and M A times min(pp, n) (backbone) or F (sides)
+     trained, 2 W' / (tp pp) where not, W' = W / 2 parameters; V / (tp pp) of parameters that never learn; and M A
+     times min(pp, n) (backbone) or F (sides)
 (C3) M dp_l divides B;  dp_m divides dp_l or is a multiple of it
 Method      for each decision of the backbone, best bound first, all choices of a side that no other choice is as good
             as in GPUs, seconds, rate and exchange; sides joined one by one. All decisions are tried or bounded away.
@@ -46,6 +47,7 @@ class Module:
     parameter_bytes: float
     activation_bytes: float  # a sample
     trained: bool = True
+    frozen_bytes: float = 0.0  # of further parameters, which do not learn
 
     def __post_init__(self) -> None:
         if not self.seconds_of_tp or min(self.seconds_of_tp) < 1 or min(self.seconds_of_tp.values()) < 0:
@@ -54,6 +56,17 @@ class Module:
             raise PlannerError(
                 f"`{self.name}` has no layers or sizes below 0", where=WHERE, hint="give one layer or more"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class SideProblem:
+    """The modules beside a backbone, whatever that is, and what they run on."""
+
+    sides: tuple[Module, ...]
+    micro_batch: int
+    memory_bytes: float
+    network_bytes_per_s: float
+    side_micro_batches: int = 2  # that a side holds at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,12 @@ class SplitProblem:
                 where=WHERE,
                 hint=f"use a batch of {-(-max(self.global_batch, 1) // self.micro_batch) * self.micro_batch}",
             )
+
+    @property
+    def beside(self) -> SideProblem:
+        """The sides alone."""
+        sizes = (self.micro_batch, self.memory_bytes, self.network_bytes_per_s, self.side_micro_batches)
+        return SideProblem(self.sides, *sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +140,8 @@ def step_s(problem: SplitProblem, split: Split) -> float:
     if any(share.dp % backbone.dp and backbone.dp % share.dp for share in sides):
         return math.inf
     own = [_backbone_row(problem, backbone)]
-    own += [_side_row(problem, module, share, backbone.dp) for module, share in zip(problem.sides, sides, strict=True)]
+    beside = problem.beside
+    own += [side_row(beside, module, share, backbone.dp) for module, share in zip(problem.sides, sides, strict=True)]
     if any(row is None for row in own):
         return math.inf
     rows = np.array(own, float)
@@ -130,6 +150,7 @@ def step_s(problem: SplitProblem, split: Split) -> float:
 
 
 Row = tuple[float, float, float, float]
+"""Of one choice, by the columns."""
 
 
 def _backbone_row(problem: SplitProblem, share: Share) -> Row | None:
@@ -138,32 +159,33 @@ def _backbone_row(problem: SplitProblem, share: Share) -> Row | None:
     turns = problem.global_batch // (problem.micro_batch * share.dp)
     if module.layers % share.pp or share.tp not in module.seconds_of_tp:
         return None
-    if _held_bytes(problem, module, share, min(share.pp, turns)) > problem.memory_bytes:
+    if held_bytes(problem.beside, module, share, min(share.pp, turns)) > problem.memory_bytes:
         return None
     whole_s = problem.micro_batch * module.seconds_of_tp[share.tp]
-    return share.gpus, whole_s, whole_s / share.pp, _sync_s(problem, module, share)
+    return share.gpus, whole_s, whole_s / share.pp, _sync_s(problem.beside, module, share)
 
 
-def _side_row(problem: SplitProblem, module: Module, share: Share, backbone_dp: int) -> Row | None:
+def side_row(problem: SideProblem, module: Module, share: Share, backbone_dp: int) -> Row | None:
+    """The columns of a side beside a backbone of so many replicas; None where it does not fit."""
     if share.pp != 1 or share.tp not in module.seconds_of_tp:
         return None
-    if _held_bytes(problem, module, share, problem.side_micro_batches) > problem.memory_bytes:
+    if held_bytes(problem, module, share, problem.side_micro_batches) > problem.memory_bytes:
         return None
     whole_s = problem.micro_batch * module.seconds_of_tp[share.tp]
     slower = backbone_dp / share.dp
     return share.gpus, whole_s * max(1.0, slower), whole_s * slower, _sync_s(problem, module, share)
 
 
-def _held_bytes(problem: SplitProblem, module: Module, share: Share, in_flight: int) -> float:
+def held_bytes(problem: SideProblem, module: Module, share: Share, in_flight: int) -> float:
     """(C2), left side."""
     shards, parameters = share.tp * share.pp, module.parameter_bytes / 2.0
     each = TRAINED_BYTES if module.trained else FROZEN_BYTES
     optimizer = parameters * OPTIMIZER_BYTES / (shards * share.dp) if module.trained else 0.0
     activations = problem.micro_batch * in_flight * module.activation_bytes / shards
-    return parameters * each / shards + optimizer + activations
+    return (parameters * each + module.frozen_bytes) / shards + optimizer + activations
 
 
-def _sync_s(problem: SplitProblem, module: Module, share: Share) -> float:
+def _sync_s(problem: SideProblem, module: Module, share: Share) -> float:
     if not module.trained or share.dp == 1:
         return 0.0
     sent = 2.0 * (share.dp - 1) / share.dp * module.parameter_bytes * 2.0 / (share.tp * share.pp)
@@ -198,32 +220,41 @@ def _with_sides(problem: SplitProblem, backbone: Share, best_s: float) -> Split 
     """The best split of a backbone's share; None where none is better than `best_s`."""
     own = _backbone_row(problem, backbone)
     assert own is not None
-    left = problem.gpus - backbone.gpus
     turns = problem.global_batch // (problem.micro_batch * backbone.dp) - 1
+    sides = best_sides(problem.beside, own, backbone.dp, problem.gpus - backbone.gpus, turns, best_s)
+    return None if sides is None else (backbone, *sides)
+
+
+def best_sides(
+    problem: SideProblem, own: Row, backbone_dp: int, gpus: int, turns: int, best_s: float = math.inf
+) -> Split | None:
+    """The best shares of the sides on so many GPUs beside a backbone with these columns and replicas.
+
+    turns: micro-batches of a replica behind the first; None where no shares fit with a step below `best_s`.
+    """
     rows = np.array([[0.0, own[WARM], own[RATE], own[SYNC]]])
     picks: list[Split] = [()]
     for module in problem.sides:
-        shares = _side_shares(problem, module, backbone.dp, left, own[RATE])
+        shares = _side_shares(problem, module, backbone_dp, gpus, own[RATE])
         if not shares:
             return None
-        more = np.array([_side_row(problem, module, share, backbone.dp) for share in shares], float)
-        rows, chosen = _joined(rows, more, left, turns, best_s)
+        more = np.array([side_row(problem, module, share, backbone_dp) for share in shares], float)
+        rows, chosen = _joined(rows, more, gpus, turns, best_s)
         width = len(shares)
         picks = [(*picks[at // width], shares[at % width]) for at in chosen]
         if not picks:
             return None
-    at = int(np.argmin(_steps(rows, turns)))
-    return (backbone, *picks[at])
+    return picks[int(np.argmin(_steps(rows, turns)))]
 
 
-def _side_shares(problem: SplitProblem, module: Module, backbone_dp: int, gpus: int, rate_s: float) -> list[Share]:
+def _side_shares(problem: SideProblem, module: Module, backbone_dp: int, gpus: int, rate_s: float) -> list[Share]:
     """Shares that fit; of those as fast as the backbone, and no slower in the first micro-batch, the smallest a tp."""
     shares = []
     for tp, seconds in module.seconds_of_tp.items():
         widths = [dp for dp in range(1, min(backbone_dp, gpus // tp) + 1) if backbone_dp % dp == 0]
         widths += range(2 * backbone_dp, gpus // tp + 1, backbone_dp)
         for dp in widths:
-            row = _side_row(problem, module, Share(tp, dp), backbone_dp)
+            row = side_row(problem, module, Share(tp, dp), backbone_dp)
             if row is None:
                 continue
             shares.append(Share(tp, dp))

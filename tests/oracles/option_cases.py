@@ -98,6 +98,15 @@ PACKED = (
     "options.task=sft ; options.search.micro_batch=[1]"
     " ; options.documents=[{tokens: 512, share: 1}, {tokens: 1024, share: 1}]"
 )
+SEEN = (
+    "models.m.name=Qwen/Qwen3-VL-2B-Instruct"
+    " ; options.samples=[{share: 1, images: [{width: 256, height: 256}]}, {share: 1}]"
+)
+HEARD = "models.m.name=Qwen/Qwen2-Audio-7B ; options.samples=[{share: 1, audio_s: [30]}]"
+MADE = (
+    "models.m.name=DistTrain/MLLM-72B ; cluster.pools.0.nodes=16 ; options.global_batch=64"
+    " ; options.samples=[{share: 1, generated: [{width: 256, height: 256}]}]"
+)
 
 TRAIN: dict[str, Case] = {
     "global_batch": ("", "options.global_batch=32"),
@@ -128,6 +137,14 @@ TRAIN: dict[str, Case] = {
     "experts.padded": apart("", "options.experts={fullest: 1, capacity: 1.5, padded: true}", SPREAD + CAPPED),
     "documents.*.tokens": apart("", "options.documents.0.tokens=256", PACKED),
     "documents.*.share": apart("", "options.documents.0.share=9", PACKED),
+    "samples.*.share": apart("", "options.samples.0.share=9", SEEN),
+    "samples.*.audio_s": apart("", "options.samples.0.audio_s=[30, 20]", HEARD),
+    **{
+        f"samples.*.{made}.*.{field}": apart("", f"options.samples.0.{made}.0.{field}={value}", problem)
+        for made, problem in (("images", SEEN), ("generated", MADE))
+        for field, value in (("width", 512), ("height", 512), ("count", 3))
+    },
+    "frozen": apart("", "options.frozen=[encoder]", SEEN),
     "step_spread": ("", "options.step_spread=0.05"),
     "in_network_reduction": apart("", "options.in_network_reduction=true", "cluster.pools.0.nodes=2"),
     "cuda_graphs": ("", "options.cuda_graphs=true"),

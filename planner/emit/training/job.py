@@ -92,12 +92,21 @@ class LaunchJob:
 
 
 def training_target(
-    name: str, purpose: str, files: Callable[[LaunchJob], dict[str, str]], engine: str = ""
+    name: str, purpose: str, files: Callable[[LaunchJob], dict[str, str]], engine: str = "", *, towers: bool = False
 ) -> EmitTarget:
-    """A target for training plans; `files` gives names and texts, `engine` is what they launch, if it is one."""
+    """A target for training plans; `files` gives names and texts, `engine` is what they launch, if it is one.
+
+    towers: whether it launches models with towers; other targets refuse them.
+    """
 
     def launched(envelope: Envelope, decision: Decision) -> dict[str, str]:
         job = read_job(envelope, decision)
+        if job.decision.modules and not towers:
+            raise refuse(
+                f"`{name}` launches language models alone, the plan trains a {job.decision.modules[0].name}",
+                "modules",
+                "emit it for `megatron-bridge`",
+            )
         files(job)  # what it cannot launch is refused before it is priced
         return files(replace(job, priced=_priced_under(engine, envelope, job.decision)))
 

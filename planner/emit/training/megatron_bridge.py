@@ -20,6 +20,7 @@ from planner.emit.training.megatron_plan import (
     require_optimizer,
 )
 from planner.emit.training.torch_launch import launch_script
+from planner.emit.training.towers import DATA_OF_TOWERS, frozen_fields, mock_images, require_towers
 from planner.models.architecture import GroupedQueryAttention
 
 NOTES = ("It runs train.py from the folder that it is started in.",)
@@ -41,7 +42,7 @@ from pathlib import Path
 
 from megatron.bridge import AutoBridge
 {imports}
-from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.{step} import forward_step
 from megatron.bridge.training.{verb} import {verb}
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
@@ -81,6 +82,7 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
     require_optimizer(job, "Megatron-Bridge")
     _require_bridge(job)
+    require_towers(job)
     decision, options, shape = job.decision, job.options, job.shape
     model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
     if job.shape.pp > 1:
@@ -94,6 +96,7 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
         model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.moved_layers}
     if decision.cuda_graphs:
         model["use_te_rng_tracker"] = True
+    model |= frozen_fields(job)
     train: Fields = {"micro_batch_size": decision.micro_batch, "global_batch_size": options.global_batch}
     ramp = rampup(job)
     if ramp is not None:
@@ -173,11 +176,16 @@ def _program(job: LaunchJob) -> str:
     if task == "lora":
         loads += _ADAPTERS.format(modules=ADAPTED, rank=job.options.lora_rank)
         imports.insert(-2, "from megatron.bridge.peft.lora import LoRA")
+    if job.decision.modules:
+        loads = mock_images(job)
+        imports.append(DATA_OF_TOWERS)
+        what = "Trains as planned on mock images; put your own dataset in their place."
     return _PROGRAM.format(
         what=what,
-        system="import os\n" if loads else "",
+        step="vlm_step" if job.decision.modules else "gpt_step",
+        system="import os\n" if _tuned(job) else "",
         imports="\n".join(imports),
-        verb="finetune" if loads else "pretrain",
+        verb="finetune" if _tuned(job) else "pretrain",
         model=published_name(job.cluster.problem.models[key]),
         precision=PRECISIONS[job.decision.precision],
         recipe=recipe,
@@ -196,6 +204,10 @@ def _files(job: LaunchJob) -> dict[str, str]:
 
 TARGETS = (
     training_target(
-        "megatron-bridge", "overrides for Megatron-Bridge, and a program that trains", _files, "megatron-bridge"
+        "megatron-bridge",
+        "overrides for Megatron-Bridge, and a program that trains",
+        _files,
+        "megatron-bridge",
+        towers=True,
     ),
 )

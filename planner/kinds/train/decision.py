@@ -379,6 +379,10 @@ class ModuleRun(Spec):
     operators: tuple[OperatorTime, ...]
     activations_bytes: Amount = Field(description="that one of its ranks keeps of a micro-batch")
     frozen_bytes: Amount = Field(description="of the weights of one of its ranks that do not learn")
+    first_rank: Index | None = Field(
+        default=None, description="with `apart`: of all ranks, which lie on the devices in service in their order"
+    )
+    memory: Memory | None = Field(default=None, description="of one of its ranks, with `apart`")
 
 
 class TrainDecision(Decision):

@@ -38,7 +38,7 @@ def engine_of(resolved: Resolved, options: TrainOptions) -> TrainingEngine:
     """The engine; raises PlannerError for what the problem asks of a named one that it lacks."""
     problem, where = resolved.problem, resolved.where
     if not is_named(problem):
-        return usual_engine(options.task)
+        return usual_engine(options.task, towers=bool(options.samples))
     engine = training_engine(problem.engine.name, problem.engine.version, where=where(("engine",)))
     if options.code is not None:
         raise PlannerError(
@@ -90,6 +90,7 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     drops = load is not None and load.capacity is not None and not engine.drops
     yield drops, "drops no tokens", "experts", able
     yield bool(options.documents) and not engine.packs, "packs no documents", "documents", "name `megatron-bridge`"
+    yield bool(options.samples) and not engine.towers, "trains no towers", "samples", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able
 

@@ -1,6 +1,6 @@
 """A resolved training problem as input of the search: model, machine, batch, and fixed decisions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
 from typing import get_args
@@ -43,7 +43,7 @@ class TrainJob:
     per_gpu: bool  # the goal counts time by GPU used
     cuda_graphs: tuple[GraphScope, ...] = ()  # what the engine captures as CUDA graphs
     mean_of_lengths: bool = False  # the goal is the mean step over the lengths of inputs, not that of the longest
-    networks: Networks = Networks()  # towers and generators that the samples reach
+    networks: Networks = field(default_factory=Networks)  # towers and generators that the samples reach
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:

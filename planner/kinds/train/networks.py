@@ -1,6 +1,6 @@
 """Towers and generators of a training job: which of the model's the samples reach, and what they cost on a shard."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from planner.costs.training.config import Machine, Shard
@@ -29,7 +29,7 @@ class Networks:
 
     towers: tuple[tuple[Encoder, TowerLoad], ...] = ()
     generators: tuple[tuple[Module, float, int], ...] = ()  # with pixels, and those of the largest image
-    learns: Trained = Trained()
+    learns: Trained = field(default_factory=Trained)
     generator_learns: bool = True
     apart: bool = False  # on GPUs of their own
 

@@ -14,6 +14,7 @@ from planner.kinds.train.search.conflicts import explain
 from planner.kinds.train.search.layerwise import plan_layers, require_dense
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import SearchResult
+from planner.kinds.train.split.weigh import best_of_modules
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
 from planner.kinds.train.whole_run.on_racks import no_room, require_plain, with_racks
@@ -60,6 +61,8 @@ def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("in
     layerwise = job.options.search.layerwise
     if layerwise:
         require_dense(job)
+    if job.options.search.modules != ("colocated",):
+        return best_of_modules(job, limits, value)
     result = OnePoolSearch(job, limits, value).run()
     return _or_mixed(job, result, value) if layerwise else result
 

@@ -3,8 +3,8 @@
 A tower (vision or audio encoder) is a pre-norm transformer whose tokens attend to all of their own image or chunk, with
 products that make its tokens in front and projectors behind. Attention of n tokens to all n of them takes as many
 products as causal attention of documents of 2 n, which is how its kernels are priced. A generator is priced by its
-published operations a pixel. What is frozen has no gradients of its weights; a frozen tower has no backward pass at all,
-since nothing in front of it is trained, and a frozen generator passes gradients through.
+published operations a pixel. What is frozen has no gradients of its weights; a frozen tower has no backward pass at
+all, since nothing in front of it is trained, and a frozen generator passes gradients through.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from planner.models.architecture import DenseFfn, Encoder, GroupedQueryAttention
 
 WEIGHT_BYTES = 2.0  # of a frozen element
 ACTIVATION_BYTES_PER_PIXEL = 32_000.0
-"""What a U-Net keeps of an image until its backward pass: 8 GB for 512 x 512 pixels, an assumption (docs/multimodal.md)."""
+"""What a U-Net keeps of an image until its backward pass: 8 GB for 512 x 512 pixels, assumed (docs/multimodal.md)."""
 PATCHES, PROJECTOR, GENERATOR = "patch_embedding", "projector", "generator"
 
 

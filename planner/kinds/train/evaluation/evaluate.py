@@ -13,6 +13,7 @@ from planner.costs.training import zero_overlap
 from planner.costs.training.config import RecomputeConfig, Schedule, TrainingConfig
 from planner.costs.training.host_idle import idle_s
 from planner.costs.training.memory import RankBytes, WorkBytes, in_flight_bytes
+from planner.costs.training.modalities.networks import NetworkCost
 from planner.costs.training.pipeline import copies_of, exposed_share, pipeline_time
 from planner.costs.training.step import joined_seconds, straggling
 from planner.costs.training.zero_overlap import ExchangeSwitches, each_micro_batch
@@ -101,6 +102,20 @@ class PoolShare:
     rows: range
 
 
+@dataclass(frozen=True, slots=True)
+class SideRun:
+    """A tower or generator on GPUs of its own, which follow one another from `first_rank`."""
+
+    tp: int
+    dp: int
+    first_rank: int
+    cost: NetworkCost
+
+    @property
+    def num_gpus(self) -> int:
+        return self.tp * self.dp
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
     """A plan with its step time and what it is made of; seconds.
@@ -122,6 +137,12 @@ class Evaluation:
     across: tuple[PoolShare, ...] = ()  # the pools, where there are several
     mean_s: float | None = None  # the mean step over the lengths of inputs, where the goal is that
     uplinks_s: float = 0.0  # that the step waits for uplinks of racks
+    sides: tuple[SideRun, ...] = ()  # towers, then generators, where they have GPUs of their own
+
+    @property
+    def num_gpus(self) -> int:
+        """Of the whole plan."""
+        return self.choice.num_gpus + sum(side.num_gpus for side in self.sides)
 
     @property
     def step_s(self) -> float:
@@ -133,7 +154,7 @@ class Evaluation:
     def straggling_s(self) -> float:
         """What all wait for the slowest GPU, where GPUs are not as fast as each other."""
         spread = self.choice.table.job.options.step_spread
-        return (straggling(spread, self.choice.num_gpus) - 1.0) * self.pipeline_s
+        return (straggling(spread, self.num_gpus) - 1.0) * self.pipeline_s
 
     @property
     def host_s(self) -> float:
@@ -150,7 +171,7 @@ class Evaluation:
     def objective(self) -> float:
         """What a search minimises: seconds, or seconds times GPUs where the goal counts time by GPU."""
         seconds = self.step_s if self.mean_s is None else self.mean_s + self.uplinks_s
-        return seconds * self.choice.num_gpus if self.choice.table.job.per_gpu else seconds
+        return seconds * self.num_gpus if self.choice.table.job.per_gpu else seconds
 
     @property
     def parts(self) -> tuple[PoolShare, ...]:

@@ -101,7 +101,7 @@ def axes_of(job: TrainJob, result: SearchResult) -> dict[str, list[JsonValue]]:
     """Every axis with its values."""
     axes = searched_axes(job, result.space.axes)
     if result.uses:
-        axes["pools"] = list(result.uses)
+        axes["modules" if job.options.samples and len(job.resolved.pools) == 1 else "pools"] = list(result.uses)
     if result.mixes:
         axes["strategies_by_layer"] = [MIXES_RULE]
     return axes

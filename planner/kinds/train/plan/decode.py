@@ -21,7 +21,7 @@ from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, Pool
 from planner.kinds.train.figures import DAY_S
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.plan.certificate import certificate
-from planner.kinds.train.plan.modules import MEAN_SAMPLE, module_runs
+from planner.kinds.train.plan.modules import APART, MEAN_SAMPLE, module_runs
 from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_use, role_name, roles
 from planner.kinds.train.search.search import SearchResult
 from planner.plan.schema import (
@@ -171,19 +171,18 @@ def _pipeline_ranks(best: Evaluation) -> Iterator[PipelineRank]:
 
 def predictions(best: Evaluation) -> Iterator[Prediction]:
     """Figures of the whole plan."""
-    choice = best.choice
-    job, options = choice.table.job, choice.table.job.options
+    job, options = best.choice.table.job, best.choice.table.job.options
     tokens = float(options.global_batch * options.sequence_tokens)
     tokens_per_s = tokens / best.step_s
     length = options.document_tokens or options.sequence_tokens
-    flop = model_flop_per_token(job.arch, length, frozen=options.task == "lora") / choice.num_gpus
-    flop += job.networks.flop_per_sequence / options.sequence_tokens / choice.num_gpus
+    flop = model_flop_per_token(job.arch, length, frozen=options.task == "lora") / best.num_gpus
+    flop += job.networks.flop_per_sequence / options.sequence_tokens / best.num_gpus
     intervals_s = [step_interval_s(part.choice.config, best.step_s, job.rates) for part in best.parts]
     low_s, high_s = min(low for low, _ in intervals_s), max(high for _, high in intervals_s)
     yield Prediction(metric="step_time_s", value=best.step_s, interval=(low_s, high_s))
     rates = {
         "tokens_per_s": 1.0,
-        "tokens_per_s_per_gpu": 1.0 / choice.num_gpus,
+        "tokens_per_s_per_gpu": 1.0 / best.num_gpus,
         "model_flop_per_s": flop,
         "mfu": flop / _mean_peak(best),
     }
@@ -191,7 +190,7 @@ def predictions(best: Evaluation) -> Iterator[Prediction]:
         interval = (tokens / high_s * factor, tokens / low_s * factor)
         yield Prediction(metric=metric, value=tokens_per_s * factor, interval=interval)
     yield Prediction(metric="memory_bytes", statistic="max", value=float(best.memory.total_R.max()))
-    yield Prediction(metric="gpus", value=float(choice.num_gpus))
+    yield Prediction(metric="gpus", value=float(best.num_gpus))
     if options.train_tokens is not None:
         days = options.train_tokens / tokens / DAY_S
         yield Prediction(metric="train_days", value=days * best.step_s, interval=(days * low_s, days * high_s))
@@ -263,9 +262,10 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
     }
 
 
-def _idle(part: PoolShare) -> Iterator[str]:
+def _idle(best: Evaluation, part: PoolShare) -> Iterator[str]:
     """Why GPUs of a pool in service stay idle, where some do."""
-    job, used = part.choice.table.job, own_choice(part).num_gpus
+    job = part.choice.table.job
+    used = own_choice(part).num_gpus + sum(side.num_gpus for side in best.sides)
     serving = job.pool.num_gpus
     if used < job.num_gpus:
         yield f"{job.num_gpus - used} GPUs of pool `{job.pool.name}` stay idle: no plan that uses them is better"
@@ -293,6 +293,7 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
         yield f"sequences are packed of documents that attend as those of {options.document_tokens:.0f} tokens do"
     if options.samples:
         yield MEAN_SAMPLE
+        yield from APART if best.sides else ()
     if options.optimizer == "muon":
         yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
     if options.in_network_reduction:
@@ -304,7 +305,7 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
     if best.strategies:
         yield "layers run and recompute as `layer_runs` says: tp and dp of the role are those of the first layer"
-    yield from (text for part in best.parts for text in _idle(part))
+    yield from (text for part in best.parts for text in _idle(best, part))
     if best.across:
         yield "pools reach each other at the rate of the slower of their fabrics, and of what `cluster.links` states"
     yield from job.resolved.price_notes

@@ -4,33 +4,41 @@ from collections.abc import Iterator
 
 from planner.costs.training.modalities.networks import NetworkCost
 from planner.kinds.train.decision import ModuleRun, OperatorTime
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluate import Evaluation, SideRun
+from planner.kinds.train.split.states import held_memory
 from planner.models.modules import module_parameters
 
 MEAN_SAMPLE = (
-    "every micro-batch holds the images and sounds of the mean sequence; towers compute in bf16, see whole inputs on every"
-    " context-parallel rank, and nothing of them is computed again"
+    "every micro-batch holds the images and sounds of the mean sequence; towers compute in bf16, see whole inputs on"
+    " every context-parallel rank, and nothing of them is computed again"
+)
+APART = (
+    "networks apart pass activations on beside computing, and each holds those of two micro-batches",
+    "the step is the first micro-batch of each network and then the slowest of all for each further one (DistTrain)",
 )
 
 
 def module_runs(best: Evaluation) -> Iterator[ModuleRun]:
-    """Towers on the first stage, then generators on the last."""
+    """Towers, then generators, on the ends of the pipeline or on GPUs of their own."""
     table, networks = best.choice.table, best.choice.table.job.networks
-    names = iter(networks.names)
-    for (tower, load), cost in zip(networks.towers, table.towers, strict=True):
-        yield _run(best, next(names), cost, tower.parameters, load.tokens)
-    for (generator, pixels, _), cost in zip(networks.generators, table.generators, strict=True):
-        yield _run(best, next(names), cost, module_parameters(generator), pixels)
+    colocated = (*table.towers, *table.generators)
+    sizes = [(tower.parameters, load.tokens) for tower, load in networks.towers]
+    sizes += [(module_parameters(generator), pixels) for generator, pixels, _ in networks.generators]
+    for place, (name, (parameters, tokens)) in enumerate(zip(networks.names, sizes, strict=True)):
+        side = best.sides[place] if best.sides else None
+        yield _run(best, name, colocated[place] if side is None else side.cost, parameters, tokens, side)
 
 
-def _run(best: Evaluation, name: str, cost: NetworkCost, parameters: int, tokens: float) -> ModuleRun:
+def _run(
+    best: Evaluation, name: str, cost: NetworkCost, parameters: int, tokens: float, side: SideRun | None
+) -> ModuleRun:
     choice = best.choice
     share = cost.trained_elements / (cost.trained_elements + cost.frozen_elements)
     return ModuleRun(
         name=name,
-        place="colocated",
-        tp=choice.table.shape.tp,
-        dp=choice.dp,
+        place="colocated" if side is None else "apart",
+        tp=choice.table.shape.tp if side is None else side.tp,
+        dp=choice.dp if side is None else side.dp,
         parameters=parameters,
         trained_parameters=round(share * parameters),
         tokens=tokens,
@@ -40,4 +48,6 @@ def _run(best: Evaluation, name: str, cost: NetworkCost, parameters: int, tokens
         ),
         activations_bytes=cost.in_flight_bytes,
         frozen_bytes=cost.frozen_bytes,
+        first_rank=None if side is None else side.first_rank,
+        memory=None if side is None else held_memory(choice.table.job, side),
     )

@@ -1,0 +1,51 @@
+"""Vision-language models for Megatron-Bridge: what of them is frozen, and mock images until data is given.
+
+Its model providers of Qwen3-VL hold the tower on the first stage of the pipeline (megatron/bridge/models/qwen_vl), its
+recipes feed them by `vlm_step` and datasets of conversations (megatron/bridge/data/vlm_datasets/mock_provider.py).
+"""
+
+from planner.emit.training.job import LaunchJob, refuse
+from planner.emit.training.megatron_model import Fields
+
+FAMILIES = ("Qwen/Qwen3-VL-",)
+DATA_OF_TOWERS = "from megatron.bridge.data.vlm_datasets.mock_provider import MockVLMConversationProvider"
+_MOCK = """    config.dataset = MockVLMConversationProvider(
+        seq_length={tokens}, hf_processor_path=MODEL, image_size={size}, num_images={images}, pad_to_max_length=True
+    )
+"""
+
+
+def require_towers(job: LaunchJob) -> None:
+    """Raises PlannerError for modules that Megatron-Bridge does not train on the stages of the language model."""
+    for module in job.decision.modules:
+        if module.name == "generator" or not job.model.name.startswith(FAMILIES):
+            raise refuse(
+                f"Megatron-Bridge has no {module.name} of `{job.model.name}`",
+                "modules",
+                "it trains Qwen3-VL whole; write your own provider for other models",
+            )
+    if job.decision.modules and job.options.task != "pretrain":
+        raise refuse(
+            f"task `{job.options.task}` of a model with a tower on mock images",
+            "modules",
+            "plan task `pretrain`, and load weights by `checkpoint.pretrained_checkpoint`",
+        )
+
+
+def frozen_fields(job: LaunchJob) -> Fields:
+    """Settings of the provider for what does not learn."""
+    if not job.decision.modules:
+        return {}
+    frozen = job.options.frozen
+    return {
+        "freeze_language_model": False,
+        "freeze_vision_model": "encoder" in frozen,
+        "freeze_vision_projection": "projector" in frozen,
+    }
+
+
+def mock_images(job: LaunchJob) -> str:
+    """The dataset of the program: those images of one size that are the most pixels of a sample."""
+    images = [image for sample in job.options.samples for image in sample.images]
+    most = max(images, key=lambda image: image.width * image.height * image.count)
+    return _MOCK.format(tokens=job.options.sequence_tokens, size=(most.width, most.height), images=most.count)

@@ -1,0 +1,31 @@
+"""Networks on the stages of the language model, or on GPUs of their own: both searched together."""
+
+from dataclasses import replace
+
+from planner.kinds.train.job import TrainJob
+from planner.kinds.train.pools.weigh import merged
+from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.search.search import PlanSearch, SearchResult, prove
+from planner.kinds.train.split.search import ApartSearch, require_apart
+from planner.progress import Limits
+
+
+def apart_of(job: TrainJob) -> TrainJob:
+    """The job with its networks on GPUs of their own."""
+    return replace(job, networks=replace(job.networks, apart=True))
+
+
+def best_of_modules(job: TrainJob, limits: Limits, value: float = float("inf")) -> SearchResult:
+    """The best plan over all places of the networks that the problem allows, better than `value`.
+
+    Raises PlannerError for what networks apart do not go with.
+    """
+    wanted = job.options.search.modules
+    searches: list[tuple[str, PlanSearch]] = []
+    if "colocated" in wanted:
+        searches.append(("networks colocated", OnePoolSearch(job, limits, value)))
+    if "apart" in wanted:
+        require_apart(job)
+        searches.append(("networks apart", ApartSearch(apart_of(job), limits, value)))
+    reason = prove([search for _, search in searches], limits)
+    return merged([replace(search.result(reason), uses=(name,)) for name, search in searches])
