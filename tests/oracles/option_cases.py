@@ -105,6 +105,7 @@ SEEN = (
 HEARD = "models.m.name=Qwen/Qwen2-Audio-7B ; options.samples=[{share: 1, audio_s: [30]}]"
 MADE = (
     "models.m.name=DistTrain/MLLM-72B ; cluster.pools.0.nodes=16 ; options.global_batch=64"
+    " ; options.search={tp: 8, pp: 4, cp: 1, micro_batch: 1}"
     " ; options.samples=[{share: 1, generated: [{width: 256, height: 256}]}]"
 )
 
@@ -145,6 +146,7 @@ TRAIN: dict[str, Case] = {
         for field, value in (("width", 512), ("height", 512), ("count", 3))
     },
     "frozen": apart("", "options.frozen=[encoder]", SEEN),
+    "search.modules": apart("", "options.search.modules=apart", SEEN),
     "step_spread": ("", "options.step_spread=0.05"),
     "in_network_reduction": apart("", "options.in_network_reduction=true", "cluster.pools.0.nodes=2"),
     "cuda_graphs": ("", "options.cuda_graphs=true"),

@@ -184,7 +184,9 @@ def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
         )
     blocks = [block for member in decision.roles for block in decision.placement if block.role == member.name]
     require_countable(blocks)
-    nodes, gpus_per_node = _nodes(role, blocks, cluster)
+    apart = [module.block for module in decision.modules if module.block is not None]
+    behind = sorted(apart, key=lambda block: block.first_device)
+    nodes, gpus_per_node = _nodes(role, [*blocks, *behind], cluster)
     model = windowed(model, options.window_tokens)
     return LaunchJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
 
@@ -244,11 +246,13 @@ def _nodes(role: Role, blocks: list[Block], cluster: Cluster) -> tuple[tuple[Nod
     order = list(dict.fromkeys(place for place, _ in places))
     each, left = divmod(len(places), len(order)) if order else (0, 1)
     ordinals = [ordinal for _, ordinal in places]
+    astride = len({block.role for block in blocks}) > 1
     split = [place for place, _ in places] != [place for place in order for _ in range(each)]
     if left or split or ordinals != list(range(each)) * len(order):
         raise refuse(
-            f"the {len(places)} ranks of role `{role.name}` do not fill nodes one after the other",
+            f"the {len(places)} ranks of role `{role.name}`{' and its modules' * astride} do not fill nodes one after"
+            " the other",
             "placement",
-            "place consecutive ranks on the GPUs 0, 1, ... of a node",
+            "place consecutive ranks on the GPUs 0, 1, ... of a node, as many on each",
         )
     return tuple(order), each

@@ -8,6 +8,7 @@ a folder of examples (megatron/bridge/recipes/common.py: `_sft_common`, `_peft_c
 from planner.emit.documents import commented, yaml_document
 from planner.emit.serving.checkpoints import published_name
 from planner.emit.shell import word
+from planner.emit.training.apart import bridge_files
 from planner.emit.training.batch_ramp import rampup, steps
 from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, refuse, training_target
 from planner.emit.training.megatron_model import Fields
@@ -82,7 +83,8 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
     require_optimizer(job, "Megatron-Bridge")
     _require_bridge(job)
-    require_towers(job)
+    if not _apart(job):
+        require_towers(job)
     decision, options, shape = job.decision, job.options, job.shape
     model = parallel_fields(job) | {"seq_length": options.sequence_tokens}
     if job.shape.pp > 1:
@@ -96,7 +98,7 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
         model |= {"cpu_offloading": True, "cpu_offloading_num_layers": job.moved_layers}
     if decision.cuda_graphs:
         model["use_te_rng_tracker"] = True
-    model |= frozen_fields(job)
+    model |= {} if _apart(job) else frozen_fields(job)
     train: Fields = {"micro_batch_size": decision.micro_batch, "global_batch_size": options.global_batch}
     ramp = rampup(job)
     if ramp is not None:
@@ -141,6 +143,11 @@ def _ddp(job: LaunchJob) -> Fields:
     if decision.zero_stage in SHARDED:
         fields |= {"use_megatron_fsdp": True, "data_parallel_sharding_strategy": SHARDED[decision.zero_stage]}
     return fields
+
+
+def _apart(job: LaunchJob) -> bool:
+    """Whether towers have GPUs of their own."""
+    return any(module.place == "apart" for module in job.decision.modules)
 
 
 def _tuned(job: LaunchJob) -> bool:
@@ -194,6 +201,8 @@ def _program(job: LaunchJob) -> str:
 
 
 def _files(job: LaunchJob) -> dict[str, str]:
+    if _apart(job):
+        return bridge_files(job, yaml_document(job.header, sections(job)))
     needs = NEEDS if _tuned(job) else {}
     return {
         "launch.sh": launch_script(job, (word("train.py"),), (), NOTES, needs, settings=environment(job)),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from planner.documents.units import format_si
 from planner.kinds.train.decision import TrainDecision, TrainOptions
 from planner.kinds.train.figures import ROUNDING
+from planner.kinds.train.split.check import modules_findings
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Memory, Parallelism, Role
@@ -17,6 +18,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     role, shape = decision.roles[0], decision.degrees
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
     findings += [*_sharding(decision, shape), *_ranks(decision, shape), *_groups(decision, shape)]
+    findings += modules_findings(decision, shape)
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, TrainOptions)
     if problem is None or options is None:

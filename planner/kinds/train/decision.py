@@ -14,7 +14,7 @@ from planner.kinds.train.code import CodeSpec
 from planner.kinds.train.racks import RackPlacement
 from planner.kinds.train.samples import Frozen, ModulesUse, Sample
 from planner.plan.records import Amount, Count, Index
-from planner.plan.schema import Decision, Memory, Parallelism
+from planner.plan.schema import Block, Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
 from planner.schema.formats import format_field
 
@@ -380,8 +380,9 @@ class ModuleRun(Spec):
     activations_bytes: Amount = Field(description="that one of its ranks keeps of a micro-batch")
     frozen_bytes: Amount = Field(description="of the weights of one of its ranks that do not learn")
     first_rank: Index | None = Field(
-        default=None, description="with `apart`: of all ranks, which lie on the devices in service in their order"
+        default=None, description="with `apart`: of all ranks, behind the language model's"
     )
+    block: Block | None = Field(default=None, description="of devices, with `apart`")
     memory: Memory | None = Field(default=None, description="of one of its ranks, with `apart`")
 
 

@@ -83,8 +83,8 @@ def _require_costs(
     """Raises PlannerError for what the model has no network for, and for networks without a cost."""
     kinds, place = {tower.kind for tower, _ in towers}, where(("options", "samples"))
     wanted = (
-        ("vision", any(sample.images for sample in options.samples), "a vision tower for `images`"),
-        ("audio", any(sample.audio_s for sample in options.samples), "an audio tower for `audio_s`"),
+        ("vision", any(sample.images for sample in options.samples), "vision tower for `images`"),
+        ("audio", any(sample.audio_s for sample in options.samples), "audio tower for `audio_s`"),
     )
     for kind, given, what in wanted:
         if given and kind not in kinds:

@@ -33,7 +33,7 @@ from planner.problem.recorded import AtHand, resolved_again
 COUNTS = LeftOut(
     "certificate.pruned", "counts of the search and floors of its groups, and the next best plan that it came by"
 )
-AXES = LeftOut("certificate.axes", "the axes of a search over several pools")
+AXES = LeftOut("certificate.axes", "the axes of a search over several pools, or places of networks")
 
 
 def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restated:
@@ -73,11 +73,12 @@ def _certificate(
     }
     proof: dict[str, JsonValue] = {**stated.proof, "method": METHOD, "least_bound_left": stated.bound}
     layerwise = job.options.search.layerwise
-    if len(jobs) == 1:
+    one_search = len(jobs) == 1 and job.options.search.modules == ("colocated",)
+    if one_search:
         space = space_of(job)
         update["axes"] = searched_axes(job, space.axes) | ({"strategies_by_layer": [MIXES_RULE]} if layerwise else {})
         proof["legal"] = space.legal
         counted = {name: count for name, count in stated.pruned.items() if not name.startswith(ILLEGAL)}
         update["pruned"] = {**counted, **{f"{ILLEGAL}{name}": count for name, count in space.illegal.items()}}
     proof["bounds"] = [*BOUNDS, *([BOUND_OF_MIXES] if layerwise else [])]
-    return stated.model_copy(update={**update, "proof": proof}), (COUNTS,) if len(jobs) == 1 else (COUNTS, AXES)
+    return stated.model_copy(update={**update, "proof": proof}), (COUNTS,) if one_search else (COUNTS, AXES)

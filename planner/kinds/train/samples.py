@@ -35,9 +35,7 @@ class Sample(Spec):
     """Sequences of one make, `share` of all."""
 
     share: Annotated[float, Field(gt=0)] = Field(description="of the sequences, as a weight")
-    images: tuple[Images, ...] = Field(
-        default=(), description="that a vision tower sees, their tokens among the rest"
-    )
+    images: tuple[Images, ...] = Field(default=(), description="that a vision tower sees, their tokens among the rest")
     audio_s: Sounds = Field(default=(), description="sounds that an audio tower hears, each so many seconds long")
     generated: tuple[Images, ...] = Field(default=(), description="images that a generator is trained to make")
 

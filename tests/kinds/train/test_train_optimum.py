@@ -62,6 +62,13 @@ SMALL: dict[str, dict[str, Any]] = {
         global_batch=16,
         search={"cp": 1, "tp": [1, 2], "pp": [1, 2], "micro_batch": 1, "vpp": 1, "zero_stage": [1, 3]},
     ),
+    "a tower on the first stage": problem(
+        "Qwen/Qwen3-VL-4B-Instruct",
+        nodes=1,
+        global_batch=16,
+        samples=[{"share": 1, "images": [{"width": 1024, "height": 1024, "count": 2}]}, {"share": 1}],
+        search={"cp": 1, "tp": [1, 2], "pp": [1, 2], "micro_batch": 1, "vpp": [1, 2], "zero_stage": 1},
+    ),
     "hybrid sharding": problem(
         memory_utilisation=0.5,
         global_batch=32,

@@ -5,8 +5,11 @@ from collections.abc import Iterator
 from planner.costs.training.modalities.networks import NetworkCost
 from planner.kinds.train.decision import ModuleRun, OperatorTime
 from planner.kinds.train.evaluation.evaluate import Evaluation, SideRun
+from planner.kinds.train.job import TrainJob
 from planner.kinds.train.split.states import held_memory
 from planner.models.modules import module_parameters
+from planner.plan.blocks import block_on
+from planner.plan.schema import Axis, Block
 
 MEAN_SAMPLE = (
     "every micro-batch holds the images and sounds of the mean sequence; towers compute in bf16, see whole inputs on"
@@ -49,5 +52,13 @@ def _run(
         activations_bytes=cost.in_flight_bytes,
         frozen_bytes=cost.frozen_bytes,
         first_rank=None if side is None else side.first_rank,
+        block=None if side is None else _block(choice.table.job, name, side),
         memory=None if side is None else held_memory(choice.table.job, side),
     )
+
+
+def _block(job: TrainJob, name: str, side: SideRun) -> Block:
+    """Its devices in service, dp outermost."""
+    devices = job.devices[side.first_rank : side.first_rank + side.num_gpus].tolist()
+    axes = (Axis(name="dp", size=side.dp, stride=side.tp), Axis(name="tp", size=side.tp, stride=1))
+    return block_on(devices, name, job.pool.name, tuple(axis for axis in axes if axis.size > 1))

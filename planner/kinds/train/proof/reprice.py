@@ -16,11 +16,13 @@ from planner.kinds.train.pools.across import ReplicasAcross, StagesAcross
 from planner.kinds.train.pools.links import joined_sharing
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
+from planner.kinds.train.split.sides import apart_of, joined, sides_of
 from planner.kinds.train.whole_run.on_racks import waiting
 from planner.kinds.train.whole_run.recompute_table import by_length
 from planner.plan.schema import Envelope
 from planner.problem.recorded import INPUTS, recorded_problem
 from planner.problem.resolve import resolve
+from planner.solvers.modalities.split import Share
 
 
 def repriced(envelope: Envelope, decision: TrainDecision) -> Evaluation | str:
@@ -47,6 +49,8 @@ def priced_again(all_jobs: Sequence[TrainJob], decision: TrainDecision) -> Evalu
     if absent:
         return f"the job does not run on pool `{absent[0]}`"
     jobs = [_as_decided(of_pool[role.pool], decision) for role in decision.roles]
+    if _is_apart(decision):
+        jobs = [apart_of(own) for own in jobs]
     job, degrees = jobs[0], decision.degrees
     counts = tuple(run.num_layers for run in decision.stage_runs for _ in range(run.stages))
     if len(counts) != degrees.pp * degrees.vpp or sum(counts) != job.arch.num_layers:
@@ -59,8 +63,25 @@ def priced_again(all_jobs: Sequence[TrainJob], decision: TrainDecision) -> Evalu
         return next(choice for choice in choices if isinstance(choice, str))
     if decision.pools == "one":
         made = evaluate(priced[0], counts)
+        if _is_apart(decision):
+            return _with_sides(made, decision)
         return waiting(by_length(made) if job.mean_of_lengths else made)
     return _across(decision, tuple(priced), counts)
+
+
+def _is_apart(decision: TrainDecision) -> bool:
+    return any(module.place == "apart" for module in decision.modules)
+
+
+def _with_sides(made: Evaluation, decision: TrainDecision) -> Evaluation | str:
+    """The language model's plan with its networks on the GPUs that the decision gives them."""
+    sides = sides_of(made.choice.table)
+    if len(decision.modules) != len(sides.costs):
+        return f"{len(decision.modules)} modules, the samples reach {len(sides.costs)}"
+    shares = tuple(Share(module.tp, module.dp) for module in decision.modules)
+    able = [share.tp in costs for share, costs in zip(shares, sides.costs, strict=True)]
+    beside = joined(made, sides, shares) if all(able) else None
+    return "modules that do not fit beside the language model" if beside is None else beside
 
 
 def _across(decision: TrainDecision, parts: tuple[PlanChoice, ...], counts: tuple[int, ...]) -> Evaluation:

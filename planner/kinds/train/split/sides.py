@@ -45,6 +45,11 @@ class Sides:
         )
 
 
+def apart_of(job: TrainJob) -> TrainJob:
+    """The job with its networks on GPUs of their own."""
+    return replace(job, networks=replace(job.networks, apart=True))
+
+
 def sides_of(table: CostTable) -> Sides:
     """The networks of the job beside language models of this micro-batch."""
     job, micro_batch = table.job, table.shape.micro_batch
@@ -92,6 +97,8 @@ def joined(evaluation: Evaluation, sides: Sides, shares: tuple[Share, ...] | Non
     if shares is None:
         shares = best_sides(problem, own, choice.dp, gpus, turns)
     if shares is None or sum(share.gpus for share in shares) > gpus:
+        return None
+    if any(share.dp % choice.dp and choice.dp % share.dp for share in shares):
         return None
     rows = [side_row(problem, module, share, choice.dp) for module, share in zip(problem.sides, shares, strict=True)]
     fitting = [own, *(row for row in rows if row is not None)]

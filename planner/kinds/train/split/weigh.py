@@ -7,12 +7,8 @@ from planner.kinds.train.pools.weigh import merged
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import PlanSearch, SearchResult, prove
 from planner.kinds.train.split.search import ApartSearch, require_apart
+from planner.kinds.train.split.sides import apart_of
 from planner.progress import Limits
-
-
-def apart_of(job: TrainJob) -> TrainJob:
-    """The job with its networks on GPUs of their own."""
-    return replace(job, networks=replace(job.networks, apart=True))
 
 
 def best_of_modules(job: TrainJob, limits: Limits, value: float = float("inf")) -> SearchResult:
