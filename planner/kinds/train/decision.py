@@ -1,5 +1,6 @@
 """Schema of training problems (options) and training plans (decision)."""
 
+import operator
 from itertools import pairwise
 from math import gcd
 from typing import Annotated, Literal
@@ -427,7 +428,9 @@ class TrainDecision(Decision):
         default=(), description="by rank and length of the inputs, where these vary; `stage_runs` fit the longest"
     )
     layer_runs: tuple[LayerRun, ...] = Field(default=(), description="strategies by layer, where they differ")
-    modules: tuple[ModuleRun, ...] = Field(default=(), description="towers and generators beside the language model")
+    modules: tuple[ModuleRun, ...] = Field(
+        default=(), exclude_if=operator.not_, description="towers and generators beside the language model"
+    )
 
     @property
     def degrees(self) -> Parallelism:
