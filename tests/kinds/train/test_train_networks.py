@@ -30,7 +30,9 @@ def small(samples: list[dict[str, Any]], model: str = VL, **options: Any) -> dic
 
 
 def step_s(envelope: Envelope) -> float:
-    return envelope.certificate.objective.value
+    value = envelope.certificate.objective.value
+    assert value is not None
+    return value
 
 
 @pytest.mark.parametrize(
@@ -47,14 +49,16 @@ def test_a_model_with_a_tower_takes_longer_than_its_text_by_what_the_tower_does(
 ) -> None:
     """On one stage, micro-batch by micro-batch, and the exchange and update of its own parameters."""
     whole = solve(small(samples, model, frozen=["encoder", "projector"]))
-    (module,) = whole.decision["modules"]
+    decided: Any = whole.decision
+    (module,) = decided["modules"]
     assert module["name"] == hint
     tower_s = sum(row["forward_s"] + row["backward_s"] for row in module["operators"])
     assert tower_s > 0
-    (rank,) = whole.decision["pipeline_ranks"]
+    (rank,) = decided["pipeline_ranks"]
     held_s = rank["forward_s"] + rank["backward_input_s"] + rank["backward_weight_s"]
     if text is not None:
-        (alone,) = solve(problem(text, global_batch=16, search=SHAPE)).decision["pipeline_ranks"]
+        plain: Any = solve(problem(text, global_batch=16, search=SHAPE)).decision
+        (alone,) = plain["pipeline_ranks"]
         text_s = alone["forward_s"] + alone["backward_input_s"] + alone["backward_weight_s"]
         assert held_s == pytest.approx(text_s + tower_s, rel=1e-6)
     assert step_s(solve(small(samples, model))) > step_s(whole)
@@ -153,7 +157,7 @@ def apart() -> Envelope:
     ],
 )
 def test_what_a_plan_says_of_its_modules_is_checked(apart: Envelope, change: dict[str, Any], rule: str) -> None:
-    decision = copy.deepcopy(apart.decision)
+    decision: Any = copy.deepcopy(apart.decision)
     decision["modules"][0].update(change)
     failed = {finding.rule for finding in checked(apart.model_copy(update={"decision": decision})) if not finding.ok}
     assert rule in failed
