@@ -19,4 +19,5 @@ class Limits:
     seed: int | None = None  # in place of the problem's
     threads: int | None = None
     backend: str | None = None  # of `planner.solvers.backends.solve.BACKENDS`
+    explain: bool = True  # whether a smallest set of limits in conflict is named where there is no plan
     tell: Callable[[str], None] = silent  # one line of progress

@@ -11,7 +11,7 @@ from planner.cli.options import INPUT, Json, Output, Perfetto
 from planner.cli.output import EXIT_NO, refuse_overwriting, refuse_unwritable, say, write_data, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
-from planner.cli.plans.check_levels import refuse_other_levels
+from planner.cli.plans.check_levels import refuse_other_levels, refuse_serving_alone
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -152,6 +152,7 @@ def check(
         )  # fmt: skip
 
     def simulated() -> Judged:
+        from planner.kinds.registry import find_kind
         from planner.load.problems import load_plan
         from planner.simulate.plans.failures import MOST_REQUESTS, failure_findings
         from planner.simulate.plans.setting import Policies
@@ -161,6 +162,12 @@ def check(
 
         envelope, decision = load_plan(plan)
         announce_compilation()
+        own = find_kind(envelope.kind).simulated(
+            envelope, decision, inputs_at_hand(plan, inputs, profiles, calibration)
+        )
+        if own is not None:
+            refuse_serving_alone(envelope.kind, trace=trace, perfetto=perfetto)
+            return [undecided_fails(finding) for finding in own[0]] if decisive else own[0], own[1]
         simulated = judge_plan if trace is None else partial(simulate_plan, load=Traffic(trace))
         simulation = simulated(
             envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration

@@ -24,3 +24,11 @@ def refuse_other_levels(level: str, **given: object) -> None:
             raise PlannerError(
                 f"level {level} does not read `{flag}`", where=flag, hint=f"leave it out, or check with {levels}"
             )
+
+
+def refuse_serving_alone(kind: str, **given: object) -> None:
+    """Raises PlannerError for the first flag that is given and that simulations of serving plans alone read."""
+    for name, value in given.items():
+        if value is not None:
+            what = f"plans of kind `{kind}` are simulated on streams of their own, without `--{name}`"
+            raise PlannerError(what, where=f"--{name}", hint="leave it out")

@@ -128,7 +128,9 @@ def _is_long(value: object) -> bool:
 
 
 def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 - parsed JSON
-    """A value as people write it; a record as what it holds, without what is empty."""
+    """A value as people write it; a record as what it holds, without what is empty; a plan inside by its kind."""
+    from planner.plan.schema import SCHEMA as PLAN_SCHEMA
+
     if isinstance(value, list) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value):
         text = ranges(value) or "-"
         return f"{text[: _WIDEST - 3]}..." if cut and len(text) > _WIDEST else text
@@ -138,6 +140,8 @@ def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 -
         from planner.plan.schema import Memory
 
         return memory_text(Memory.model_validate(value))
+    if isinstance(value, dict) and value.get("schema") == PLAN_SCHEMA:
+        return f"of kind {value['kind']}; `planner show --json` has it"
     if isinstance(value, float):
         return figure(name, value)
     if isinstance(value, list):

@@ -93,7 +93,7 @@ def _predicted(envelope: Envelope, metric: str, of: str, statistic: str, bound: 
 
 def _judge(envelope: Envelope, row: Prediction) -> str:
     """What a prediction without a verified limit rests on."""
-    if envelope.kind in ("place", "rl") and row.metric not in ("gpus", "usd_per_hour"):
+    if envelope.kind in ("place", "rl", "workflow") and row.metric not in ("gpus", "usd_per_hour"):
         return "simulation"
     return FORMULAS
 

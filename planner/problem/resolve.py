@@ -115,8 +115,10 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
             Workload(
                 spec=spec,
                 model=problem.model_of(spec),
-                input=_lengths(spec.input_tokens, "input_tokens", where(("workloads", index, "input_tokens")), base),
-                output=_lengths(
+                input=lengths_facts(
+                    spec.input_tokens, "input_tokens", where(("workloads", index, "input_tokens")), base
+                ),
+                output=lengths_facts(
                     spec.output_tokens, "output_tokens", where(("workloads", index, "output_tokens")), base
                 ),
             )
@@ -220,7 +222,8 @@ def _node_index(spec: PoolSpec, entry: int | str, num_nodes: int, where: str) ->
     )
 
 
-def _lengths(spec: Lengths, column: str, where: str, base: Path) -> LengthFacts:
+def lengths_facts(spec: Lengths, column: str, where: str, base: Path = Path()) -> LengthFacts:
+    """Mean and CV of lengths; raises PlannerError for traces that cannot be read and shapes that nobody knows."""
     match spec:
         case int():
             return LengthFacts(float(spec), 0.0)

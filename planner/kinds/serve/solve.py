@@ -55,8 +55,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if not outcome.has_mix:
         if not outcome.proven:
             raise Stopped(outcome.result.stop_reason, bound=outcome.result.bound)
-        limits.tell("naming the limits in conflict")
-        raise explain_infeasible(setting, limits)
+        raise _no_mix(setting, limits)
     if level == "simulation":
         from planner.kinds.serve.simulated.solve import solve_by_simulation
 
@@ -78,6 +77,13 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
             return estimated(plan, why)
         limits.tell("leaving more room for what fails together")
         outcome = _with_losses(setting, outcome, crowded, limits)
+
+
+def _no_mix(setting: ServeSetting, limits: Limits) -> Infeasible:
+    if not limits.explain:
+        return Infeasible((), proved=True)
+    limits.tell("naming the limits in conflict")
+    return explain_infeasible(setting, limits)
 
 
 def _not_verified(resolved: Resolved, why: str | None) -> PlannerError:

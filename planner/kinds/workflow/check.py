@@ -1,0 +1,38 @@
+"""Checks of workflow plans: a choice for every stage of the problem, with the roles that its serving plan has."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from planner.kinds.workflow.decision import WorkflowDecision
+from planner.kinds.workflow.options import WorkflowOptions
+from planner.plan.findings import Finding
+from planner.plan.schema import Envelope
+from planner.problem.recorded import recorded_options, recorded_problem
+
+
+def check(envelope: Envelope, decision: WorkflowDecision) -> list[Finding]:
+    """One finding a rule and stage."""
+    findings = [*_roles(decision)]
+    options = recorded_options(recorded_problem(envelope.inputs), WorkflowOptions)
+    return findings if options is None else [*findings, *_stages(decision, options)]
+
+
+def _roles(decision: WorkflowDecision) -> Iterator[Finding]:
+    """Every role is of one stage, and stages with a serving plan have roles."""
+    owned = Counter(role for choice in decision.stages for role in choice.roles)
+    names = [role.name for role in decision.roles]
+    strange = sorted(set(owned) ^ set(names)) or sorted(role for role, count in owned.items() if count > 1)
+    what = f"role `{strange[0]}` is of no stage, or of several, or is none" if strange else "every role is of a stage"
+    yield Finding("workflow.roles", not strange, what, "stages", "name every role in one stage")
+    for choice in decision.stages:
+        right = (choice.plan is not None) == bool(choice.roles) == (choice.limit_s is not None)
+        what = f"{len(choice.roles)} roles, {'a' if choice.plan is not None else 'no'} serving plan"
+        hint = "give a served stage plan, limit and roles, and others none"
+        yield Finding("workflow.served", right, what, f"stages.{choice.stage}", hint)
+
+
+def _stages(decision: WorkflowDecision, options: WorkflowOptions) -> Iterator[Finding]:
+    chosen, asked = Counter(choice.stage for choice in decision.stages), {stage.name for stage in options.stages}
+    wrong = sorted(set(chosen) ^ asked) or sorted(stage for stage, count in chosen.items() if count > 1)
+    what = f"stage `{wrong[0]}` is chosen {chosen[wrong[0]]} times, or is none" if wrong else "each stage chosen once"
+    yield Finding("workflow.stages", not wrong, what, "stages", "choose one option for every stage of the problem")

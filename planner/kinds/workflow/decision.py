@@ -1,0 +1,35 @@
+"""Schema of workflow plans: the option of every stage, with the serving plan of each model."""
+
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from planner.plan.records import Amount, Count
+from planner.plan.schema import Decision, Role
+from planner.schema.base import Spec
+
+
+class StageChoice(Spec):
+    """The option of a stage: a function on so many servers, or a serving plan of its own with the roles that it has."""
+
+    stage: str
+    option: str
+    usd_per_hour: Amount
+    servers: Count | None = Field(default=None, description="of a function with servers")
+    roles: tuple[str, ...] = ()
+    limit_s: Amount | None = Field(default=None, description="on the p95 of the stage, that its serving plan is for")
+    plan: dict[str, JsonValue] | None = Field(
+        default=None, description="of kind `serve`, on devices counted from 0 in pools of its own"
+    )
+
+
+class WorkflowDecision(Decision):
+    """Roles of all serving plans, on the devices of the whole, and the choice of every stage."""
+
+    roles: tuple[Role, ...] = ()
+    stages: Annotated[tuple[StageChoice, ...], Field(min_length=1)]
+
+    def reasons(self) -> tuple[str, ...]:
+        """What each stage costs."""
+        paid = ", ".join(f"`{stage.stage}` {stage.option} for {stage.usd_per_hour:.4g} USD/h" for stage in self.stages)
+        return (f"the cheapest stages that keep the limits together: {paid}",)

@@ -1,0 +1,1 @@
+"""Graphs of functions and served models, sized together."""

@@ -1,0 +1,129 @@
+"""Serving plans that a stage of a workflow chooses among: one for each pool and limit on the stage's own latency."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pydantic import JsonValue
+
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.registry import find_kind
+from planner.kinds.workflow.graph.draws import lengths_of
+from planner.kinds.workflow.graph.setting import GraphSetting, model_of
+from planner.kinds.workflow.options import ServeSpec
+from planner.plan.schema import Decision, Envelope
+from planner.problem.resolve import Resolved, Workload, lengths_facts
+from planner.problem.schema import ClusterSpec, Limit, LimitsSpec, ObjectiveSpec, SloSpec, WorkloadSpec
+from planner.progress import Limits
+
+RUNGS = 5  # serving plans of a pool, at most, where the problem names no limits
+SHORTER = 0.75  # of the latency that a plan predicts: the limit of the next
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A serving plan for a stage, on one pool, with the limit that it is for."""
+
+    pool: int
+    limit_s: float
+    envelope: Envelope
+    decision: Decision
+
+    @property
+    def usd_per_hour(self) -> float:
+        value = self.envelope.certificate.objective.value
+        assert value is not None
+        return value
+
+    @property
+    def gpus(self) -> int:
+        return sum(role.replicas * role.parallelism.devices for role in self.decision.roles)
+
+
+def serving_plans(setting: GraphSetting, stage: int) -> list[Served]:
+    """Distinct plans of a stage, by pool and falling limit; raises Infeasible where no pool serves it in any time."""
+    serve = setting.stages[stage].serve
+    assert serve is not None
+    pools = [pool.name for pool in setting.resolved.pools if serve.pools is None or pool.name in serve.pools]
+    places = [index for index, pool in enumerate(setting.resolved.pools) if pool.name in pools]
+    plans = [served for pool in places for served in _on_pool(setting, stage, serve, pool)]
+    if not plans:  # solved once more for what is in conflict
+        return [solve_stage(setting, stage, places[0], max(serve.limits_s or (setting.latency_s,)), explain=True)]
+    return plans
+
+
+def _on_pool(setting: GraphSetting, stage: int, serve: ServeSpec, pool: int) -> Iterator[Served]:
+    """Plans for the limits that the stage states, or for ever shorter ones."""
+    limits = sorted(serve.limits_s or (setting.latency_s,), reverse=True)
+    known: set[str] = set()
+    tried = 0
+    while limits:
+        limit_s, tried = limits.pop(0), tried + 1
+        try:
+            served = solve_stage(setting, stage, pool, limit_s)
+        except Infeasible:
+            continue
+        text = str([role.model_dump() for role in served.decision.roles])
+        if text not in known:
+            known.add(text)
+            yield served
+        if serve.limits_s is None and tried < RUNGS:
+            limits.append(SHORTER * min(limit_s, _predicted_s(served.envelope)))
+
+
+def _predicted_s(envelope: Envelope) -> float:
+    """The p95 latency that the plan states, or that of the mean."""
+    rows = {row.statistic: row.value for row in envelope.predictions if row.metric == "latency_s"}
+    return rows.get("p95", rows["mean"])
+
+
+def solve_stage(setting: GraphSetting, stage: int, pool: int, limit_s: float, *, explain: bool = False) -> Served:
+    """The cheapest serving plan of a stage on a pool within a p95 latency; raises Infeasible where there is none."""
+    kind, limits = find_kind("serve"), Limits(seed=setting.resolved.problem.seed, explain=explain)
+    try:
+        envelope = kind.solve(embedded(setting, stage, pool, limit_s), limits)
+    except PlannerError as error:
+        where = setting.where(stage, "serve")
+        raise PlannerError(
+            f"stage `{setting.stages[stage].name}`: {error.what}", where=where, hint=error.hint
+        ) from None
+    return Served(pool, limit_s, envelope, kind.decision.model_validate(envelope.decision))
+
+
+def embedded(setting: GraphSetting, stage: int, pool: int, limit_s: float) -> Resolved:
+    """The serving problem of a stage: its calls at the rate of the whole, on one pool, within a p95 latency."""
+    resolved, spec = setting.resolved, setting.stages[stage]
+    assert spec.serve is not None
+    key, problem = model_of(setting, spec.serve), resolved.problem
+    own = lengths_of(setting, spec.serve)
+    one_token: dict[str, JsonValue] = {"modes": ["colocated"]} if own.output_tokens == 1 else {}
+    workload = WorkloadSpec(
+        name=spec.name,
+        model=key,
+        input_tokens=own.input_tokens,
+        output_tokens=own.output_tokens,
+        load=own.load,
+        slo=SloSpec(latency=Limit.model_validate({"p95_s": limit_s})),
+    )
+    inner = problem.model_copy(
+        update={
+            "kind": "serve",
+            "name": f"{problem.name}-{spec.name}",
+            "models": {key: problem.models[key]},
+            "cluster": ClusterSpec(pools=(problem.cluster.pools[pool],)),
+            "workloads": (workload,),
+            "objective": ObjectiveSpec(minimize="cost"),
+            "limits": LimitsSpec(),
+            "options": {"judged_by": "queueing", **one_token, **spec.serve.options},
+        }
+    )
+    facts = [
+        lengths_facts(length, side, setting.where(stage, "serve", side))
+        for side, length in (("input_tokens", own.input_tokens), ("output_tokens", own.output_tokens))
+    ]
+    return replace(
+        resolved,
+        problem=inner,
+        models={key: resolved.models[key]},
+        pools=(resolved.pools[pool],),
+        workloads=(Workload(workload, key, *facts),),
+    )

@@ -1,0 +1,127 @@
+"""A workflow problem that can be answered: one stream of requests, stages in order, a limit on the whole, prices."""
+
+from dataclasses import dataclass
+
+from planner.errors import PlannerError, require_known
+from planner.kinds.workflow.options import ServeSpec, StageSpec, WorkflowOptions
+from planner.problem.resolve import Resolved
+from planner.problem.schema import Lengths, TraceLengths, WorkloadSpec
+from planner.problem.statistics import quantile_of
+from planner.solvers.workflow.simulated_graph import TimeLimit
+
+
+@dataclass(frozen=True, slots=True)
+class GraphSetting:
+    """Stages in topological order, by number the stages each waits for, and the limits on the whole."""
+
+    resolved: Resolved
+    options: WorkflowOptions
+    stages: tuple[StageSpec, ...]
+    places: tuple[int, ...]  # in the problem
+    parents: tuple[tuple[int, ...], ...]
+    limits: tuple[TimeLimit, ...]
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        return self.resolved.workloads[0].spec
+
+    @property
+    def rate_per_s(self) -> float:
+        assert self.workload.load is not None
+        assert self.workload.load.rate_per_s is not None
+        return self.workload.load.rate_per_s
+
+    @property
+    def latency_s(self) -> float:
+        """The loosest time that a request may take in all: what one stage alone could take of it."""
+        return max(limit.bound_s for limit in self.limits)
+
+    def where(self, stage: int, *below: str | int) -> str:
+        """The place of a stage in the problem."""
+        return self.resolved.where(("options", "stages", self.places[stage], *below))
+
+
+def read_setting(resolved: Resolved) -> GraphSetting:
+    """Raises PlannerError for problems that no workflow answers."""
+    options = WorkflowOptions.model_validate(resolved.problem.options)
+    order = options.order()
+    stages = tuple(options.stages[index] for index in order)
+    number = {stage.name: index for index, stage in enumerate(stages)}
+    parents = tuple(tuple(number[name] for name in stage.after) for stage in stages)
+    _require_objective(resolved)
+    limits = tuple(_limits(resolved))
+    setting = GraphSetting(resolved, options, stages, tuple(order), parents, limits)
+    for index, stage in enumerate(stages):
+        if stage.serve is not None:
+            _require_served(setting, index, stage.serve)
+    _require_models_used(setting)
+    return setting
+
+
+def _require_objective(resolved: Resolved) -> None:
+    if resolved.problem.objective.minimize != "cost":
+        place = resolved.where(("objective",))
+        raise PlannerError("workflows minimise cost", where=place, hint="write `objective: {minimize: cost}`")
+    if len(resolved.workloads) != 1:
+        what = f"{len(resolved.workloads)} workloads, and a workflow answers one stream of requests"
+        raise PlannerError(what, where=resolved.where(("workloads",)), hint="give one")
+    spec = resolved.workloads[0].spec
+    if spec.load is None or spec.load.rate_per_s is None:
+        what = f"workload `{spec.name}` has no rate"
+        raise PlannerError(what, where=resolved.where(("workloads", 0)), hint="write `load: {rate: 2/s}`")
+
+    for side, length in (("input_tokens", spec.input_tokens), ("output_tokens", spec.output_tokens)):
+        _require_drawn(length, resolved.where(("workloads", 0, side)))
+
+
+def _require_drawn(length: Lengths | None, where: str) -> None:
+    """Refuses lengths of a trace: requests of streams are drawn."""
+    if isinstance(length, TraceLengths):
+        what = "streams of a workflow are drawn, and a trace is one stream"
+        raise PlannerError(what, where=where, hint="write its `mean` and `cv`, or the `shape` of a service")
+
+
+def _limits(resolved: Resolved) -> list[TimeLimit]:
+    spec, limits = resolved.workloads[0].spec, []
+    for name, statistic, bound_s in spec.slo.limits():
+        share, place = quantile_of(statistic), resolved.where(("workloads", 0, "slo", name))
+        if share is None:
+            what = "a workflow is judged by the share of requests that are in time, and a mean is of none"
+            raise PlannerError(what, where=place, hint=f"write a percentile: `{name}: {{p95: 4s}}`")
+        limits.append(TimeLimit(bound_s, share, of_first=name == "ttft"))
+    if not limits:
+        place = resolved.where(("workloads", 0))
+        what = f"workload `{spec.name}` has no limit, so that the cheapest stages would do however late"
+        raise PlannerError(what, where=place, hint="write `slo: {latency: {p95: 4s}}`")
+    return limits
+
+
+def _require_served(setting: GraphSetting, index: int, serve: ServeSpec) -> None:
+    resolved = setting.resolved
+    model = model_of(setting, serve)
+    require_known("model", model, resolved.models, listing="models are", where=setting.where(index, "serve", "model"))
+    resolved.require_priceable(model)
+    for side in ("input_tokens", "output_tokens"):
+        _require_drawn(getattr(serve, side), setting.where(index, "serve", side))
+    names = [pool.name for pool in resolved.pools]
+    for pool in serve.pools or names:
+        require_known("pool", pool, names, listing="pools are", where=setting.where(index, "serve", "pools"))
+        priced = resolved.pools[names.index(pool)].usd_per_gpu_hour
+        if priced is None:
+            place = resolved.where(("cluster", "pools", names.index(pool)))
+            raise PlannerError(f"pool `{pool}` has no price", where=place, hint="write `price: 2.50USD/h`")
+
+
+def _require_models_used(setting: GraphSetting) -> None:
+    """Refuses models that no stage serves."""
+    used = {model_of(setting, stage.serve) for stage in setting.stages if stage.serve is not None}
+    idle = sorted(set(setting.resolved.models) - used)
+    if idle:
+        hint = "name it in `serve.model` of a stage, or remove it"
+        place = setting.resolved.where(("models", idle[0]))
+        raise PlannerError(f"no stage serves model `{idle[0]}`", where=place, hint=hint)
+
+
+def model_of(setting: GraphSetting, serve: ServeSpec) -> str:
+    """The key of the model that a stage serves."""
+    return serve.model or setting.resolved.workloads[0].model

@@ -1,0 +1,51 @@
+"""What plans of workflows depend on."""
+
+from collections.abc import Iterator
+
+from planner.problem.reads import NODES, WHOLE, Reads, Unread
+from planner.problem.schema import Problem
+
+SERVED = (
+    *(f"models.*.{name}" for name in ("weights", "kv_cache")),
+    *(f"engine.{name}" for name in ("name", "version", "memory_utilisation")),
+    *("costs.calibration", "limits.gpus", "limits.usd_per_hour"),
+)
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    """Functions alone need no engine."""
+    stages = problem.options.get("stages")
+    rows = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
+    if any(stage.get("serve") is not None for stage in rows):
+        return
+    for name in SERVED:
+        yield Unread(name, "where no stage serves a model", "remove it")
+
+
+READS = Reads(
+    plans="workflows",
+    fields=(WHOLE - {"models.*.config"})
+    | NODES
+    | {"cluster.pools.*.usd_per_gpu_hour"}
+    | {"models.*.weights", "models.*.kv_cache"}
+    | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens")}
+    | {f"workloads.*.load.{name}" for name in ("rate_per_s", "arrival_cv")}
+    | {f"workloads.*.slo.{name}" for name in ("ttft", "latency")}
+    | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
+    | {"costs.calibration", "objective.minimize", "limits.gpus", "limits.usd_per_hour", "seed"},
+    limits=frozenset({"seed", "time_limit_s"}),
+    instead={
+        "models.*.config": "name a model of the catalog: serving plans of stages are simulated from it",
+        "workloads.*.load.concurrency": "write a `rate`: workflows answer open streams",
+        "workloads.*.slo.tpot": "limit `latency` or `ttft` of the whole",
+        "workloads.*.slo.itl": "limit `latency` or `ttft` of the whole",
+        "workloads.*.slo.attainment": "write the share as a percentile: `latency: {p95: 4s}`",
+        "costs.profiles": "remove it: stages are priced by formulas",
+        "objective": "write `minimize: cost`",
+        "cluster.links": "remove them: every stage stands on one pool",
+        "gap": "leave it out: the search ends with the cheapest options",
+        "threads": "leave it out: the search runs on one thread",
+        "backend": "leave it out: options are searched without a solver",
+    },
+    unread=_unread,
+)

@@ -1,0 +1,27 @@
+"""States a workflow plan again from its problem and its own choices, and derives its bound again."""
+
+from collections.abc import Iterator
+
+from planner.kinds.workflow.decision import WorkflowDecision
+from planner.kinds.workflow.graph import plan
+from planner.kinds.workflow.options import WorkflowOptions
+from planner.plan.findings import Finding
+from planner.plan.restated import Restated
+from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand, resolved_again
+
+
+def restate(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Restated:
+    """The plan of these choices on the streams of its problem.
+
+    Raises NotAtHand for inputs that are not, PlannerError for choices that the problem does not have.
+    """
+    return plan.restate(
+        resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand), stated, decision, hand
+    )
+
+
+def prove(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Iterator[Finding]:
+    """Whether the bound follows from the problem."""
+    del decision
+    yield from plan.prove(resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand), stated)

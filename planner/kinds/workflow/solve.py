@@ -1,0 +1,11 @@
+"""Solves a workflow problem: the options of its stages that keep the limits of the whole at least cost."""
+
+from planner.kinds.workflow.graph import plan
+from planner.plan.schema import Envelope
+from planner.problem.resolve import Resolved
+from planner.progress import Limits
+
+
+def solve(resolved: Resolved, limits: Limits) -> Envelope:
+    """The plan; raises Infeasible, Stopped, and PlannerError for problems that no workflow answers."""
+    return plan.solve(resolved, limits)
