@@ -50,6 +50,10 @@ class FunctionOption(Spec):
         default=None, description="numbers of servers to choose from; calls never wait when absent"
     )
     slots: Count = Field(default=1, description="calls that a server takes at a time")
+    image: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="container that answers calls on port 8080, for launch files; a Service of one's own when absent",
+    )
     recall: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="share of the right neighbours that a search with this option finds"
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.kinds.workflow.graph.draws import Stream
 from planner.kinds.workflow.graph.serving import Served, serving_plans
 from planner.kinds.workflow.graph.setting import GraphSetting
@@ -37,7 +37,7 @@ class Candidate:
         if self.function is not None:
             return self.function.name
         assert self.served is not None
-        return f"served on {self.served.envelope.decision['roles'][0]['pool']}"
+        return f"served on {self.served.decision.roles[0].pool}"
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +82,7 @@ class Engines:
         return Times(times.first_s_R - come_s_R, times.end_s_R - come_s_R)
 
 
-def _calls(stream: Stream, stage: int, ready_s_R: Floats, order: "np.ndarray | slice" = slice(None)) -> Requests:  # type: ignore[type-arg]  # an index
+def _calls(stream: Stream, stage: int, ready_s_R: Floats, order: "Ints | slice" = slice(None)) -> Requests:
     inputs, outputs = stream.tokens[stage]
     return Requests.open_stream(ready_s_R[order], inputs[order], outputs[order])
 

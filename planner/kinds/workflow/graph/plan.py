@@ -12,7 +12,16 @@ from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.registry import checksummed, find_kind
 from planner.kinds.workflow.decision import StageChoice, WorkflowDecision
 from planner.kinds.workflow.graph.candidates import Candidate, Engines, functions_of
-from planner.kinds.workflow.graph.choose import CHECKED, FRESH, Choice, Reached, best_choice, reached, streams_of
+from planner.kinds.workflow.graph.choose import (
+    CHECKED,
+    FRESH,
+    Choice,
+    Reached,
+    best_choice,
+    chosen_stream,
+    reached,
+    streams_of,
+)
 from planner.kinds.workflow.graph.floor import laid, role_name
 from planner.kinds.workflow.graph.serving import Served, embedded
 from planner.kinds.workflow.graph.setting import GraphSetting, read_setting
@@ -49,7 +58,7 @@ def restate(resolved: Resolved, stated: Envelope, decision: WorkflowDecision, ha
     setting = read_setting(resolved)
     rows = rows_of(setting, decision, hand)
     streams = streams_of(setting, FRESH)
-    told = reached(setting, rows, Engines(setting, streams), streams)
+    told = reached(setting, rows, Engines(setting, (chosen_stream(setting), *streams)), streams)
     counted = stated.certificate
     simulated = counted.pruned.get("stages simulated", 0)
     made = envelope(setting, Choice(rows, told, counted.bound, counted.candidates, simulated))

@@ -1,0 +1,1 @@
+"""Workflows as graphs of services: KServe, Argo Workflows and Ray Serve."""
