@@ -1,4 +1,4 @@
-"""The registry of plan kinds (serve, train, rl, experts ...): every package under `planner.kinds` with a `KIND`.
+"""The registry of plan kinds (serve, train, rl, place, workflow and others): packages here with a `KIND`.
 
 Adding a kind adds a package and edits nothing here or in another kind.
 """

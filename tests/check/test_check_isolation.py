@@ -26,5 +26,7 @@ def test_every_plan_is_checked_where_no_solver_can_be_loaded() -> None:
     done = subprocess.run([sys.executable, "-c", CODE, *paths], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [
-        word for kind in ("experts", "fleet", "place", "rl", "serve", "train") for word in (f"{kind}.json", "True")
+        word
+        for kind in ("experts", "fleet", "place", "rl", "serve", "train", "workflow")
+        for word in (f"{kind}.json", "True")
     ]

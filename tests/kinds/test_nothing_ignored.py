@@ -60,6 +60,10 @@ LIMITS: dict[str, dict[str, tuple[Limits, Limits, str]]] = {
         "seed": (Limits(seed=1), Limits(seed=2), ""),
         "time_limit_s": (Limits(), Limits(time_limit_s=1e-9), MIXED % (3, 3, 2, 1, 1, 1)),
     },
+    "workflow": {
+        "seed": (Limits(seed=1), Limits(seed=2), ""),
+        "time_limit_s": (Limits(), Limits(time_limit_s=0.0), ""),
+    },
 }
 """Two limits that give two plans of a problem; `threads` must not change a plan, and has tests of its own."""
 
@@ -170,7 +174,7 @@ def test_the_table_holds_every_field_that_a_kind_reads_and_no_other(kind: str) -
     reads = find_kind(kind).reads
     assert set(READ[kind]) == {name for name in FIELDS if reads.reads(name)}
     assert set(LIMITS[kind]) | ({"threads"} & reads.limits) == reads.limits
-    assert set(GIVEN) == set(FLAGS) == {field.name for field in fields(Limits)} - {"tell"}
+    assert set(GIVEN) == set(FLAGS) == {field.name for field in fields(Limits)} - {"tell", "explain"}
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,20 @@ BASES: dict[str, str] = {
           - {input_tokens: 512, output_tokens: 32, load: {rate: 20/s, arrival_cv: 3}, slo: {latency: {p1: 60s}}}
         objective: {maximize: attainment}
         options: {simulated_requests: 200, max_batch: 8}""",
+    "workflow": """
+        models: {m: {name: Qwen/Qwen3-0.6B}}
+        cluster: {pools: [{gpu: h100_sxm, gpus: 2, price: 2.50USD/h}]}
+        workloads: [{input_tokens: 512, output_tokens: 16, load: {rate: 4/s}, slo: {latency: {p90: 2s}}}]
+        objective: {minimize: cost}
+        options:
+          simulated_requests: 200
+          stages:
+            - {name: f, options: [{name: a, latency: {mean: 100ms, cv: 0.5}, servers: [1, 2], price: 0.50USD/h}]}
+            - name: s
+              after: [f]
+              serve:
+                limits_s: [1.0]
+                options: {modes: [colocated], tp: [1], pp: [1], max_batch: [16], chunk_tokens: [2048]}""",
 }
 
 TWO_POOLS = "cluster={pools: [{gpu: h100_sxm, gpus: 2}, {gpu: h200, gpus: 2}], links: [%s]}"
@@ -114,6 +128,47 @@ def _lengths(side: str) -> dict[str, Case]:
         f"workloads.*.{side}.mean": (f"{field}={{mean: 100, cv: 1}}", f"{field}={{mean: 120, cv: 1}}"),
         f"workloads.*.{side}.cv": (f"{field}={{mean: 100, cv: 1}}", f"{field}={{mean: 100, cv: 2}}"),
         f"workloads.*.{side}.shape": (f"{field}={{shape: sharegpt}}", f"{field}={{shape: azure-code}}"),
+    }
+
+
+MINUTE = "options.stages.1.serve.limits_s=[60.0] ; workloads.0.slo={latency: {p90: 60s}}"
+BOTH_SERVED = (
+    "models={m: {name: Qwen/Qwen3-0.6B}, n: {name: Qwen/Qwen3-1.7B}} ; workloads.0.model=%s"
+    " ; options.stages.0={name: f, serve: {model: %s, limits_s: [1.0], options: {modes: [colocated], tp: [1], pp: [1],"
+    " max_batch: [16], chunk_tokens: [2048]}}}"
+)
+
+
+def _priced(case: Case) -> Case:
+    """The same pools with a price."""
+    first, second = (text.replace("{gpu: h100_sxm,", "{gpu: h100_sxm, price: 2USD/h,") for text in case)
+    return first, second
+
+
+def _unhurried(case: Case) -> Case:
+    """The same changes where requests and stages have a minute."""
+    first, second = (f"{text} ; {MINUTE}" if text else MINUTE for text in case)
+    return first, second
+
+
+def _whole_limits(time: str) -> dict[str, Case]:
+    """Percentiles that anything and nothing keeps; of means there is no share of requests."""
+    cases: dict[str, Case] = {
+        f"workloads.*.slo.{time}.{name}_s": (
+            f"workloads.0.slo={{{time}: {{{name}: 60s}}}}",
+            f"workloads.0.slo={{{time}: {{{name}: 1ms}}}}",
+        )
+        for name in ("p50", "p90", "p95", "p99")
+    }
+    return cases | {f"workloads.*.slo.{time}.mean_s": (f"workloads.0.slo={{{time}: {{mean: 60s}}}}", REFUSED)}
+
+
+def _refused_traces(side: str) -> dict[str, Case]:
+    """Streams are drawn, and a trace is one stream."""
+    field = f"workloads.0.{side}"
+    return {
+        f"workloads.*.{side}.trace": (f"{field}={{trace: a.csv}}", REFUSED),
+        f"workloads.*.{side}.column": (f"{field}={{trace: a.csv, column: other}}", REFUSED),
     }
 
 
@@ -491,5 +546,30 @@ READ: dict[str, dict[str, Case]] = {
             LAYERED % ("", "", JOINT % "1MB/s"),
             LAYERED % ("", "", JOINT.replace("%s", "1MB/s, latency: 1ms")),
         ),
+    },
+    "workflow": {
+        **{name: _priced(case) for name, case in DEVICES.items() if name != "models.*.config"},
+        "name": ("", "name=other"),
+        "models.*.weights": ("", "models.m.weights=fp8"),
+        "models.*.kv_cache": ("", "models.m.kv_cache=fp8"),
+        "cluster.pools.*.usd_per_gpu_hour": ("", "cluster.pools.0.price=3USD/h"),
+        "workloads.*.name": ("", "workloads.0.name=other"),
+        "workloads.*.model": (BOTH_SERVED % ("m", "n"), BOTH_SERVED % ("n", "m")),
+        **_lengths("input_tokens"),
+        **{name: _unhurried(case) for name, case in _lengths("output_tokens").items()},
+        **_refused_traces("input_tokens"),
+        **_refused_traces("output_tokens"),
+        "workloads.*.load.rate_per_s": ("workloads.0.load={rate: 6/s}", "workloads.0.load={rate: 5/s}"),
+        "workloads.*.load.arrival_cv": ("", "workloads.0.load.arrival_cv=2"),
+        **_whole_limits("ttft"),
+        **_whole_limits("latency"),
+        "engine.name": ("", "engine.name=sglang"),
+        "engine.version": ("engine={name: trtllm}", "engine={name: trtllm, version: 1.0.0}"),
+        "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
+        "costs.calibration": ("", "costs.calibration=none"),
+        "objective.minimize": ("", "objective={minimize: gpus}"),
+        "limits.gpus": ("", "cluster.pools.0.gpus=8 ; options.stages.1.serve.options.tp=[4] ; limits.gpus=1"),
+        "limits.usd_per_hour": ("", "limits.price=0.10USD/h"),
+        "seed": ("seed=1", "seed=2"),
     },
 }

@@ -72,8 +72,10 @@ LAUNCHED = {
     "serve": ("speculation.algorithm", "speculation.checkpoint"),
     "rl": ("speculation.algorithm", "speculation.checkpoint"),
     "place": ("lora.adapters.*.checkpoint",),
+    "workflow": ("stages.*.options.*.image",),
 }
-"""What only launch scripts read; tests/emit/test_emit_speculation.py and test_rl_targets.py hold them to it."""
+"""What only launch scripts read; test_emit_speculation.py, test_rl_targets.py and test_workflow_targets.py hold them
+to it, in tests/emit."""
 
 TWO_POOLS = (
     "cluster={pools: [{gpu: h100_sxm, gpus: 2}, {gpu: h200, gpus: 2}],"
@@ -421,4 +423,71 @@ FLEET: dict[str, Case] = {
     "jobs.*.least_windows": ("", "options.jobs.0.least_windows=3"),
     "jobs.*.nodes_before": apart("", "options.jobs.0.nodes_before=2", STARTED),
 }
-OPTIONS = {"fleet": FLEET, "serve": SERVE, "train": TRAIN, "rl": RL, "experts": EXPERT_LAYOUTS, "place": PLACE}
+STAGE_FUNCTION = "options.stages.0.options.0"
+STAGE_SERVED = "options.stages.1.serve"
+SAMPLED = STAGE_FUNCTION + ".latency={samples_s: [%s]}"
+TWO_OPTIONS = (
+    "options.stages.0.options=[{name: a, recall: 80%%, latency: {mean: 50ms}}, {name: b, recall: %s,"
+    " usd_per_call: 0.001, latency: {mean: 60ms}}] ; options.stages.0.least_recall=%s"
+)
+
+
+def _stage_lengths(side: str) -> dict[str, Case]:
+    """Of the calls of a stage; those of a trace are refused."""
+    field, base = f"{STAGE_SERVED}.{side}", f"stages.*.serve.{side}"
+    return {
+        base: ("", f"{field}=20"),
+        f"{base}.low": (f"{field}={{low: 10, high: 90}}", f"{field}={{low: 50, high: 90}}"),
+        f"{base}.high": (f"{field}={{low: 10, high: 90}}", f"{field}={{low: 10, high: 99}}"),
+        f"{base}.mean": (f"{field}={{mean: 10, cv: 1}}", f"{field}={{mean: 12, cv: 1}}"),
+        f"{base}.cv": (f"{field}={{mean: 10, cv: 1}}", f"{field}={{mean: 10, cv: 0.5}}"),
+        f"{base}.shape": ("", f"{field}={{shape: sharegpt}}"),
+        f"{base}.trace": ("", f"{field}={{trace: a.csv}}"),
+        f"{base}.column": ("", f"{field}={{trace: a.csv, column: other}}"),
+    }
+
+
+WORKFLOW: dict[str, Case] = {
+    "stages.*.name": ("", "options.stages.1.name=t"),
+    "stages.*.after": ("", "options.stages.1.after=[]"),
+    "stages.*.options.*.name": ("", f"{STAGE_FUNCTION}.name=b"),
+    "stages.*.options.*.latency.mean_s": ("", f"{STAGE_FUNCTION}.latency.mean=90ms"),
+    "stages.*.options.*.latency.cv": ("", f"{STAGE_FUNCTION}.latency.cv=0.9"),
+    "stages.*.options.*.latency.samples_s": (SAMPLED % "0.1, 0.2", SAMPLED % "0.1, 0.3"),
+    "stages.*.options.*.usd_per_call": ("", f"{STAGE_FUNCTION}.usd_per_call=0.001"),
+    "stages.*.options.*.usd_per_hour": ("", f"{STAGE_FUNCTION}.price=0.60USD/h"),
+    "stages.*.options.*.servers": ("", f"{STAGE_FUNCTION}.servers=[2]"),
+    "stages.*.options.*.slots": ("", f"{STAGE_FUNCTION}.slots=2"),
+    "stages.*.options.*.recall": (TWO_OPTIONS % ("90%", "85%"), TWO_OPTIONS % ("84%", "85%")),
+    "stages.*.least_recall": (TWO_OPTIONS % ("90%", "80%"), TWO_OPTIONS % ("90%", "85%")),
+    "stages.*.serve.model": (
+        "models={m: {name: Qwen/Qwen3-0.6B}} ; options.stages.1.serve.model=m",
+        "models={n: {name: Qwen/Qwen3-1.7B}} ; options.stages.1.serve.model=n",
+    ),
+    **_stage_lengths("input_tokens"),
+    **_stage_lengths("output_tokens"),
+    "stages.*.serve.pools": apart(
+        f"{STAGE_SERVED}.pools=[a]",
+        f"{STAGE_SERVED}.pools=[b]",
+        "cluster.pools=[{name: a, gpu: h100_sxm, gpus: 1, price: 2USD/h},"
+        " {name: b, gpu: h200, gpus: 1, price: 3USD/h}]",
+    ),
+    "stages.*.serve.limits_s": ("", f"{STAGE_SERVED}.limits_s=[1.5]"),
+    "stages.*.serve.options": ("", f"{STAGE_SERVED}.options.max_batch=[8]"),
+    "correlation": (
+        "",
+        "options.correlation=1 ; options.stages.1={name: s, after: [f], options: [{name: c, latency: "
+        "{mean: 50ms, cv: 1}}]}",
+    ),
+    "simulated_requests": ("", "options.simulated_requests=300"),
+}
+
+OPTIONS = {
+    "workflow": WORKFLOW,
+    "fleet": FLEET,
+    "serve": SERVE,
+    "train": TRAIN,
+    "rl": RL,
+    "experts": EXPERT_LAYOUTS,
+    "place": PLACE,
+}

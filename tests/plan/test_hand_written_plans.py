@@ -20,7 +20,7 @@ from planner.problem.schema import Problem
 from planner.schema.base import Where
 
 PLANS = Path(__file__).parent.parent / "plans"
-KINDS = ("experts", "fleet", "place", "rl", "serve", "train")
+KINDS = ("experts", "fleet", "place", "rl", "serve", "train", "workflow")
 HERE = Where({}, "inputs")
 
 

@@ -47,7 +47,22 @@ for path in sys.argv[1:]:
 """
     blocked = {"pydantic", "pydantic_core", "numpy", "yaml", "ortools", "pulp", "scipy", "networkx", "pyarrow"}
     out = run_without(blocked, code, *(str(path) for path in sorted(PLANS.glob("*.json"))))
-    assert out.split() == ["experts", "32", "fleet", "64", "place", "8", "rl", "96", "serve", "12", "train", "16384"]
+    assert out.split() == [
+        "experts",
+        "32",
+        "fleet",
+        "64",
+        "place",
+        "8",
+        "rl",
+        "96",
+        "serve",
+        "12",
+        "train",
+        "16384",
+        "workflow",
+        "1",
+    ]
 
 
 @pytest.mark.parametrize(

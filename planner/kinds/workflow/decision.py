@@ -12,11 +12,11 @@ from planner.schema.base import Spec
 class StageChoice(Spec):
     """The option of a stage: a function on so many servers, or a serving plan of its own with the roles that it has."""
 
-    stage: str
-    option: str
-    usd_per_hour: Amount
+    stage: str = Field(description="of the problem")
+    option: str = Field(description="its function, or where its model is served")
+    usd_per_hour: Amount = Field(description="of its servers, calls or GPUs")
     servers: Count | None = Field(default=None, description="of a function with servers")
-    roles: tuple[str, ...] = ()
+    roles: tuple[str, ...] = Field(default=(), description="of its serving plan, by their names in this plan")
     limit_s: Amount | None = Field(default=None, description="on the p95 of the stage, that its serving plan is for")
     plan: dict[str, JsonValue] | None = Field(
         default=None, description="of kind `serve`, on devices counted from 0 in pools of its own"
@@ -27,7 +27,9 @@ class WorkflowDecision(Decision):
     """Roles of all serving plans, on the devices of the whole, and the choice of every stage."""
 
     roles: tuple[Role, ...] = ()
-    stages: Annotated[tuple[StageChoice, ...], Field(min_length=1)]
+    stages: Annotated[tuple[StageChoice, ...], Field(min_length=1)] = Field(
+        description="what was chosen for every stage, in an order in which each comes behind those it waits for"
+    )
 
     def reasons(self) -> tuple[str, ...]:
         """What each stage costs."""

@@ -139,8 +139,9 @@ class WorkflowOptions(Spec):
         try:
             self.order()
         except CycleError as error:
+            cycle = " before ".join(names[index] for index in error.args[1])
             raise refuse(
-                f"stages wait for each other: {' after '.join(reversed(error.args[1]))}",
+                f"stages wait for each other: {cycle}",
                 "take one out of `after`",
                 "stages",
             ) from None

@@ -1,26 +1,6 @@
 """What plans of workflows depend on."""
 
-from collections.abc import Iterator
-
-from planner.problem.reads import NODES, WHOLE, Reads, Unread
-from planner.problem.schema import Problem
-
-SERVED = (
-    *(f"models.*.{name}" for name in ("weights", "kv_cache")),
-    *(f"engine.{name}" for name in ("name", "version", "memory_utilisation")),
-    *("costs.calibration", "limits.gpus", "limits.usd_per_hour"),
-)
-
-
-def _unread(problem: Problem) -> Iterator[Unread]:
-    """Functions alone need no engine."""
-    stages = problem.options.get("stages")
-    rows = [stage for stage in stages if isinstance(stage, dict)] if isinstance(stages, list) else []
-    if any(stage.get("serve") is not None for stage in rows):
-        return
-    for name in SERVED:
-        yield Unread(name, "where no stage serves a model", "remove it")
-
+from planner.problem.reads import NODES, WHOLE, Reads
 
 READS = Reads(
     plans="workflows",
@@ -47,5 +27,4 @@ READS = Reads(
         "threads": "leave it out: the search runs on one thread",
         "backend": "leave it out: options are searched without a solver",
     },
-    unread=_unread,
 )

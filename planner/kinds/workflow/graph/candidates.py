@@ -19,7 +19,8 @@ from planner.solvers.workflow.simulated_graph import SimulatedGraph, SimulatedOp
 
 SECONDS_PER_HOUR = 3600.0
 NO_TIME = Times(np.zeros(1), np.zeros(1))
-APART_S = 10_000.0  # between requests that are alone on an engine
+APART_S = 1000.0  # between requests that are alone on an engine
+LOST_S = 1e-6  # what doubles lose of times after so long a stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class Engines:
         """What calls take with the engines to themselves."""
         come_s_R = np.asarray(APART_S * np.arange(1, len(stream.arrival_s_R) + 1), dtype=np.float64)
         times = self.times(stage, served, stream, come_s_R)
-        return Times(times.first_s_R - come_s_R, times.end_s_R - come_s_R)
+        first, end = times.first_s_R - come_s_R - LOST_S, times.end_s_R - come_s_R - LOST_S
+        return Times(np.maximum(first, 0.0), np.maximum(end, 0.0))
 
 
 def _calls(stream: Stream, stage: int, ready_s_R: Floats, order: "Ints | slice" = slice(None)) -> Requests:

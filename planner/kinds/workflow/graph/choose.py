@@ -96,6 +96,7 @@ def best_choice(setting: GraphSetting, limits: Limits) -> Choice:
             raise Stopped(result.stop_reason, bound=bound if bound is not None else result.bound)
         if result.solution is None:
             raise _none(setting, graph, simulations, proved=bound is None)
+        _require_affordable(setting, result.objective)
         bound = result.objective if bound is None else bound
         rows = tuple(candidates[stage][option] for stage, option in enumerate(result.solution))
         told = reached(setting, rows, engines, fresh)
@@ -159,6 +160,16 @@ def _require_possible(setting: GraphSetting, graph: SimulatedGraph) -> None:
         }
         for limit in broken
     ]
+    raise Infeasible(conflict, proved=True)
+
+
+def _require_affordable(setting: GraphSetting, cost: float | None) -> None:
+    """Raises Infeasible where the cheapest options cost more than the problem's cap."""
+    cap = setting.resolved.problem.limits.usd_per_hour
+    if cap is None or cost is None or cost <= cap:
+        return
+    conflict: list[Conflict] = [{"limit": limit_text(setting, limit), "nearest": ""} for limit in setting.limits]
+    conflict.append({"limit": f"price <= {cap:.4g} USD/h", "nearest": f"{cost:.4g} USD/h"})
     raise Infeasible(conflict, proved=True)
 
 

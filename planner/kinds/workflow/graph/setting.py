@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 from planner.errors import PlannerError, require_known
+from planner.kinds.registry import find_kind
 from planner.kinds.workflow.options import ServeSpec, StageSpec, WorkflowOptions
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Lengths, TraceLengths, WorkloadSpec
 from planner.problem.statistics import quantile_of
+from planner.schema.keys import validated
 from planner.solvers.workflow.simulated_graph import TimeLimit
 
 
@@ -101,6 +103,7 @@ def _require_served(setting: GraphSetting, index: int, serve: ServeSpec) -> None
     model = model_of(setting, serve)
     require_known("model", model, resolved.models, listing="models are", where=setting.where(index, "serve", "model"))
     resolved.require_priceable(model)
+    validated(find_kind("serve").options, serve.options, lambda path: setting.where(index, "serve", "options", *path))
     for side in ("input_tokens", "output_tokens"):
         _require_drawn(getattr(serve, side), setting.where(index, "serve", side))
     names = [pool.name for pool in resolved.pools]
