@@ -73,6 +73,7 @@ bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/serving_intervals.py ../shared/data/serving
 	$(BIN)/python benchmarks/own_runs.py ../shared/data/serving
+	$(BIN)/python benchmarks/serving_picks.py ../shared/data/serving
 	$(BIN)/python benchmarks/sealed_serving.py --open
 
 bench-training: $(VENV)/installed

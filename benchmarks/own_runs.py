@@ -162,25 +162,6 @@ def decisions(rows: Rows, known: Known, errors: dict[str, Errors], steady: Error
             yield Decision(members, limit, known, tpot[members], ttft[members], state, output)
 
 
-def picks(every: list[Decision], steady: ErrorSpread) -> Iterator[tuple[str, list[float]]]:
-    """What three ways to pick without a run capture: by the estimate, its upper end, and output times chance."""
-    rules: dict[str, list[float]] = {"the estimate": [], "its upper end": [], "output times chance": []}
-    for decision in every:
-        tpot_s, own = (
-            np.exp(decision.before.x.mean_M),
-            replace(steady, between=decision.known.between[decision.members[0]], unseen=True),
-        )
-        output = decision.before.a_M / (np.exp(decision.before.y.mean_M) + decision.before.b_M * tpot_s)
-        room = decision.limit_s * TOLERANCE / tpot_s
-        for name, value in (
-            ("the estimate", np.where(room >= 1.0, output, -tpot_s)),
-            ("its upper end", np.where(room >= np.exp(own.steady), output, -tpot_s)),
-            ("output times chance", output * np.array([own.chance(float(part)) for part in room])),
-        ):
-            rules[name].append(decision.captured(int(np.argmax(value)), []))
-    yield from rules.items()
-
-
 def proposed(decision: Decision, seed: int) -> list[int]:
     """The runs that raise the expected output of the choice most, one after another; fewer where none raises it."""
     state, seen = decision.before, list[int]()
@@ -227,13 +208,7 @@ def main() -> int:
     for count, name, (wrong, held, width) in times(rows, known, seeds):
         base = base or width
         print(f"{count:4d}  {name:9} {wrong:9.1%}   {held:12.0%}   {width / base:16.2f}")
-    steady = load_calibration().spreads["tpot"]
-    every = list(decisions(rows, known, errors, steady))
-    unfitted = np.array([not rows.fitted[decision.members].all() for decision in every])
-    print(f"{len(every)} decisions; captured (choices that break the limit) without a run, and of unknown groups")
-    for name, values in picks(every, steady):
-        own = np.array(values)
-        print(f"  by {name:20} {own.mean():5.3f} ({(own == 0.0).mean():4.0%})   {own[unfitted].mean():5.3f}")
+    every = list(decisions(rows, known, errors, load_calibration().spreads["tpot"]))
     print(f"{len(every)} decisions; captured (choices that break the limit) after {', '.join(map(str, RUNS))} runs")
     for name, policy, scaled in (
         ("proposed runs", proposed, False), ("random runs", at_random, False), ("random, scaled", at_random, True),

@@ -43,6 +43,7 @@ from planner.calibrate.own_runs import rounded
 from planner.calibrate.shared import SharedFit
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.spread import ErrorSpread
 from planner.documents.files import digest
 from planner.estimate.case import Case
 from planner.estimate.measured import case_of_row
@@ -212,23 +213,9 @@ def write(path: Path, data: Data) -> None:
     """A calibration file of all rows: parameters, where groups lie, and intervals."""
     everything = np.ones(len(data.rows), dtype=bool)
     fitted = data.fitted(everything)
-    shipped, terms, measured = load_calibration(), data.terms["stated"], data.measured
+    shipped = load_calibration()
     parameters = replace(fitted.parameters, trust=shipped.tables)
-    told = predict(terms, parameters)
-    about = features(terms, parameters, told)
-    shift = np.exp(np.array([fitted.groups[int(number)].mean for number in data.runs_group]))
-    size = np.bincount(data.group)[data.group]
-    likely = size >= LIKELY
-    spreads = {
-        name: fit_spread(known[rows], predicted[rows], about[rows], 1.0 / size[rows])
-        for name, known, predicted, rows in (
-            ("ttft", measured.ttft_s, told.ttft_s, likely & ~measured.queued),
-            ("tpot", measured.tpot_s, told.tpot_s * shift, likely),
-        )
-    }
-    low, high = (np.log(bound / told.tpot_s) for bound in spreads["tpot"].bounds(told.tpot_s, about))
-    between = fit_between(np.log(measured.tpot_s / told.tpot_s), low, high, np.where(likely, 1.0 / size, 0.0))
-    spreads["tpot"] = replace(spreads["tpot"], between=between)
+    spreads = spreads_of(data, replace(fitted, parameters=parameters), everything)
     runs = runs_of(data, fitted)
     document = document_of(
         Fitted(parameters, fitted.standard_errors),
@@ -239,7 +226,35 @@ def write(path: Path, data: Data) -> None:
     )
     whole = document | {"runs": runs} | training_of(shipped)
     path.write_text(text_of(whole), encoding="utf-8")
-    print(f"  wrote {path}: between groups {between}, deviation {fitted.between:.3f}")
+    print(f"  wrote {path}: between groups {spreads['tpot'].between}, deviation {fitted.between:.3f}")
+
+
+def spreads_of(data: Data, fitted: SharedFit | None, chosen: Bools) -> dict[str, ErrorSpread]:
+    """Widths of both times around a fit by groups of the chosen rows [D], and of TPOT what lies between them.
+
+    Of the costs before any fit where there is none.
+    """
+    terms, measured = data.terms["stated"], data.measured
+    parameters = data.start if fitted is None else fitted.parameters
+    told = predict(terms, parameters)
+    about = features(terms, parameters, told)
+    shift = np.ones(len(data.rows))
+    if fitted is not None:
+        known = {number: np.exp(own.mean) for number, own in fitted.groups.items()}
+        shift = np.array([known.get(int(number), 1.0) for number in data.runs_group])
+    size = np.bincount(data.group)[data.group]
+    likely = chosen & (size >= LIKELY)
+    spreads = {
+        name: fit_spread(known_s[rows], predicted_s[rows], about[rows], 1.0 / size[rows])
+        for name, known_s, predicted_s, rows in (
+            ("ttft", measured.ttft_s, told.ttft_s, likely & ~measured.queued),
+            ("tpot", measured.tpot_s, told.tpot_s * shift, likely),
+        )
+    }
+    low, high = (np.log(bound / told.tpot_s) for bound in spreads["tpot"].bounds(told.tpot_s, about))
+    between = fit_between(np.log(measured.tpot_s / told.tpot_s), low, high, np.where(likely, 1.0 / size, 0.0))
+    spreads["tpot"] = replace(spreads["tpot"], between=between)
+    return spreads
 
 
 def runs_of(data: Data, fitted: SharedFit) -> dict[str, dict[str, float | int]]:

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
-from planner.plan.schema import Decision, Envelope, Prediction, Role
+from planner.plan.schema import Certificate, Decision, Envelope, Prediction, Role
 from planner.problem.recorded import recorded_problem
 from planner.problem.schema import WorkloadSpec
 
@@ -124,6 +124,28 @@ def objective_facts(envelope: Envelope) -> Iterator[Fact]:
     stated = {name: value for name, value in figures.items() if value is not None}
     yield Fact("evidence", f"{what}; {certificate.status}", ("objective",), figures=stated)
     yield Fact("evidence", f"claim: {certificate.claim}", ("objective",))
+    if certificate.expected is not None:
+        expected = certificate.expected
+        chosen = {"confidence": float(expected.confidence), "expected": float(expected.value)}
+        yield Fact("evidence", expected_text(certificate), ("objective", "expected"), figures=chosen)
+
+
+def expected_text(certificate: Certificate) -> str:
+    """What is expected where a limit that breaks leaves nothing, and at which confidence; the same at others."""
+    expected, metric = certificate.expected, certificate.objective.metric
+    assert expected is not None
+    others = [
+        f"{each.confidence:.0%} {'none' if each.objective is None else significant(each.confidence * each.objective)}"
+        for each in expected.searched
+        if each.confidence != expected.confidence
+    ]
+    what = (
+        f"expected: limits are kept with {expected.confidence:.0%} at least, which leaves "
+        f"{figure(metric, expected.value)} by formulas"
+    )
+    if expected.bound is not None:
+        what += f", of at most {figure(metric, expected.bound)} at any confidence"
+    return f"{what}; at {', '.join(others)}" if others else what
 
 
 def evidence_facts(envelope: Envelope) -> Iterator[Fact]:

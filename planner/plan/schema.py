@@ -128,11 +128,33 @@ class LeftOutNodes(Spec):
     why: str
 
 
+class AtConfidence(Spec):
+    """The most of the objective with limits at a confidence, and the bound on it; none where nothing keeps them."""
+
+    confidence: Fraction
+    objective: Amount | None = None
+    bound: Amount | None = None
+
+
+class Expected(Spec):
+    """The confidence of most output in expectation, a limit that breaks leaving none: what is expected, and at most.
+
+    `value` is the confidence times the objective there, by formulas of steady state; `bound` is on that of every
+    confidence considered, from those that were `searched`; none where a search was stopped.
+    """
+
+    confidence: Fraction
+    value: Amount
+    bound: Amount | None = None
+    searched: tuple[AtConfidence, ...]
+
+
 class Certificate(Spec):
     """What was proven, over which space, and what re-derives the bound without a solver.
 
     `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal. An
     `estimate` says why limits were judged by formulas alone, where simulation would tell whether they are kept.
+    `expected` says how the confidence of the limits was chosen, where the objective is what is expected.
     """
 
     claim: str
@@ -151,6 +173,7 @@ class Certificate(Spec):
     left_out: tuple[LeftOutNodes, ...] = Field(
         default=(), exclude_if=operator.not_, description="of pools with nodes out of service, or that form groups"
     )
+    expected: Expected | None = None
 
 
 Shares = dict[Literal["measured", "imported", "held", "analytical"], Fraction]

@@ -360,6 +360,10 @@ class ObjectiveSpec(Spec):
     maximize: Goal | None = None
     minimize: Goal | None = None
     pareto: tuple[Literal["tokens_per_s_per_gpu"], Literal["tokens_per_s_per_user"]] | None = None
+    expected: bool | None = Field(
+        default=None,
+        description="whether what counts is the most times the chance that all limits hold, as far as predictions err",
+    )
 
     @model_validator(mode="after")
     def exactly_one(self) -> "ObjectiveSpec":

@@ -301,7 +301,7 @@ EVERYTHING: list[dict[str, Any]] = [
         "seed": 1,
     }
     for objective in (
-        {"maximize": "goodput_per_gpu"},
+        {"maximize": "goodput_per_gpu", "expected": True},
         {"minimize": "gpus"},
         {"pareto": ["tokens_per_s_per_gpu", "tokens_per_s_per_user"]},
     )

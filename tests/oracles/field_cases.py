@@ -377,6 +377,7 @@ READ: dict[str, dict[str, Case]] = {
             "workloads.0.load={rate: 1/s} ; cluster.pools.0.price=3USD/h ; objective={minimize: cost}",
         ),
         "objective.pareto": ("", "objective={pareto: [tokens_per_s_per_gpu, tokens_per_s_per_user]}"),
+        "objective.expected": ("", "objective.expected=true"),
         "limits.gpus": ("", "limits.gpus=1"),
         "limits.usd_per_hour": (
             "cluster.pools.0.price=3USD/h",

@@ -19,11 +19,12 @@ class StepRouting(StepMemory):
         ]
         policy = self.fleet.decode_routing if decoding else self.fleet.routing
         if policy == "round-robin":
-            self.turn[decoding] += 1
+            turn = decoding, r.last if decoding else r.model
+            self.turn[turn] += 1
         if not open_to:
             return None
         if policy == "round-robin":
-            return open_to[(self.turn[decoding] - 1) % len(open_to)]
+            return open_to[(self.turn[turn] - 1) % len(open_to)]
         if policy == "power-of-two":
             first, second = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
             return second if len(second.outstanding) < len(first.outstanding) else first

@@ -1,6 +1,7 @@
 """What the slow simulator knows: one object a request and an instance, and its clock."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -132,7 +133,7 @@ class StepState:
         self.to_come = [(r.arrival_s + overhead, r.id) for r in self.requests[: requests.num_open]]
         self.transfers: list[tuple[float, Request]] = []
         self.next_client = requests.num_open
-        self.turn = {True: 0, False: 0}
+        self.turn: Counter[tuple[bool, int]] = Counter()
         self.moments: list[float] = []
         self.now = 0.0
         self.tick_s = fleet.migration_period_s

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from step_simulator import StepSimulator
 
 from planner.cli.main import main
 from planner.errors import PlannerError
@@ -13,6 +14,7 @@ from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.shares import shared_out
 from planner.simulate.fleet.step_grid import StepGrid
+from planner.simulate.loop.routing import draw
 from planner.simulate.plans.paths import paths_of
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import Traffic, simulate_plan
@@ -116,6 +118,44 @@ def test_every_stretch_of_requests_has_nearly_the_shares() -> None:
     for start in range(0, 4000, 200):
         counted = np.bincount(chosen[start : start + 200], minlength=3) / 200
         assert counted == pytest.approx([0.125, 0.5, 0.375], abs=0.02)
+
+
+def _two_roles(engines: tuple[int, int], places: int, routing: str = "round-robin") -> Fleet:
+    """Two roles, each with as large a part of the requests as of the engines."""
+    role = (Instance(GRID, kv_tokens=64_000, most_sequences=places, model=number) for number in (0, 1))
+    instances = tuple(each for each, count in zip(role, engines, strict=True) for _ in range(count))
+    whole = sum(engines)
+    paths = tuple(RequestPath(number, number, count / whole) for number, count in enumerate(engines))
+    return Fleet(instances, routing=routing, paths=(paths,))
+
+
+@pytest.mark.parametrize("engines", [(2, 3), (3, 5), (4, 6), (8, 4)])
+def test_round_robin_takes_turns_in_each_role_by_itself(engines: tuple[int, int]) -> None:
+    fleet = _two_roles(engines, 16)
+    stream = Requests.open_stream(np.arange(400) * 0.01, np.full(400, 100), np.full(400, 20))
+    slow = StepSimulator(fleet, stream, draw)
+    slow.run()
+    slow_homes = [request.home.id for request in slow.requests if request.home]
+    for homes in (simulate(fleet, stream).home.tolist(), slow_homes):
+        counts = np.bincount(homes, minlength=sum(engines))
+        for role in (counts[: engines[0]], counts[engines[0] :]):
+            assert np.ptp(role) <= 1
+
+
+def test_a_mix_of_two_types_waits_for_places_no_longer_than_one_type() -> None:
+    """Loads drawn at .93 of the places: of two roles, and of one with as many engines."""
+    for seed, engines in enumerate(((4, 8), (3, 5), (6, 9))):
+        draw, whole = np.random.default_rng(seed), sum(engines)
+        alone = Fleet(tuple(Instance(GRID, kv_tokens=64_000, most_sequences=16) for _ in range(whole)),
+                      routing="round-robin")  # fmt: skip
+        stay_s = 200 * (5e-3 + 16 * 2e-5)
+        arrival_s = np.cumsum(draw.exponential(stay_s / (0.93 * 16 * whole), 3000))
+        stream = Requests.open_stream(arrival_s, np.full(3000, 50), np.full(3000, 200))
+        mixed, same = (
+            np.quantile((run.first_token_s - stream.arrival_s)[1000:], 0.95)
+            for run in (simulate(_two_roles(engines, 16), stream), simulate(alone, stream))
+        )
+        assert mixed <= same * 1.5 + 0.02
 
 
 def test_a_request_that_its_path_cannot_hold_goes_to_the_one_with_most_room() -> None:

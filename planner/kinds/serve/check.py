@@ -1,5 +1,6 @@
 """Checks of serving plans: roles by mode, routing of requests, SLO limits, and expert-parallel ranks."""
 
+import math
 from collections.abc import Iterator
 
 from planner.kinds.serve.legality import legality
@@ -9,7 +10,7 @@ from planner.kinds.serve.proof.repriced_drafts import repriced_drafts
 from planner.kinds.serve.proof.repriced_units import repriced
 from planner.models.architecture import Architecture, MoeFfn
 from planner.plan.findings import Finding
-from planner.plan.schema import Envelope, Role
+from planner.plan.schema import Envelope, Expected, Role
 from planner.plan.sides import ffn_roles
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
@@ -29,10 +30,14 @@ HANDOVERS = {
 }
 PASSES_ON = {"prefill": "decode", "attention": "ffn"}  # what a role with requests needs behind it
 
+_ROUNDING = 1e-9  # relative, of sums of floats
+
 
 def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
     """One finding a rule and role or workload."""
     findings = [_mode(decision), *_handover(decision), *_limits(decision), *_sides(decision)]
+    if envelope.certificate.expected is not None:
+        findings.append(_expected(envelope.certificate.expected))
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         return findings
@@ -49,6 +54,17 @@ def check(envelope: Envelope, decision: ServeDecision) -> list[Finding]:
             findings += [_heads(role, model)] if role.function != "ffn" else []
             findings += [_experts(role, model)] if role.function != "attention" else []
     return findings
+
+
+def _expected(expected: Expected) -> Finding:
+    """What is expected is confidence times objective, the most of those searched, and within its bound."""
+    worth = {each.confidence: each.confidence * (each.objective or 0.0) for each in expected.searched}
+    right = math.isclose(worth.get(expected.confidence, 0.0), expected.value, rel_tol=_ROUNDING)
+    right = right and max(worth.values()) <= expected.value * (1.0 + _ROUNDING)
+    right = right and (expected.bound is None or expected.value <= expected.bound * (1.0 + _ROUNDING))
+    what = f"{expected.value:.6g} is expected at a confidence of {expected.confidence:g}, the most of those searched"
+    hint = "solve again: the confidence was not chosen by what is stated"
+    return Finding("certificate.expected", right, what, "certificate.expected", hint)
 
 
 def _mode(decision: ServeDecision) -> Finding:

@@ -35,6 +35,7 @@ from planner.solvers.result import SolveResult, Status
 from planner.solvers.stochastic.routed_queues import Routing
 
 NEXT_BEST = LeftOut("certificate.next_best", "what plans of another make lose")
+EXPECTED = LeftOut("certificate.expected", "what is expected at other confidences")
 FRONTIER = LeftOut("decision.frontier", "the other points of the trade-off")
 SIMULATED = LeftOut(
     "predictions", "times and shares that were simulated", hint="`planner check --level simulate`", proven=False
@@ -89,7 +90,11 @@ def _priced(
     if _is_simulated(stated):
         return _simulated(stated, setting, outcome)
     left = [*([NEXT_BEST] if stated.certificate.proof else []), *([FRONTIER] if decision.frontier else [])]
-    return Restated(_steady(stated, setting, outcome, decision), tuple(left))
+    return Restated(_steady(stated, setting, outcome, decision), (*left, *_expected(stated)))
+
+
+def _expected(stated: Envelope) -> tuple[LeftOut, ...]:
+    return (EXPECTED,) if stated.certificate.expected is not None else ()
 
 
 def _proposed_under(stated: Envelope, setting: ServeSetting) -> tuple[Target, ...]:
@@ -180,6 +185,7 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
         model, columns = build(reduce(outcome.formulated.problem, keep=used_shapes(outcome.solution))[0])
         made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
         proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
+    proven = proven.model_copy(update={"expected": stated.certificate.expected})
     return estimated_again(steady_plan(setting, outcome, proven, decision.frontier), setting, stated.certificate)
 
 
@@ -214,4 +220,4 @@ def _simulated(stated: Envelope, setting: ServeSetting, outcome: Outcome) -> Res
     whole = {(p.metric, p.of): p for p in derived}
     again: list[Prediction] = [whole.get((p.metric, p.of), p) for p in stated.predictions]
     made = envelope(setting, outcome, proven, tuple(again), stated.assumptions)
-    return Restated(made, (SIMULATED,))
+    return Restated(made, (SIMULATED, *_expected(stated)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.serve.bounds.least_times import impossible_limits
+from planner.kinds.serve.expected import most_expected
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.decode import decode
 from planner.kinds.serve.plan.losses import MOST_BUSY
@@ -29,8 +30,16 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
     What is not verified is called an estimate, with the reason, in its certificate. Raises Infeasible with a smallest
     conflict when no plan keeps all limits, Stopped when a limit of the solve came first, PlannerError for a problem
-    that makes no sense.
+    that makes no sense. Where the objective is what is expected, the confidence of the limits is chosen first.
     """
+    if not resolved.problem.objective.expected:
+        return _solved(resolved, limits)
+    chosen = most_expected(resolved, limits)
+    plan = _solved(chosen.resolved, limits)
+    return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"expected": chosen.expected})})
+
+
+def _solved(resolved: Resolved, limits: Limits) -> Envelope:
     setting, started_s = prepare(resolved), time.monotonic()
     level = "verification" if setting.options.reordered else setting.options.judged_by
     if level == "simulation":

@@ -222,7 +222,7 @@ SECONDS_FIELDS: Final = 21
 ) = range(4)
 
 # The run, whole numbers.
-RUN_FIELDS: Final = 28
+RUN_FIELDS: Final = 26
 (
     NEXT_ARRIVAL,  # of the requests that come at given times
     NUM_OPEN,
@@ -237,8 +237,6 @@ RUN_FIELDS: Final = 28
     DECODE_ROUTING,
     QUEUEING,
     SEED,
-    TURN,  # of round robin, requests
-    DECODE_TURN,
     BLOCK_TOKENS,
     FIRST_AT_DECODE,  # 1 if the client gets its first token from the decoding instance
     MOST_EVENTS,

@@ -1,4 +1,7 @@
-"""Routing policies: the instance that a request goes to, at arrival and from prefill to decode."""
+"""Routing policies: the instance that a request goes to, at arrival and from prefill to decode.
+
+Round robin takes turns among the instances that take a request: each model, and each role of a path, has its own.
+"""
 
 import numpy as np
 
@@ -6,7 +9,6 @@ from planner.simulate.loop.fields import (
     CACHE_AWARE,
     DECODE,
     DECODE_ROUTING,
-    DECODE_TURN,
     FREENESS,
     HANDED,
     IMBALANCE,
@@ -29,7 +31,6 @@ from planner.simulate.loop.fields import (
     SERVES,
     STATE,
     STEPS,
-    TURN,
 )
 from planner.simulate.loop.memory import cached_blocks, growth_within, room
 from planner.simulate.loop.program import compiled
@@ -150,9 +151,10 @@ def route(s: RunState, r: int, now_s: float) -> int:
     decoding = s.request[r, STATE] == HANDED
     policy = s.run[DECODE_ROUTING if decoding else ROUTING]
     if policy == ROUND_ROBIN:
-        column = DECODE_TURN if decoding else TURN
-        turn, total = s.run[column], count(s, r, decoding)
-        s.run[column] = turn + 1
+        turns = s.turn[int(decoding)]
+        number, total = s.request[r, LAST if decoding else MODEL], count(s, r, decoding)
+        turn = turns[number]
+        turns[number] += 1
         return nth(s, int(turn % max(total, 1)), r, decoding)
     if policy == POWER_OF_TWO:
         total = count(s, r, decoding)

@@ -3,7 +3,7 @@
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,
 F factors, E changes, Y most stages of a pipeline, W workloads, G parts
-of a run, X bins of gaps.
+of a run, X bins of gaps, N numbers of instances.
 """
 
 from typing import NamedTuple
@@ -21,6 +21,7 @@ class RunState(NamedTuple):
     instance: Ints  # [I, INSTANCE_FIELDS]
     instance_s: Floats  # [I, SECONDS_FIELDS]
     outstanding: Ints  # [I] requests sent to each and not yet gone: routers look at all of them at once
+    turn: Ints  # [2, N] of round robin among the instances of a number: requests that came, and that were handed over
     batch: Ints  # [I, S] decoding requests, a heap by the iteration that finishes them
     listed: Ints  # [I, S] requests that the running step prefills
     ending: Ints  # [I, S] requests in the last step that they have here, while the one after it is formed

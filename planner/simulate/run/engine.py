@@ -113,6 +113,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         instance=instance,
         instance_s=instance_s,
         outstanding=np.zeros(rows, dtype=np.int64),
+        turn=np.zeros((2, max(instance.model for instance in fleet.instances) + 1), dtype=np.int64),
         batch=np.zeros((rows, most + 1), dtype=np.int64),
         listed=np.zeros((rows, most + 1), dtype=np.int64),
         ending=np.zeros((rows, most + 1), dtype=np.int64),

@@ -1,0 +1,106 @@
+"""The confidence of most output in expectation, against a search at every confidence, and what is said of it."""
+
+from typing import Any
+
+import pytest
+from serve_problems import broken_rules, small
+from static_level import solve
+
+from planner.errors import Infeasible, PlannerError
+from planner.explain.chances import chances_of
+from planner.explain.explanation import explain_plan
+from planner.explain.stated import expected_text
+from planner.kinds.serve.expected import BY_ESTIMATE, CONFIDENCES, at_confidence
+from planner.kinds.serve.options import ServeDecision
+from planner.plan.schema import Envelope
+
+EXPECTED = {"objective.expected": True}
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "loose": {"workloads.0.slo": {"ttft": "2s", "tpot": "40ms"}},
+    "tight": {"workloads.0.slo": {"ttft": "400ms", "tpot": "9ms"}},
+    "tokens": {"workloads.0.slo": {"tpot": "12ms"}, "objective.maximize": "tokens_per_s_per_gpu"},
+    "a stated rate": {"workloads.0.slo": {"ttft": "1s", "tpot": "15ms"}, "workloads.0.load": {"rate": "3/s"}},
+}
+
+
+@pytest.fixture(scope="module")
+def plans() -> dict[str, Envelope]:
+    return {name: solve(small(edits | EXPECTED)) for name, edits in PROBLEMS.items()}
+
+
+def _worth(edits: dict[str, Any], confidence: float) -> float:
+    """Confidence times objective of the plan at it; 0 where there is none."""
+    try:
+        objective = solve(at_confidence(small(edits), confidence)).certificate.objective
+    except Infeasible:
+        return 0.0
+    assert objective.value is not None
+    return confidence * objective.value
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_no_confidence_expects_more(name: str, plans: dict[str, Envelope]) -> None:
+    stated = plans[name].certificate.expected
+    assert stated is not None
+    assert stated.bound is not None
+    every = {confidence: _worth(PROBLEMS[name], confidence) for confidence in CONFIDENCES}
+    assert stated.value == pytest.approx(max(every.values()), rel=1e-6)
+    assert every[stated.confidence] == pytest.approx(stated.value, rel=1e-6)
+    assert all(worth <= stated.bound * (1 + 1e-9) for worth in every.values())
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_plan_keeps_each_limit_with_its_confidence_and_passes_every_check(
+    name: str, plans: dict[str, Envelope]
+) -> None:
+    plan = plans[name]
+    expected, decision = plan.certificate.expected, ServeDecision.model_validate(plan.decision)
+    assert expected is not None
+    assert not broken_rules(plan)
+    assert all(sure.chance >= expected.confidence - 1e-9 for sure in chances_of(plan, decision))
+    assert expected_text(plan.certificate) in [fact.what for fact in explain_plan(plan, decision).facts]
+
+
+def test_where_nothing_keeps_limits_so_surely_the_estimate_is_taken() -> None:
+    low_s, high_s = 0.002, 0.006
+    while high_s - low_s > 0.03 * high_s:
+        middle_s = 0.5 * (low_s + high_s)
+        low_s, high_s = (low_s, middle_s) if _worth(_within(middle_s), BY_ESTIMATE) > 0.0 else (middle_s, high_s)
+    stated = solve(small(_within(high_s) | EXPECTED)).certificate.expected
+    assert stated is not None
+    assert stated.confidence == BY_ESTIMATE
+    assert stated.value == pytest.approx(_worth(_within(high_s), BY_ESTIMATE))
+    with pytest.raises(Infeasible):
+        solve(small(_within(low_s) | EXPECTED))
+
+
+def _within(tpot_s: float) -> dict[str, Any]:
+    return {"workloads.0.slo": {"tpot": f"{1e3 * tpot_s}ms"}}
+
+
+@pytest.mark.parametrize(
+    ("edits", "said"),
+    [
+        (
+            {"objective": {"minimize": "gpus", "expected": True}, "workloads.0.load": {"rate": "1/s"}},
+            "rate is maximised",
+        ),
+        ({"workloads.0.slo.confidence": 0.8} | EXPECTED, "states its confidence"),
+        ({"workloads.0.slo": {}} | EXPECTED, "states a limit"),
+        ({"costs": {"calibration": "none"}} | EXPECTED, "no confidence can be kept"),
+    ],
+)
+def test_what_expects_nothing_is_refused(edits: dict[str, Any], said: str) -> None:
+    with pytest.raises(PlannerError, match=said):
+        solve(small(edits))
+
+
+@pytest.mark.parametrize(("field", "value"), [("value", 99.0), ("confidence", 0.6), ("bound", 0.0)])
+def test_an_altered_expectation_is_seen(field: str, value: float, plans: dict[str, Envelope]) -> None:
+    plan = plans["loose"]
+    expected = plan.certificate.expected
+    assert expected is not None
+    altered = expected.model_copy(update={field: value})
+    certificate = plan.certificate.model_copy(update={"expected": altered})
+    rules = [finding.rule for finding in broken_rules(plan.model_copy(update={"certificate": certificate}))]
+    assert "certificate.expected" in rules
