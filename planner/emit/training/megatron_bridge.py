@@ -21,7 +21,7 @@ from planner.emit.training.megatron_plan import (
     require_optimizer,
 )
 from planner.emit.training.torch_launch import launch_script
-from planner.emit.training.towers import DATA_OF_TOWERS, frozen_fields, mock_images, require_towers
+from planner.emit.training.towers import DATA_OF_TOWERS, frozen_fields, mock_images, require_towers, sample_order
 from planner.models.architecture import GroupedQueryAttention
 
 NOTES = ("It runs train.py from the folder that it is started in.",)
@@ -202,12 +202,13 @@ def _program(job: LaunchJob) -> str:
 
 def _files(job: LaunchJob) -> dict[str, str]:
     if _apart(job):
-        return bridge_files(job, yaml_document(job.header, sections(job)))
+        return {**bridge_files(job, yaml_document(job.header, sections(job))), **sample_order(job)}
     needs = NEEDS if _tuned(job) else {}
     return {
         "launch.sh": launch_script(job, (word("train.py"),), (), NOTES, needs, settings=environment(job)),
         "overrides.yaml": yaml_document(job.header, sections(job)),
         "train.py": commented(job.header) + _program(job),
+        **sample_order(job),
     }
 
 

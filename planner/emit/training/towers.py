@@ -4,6 +4,8 @@ Its model providers of Qwen3-VL hold the tower on the first stage of the pipelin
 recipes feed them by `vlm_step` and datasets of conversations (megatron/bridge/data/vlm_datasets/mock_provider.py).
 """
 
+import json
+
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
 
@@ -49,3 +51,13 @@ def mock_images(job: LaunchJob) -> str:
     images = [image for sample in job.options.samples for image in sample.images]
     most = max(images, key=lambda image: image.width * image.height * image.count)
     return _MOCK.format(tokens=job.options.sequence_tokens, size=(most.width, most.height), images=most.count)
+
+
+def sample_order(job: LaunchJob) -> dict[str, str]:
+    """A file for the loader of the data: which make of sample each replica takes when; none where all are alike."""
+    order = job.decision.sample_order
+    if order is None:
+        return {}
+    makes = [sample.model_dump(mode="json", exclude_defaults=True) for sample in job.options.samples]
+    replicas = [[list(order.micro_batches[row]) for row in own] for own in order.orders]
+    return {"sample_order.json": json.dumps({"samples": makes, "micro_batches_of_replica": replicas}) + "\n"}

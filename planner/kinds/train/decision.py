@@ -387,6 +387,19 @@ class ModuleRun(Spec):
     memory: Memory | None = Field(default=None, description="of one of its ranks, with `apart`")
 
 
+class SampleOrder(Spec):
+    """Which samples every replica takes in which order, and how long its pipeline takes of them."""
+
+    micro_batches: tuple[tuple[Index, ...], ...] = Field(
+        description="that differ: the samples of each, by their places among those of the problem"
+    )
+    orders: tuple[tuple[Index, ...], ...] = Field(description="by replica, micro-batches by their places above")
+    span_s: Amount = Field(description="of the replica that takes longest, transfers left out")
+    bound_s: Amount = Field(description="no order has a shorter one")
+    dealt_s: Amount = Field(description="of micro-batches dealt to the replicas in turn, dearest first")
+    proven: bool = Field(description="no order is shorter")
+
+
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages.
 
@@ -431,6 +444,7 @@ class TrainDecision(Decision):
     modules: tuple[ModuleRun, ...] = Field(
         default=(), exclude_if=operator.not_, description="towers and generators beside the language model"
     )
+    sample_order: SampleOrder | None = Field(default=None, description="where there are several makes of samples")
 
     @property
     def degrees(self) -> Parallelism:
