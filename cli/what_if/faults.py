@@ -189,18 +189,30 @@ def nodes(
     racks: Annotated[
         str | None, typer.Option("--racks", metavar="LIST", help="Nodes of each in order, such as 16,16,12.")
     ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulate", help="Simulate a serving plan without the replicas that are hit.")
+    ] = False,
     as_json: Json = False,
     output: Output = None,
 ) -> int:
     """Say what lost nodes take of any plan: ranks, what runs on, and the spare nodes that step in with fewest moves.
 
+    Where a node of a training plan has no spare, the plan on what is left comes too.
+
     Examples:
 
-      planner faults nodes plan.json --lost 3
+      planner faults nodes plan.json --lost 3 --simulate
 
       planner faults nodes plan.json --lost h100:3,h100:8-11 --racks 16,16,12 --json
     """
-    from planner.cli.what_if.faults_nodes import lost_nodes, node_loss_text, on_racks
+    from planner.cli.what_if.faults_nodes import (
+        left_text,
+        lost_nodes,
+        node_loss_text,
+        on_racks,
+        replanned_without,
+        simulated_without,
+    )  # fmt: skip
     from planner.load.problems import load_plan
     from planner.reliability.lost_nodes import lose_nodes, pools_of, yields_until_then
 
@@ -209,7 +221,8 @@ def nodes(
     loss = lose_nodes(decision, pools, lost_nodes(lost, list(pools)))
     rates = yields_until_then(envelope, loss)
     document = {"schema": "planner.faults_nodes/1", **asdict(loss), "yields": [asdict(rate) for rate in rates]}
-    write_result(document, lambda: node_loss_text(loss, rates), output, as_json=as_json)
+    left = simulated_without(envelope, decision, loss) if simulated else replanned_without(envelope, decision, loss)
+    write_result({**document, **left}, lambda: node_loss_text(loss, rates) + left_text(left), output, as_json=as_json)
     return int(bool(loss.stranded))
 
 

@@ -8,6 +8,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.hardware.cluster import Pool
+    from planner.plan.schema import Decision, Envelope
     from planner.reliability.lost_nodes import NodeKey, NodeLoss, Yield
 
 
@@ -77,3 +78,41 @@ def node_loss_text(loss: "NodeLoss", rates: "Sequence[Yield]") -> str:
     spare = sum(count for racks in loss.spares_by_rack.values() for count in racks.values())
     parts.append(f"  until then {100.0 * loss.runs_on:.1f} % runs on; {spare} spare nodes before the moves")
     return "\n\n".join(parts)
+
+
+def simulated_without(envelope: "Envelope", decision: "Decision", loss: "NodeLoss") -> dict[str, dict[str, object]]:
+    """Rates of a serving plan simulated as planned and without the replicas that are hit, and limits that break."""
+    from planner.simulate.plans.lost import until_then
+
+    told = until_then(envelope, decision, {role.role: role.replicas for role in loss.roles})
+    broken = [finding.what for finding in told.limits if not finding.ok]
+    return {"simulated": {"planned": told.planned, "until_then": told.left, "broken_limits": broken}}
+
+
+def replanned_without(envelope: "Envelope", decision: "Decision", loss: "NodeLoss") -> dict[str, dict[str, object]]:
+    """A training plan on the nodes that are left where some have no spare, with fewest cells moved; else nothing."""
+    if envelope.kind != "train" or not loss.stranded:
+        return {}
+    from planner.cli.what_if.faults_report import replanned_rows
+    from planner.reliability.of_plan import running_of
+    from planner.reliability.replan import replan
+
+    lost = [*(move.node for move in loss.moves), *(node for _, node in loss.stranded)]
+    return {"replanned": dict(replanned_rows(replan(running_of(envelope, decision), lost, len(loss.moves))))}
+
+
+def left_text(left: "dict[str, dict[str, object]]") -> str:
+    """What comes of `simulated_without` or `replanned_without`, behind the rest."""
+    parts = []
+    if "simulated" in left:
+        planned, then, broken = (left["simulated"][name] for name in ("planned", "until_then", "broken_limits"))
+        assert isinstance(planned, dict)
+        assert isinstance(then, dict)
+        assert isinstance(broken, list)
+        rows = [(name, f"{value:.4g}", f"{then[name]:.4g}") for name, value in planned.items()]
+        parts.append(table(("simulated", "as planned", "until then"), rows))
+        parts += [f"  until then: {what}" for what in broken]
+    if "replanned" in left:
+        kept = [(name, f"{value:.4g}") for name, value in left["replanned"].items()]
+        parts.append(table(("on the nodes that are left", "value"), kept))
+    return "".join(f"\n\n{part}" for part in parts)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.cli.main import main
+from planner.plan.store import plan_json
 
 PLAN = str(Path(__file__).parents[1] / "plans" / "train.json")
 
@@ -87,3 +88,39 @@ def test_a_trace_with_a_wrong_figure_names_its_line(capsys: pytest.CaptureFixtur
     trace.write_text(f"{header}\n1,a,node,1,0,600,60\n2,a,node,1,0,-4,60\n")
     assert main(["faults", "simulate", PLAN, "--faults", str(trace)]) == 2
     assert "faults.csv:3: column `detect_s` holds '-4'" in capsys.readouterr().err
+
+
+def test_a_training_plan_without_spares_comes_with_the_plan_on_what_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["faults", "nodes", PLAN, "--lost", "3,8-9", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    lost = _json(capsys, "lose", PLAN, "--nodes", "3,8-9")
+    assert document["stranded"] == [["h100", node] for node in (3, 8, 9)]
+    assert document["replanned"] == {name: value for name, value in lost.items() if name != "schema"}
+
+
+def test_a_serving_plan_is_simulated_without_the_replicas_that_are_hit(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    load = {"input_tokens": 512, "output_tokens": 64, "load": {"rate": "110/s"}, "slo": {"ttft": "1s", "tpot": "50ms"}}
+    problem = {
+        "schema": "planner.problem/1",
+        "kind": "serve",
+        "models": {"m": {"name": "Qwen/Qwen3-8B"}},
+        "cluster": {"pools": [{"gpu": "h100_sxm", "nodes": 4, "gpus_per_node": 1}]},
+        "workloads": [load],
+        "objective": {"maximize": "goodput_per_gpu"},
+        "options": {"modes": ["colocated"], "tp": [1], "pp": [1]},
+    }
+    from planner.api import solve
+
+    plan = solve(problem, level="static")
+    replicas = sum(role["replicas"] for role in plan.decision["roles"])  # type: ignore[index,misc,union-attr,call-overload]
+    assert replicas == 2
+    path = tmp_path / "plan.json"
+    path.write_text(plan_json(plan))
+    simulated = _json(capsys, "nodes", str(path), "--lost", "0", "--simulate")["simulated"]
+    assert isinstance(simulated, dict)
+    assert simulated["until_then"]["requests_per_s"] < simulated["planned"]["requests_per_s"]
+    assert simulated["planned"]["attainment"] > 0.9
+    assert main(["faults", "nodes", PLAN, "--lost", "3", "--simulate"]) == 2
+    assert "not simulated request by request" in capsys.readouterr().err

@@ -72,10 +72,10 @@ def test_annotations_ask_for_one_rack_or_for_slices_that_divide_the_share_of_eac
     files = emit(plan(), decided(nodes), "kueue-topology")
     template = yaml.safe_load(files["lws-patch.yaml"])["spec"]["leaderWorkerTemplate"]["workerTemplate"]
     given = template["metadata"]["annotations"]
-    kueue = {name.split("/")[1]: value for name, value in given.items() if name.startswith("kueue")}
-    assert kueue == wanted
-    (patch,) = yaml.safe_load(files["jobset-patch.yaml"])
-    assert patch["value"]["annotations"] == given
+    assert {name.removeprefix("kueue.x-k8s.io/"): value for name, value in given.items()} == wanted
+    template_patch, owner_patch = yaml.safe_load(files["jobset-patch.yaml"])
+    assert template_patch["value"]["annotations"] == given
+    assert owner_patch["value"] == yaml.safe_load(files["lws-patch.yaml"])["metadata"]["annotations"]
 
 
 def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_in_service() -> None:
@@ -85,6 +85,39 @@ def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_
     assert flavor["spec"]["topologyName"] == topology["metadata"]["name"]
     labelled = {line.split()[4]: line.split()[5] for line in files["label-nodes.sh"].splitlines() if "kubectl" in line}
     assert labelled == {f"gb-{n:02}": f"{RACK}=rack-{n // 18}" for n in range(NODES) if n not in OUT}
+
+
+@pytest.mark.parametrize(("nodes", "how"), [(USED, "preferred"), ([18, 19, 20], "required")])
+def test_kai_finds_its_topology_by_name_from_the_owner_of_the_pods(nodes: list[int], how: str) -> None:
+    """Kinds, versions and annotations as documented in docs/topology/README.md of KAI-Scheduler."""
+    files = emit(plan(), decided(nodes), "kueue-topology")
+    (topology,) = yaml.safe_load_all(files["kai-topology.yaml"])
+    assert (topology["apiVersion"], topology["kind"]) == ("kai.scheduler/v1alpha1", "Topology")
+    assert [level["nodeLabel"] for level in topology["spec"]["levels"]] == [RACK, DOMAIN, HOST]
+    given = yaml.safe_load(files["lws-patch.yaml"])["metadata"]["annotations"]
+    assert given == {
+        "kai.scheduler/topology": topology["metadata"]["name"],
+        f"kai.scheduler/topology-{how}-placement": RACK,
+    }
+
+
+def test_labels_are_those_that_topograph_documents() -> None:
+    """Tier 0 is the nearest to the node, and accelerators have a domain (docs/engines/k8s.md of topograph)."""
+    assert (RACK, DOMAIN) == ("fabric.topograph.run/tier-0", "accelerator.topograph.run/domain")
+
+
+def test_topologies_of_slurm_have_the_fields_of_its_manual_in_its_order() -> None:
+    """topology.yaml(5): the name first, one type each, blocks with sizes, switches with nodes or children."""
+    blocks, tree = yaml.safe_load(emit(plan(), decided(USED), "slurm-topology")["topology.yaml"])
+    assert list(blocks) == ["topology", "cluster_default", "block"]
+    assert list(tree) == ["topology", "cluster_default", "tree"]
+    assert blocks["topology"] != tree["topology"]
+    assert [entry["cluster_default"] for entry in (blocks, tree)] == [True, False]
+    assert set(blocks["block"]) == {"block_sizes", "blocks"}
+    assert all(set(row) == {"block", "nodes"} for row in blocks["block"]["blocks"])
+    assert all(set(row) in ({"switch", "nodes"}, {"switch", "children"}) for row in tree["tree"]["switches"])
+    options = emit(plan(), decided(USED), "slurm-topology")["slurm-options"]
+    assert "--switches=2 stands in place of --segment" in options
 
 
 class OnRacks(Decision):

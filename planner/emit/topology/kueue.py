@@ -1,8 +1,9 @@
-"""Emits racks for Kubernetes: Kueue's Topology and ResourceFlavor, annotations of pods, and labels of nodes.
+"""Emits racks for Kubernetes: topologies of Kueue and KAI, annotations of workloads, and labels of nodes.
 
 Labels are Topograph's, `fabric.topograph.run/tier-0` for racks and `accelerator.topograph.run/domain` for scale-up
-domains; annotations are Kueue's (`kueue.x-k8s.io/podset-...`) and KAI's (`kai.scheduler/...`). Topology and
-ResourceFlavor are of kueue.x-k8s.io/v1beta2.
+domains. Kueue's annotations (`kueue.x-k8s.io/podset-...`) stand on pod templates; KAI reads its own from the top owner
+of pods, with the name of a Topology of kai.scheduler/v1alpha1 (its docs/topology/README.md and
+docs/developer/designs/topology-awareness). Kueue's Topology and ResourceFlavor are of kueue.x-k8s.io/v1beta2.
 """
 
 from planner.emit.documents import commented, manifest, plan_title
@@ -13,7 +14,7 @@ from planner.plan.schema import Decision, Envelope
 
 RACK, DOMAIN, HOST = "fabric.topograph.run/tier-0", "accelerator.topograph.run/domain", "kubernetes.io/hostname"
 GPUS = {"nvidia.com/gpu.present": "true"}
-API = "kueue.x-k8s.io/v1beta2"
+API, KAI = "kueue.x-k8s.io/v1beta2", "kai.scheduler/v1alpha1"
 NAME = "planner-racks"
 
 
@@ -31,15 +32,31 @@ def objects() -> list[dict[str, object]]:
     ]
 
 
+def kai_topology() -> dict[str, object]:
+    """The same levels as KAI reads them."""
+    levels = [{"nodeLabel": label} for label in (RACK, DOMAIN, HOST)]
+    return {"apiVersion": KAI, "kind": "Topology", "metadata": {"name": NAME}, "spec": {"levels": levels}}
+
+
+def in_one_rack(placed: PlacedNodes) -> bool:
+    """Whether all nodes of the plan stand in one rack."""
+    return len({placed.rack_of_node[node] for node in placed.used}) == 1
+
+
 def annotations(placed: PlacedNodes) -> dict[str, str]:
-    """Of a pod a node: all in one rack where they are, else slices of so many within a rack each."""
-    if len({placed.rack_of_node[node] for node in placed.used}) == 1:
-        return {"kueue.x-k8s.io/podset-required-topology": RACK, "kai.scheduler/topology-required-placement": RACK}
+    """Kueue's, of a pod a node: all in one rack where they are, else slices of so many within a rack each."""
+    if in_one_rack(placed):
+        return {"kueue.x-k8s.io/podset-required-topology": RACK}
     return {
         "kueue.x-k8s.io/podset-slice-required-topology": RACK,
         "kueue.x-k8s.io/podset-slice-size": str(placed.segment),
-        "kai.scheduler/topology-preferred-placement": RACK,
     }
+
+
+def kai_annotations(placed: PlacedNodes) -> dict[str, str]:
+    """KAI's, of the workload: one rack where all stand in one, else as few as can be."""
+    how = "required" if in_one_rack(placed) else "preferred"
+    return {"kai.scheduler/topology": NAME, f"kai.scheduler/topology-{how}-placement": RACK}
 
 
 def labels(placed: PlacedNodes) -> str:
@@ -56,19 +73,24 @@ def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
     """Objects, patches of the pod templates of LeaderWorkerSet and JobSet, and labels."""
     placed, title = placed_nodes(envelope, decision), plan_title(envelope)
     template = {"metadata": {"annotations": annotations(placed)}}
-    lws = {"spec": {"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}}}
+    lws = {
+        "metadata": {"annotations": kai_annotations(placed)},
+        "spec": {"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}},
+    }
     jobset = [
         {
             "op": "add",
             "path": "/spec/replicatedJobs/0/template/spec/template/metadata",
             "value": {"annotations": annotations(placed)},
-        }
+        },
+        {"op": "add", "path": "/metadata/annotations", "value": kai_annotations(placed)},
     ]
     import yaml
 
     patch = "For kubectl patch --type=json -p, of the first replicated job."
     return {
         "kueue-topology.yaml": manifest([title], objects()),
+        "kai-topology.yaml": manifest([title, "For clusters scheduled by KAI."], [kai_topology()]),
         "lws-patch.yaml": manifest([title, "For kubectl patch leaderworkerset --type=merge."], [lws]),
         "jobset-patch.yaml": commented([title, patch]) + yaml.safe_dump(jobset, sort_keys=False),
         "label-nodes.sh": "#!/bin/bash\n" + commented([title]) + "set -euo pipefail\n" + labels(placed),
