@@ -41,6 +41,7 @@ class TrainingEngine:
     optimizers: tuple[str, ...] = ("adamw", "sgd")
     dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
     offloads: tuple[str, ...] = ("optimizer", "activations")
+    degrees_by_document: bool = False  # context-parallel ranks of each document by its length
     towers: bool = False  # trains models with towers in front of the decoder
     most_pp: int | None = None
     most_ep: int | None = None
@@ -91,6 +92,7 @@ _MEGATRON_LM = TrainingEngine(
     drops=True,
     packs=True,
     in_network=True,
+    degrees_by_document=True,
 )
 _MEGATRON_BRIDGE = TrainingEngine(
     name="megatron-bridge",

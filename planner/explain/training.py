@@ -21,6 +21,7 @@ def training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     yield from _ranks(data)
     yield from _waits(envelope, data)
     yield from _modules(data)
+    yield from _orders(data)
     yield from _groups(data)
     yield from _racks(data)
     yield from _recomputed(data)
@@ -106,6 +107,24 @@ def _racks(data: dict[str, Any]) -> Iterator[Fact]:
     least_told = f", and {format_si(least, 's')} at least wherever its nodes stand" if waits else ""
     about = ("racks", "rack_of_node", "placement", "step", "step_time_s", "uplink")
     yield Fact("limit", f"{busiest} ({more}): {told}{least_told}", about, figures={"waits_s": waits})
+
+
+def _orders(data: dict[str, Any]) -> Iterator[Fact]:
+    """What the order of samples, and degrees by document, are worth."""
+    order = data.get("sample_order")
+    if order:
+        span, dealt, least = (format_si(order[name], "s") for name in ("span_s", "dealt_s", "bound_s"))
+        what = (
+            f"samples in the stated order keep the pipeline for {span}: {dealt} dealt in turn, no order below {least}"
+        )
+        yield Fact("time", what, ("sample_order", "ordered_step_time_s", "samples"))
+    degrees = data.get("sequence_degrees")
+    if degrees:
+        names = ("span_s", "packed_s", "free_s", "bound_s")
+        span, packed, free, least = (format_si(degrees[name], "s") for name in names)
+        what = f"documents on ranks by their length take {span}, packed sequences {packed}"
+        what += f"; free degrees came to {free}, and none are below {least}"
+        yield Fact("time", what, ("sequence_degrees", "degrees_step_time_s", "documents", "cp", "max_tokens_per_rank"))
 
 
 def _modules(data: dict[str, Any]) -> Iterator[Fact]:

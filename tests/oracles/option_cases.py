@@ -149,6 +149,7 @@ TRAIN: dict[str, Case] = {
     },
     "frozen": apart("", "options.frozen=[encoder]", SEEN),
     "search.modules": apart("", "options.search.modules=apart", SEEN),
+    "degrees_by_document": apart("", "options.degrees_by_document=true", PACKED + " ; options.search.pp=[1]"),
     "step_spread": ("", "options.step_spread=0.05"),
     "in_network_reduction": apart("", "options.in_network_reduction=true", "cluster.pools.0.nodes=2"),
     "cuda_graphs": ("", "options.cuda_graphs=true"),

@@ -107,6 +107,10 @@ def training_target(
                 "modules",
                 "emit it for `megatron-bridge`",
             )
+        if job.decision.sequence_degrees is not None and engine != "megatron-lm":
+            raise refuse(
+                f"`{name}` has one context-parallel degree for all documents", "sequence_degrees", "use `megatron-lm`"
+            )
         files(job)  # what it cannot launch is refused before it is priced
         return files(replace(job, priced=_priced_under(engine, envelope, job.decision)))
 

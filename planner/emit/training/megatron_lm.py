@@ -88,6 +88,11 @@ def _job_flags(job: LaunchJob) -> Iterator[Flag]:
         yield ("--train-iters", (str(steps(job)),)) if ramp is None else ("--train-samples", (str(samples(job)),))
     if options.task == "sft":
         yield "--sft", ()
+    if decision.sequence_degrees is not None:
+        yield "--hybrid-context-parallel", ()
+        yield "--max-seqlen-per-dp-cp-rank", (str(decision.sequence_degrees.max_tokens_per_rank),)
+        yield "--calculate-per-token-loss", ()
+        yield "--dataloader-type", ("single",)
     if decision.cuda_graphs:
         yield "--te-rng-tracker", ()
     yield "--bf16", ()

@@ -142,6 +142,9 @@ class TrainOptions(Spec):
         default=(), description="what sequences hold beside text, for models with towers or generators"
     )
     frozen: tuple[Frozen, ...] = Field(default=(), description="what does not learn, of models with samples")
+    degrees_by_document: bool = Field(
+        default=False, description="each of `documents` on context-parallel ranks of its own number"
+    )
     step_spread: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="standard deviation of a GPU's step over its mean: all wait for the slowest"
     )
@@ -237,6 +240,24 @@ class TrainOptions(Spec):
         for applies, what, hint, place in problems:
             if applies:
                 raise refuse(what, hint, place)
+        return self
+
+    @model_validator(mode="after")
+    def by_document_where_codes_can(self) -> "TrainOptions":
+        search = self.search
+        problems = (
+            (not self.documents, "degrees by document without documents", "write `documents`"),
+            (self.task != "sft", f"degrees by document with task `{self.task}`", "write `task: sft`"),
+            (1 not in (search.pp or (1,)), "degrees by document in a pipeline", "write `search: {pp: 1}`"),
+            (not {0, 1} & set(search.zero_stage or (1,)), "degrees by document with FSDP", "write `zero_stage: 1`"),
+            (bool(self.cuda_graphs), "degrees by document in CUDA graphs", "leave `cuda_graphs` out"),
+            (bool(self.samples), "degrees by document with samples", "leave `samples` out"),
+            (search.layerwise, "degrees by document with strategies by layer", "leave `layerwise` out"),
+            (bool(self.batch_ramp), "degrees by document with a batch that grows", "leave `batch_ramp` out"),
+        )
+        for applies, what, hint in problems:
+            if self.degrees_by_document and applies:
+                raise refuse(what, hint, "degrees_by_document")
         return self
 
     @model_validator(mode="after")
@@ -400,6 +421,25 @@ class SampleOrder(Spec):
     proven: bool = Field(description="no order is shorter")
 
 
+class DocumentDegree(Spec):
+    """Documents of one length, and the ranks that share out each of them."""
+
+    tokens: Count
+    documents: Index = Field(description="of a step")
+    degree: Count
+
+
+class SequenceDegrees(Spec):
+    """Context-parallel degrees by document, and what they are worth beside one degree for all."""
+
+    max_tokens_per_rank: Count = Field(description="a document takes the least power of two of ranks that keeps it")
+    documents: tuple[DocumentDegree, ...]
+    span_s: Amount = Field(description="of the fullest rank's documents in a step")
+    packed_s: Amount = Field(description="of packed sequences at the degree of the role")
+    free_s: Amount = Field(description="of the best degrees and blocks that were found for each document alone")
+    bound_s: Amount = Field(description="no degrees on these ranks have a shorter one")
+
+
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages.
 
@@ -444,6 +484,7 @@ class TrainDecision(Decision):
     modules: tuple[ModuleRun, ...] = Field(
         default=(), exclude_if=operator.not_, description="towers and generators beside the language model"
     )
+    sequence_degrees: SequenceDegrees | None = Field(default=None, description="where the problem asks for them")
     sample_order: SampleOrder | None = Field(default=None, description="where there are several makes of samples")
 
     @property

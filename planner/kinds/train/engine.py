@@ -90,6 +90,8 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     drops = load is not None and load.capacity is not None and not engine.drops
     yield drops, "drops no tokens", "experts", able
     yield bool(options.documents) and not engine.packs, "packs no documents", "documents", "name `megatron-bridge`"
+    fixed = options.degrees_by_document and not engine.degrees_by_document
+    yield fixed, "has one context-parallel degree for all documents", "degrees_by_document", "name `megatron-lm`"
     yield bool(options.samples) and not engine.towers, "trains no towers", "samples", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able

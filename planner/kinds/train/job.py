@@ -127,7 +127,10 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         )
     (key,) = resolved.models
     engine = engine_of(resolved, options)
-    options = _consistent(options, resolved.models[key], where)
+    options = _by_document(_consistent(options, resolved.models[key], where))
+    if options.degrees_by_document and len(resolved.pools) > 1 and options.search.pools != ("one",):
+        place, hint = where(("options", "degrees_by_document")), "write `search: {pools: one}`, or keep one pool"
+        raise PlannerError("degrees by document on several pools", where=place, hint=hint)
     resolved.require_priceable(key, trained=not options.samples)
     networks = networks_of(options, resolved.models[key], where)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
@@ -150,6 +153,14 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     return tuple(replace(_job(resolved, options, key, pool, engine, graphs), networks=networks) for pool in able)
 
 
+def _by_document(options: TrainOptions) -> TrainOptions:
+    """The options with what degrees by document leave of the search: no pipeline, and no FSDP."""
+    if not options.degrees_by_document:
+        return options
+    stages = tuple(stage for stage in options.search.zero_stage or (0, 1) if stage <= 1)
+    return options.model_copy(update={"search": options.search.model_copy(update={"pp": (1,), "zero_stage": stages})})
+
+
 def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> TrainOptions:
     """The options as the optimizer has them; raises PlannerError for what does not go with it or with the model.
 
@@ -158,6 +169,12 @@ def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> Trai
     muon, stages = options.optimizer == "muon", options.search.zero_stage
     experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
     problems = (
+        (
+            options.degrees_by_document and experts,
+            ("degrees_by_document",),
+            "degrees by document with experts",
+            "leave it out",
+        ),
         (options.experts is not None and not experts, ("experts",), f"`{arch.name}` has no experts", "leave it out"),
         (muon and options.task == "lora", ("optimizer",), "Muon with adapters", "write `optimizer: adamw`"),
         (muon and "optimizer" in options.search.offload, ("search", "offload"), "Muon on the host", "leave it out"),
