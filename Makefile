@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PYTEST_ARGS ?= -n 2 --dist worksteal
 
-.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-pipelines bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-place bench-cases bench-cache bench-topology bench-import bench-emitted bench-audit bench-workflow bench-training bench-overlap fuzz mutants snapshots figures clean
+.PHONY: demo test check gpu bench-solve bench-estimate bench-serving bench-simulate bench-pipelines bench-referee bench-promises bench-propose bench-sweep bench-experts bench-rl bench-fleet bench-place bench-cases bench-cache bench-topology bench-import bench-emitted bench-audit bench-workflow bench-training bench-overlap fuzz mutants snapshots figures clean
 
 demo: $(VENV)/installed
 	$(BIN)/planner solve examples/serve-qwen3-32b-h200.yaml -o plan.json
@@ -88,6 +88,9 @@ bench-training: $(VENV)/installed
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py
+
+bench-fleet: $(VENV)/installed
+	$(BIN)/python benchmarks/fleet.py
 
 bench-place: $(VENV)/installed
 	$(BIN)/python benchmarks/place.py

@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 
 
 def write_folder(files: Mapping[str, str], folder: str | Path) -> None:
-    """All `files` (flat names) into `folder`, made when missing; scripts become executable.
+    """All `files` into `folder`, made when missing, as those are that names have; scripts become executable.
 
     Everything is written beside the folder first, so that a full disk leaves `folder` as it was. Raises PlannerError.
     """
@@ -21,10 +21,12 @@ def write_folder(files: Mapping[str, str], folder: str | Path) -> None:
         staged = Path(tempfile.mkdtemp(prefix=".planner-", dir=target.parent))
         try:
             for name, text in files.items():
+                (staged / name).parent.mkdir(parents=True, exist_ok=True)
                 write_text_atomic(staged / name, text)
                 (staged / name).chmod(_mode(executable=text.startswith("#!")))
             target.mkdir(exist_ok=True)
             for name in files:
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
                 os.replace(staged / name, target / name)
         finally:
             shutil.rmtree(staged, ignore_errors=True)

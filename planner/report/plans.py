@@ -25,6 +25,7 @@ _VERBS = {
     "rl": "Run iterations with",
     "experts": "Lay out",
     "place": "Place",
+    "fleet": "Share the day between",
 }
 _MOST_ROLES = 6  # that the sentence names
 _MOST_PASSES = 1500  # that are drawn of a pipeline
@@ -181,7 +182,8 @@ def _timeline(envelope: Envelope, decision: Decision) -> Iterator[Section]:
                 size = phase.duration_s or 0.0
                 words = f"{role}: {phase.name}, {format_si(size, 's')} from {format_si(phase.start_s, 's')}"
                 rows.setdefault(role, []).append((phase.start_s, size, phase.name, words))
-        yield Section("An iteration", spans("phases by role", list(rows.items()), "s"))
+        title = "The day" if envelope.kind == "fleet" else "An iteration"
+        yield Section(title, spans("phases by role", list(rows.items()), "s"))
     ranks: Any = envelope.decision.get("pipeline_ranks")
     own = find_kind(envelope.kind).timeline()
     if own is not None and ranks and own.has_pipeline(decision):

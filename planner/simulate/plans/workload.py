@@ -27,7 +27,7 @@ def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) ->
     if len(problem.workloads) == 1:
         (workload,) = problem.workloads
         clients = _clients(workload)
-        inputs, outputs = _lengths(workload, max(count, ROUNDS * clients), seed)
+        inputs, outputs = lengths_of(workload, max(count, ROUNDS * clients), seed)
         hits = workload.prefix_hits or 0.0
         if clients:
             return Requests.closed_loop(inputs, outputs, clients=clients).with_hits(hits)
@@ -52,7 +52,8 @@ def _rate(envelope: Envelope, workload: WorkloadSpec) -> float:
     return claimed_rate(envelope, workload) if stated is None else min([stated, *claimed])
 
 
-def _lengths(workload: WorkloadSpec, count: int, seed: int) -> tuple[Ints, Ints]:
+def lengths_of(workload: WorkloadSpec, count: int, seed: int) -> tuple[Ints, Ints]:
+    """Tokens of prompts and of answers, drawn as the workload says."""
     rng = np.random.default_rng(seed)
     return drawn_lengths(workload, "input_tokens", count, rng), drawn_lengths(workload, "output_tokens", count, rng)
 
@@ -68,7 +69,7 @@ def _stream(workload: WorkloadSpec, rate_per_s: float, share: float, seed: int) 
     """One of several workloads: so many requests at a rate, or a session of `ROUNDS` requests of each client."""
     clients = _clients(workload)
     count = ROUNDS * clients or max(round(share), 1)
-    inputs, outputs = _lengths(workload, count, seed)
+    inputs, outputs = lengths_of(workload, count, seed)
     if not clients:
         return Requests.open_stream(_times(workload, rate_per_s, count, seed), inputs, outputs)
     after = np.arange(count) + clients
