@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from planner.cli.measured.trace_replicas import replicas
 from planner.cli.options import INPUT, Json, Output
 from planner.cli.output import write_data, write_json, write_result
 from planner.cli.render.columns import table
@@ -15,7 +16,7 @@ from planner.progress import MAX_SEED
 if TYPE_CHECKING:
     from planner.simulate.requests.traces import Trace
 
-HELP = "Request traces: what they hold, as fields of a problem, in another form, draws from them; built-in lengths."
+HELP = "Request traces: what they hold, as fields of a problem, in another form, draws from them; lengths; replicas."
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="Azure, BurstGPT or Mooncake trace, or plain CSV or JSONL.")]
 DropEmpty = Annotated[bool, typer.Option("--drop-empty", help="Leave rows without tokens out.", rich_help_panel=INPUT)]
@@ -196,4 +197,11 @@ def _rows(prefix: str, facts: dict[str, object]) -> list[tuple[str, str]]:
     return rows
 
 
-COMMANDS = {"describe": describe, "fit": fit, "convert": convert, "sample": sample, "shapes": shapes}
+COMMANDS = {
+    "describe": describe,
+    "fit": fit,
+    "convert": convert,
+    "sample": sample,
+    "shapes": shapes,
+    "replicas": replicas,
+}
