@@ -68,7 +68,6 @@ def replicas(
 
       planner trace replicas day.csv.gz --copy-rate 3/s --now 20/s --at 14:30 --running 6
     """
-    from planner.simulate.plans.book import fit_book
     from planner.solvers.schedules.replicas import schedule
 
     asked = (now, at, running)
@@ -78,10 +77,9 @@ def replicas(
     if not service.load_T.any():
         raise PlannerError("no request comes within the day", where=file, hint="give a trace of a day")
     if now is not None:
-        from planner.simulate.plans.book import redrawn
-
-        book = fit_book(redrawn(service, FITTED, fraction(spread, "--spread"), 1), service.share, service.load_T).book
-        return _decide(book, service, str(now), str(at), running or 0, as_json=as_json, output=output)
+        slot, load = _slot(str(at)), parse_quantity(now, PER_S, where="--now") * DAY_S / SLOTS
+        book = _book(service, fraction(spread, "--spread"))
+        return _decide(book, slot, load, running or 0, as_json=as_json, output=output)
     result = schedule(service)
     if result.solution is None:
         what = f"not even {service.most} copies all day serve {attainment}"
@@ -122,10 +120,11 @@ def _document(
     from planner.simulate.plans.book import fit_book, judge, redrawn
     from planner.solvers.schedules.replicas import fewest_copy_slots
 
-    fitted, unseen = redrawn(service, FITTED, spread, 1), redrawn(service, JUDGED, spread, 1 + UNSEEN)
-    chosen = fit_book(fitted, service.share, service.load_T)
-    threshold = fit_book(fitted, service.share, None)
-    books = {"book": judge(chosen.book, unseen), "threshold": judge(threshold.book, unseen)}
+    unseen, book = redrawn(service, JUDGED, spread, 1 + UNSEEN), _book(service, spread)
+    threshold = fit_book(redrawn(service, FITTED, spread, 1), service.share, None)
+    books = {"book": judge(book, unseen)}
+    if threshold is not None:
+        books["threshold"] = judge(threshold.book, unseen)
     slot_s = DAY_S / SLOTS
     return {
         "schema": "planner.replicas/1",
@@ -137,7 +136,7 @@ def _document(
         "served_share": service.served(copies_T) / float(service.load_T.sum()),
         "book": [
             {"copies": copies, "more_above_per_s": more / slot_s, "fewer_below_per_s": fewer / slot_s}
-            for copies, more, fewer in chosen.book.table(service.most)
+            for copies, more, fewer in book.table(service.most)
         ],
         "unseen_days": {
             "days": JUDGED,
@@ -157,6 +156,7 @@ def _text(document: dict[str, Any], hours: float) -> str:
         *(
             (name, unseen[key]["copy_slots"], unseen[key]["served_share"], f"{unseen['days']} unseen days")
             for name, key in (("book", "book"), ("threshold autoscaler", "threshold"))
+            if key in unseen
         ),
     ]
     cells = [
@@ -177,17 +177,29 @@ def _text(document: dict[str, Any], hours: float) -> str:
     )
 
 
-def _decide(
-    book: "Book", service: "Service", now: str, at: str, running: int, *, as_json: bool, output: str | None
-) -> int:
-    """What the book says at an hour, at a rate, with so many copies."""
-    import numpy as np
+def _book(service: "Service", spread: float) -> "Book":
+    """The book of a service, chosen on days drawn anew; raises PlannerError where none serves enough."""
+    from planner.simulate.plans.book import fit_book, redrawn
 
+    chosen = fit_book(redrawn(service, FITTED, spread, 1), service.share, service.load_T)
+    if chosen is None:
+        what = f"no book serves {100 * service.share:g} % of days like this one"
+        raise PlannerError(what, where="--attainment", hint="ask for less, or start copies faster")
+    return chosen.book
+
+
+def _slot(at: str) -> int:
+    """The slot of an hour."""
     hours, _, minutes = at.partition(":")
     if not (hours.isdigit() and minutes.isdigit() and int(hours) < 24 and int(minutes) < 60):
         raise PlannerError(f"found `{at}`", where="--at", hint="write the hour as 14:30")
-    slot = (int(hours) * 60 + int(minutes)) * SLOTS // 1440
-    load = parse_quantity(now, PER_S, where="--now") * DAY_S / SLOTS
+    return (int(hours) * 60 + int(minutes)) * SLOTS // 1440
+
+
+def _decide(book: "Book", slot: int, load: float, running: int, *, as_json: bool, output: str | None) -> int:
+    """What the book says after a slot with this load, with so many copies."""
+    import numpy as np
+
     load_D, running_D = np.array([load]), np.array([float(running)])
     wanted = int(book.decide(slot + 1, load_D, running_D)[0])
     expected = float(book.expected(slot + 1, load_D)[0]) * SLOTS / DAY_S

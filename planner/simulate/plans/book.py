@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.errors import PlannerError
 from planner.solvers.schedules.replicas import Service
 
 MARGINS = tuple(round(0.05 * step, 2) for step in range(-4, 17))
 """Shares of what a copy serves that are looked at: below 0, copies are run above it."""
-BANDS = (0.05, 0.1, 0.2, 0.3)  # between the two margins
+BANDS = (0.05, 0.1, 0.2, 0.3, 0.5)  # between the two margins
 LEAST_FORECAST = 0.05  # of the mean rate: less says nothing about the level of a day
 
 
@@ -49,11 +48,12 @@ class Book:
         return np.asarray(np.minimum(np.maximum(running_D, least_D), np.maximum(most_D, least_D)))
 
     def run(self, load_DT: Floats, before: int) -> Floats:
-        """Copies of days by slot, each decided on the load of the slot before. [D, T]"""
+        """Copies of days by slot, decided on the load of the slot before; a threshold knows that of the slot. [D, T]"""
         running_D, last_D = np.full(len(load_DT), float(before)), load_DT[:, 0]
         copies = []
         for slot in range(load_DT.shape[1]):
-            running_D = self.decide(slot, last_D, running_D)
+            seen_D = load_DT[:, slot] if self.forecast_T is None else last_D
+            running_D = self.decide(slot, seen_D, running_D)
             copies.append(running_D)
             last_D = load_DT[:, slot]
         return np.array(copies).T
@@ -89,8 +89,8 @@ def judge(book: Book, days: Sequence[Service]) -> Judged:
     return Judged(book, float(copies_DT.sum(axis=1).mean()), float(served / max(load_DT.sum(), 1e-12)))
 
 
-def fit_book(days: Sequence[Service], share: float, forecast_T: Floats | None, ahead: int = 1) -> Judged:
-    """The book with fewest copy-slots that serves the share on these days; raises PlannerError where none does."""
+def fit_book(days: Sequence[Service], share: float, forecast_T: Floats | None, ahead: int = 1) -> Judged | None:
+    """The book with fewest copy-slots that serves the share on these days; None where none does."""
     capacity = days[0].capacity
     forecast = None if forecast_T is None else tuple(map(float, forecast_T))
     books = (
@@ -98,10 +98,7 @@ def fit_book(days: Sequence[Service], share: float, forecast_T: Floats | None, a
         for margin, band in itertools.product(MARGINS, BANDS)
     )
     enough = [judged for judged in (judge(book, days) for book in books) if judged.share >= share]
-    if not enough:
-        hint = "ask for less, or start copies faster"
-        raise PlannerError(f"no book serves {100 * share:g} % of these days", where="--attainment", hint=hint)
-    return min(enough, key=lambda judged: judged.copy_slots)
+    return min(enough, key=lambda judged: judged.copy_slots, default=None)
 
 
 def redrawn(service: Service, count: int, spread: float, seed: int) -> list[Service]:
