@@ -42,6 +42,7 @@ def plan_page(envelope: Envelope, decision: Decision, path: Path, simulated: Seq
         *cluster_section(envelope, decision),
         *_steps(envelope),
         *_memory(decision),
+        *_day(envelope),
         *_timeline(envelope, decision),
         *rollout_section(envelope, decision),
         *_certificate(envelope),
@@ -173,6 +174,22 @@ def _memory(decision: Decision) -> Iterator[Section]:
         yield Section("What fills memory", stacked("memory by role", bars), note)
 
 
+def _day(envelope: Envelope) -> Iterator[Section]:
+    """Nodes of every job of a fleet by the hours of a day; the line is what there is for all of them."""
+    windows: Any = envelope.decision.get("windows") if envelope.kind == "fleet" else None
+    bars = [
+        Bar(
+            window["hours"],
+            [(job, nodes, f"{window['hours']}: {nodes} nodes to {job}") for job, nodes in window["nodes"].items()],
+            sum(window["nodes"].values()) + window.get("idle_nodes", 0),
+        )
+        for window in windows or ()
+    ]
+    if bars:
+        note = "The line is what there is for all jobs, less the reserve."
+        yield Section("Who has which nodes when", stacked("nodes by job and hours", bars), note)
+
+
 def _timeline(envelope: Envelope, decision: Decision) -> Iterator[Section]:
     """Phases of an RL iteration; what ranks of a pipeline do of a micro-batch."""
     if decision.phases:
@@ -182,7 +199,7 @@ def _timeline(envelope: Envelope, decision: Decision) -> Iterator[Section]:
                 size = phase.duration_s or 0.0
                 words = f"{role}: {phase.name}, {format_si(size, 's')} from {format_si(phase.start_s, 's')}"
                 rows.setdefault(role, []).append((phase.start_s, size, phase.name, words))
-        title = "The day" if envelope.kind == "fleet" else "An iteration"
+        title = "The day by sets of nodes" if envelope.kind == "fleet" else "An iteration"
         yield Section(title, spans("phases by role", list(rows.items()), "s"))
     ranks: Any = envelope.decision.get("pipeline_ranks")
     own = find_kind(envelope.kind).timeline()

@@ -10,6 +10,9 @@ from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.schedules.day_solve import DUST, split_day
 
+FEW_STEPS = 500  # of single jobs: days with no more are solved to the end
+CLOSE = 1e-4  # of the worth of other days: the gap at which they are done
+
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """The split that is worth most, as a plan, with a bound on all splits.
@@ -19,7 +22,9 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     day = read_day(resolved, limits)
     require_deadlines(day)
     split = day.split()
-    result = split_day(split, time_limit_s=limits.time_limit_s, gap=max(limits.gap, DUST))
+    steps = sum(len(job.counts) ** 2 for job in split.jobs) * split.hours
+    least = DUST if steps <= FEW_STEPS else CLOSE
+    result = split_day(split, time_limit_s=limits.time_limit_s, gap=max(limits.gap, least))
     if result.solution is None:
         raise Stopped(result.stop_reason, bound=result.bound)
     reason = "node_limit" if result.stop_reason == "step_limit" else result.stop_reason

@@ -219,3 +219,13 @@ def test_an_explanation_says_what_an_hour_of_a_node_is_worth_and_to_whom(plan: E
     assert f"{again:.3g} USD" in more
     assert any(what.startswith("without `batch` the nodes are worth") for what in told)
     assert any(what.startswith("an hour of a node is worth") for what in told)
+
+
+def test_a_page_draws_the_nodes_of_every_job_by_the_hour(plan: Envelope) -> None:
+    from planner.report.page import html
+    from planner.report.plans import plan_page
+
+    page = html(plan_page(plan, find_kind("fleet").decision.model_validate(plan.decision), "plan.json"))
+    windows: Any = plan.decision["windows"]
+    for window in windows:
+        assert all(f"{window['hours']}: {nodes} nodes to {job}" in page for job, nodes in window["nodes"].items())
