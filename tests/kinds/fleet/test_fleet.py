@@ -225,7 +225,7 @@ def test_a_page_draws_the_nodes_of_every_job_by_the_hour(plan: Envelope) -> None
     from planner.report.page import html
     from planner.report.plans import plan_page
 
-    page = html(plan_page(plan, find_kind("fleet").decision.model_validate(plan.decision), "plan.json"))
+    page = html(plan_page(plan, find_kind("fleet").decision.model_validate(plan.decision), Path("plan.json")))
     windows: Any = plan.decision["windows"]
     for window in windows:
         assert all(f"{window['hours']}: {nodes} nodes to {job}" in page for job, nodes in window["nodes"].items())
