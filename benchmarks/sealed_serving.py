@@ -1,6 +1,6 @@
 """How near the shipped serving costs are to the newer measurements: the sealed groups, logged, or the open ones.
 
-    python benchmarks/sealed_serving.py --open      # the open groups, as often as wanted
+    python benchmarks/sealed_serving.py --open      # the open groups, as often as wanted, and throughput by GPU type
     python benchmarks/sealed_serving.py             # the sealed ones: appends date, commit and figures to the log
 
 Rows are predicted by `planner estimate` as a user's table is, by columns and defaults of engines: once with the
@@ -8,6 +8,10 @@ settings of the public recipes that ran stated (benchmarks/recipe_columns.py), o
 absolute percentage errors, each group weighing the same; the time to first token counts where it is not queueing
 (`saturated` is not 1). Beside them stands a constant: the median of the same engine and mode in measured.csv, and for
 tables of throughput that of the open groups. The groups are those of benchmarks/sealed_groups.py.
+
+Throughput by GPU type, of the open groups: the median signed error of rows that state their layout and graphs, of
+rows of several GPUs that do not say whether attention was data parallel (`unknown`), as tensor parallel and as that,
+and of rows that do not say whether steps ran without CUDA graphs, with them and without.
 """
 
 import csv
@@ -127,6 +131,37 @@ def scores(wanted: Status) -> list[str]:
     return lines
 
 
+def throughput_by_type() -> list[str]:
+    """Median signed error of output tokens a second by GPU type, of open groups whose settings are stated."""
+    name = "serving/throughput.csv"
+    status = {(table, group): state for table, group, state in frozen()}
+    rows = [row for row in rows_of(DATA / name) if status[name, group_of(row, SERVING)] == "open"]
+    attention = [row for row in rows if "attention DP not stated" in row["unknown"] and int(row["tp"]) > 1]
+    graphs = [row for row in rows if "enforce-eager" in row["unknown"]]
+    ways = {
+        "stated": [row for row in rows if row not in attention and row not in graphs],
+        "attention unstated, tensor parallel": attention,
+        "data parallel": [{**row, "tp": "1", "dp": row["tp"]} for row in attention],
+        "graphs unstated, captured": graphs,
+        "eager": [{**row, "graph_batch": "1"} for row in graphs],
+    }
+    told = {title: _signed(chosen) for title, chosen in ways.items()}
+    return [
+        f"{system:14} " + "   ".join(f"{title} {each[system]}" for title, each in told.items() if system in each)
+        for system in sorted({row["system"] for row in rows})
+    ]
+
+
+def _signed(rows: list[Row]) -> dict[str, str]:
+    """Median of predicted over measured output less 1, by GPU type, and of how many rows."""
+    answers, errors_of = predictions([filled(row) for row in rows]), defaultdict[str, list[float]](list)
+    for row in rows:
+        if row["id"] in answers:
+            predicted = answers[row["id"]]["output_tokens_per_s_per_gpu"]
+            errors_of[row["system"]].append(predicted / float(row["output_tok_s_gpu"]) - 1.0)
+    return {name: f"{100.0 * statistics.median(each):+.0f} % ({len(each)})" for name, each in errors_of.items()}
+
+
 def commit() -> str:
     """The commit that is checked out; raises SystemExit where files differ from it."""
 
@@ -149,7 +184,7 @@ def main() -> int:
         )
         return 2
     if "--open" in sys.argv[1:]:
-        print("\n".join(scores("open")))
+        print("\n".join([*scores("open"), *throughput_by_type()]))
         return 0
     head = f"| {datetime.date.today().isoformat()} | {commit()} |"
     lines = [f"{head} {line} |" for line in scores("sealed")]
