@@ -11,6 +11,7 @@ from planner.api import solve
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError
 from planner.plan.schema import Envelope
+from planner.problem.confidence import at_confidence
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
@@ -35,14 +36,17 @@ class Alternatives:
 def alternatives(resolved: Resolved, count: int, limits: Limits) -> Alternatives:
     """At most `count` plans; fewer where the problem has no more that are told apart.
 
-    The problem in each plan is the one given, without the parts that were left out to come by it. Raises PlannerError
-    for a count below 1, Infeasible where there is no plan at all, Stopped where a limit came before one.
+    The problem in each plan is the one given, without the parts that were left out to come by it; where the objective
+    is what is expected, all keep their limits at the confidence of the best. Raises PlannerError for a count below 1,
+    Infeasible where there is no plan at all, Stopped where a limit came before one.
     """
     if count < 1:
         raise PlannerError(f"must be 1 at least, found {count}", where="--alternatives", hint="write for example 3")
     told_apart = distinctness(resolved.problem)
     whole = _ranked_by_value(resolved)
     best = solve(whole, limits, level="static")
+    if best.certificate.expected is not None:
+        whole = at_confidence(whole, best.certificate.expected.confidence)
     solved: dict[str, Envelope | None] = {digest(whole.problem.options): best}
 
     def solve_without(without: frozenset[str]) -> tuple[float, frozenset[str], Envelope] | None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
 from planner.plan.schema import AtConfidence, Expected
+from planner.problem.confidence import at_confidence
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
 
@@ -62,23 +63,6 @@ def most_expected(resolved: Resolved, limits: Limits) -> Chosen:
         searched=tuple(at[confidence] for confidence in sorted(at)),
     )
     return Chosen(at_confidence(resolved, best), expected)
-
-
-def at_confidence(resolved: Resolved, confidence: float) -> Resolved:
-    """The problem with all its limits at a confidence."""
-    problem = resolved.problem
-    workloads = tuple(
-        each.model_copy(update={"slo": each.slo.model_copy(update={"confidence": confidence})})
-        for each in problem.workloads
-    )
-    objective = problem.objective.model_copy(update={"expected": None})
-    moved = problem.model_copy(update={"workloads": workloads, "objective": objective})
-    specs = {spec.name: spec for spec in workloads}
-    return replace(
-        resolved,
-        problem=moved,
-        workloads=tuple(replace(each, spec=specs[each.spec.name]) for each in resolved.workloads),
-    )
 
 
 def _require_askable(resolved: Resolved) -> None:

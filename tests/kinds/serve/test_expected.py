@@ -6,13 +6,16 @@ import pytest
 from serve_problems import broken_rules, small
 from static_level import solve
 
+from planner.alternatives.ranking import alternatives
 from planner.errors import Infeasible, PlannerError
 from planner.explain.chances import chances_of
 from planner.explain.explanation import explain_plan
 from planner.explain.stated import expected_text
-from planner.kinds.serve.expected import BY_ESTIMATE, CONFIDENCES, at_confidence
+from planner.kinds.serve.expected import BY_ESTIMATE, CONFIDENCES
 from planner.kinds.serve.options import ServeDecision
 from planner.plan.schema import Envelope
+from planner.problem.confidence import at_confidence
+from planner.progress import Limits
 
 EXPECTED = {"objective.expected": True}
 PROBLEMS: dict[str, dict[str, Any]] = {
@@ -59,6 +62,18 @@ def test_a_plan_keeps_each_limit_with_its_confidence_and_passes_every_check(
     assert not broken_rules(plan)
     assert all(sure.chance >= expected.confidence - 1e-9 for sure in chances_of(plan, decision))
     assert expected_text(plan.certificate) in [fact.what for fact in explain_plan(plan, decision).facts]
+
+
+def test_alternatives_are_ranked_at_the_confidence_of_the_best(plans: dict[str, Envelope]) -> None:
+    best, *others = alternatives(small(PROBLEMS["tokens"] | EXPECTED), 3, Limits()).plans
+    chosen, worth = best.certificate.expected, best.certificate.objective.value
+    assert chosen is not None
+    assert chosen == plans["tokens"].certificate.expected
+    for other in others:
+        assert f"for a confidence of {chosen.confidence:g}" in " ".join(other.assumptions)
+        assert worth is not None
+        assert other.certificate.objective.value is not None
+        assert other.certificate.objective.value <= worth * (1 + 1e-9)
 
 
 def test_where_nothing_keeps_limits_so_surely_the_estimate_is_taken() -> None:
