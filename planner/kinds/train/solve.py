@@ -14,6 +14,7 @@ from planner.kinds.train.search.conflicts import explain
 from planner.kinds.train.search.layerwise import plan_layers, require_dense
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import SearchResult
+from planner.kinds.train.split.room import require_room
 from planner.kinds.train.split.weigh import best_of_modules
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
@@ -64,6 +65,8 @@ def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("in
     layerwise = job.options.search.layerwise
     if layerwise:
         require_dense(job)
+    if job.options.samples:
+        require_room(job, apart="colocated" not in job.options.search.modules)
     if job.options.search.modules != ("colocated",):
         return best_of_modules(job, limits, value)
     result = OnePoolSearch(job, limits, value).run()

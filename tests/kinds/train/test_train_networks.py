@@ -181,6 +181,16 @@ def test_given_shares_are_priced_as_chosen_ones_and_others_are_no_better() -> No
         (VL, {"samples": SOUNDS}, "no audio tower"),
         (VL, {"samples": [{"share": 1, "images": [{"width": 9000, "height": 9000}]}]}, "become .* tokens"),
         (VL, {"samples": [{"share": 1}]}, "without images"),
+        (
+            VL,
+            {
+                "samples": [{"share": 1, "images": [{"width": 9000, "height": 9000, "count": 2}]}],
+                "sequence_tokens": 262144,
+                "search": {"modules": "apart"},
+            },
+            "the vision tower holds .* room for",
+        ),
+        (VL, {"samples": IMAGES, "search": {"modules": "apart"}, "limits": {"gpus": 1}}, "1 GPUs for a language model"),
         (VL, {"samples": [{"share": 1, "generated": [{"width": 64, "height": 64}]}]}, "no generator"),
         (VL, {"samples": IMAGES, "frozen": ["generator"]}, "trains no generator"),
         ("google/gemma-4-26B-A4B", {"samples": IMAGES}, "no vision tower|has no cost"),
@@ -193,8 +203,8 @@ def test_data_that_the_model_or_the_sequence_has_no_room_for_is_one_clear_error(
     model: str, options: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(PlannerError, match=says) as raised:
-        solve(problem(model, global_batch=16, search=SHAPE, **options))
-    assert "options" in str(raised.value) or "models" in str(raised.value)
+        solve(problem(model, global_batch=16, **{"search": SHAPE, **options}))
+    assert any(place in str(raised.value) for place in ("options", "models", "limits"))
     assert "hint" in str(raised.value)
 
 

@@ -74,7 +74,14 @@ class ApartSearch(OnePoolSearch):
 def require_apart(job: TrainJob) -> None:
     """Raises PlannerError for what networks on GPUs of their own do not go with."""
     options, where = job.options, job.resolved.where
+    wanted = 1 + len(job.networks.names)
     problems = (
+        (
+            job.num_gpus < wanted,
+            ("limits", "gpus"),
+            f"{job.num_gpus} GPUs for a language model and {wanted - 1} networks apart",
+            f"give {wanted} or more",
+        ),
         (job.per_gpu, ("objective",), "networks apart with a goal by GPU", "write `minimize: step_time`"),
         (bool(options.batch_ramp), ("options", "batch_ramp"), "networks apart with a batch that grows", "leave it out"),
         (options.reliability is not None, ("options", "reliability"), "networks apart with failures", "leave it out"),
