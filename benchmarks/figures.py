@@ -108,7 +108,7 @@ def checkout_in(folder: Path) -> Path:
 
 def pages_with_figures() -> Iterator[Path]:
     """Every page with a marked block."""
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         if BLOCK.search(page.read_text(encoding="utf-8")):
             yield page
 

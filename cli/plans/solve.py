@@ -151,8 +151,10 @@ def solve(
     resolved = load_problem(problem, overrides=overrides or (), profiles=paths, seed=seed)
     if level is not None:
         resolved = at_level(resolved, level)
-    if fix:
-        resolved = fixed(resolved, fix)
+    try:
+        resolved = fixed(resolved, fix) if fix else resolved
+    except Infeasible as answer:
+        return say_infeasible(answer, as_json=as_json)
     refuse_unwritable(output)
     if most is not None or fewest_shapes is not None:
         refuse_together(most=most, fewest_shapes=fewest_shapes, level=level)

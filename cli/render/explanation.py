@@ -11,18 +11,6 @@ if TYPE_CHECKING:
     from planner.plan.schema import Envelope
 
 SCHEMA = "planner.explanation/1"
-_HEADINGS = {  # in the order of the page
-    "meaning": "what it says",
-    "note": "note",
-    "binding": "binding",
-    "limit": "with room",
-    "worth": "worth of a little more",
-    "alternative": "instead",
-    "change": "what would change it",
-    "time": "time",
-    "memory": "memory",
-    "evidence": "evidence",
-}
 
 
 def explanation_document(envelope: "Envelope", explanation: "Explanation") -> dict[str, Any]:
@@ -39,13 +27,15 @@ def explanation_document(envelope: "Envelope", explanation: "Explanation") -> di
 
 def render_explanation(envelope: "Envelope", explanation: "Explanation") -> str:
     """The facts by topic; of one field its value first."""
+    from planner.explain.facts import HEADINGS
+
     name = (
         f"{explanation.field} = {explanation.value}"
         if explanation.field is not None
         else f"{envelope.name}: {envelope.kind}"
     )
     lines = [name]
-    for topic, heading in _HEADINGS.items():
+    for topic, heading in HEADINGS.items():
         facts = [fact for fact in explanation.facts if fact.topic == topic]
         if facts:
             lines += [f"{heading}:", *(wrapped(_line(fact)) for fact in facts)]

@@ -25,16 +25,17 @@ def breakpoints(
     as_json: bool,
 ) -> int:
     """Solves along the line, prints or writes its segments; the exit code. Raises PlannerError for what is no line."""
-    from planner.alternatives.breakpoints import segments
+    from planner.alternatives.breakpoints import segments, with_reasons
     from planner.kinds.registry import find_kind
     from planner.load.problems import load_problem
 
-    axis, low, high = _line(text)
+    axis, ends = _line(text)
     resolved = load_problem(file, overrides=overrides, profiles=profiles)
     started = time.process_time()
     with progress() as tell:
         line = find_kind(resolved.problem.kind).along(resolved, axis, limits)
-        told = segments(line, low, high, tell)
+        low, high = (_number(axis, end) for end in ends)
+        told = with_reasons(line, segments(line, low, high, tell))
     metric = _METRICS.get(str(resolved.problem.objective.minimize), "objective")
     document = {
         "schema": "planner.parametric/1",
@@ -64,18 +65,22 @@ def breakpoints(
     return 0
 
 
-def _line(text: str) -> tuple[str, float, float]:
+def _line(text: str) -> tuple[str, tuple[str, str]]:
     axis, equals, ends = text.partition("=")
     low, dots, high = ends.partition("..")
     if not equals or not dots:
         raise PlannerError(f"`{text}` is no line", where=FLAG, hint=f"write for example `{FLAG} rate=5/s..50/s`")
-    return axis.strip(), _number(axis.strip(), low), _number(axis.strip(), high)
+    return axis.strip(), (low, high)
 
 
 def _number(axis: str, text: str) -> float:
     units = PER_S if axis == "rate" else TIME_S
     if axis != "gpus":
-        return parse_quantity(text.strip(), units, where=FLAG, key=axis)
+        try:
+            return parse_quantity(text.strip(), units, where=FLAG, key=axis)
+        except PlannerError as error:
+            shown = "rate=5/s..50/s" if axis == "rate" else f"{axis}=20ms..200ms"
+            raise PlannerError(error.what, where=FLAG, hint=f"write for example `{FLAG} {shown}`") from None
     if not text.strip().isdigit():
         raise PlannerError(f"must be a whole number, found `{text}`", where=FLAG, hint=f"write `{FLAG} gpus=4..32`")
     return float(text)

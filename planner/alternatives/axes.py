@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import Infeasible, PlannerError, did_you_mean
+from planner.kinds.registry import find_kind
 from planner.problem.resolve import Resolved
 
 _TRAIN = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch", "schedule", "zero_stage", "recompute")
@@ -108,15 +109,21 @@ def placed(options: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[
 def fixed(resolved: Resolved, texts: Sequence[str], flag: str = "--fix") -> Resolved:
     """The problem with parts of its plan fixed by hand.
 
-    Raises PlannerError for unknown axes, and for values that the kind refuses.
+    Raises PlannerError for unknown axes and for values that the kind refuses, Infeasible for those that its rules
+    forbid.
     """
     from planner.api import with_options
 
     wishes = read_wishes(texts, resolved.problem.kind, flag)
     try:
-        return with_options(resolved, with_wishes(resolved.problem.options, wishes))
+        changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
     except PlannerError as error:
         raise PlannerError(error.what, where=f"{flag} {','.join(texts)}", hint=error.hint) from None
+    rules = find_kind(resolved.problem.kind).rules_against(changed)
+    if rules:
+        limit = f"{', '.join(stated_wishes(wishes))}: {', '.join(rules)}"
+        raise Infeasible([{"limit": limit, "nearest": ""}], proved=True)
+    return changed
 
 
 def roles_by_name(roles: Sequence[Any]) -> dict[str, str]:

@@ -5,7 +5,7 @@ a value reaches, the next breakpoint is found at once; elsewhere intervals whose
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from planner.errors import PlannerError
@@ -26,6 +26,8 @@ class Steps(Protocol):
     def at(self, value: float) -> tuple[float | None, str]: ...
 
     def reach(self, value: float, objective: float) -> float | None: ...
+
+    def why(self, value: float) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,21 @@ def segments(line: Steps, low: float, high: float, tell: Callable[[str], None] =
     seen = {low: (value, decision), high: line.at(high)}
     _halve(line, low, high, seen, (high - low) * RESOLUTION, tell)
     return _joined(seen)
+
+
+def with_reasons(line: Steps, told: list[Segment]) -> list[Segment]:
+    """Segments without a plan with the limits in conflict at their end that is nearest to a plan."""
+    return [
+        row
+        if row.objective is not None
+        else replace(row, decision=f"{row.decision}: {line.why(_nearest(told, place))}")
+        for place, row in enumerate(told)
+    ]
+
+
+def _nearest(told: list[Segment], place: int) -> float:
+    """The low end where plans lie below it, the high end where they lie above."""
+    return told[place].low if place else told[place].high
 
 
 def _marched(line: Steps, low: float, high: float, tell: Callable[[str], None]) -> list[Segment]:

@@ -5,6 +5,19 @@ from dataclasses import dataclass, field
 
 from planner.kinds.registry import Topic
 
+HEADINGS: Mapping[Topic, str] = {
+    "meaning": "what it says",
+    "note": "note",
+    "binding": "binding",
+    "limit": "with room",
+    "worth": "worth of a little more",
+    "alternative": "instead",
+    "change": "what would change it",
+    "time": "time",
+    "memory": "memory",
+    "evidence": "evidence",
+}
+"""What facts of each topic stand under, in the order of a page."""
 TIGHT = 0.999  # of a limit: used up
 NEAR = 0.9  # of a limit: nearly used up
 

@@ -17,6 +17,7 @@ from planner.report.charts import Against, Bar, against, spans, stacked, waterfa
 from planner.report.cluster import cluster_section
 from planner.report.marks import COLOURS, table, text
 from planner.report.page import Page, Section
+from planner.report.reasons import reasons_section
 from planner.report.rollouts import rollout_section
 
 _VERBS = {
@@ -37,6 +38,7 @@ def plan_page(envelope: Envelope, decision: Decision, path: Path, simulated: Seq
         Section("Commands", f"<pre>{text(_commands(envelope, path.name))}</pre>"),
         *_limits(envelope, decision),
         *simulated,
+        *reasons_section(envelope, decision),
         *_others(envelope),
         *candidates_section(envelope, decision, path.parent),
         *cluster_section(envelope, decision),

@@ -76,7 +76,7 @@ def test_a_line_has_the_objectives_of_points_solved_by_themselves(
     [
         ("rate", "is no line"),
         ("rate=5/s..2/s", "a line from 5 to 2"),
-        ("colour=1..2", "must be a time"),
+        ("tpot=1..2", "must be a time"),
         ("latency2=1s..2s", "no line along"),
         ("gpus=1.5..3", "whole number"),
     ],
@@ -86,9 +86,11 @@ def test_what_is_no_line_is_refused(line: str, what: str, capsys: pytest.Capture
     assert what in capsys.readouterr().err
 
 
-def test_a_line_that_leaves_what_is_feasible_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_leaves_what_is_feasible_says_where_and_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", str(PROBLEM), "--parametric", "gpus=1..4"]) == 0
-    assert "no plan keeps all limits from 1.00000 to 2.00000" in " ".join(capsys.readouterr().out.split())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "no plan keeps all limits from 1.00000 to 2.00000" in shown
+    assert "gpus <= 2 (nearest: 3 gpus)" in shown
     assert main(["sweep", str(PROBLEM), "--parametric", "gpus=16..32"]) == 0
     assert "the axis changes nothing" in " ".join(capsys.readouterr().out.split())
 

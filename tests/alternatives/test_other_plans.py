@@ -183,6 +183,13 @@ def test_bad_wishes_are_refused_in_one_sentence(
     assert "hint:" in error
 
 
+def test_a_part_that_no_plan_can_have_is_named_with_its_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", str(EXAMPLES / f"{SERVE}.yaml"), "--fix", "tp=7", "--level", "static"]) == 1
+    assert "tp=7: " in capsys.readouterr().out
+    assert main(["solve", str(EXAMPLES / "train-gpt3-175b-megascale.yaml"), "--fix", "tp=7"]) == 1
+    assert "tp does not divide the 96 attention heads" in capsys.readouterr().out
+
+
 def test_alternatives_are_written_beside_each_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "plan.json"
     overrides = [part for text in SMALL_SERVE for part in ("--set", text)]

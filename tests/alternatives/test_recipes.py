@@ -50,7 +50,7 @@ def test_the_recipe_costs_what_its_degrees_lose(trained: Plan) -> None:
 
 def test_a_serving_recipe_costs_what_its_roles_lose(served: Plan) -> None:
     named, priced = recipe_facts(*served, priced=True)
-    assert "qwen3-32b" in named.what
+    assert "ai-dynamo/dynamo@2ac51dda" in named.what
     assert priced.figures["loss"] > 0.0
 
 

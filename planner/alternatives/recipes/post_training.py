@@ -6,7 +6,7 @@ of GPUs and of samples, where another arrangement counts as much as twice the GP
 
 import math
 
-from planner.alternatives.recipes.tables import Recipe, Row, chip, degrees, sizes, table
+from planner.alternatives.recipes.tables import Recipe, Row, chip, degrees, origin, sizes, table
 from planner.models.architecture import Architecture
 from planner.plan.placement import gpus_in_use
 from planner.plan.schema import Decision
@@ -52,7 +52,7 @@ def post_training_recipe(row: Row) -> Recipe:
         *([f"rollouts tp{row['rollout_tp']}"] if row["rollout_tp"] else []),
         trained,
     ]
-    what = f"{row['framework']}, {row['source']}: {', '.join(told)} {place}"
+    what = f"{row['framework']}, {origin(row['source'])}: {', '.join(told)} {place}"
     what += f", {row['prompts']} prompts of {row['samples_per_prompt']} samples"
     asked = [f"{axis}={row[column]}" for column, axis in _AXES.items() if row[column]]
     synchrony = {"": [], "0": ["synchrony=synchronous"]}.get(row["ahead"], ["synchrony=asynchronous"])

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from planner.alternatives.recipes.tables import Recipe, Row, chip, degrees, sizes, table
+from planner.alternatives.recipes.tables import Recipe, Row, chip, degrees, origin, sizes, table
 from planner.models.architecture import Architecture
 from planner.plan.schema import Decision
 from planner.problem.schema import Problem
@@ -46,7 +46,8 @@ def serving_recipe(roles: Sequence[Row]) -> Recipe:
     first = roles[0]
     told = " and ".join(_role(role) for role in roles)
     place = f"on {first['gpu']}" if first["gpu"] else "on a GPU that it leaves open"
-    what = f"{first['source']}: {told} of {first['model']} by {_NAMES.get(first['engine'], first['engine'])} {place}"
+    engine = _NAMES.get(first["engine"], first["engine"])
+    what = f"{origin(first['source'])}: {told} of {first['model']} by {engine} {place}"
     gpus = sum(int(role["replicas"]) * _size(role) for role in roles)
     return Recipe(what, ",".join(_asked(roles)), {"gpus": float(gpus)})
 

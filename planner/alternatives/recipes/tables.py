@@ -39,6 +39,12 @@ def sizes(arch: Architecture) -> tuple[str, str]:
     return str(len(arch.layers)), str(parameter_counts(arch).total)
 
 
+def origin(source: str) -> str:
+    """The repository and commit of a source with the end of its path: what finds it, in few characters."""
+    repository, _, path = source.partition(":")
+    return f"{repository} {'/'.join(path.split('/')[-2:])}".strip()
+
+
 def degrees(axes: Mapping[str, str]) -> str:
     """`tp2 ep4`, or that there is no degree beyond one."""
     return " ".join(f"{axis}{size}" for axis, size in axes.items() if size not in ("", "1")) or "tp1"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from planner.errors import PlannerError
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.formulate import formulate
+from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candidates, prepare, search, solve_problem
 from planner.problem.resolve import Resolved
@@ -101,11 +102,20 @@ class Line:
         factor = solve_problem(most, self.first, self.limits, (), tie_break=False).objective
         return None if factor is None else value * max(factor, 1.0)
 
+    def why(self, value: float) -> str:
+        """The limits that cannot hold together at a value without a plan, and how near they come."""
+        conflict = explain_infeasible(prepare(self._moved(value)), self.limits).conflict
+        return ", ".join(
+            f"{row['limit']}{f' (nearest: {near})' if (near := row['nearest']) else ''}" for row in conflict
+        )
+
     def _moved(self, value: float) -> Resolved:
         problem = self.resolved.problem
         data = problem.model_dump(mode="json", by_alias=True, exclude_none=True)
         if self.axis == "gpus":
             data.setdefault("limits", {})["gpus"] = round(value)
+        elif self.axis == "rate":
+            data["workloads"][0]["load"]["rate_per_s"] = value
         else:
             limits: Mapping[str, float] = data["workloads"][0].get("slo", {}).get(self.axis) or {"p95_s": value}
             data["workloads"][0].setdefault("slo", {})[self.axis] = dict.fromkeys(limits, value)
