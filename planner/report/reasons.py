@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from planner.alternatives.recipes.nearest import recipe_facts
 from planner.errors import PlannerError
 from planner.explain import explain_plan
-from planner.explain.facts import HEADINGS, Topic
+from planner.explain.facts import HEADINGS
+from planner.kinds.registry import Topic
 from planner.plan.schema import Decision, Envelope
 from planner.report.marks import prose
 from planner.report.page import Section

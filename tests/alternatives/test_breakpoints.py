@@ -33,6 +33,9 @@ class _Steps:
             return None
         return self.ends[int(objective)] if objective < len(self.ends) else float("inf")
 
+    def why(self, value: float) -> str:
+        raise AssertionError(value)  # there is a plan everywhere
+
 
 def _objective(told: list[Segment], value: float) -> float | None:
     return next(segment.objective for segment in reversed(told) if segment.low <= value)
