@@ -277,7 +277,7 @@ def not_expressible(fleet: Fleet) -> str | None:
         "operation": bool(fleet.changes) or fleet.control is not None or fleet.elastic is not None,
         "migration, skew or a prefix store": fleet.migration_period_s < np.inf
         or len(fleet.skew) > 0
-        or fleet.store_kv_tokens > 0,
+        or len(fleet.tiers) > 0,
         "context limits": any(engine.most_context != UNLIMITED for engine in fleet.instances),
     }
     return next((what for what, present in missing.items() if present), None)

@@ -352,7 +352,7 @@ def _dual_tree(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     mix, unit, nodes = Mix(stated["mix"], stated["model"]), _number(stated["objective_unit"]), stated["tree"]["nodes"]
     in_use = mix.goal == "devices" and certificate["objective"]["metric"] in MAXIMISED  # a rate per device in use
     ends: tuple[Json, Json] = point_value(mix.model, stated["values"]), tree_bound(mix.model, nodes)
-    reached, bound = (end and (unit / end if in_use else end * unit) for end in ends)
+    reached, bound = (end and (unit / end if in_use else end * unit + _number(stated.get("offset", 0))) for end in ends)
     right, types = _near(reached, certificate["objective"]["value"]), f"(C1) to (C9) of the {len(mix.shapes)} types"
     yield _judged("point", right, f"the instances keep {types} and give {float(reached):.12g}")
     counts = [(round(stated["values"][c]), mix.shapes[c]) for c in mix.C]

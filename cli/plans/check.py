@@ -109,7 +109,8 @@ def check(
     file and kernel tables are named by --calibration and --profiles. Without them the figures that rest on them are
     `unverifiable`, which is not ok. Level proof also judges every claim of the certificate, as
     `python planner/verify.py plan.json` does, derives bounds and next best plans again, and tells what it rests on.
-    Level simulate simulates it on independent streams of its workload, as long as the verdict needs, or on a trace,
+    Level simulate simulates it on independent streams of its workload, as long as the verdict needs (of rows of the
+    trace that its problem names, looked for likewise, with the memory that it buys for prefixes), or on a trace,
     and says of each limit whether it is kept, broken, or too close to call within the 95 % interval of what was
     simulated, which fails with --decisive alone. Level execute builds the shards of its roles
     with random weights, runs their steps on the devices at hand, and holds measured against predicted time. Level
@@ -154,10 +155,12 @@ def check(
     def simulated() -> Judged:
         from planner.kinds.registry import find_kind
         from planner.load.problems import load_plan
+        from planner.problem.recorded import recorded_problem
         from planner.simulate.plans.failures import MOST_REQUESTS, failure_findings
         from planner.simulate.plans.setting import Policies
         from planner.simulate.plans.simulation import Traffic, beside_stated, judge_plan, simulate_plan
         from planner.simulate.plans.simulation import findings as judge
+        from planner.simulate.plans.trace_streams import rows_of_plan
         from planner.simulate.run.outputs import request_spans
 
         envelope, decision = load_plan(plan)
@@ -168,7 +171,12 @@ def check(
         if own is not None:
             refuse_serving_alone(envelope.kind, trace=trace, perfetto=perfetto)
             return [undecided_fails(finding) for finding in own[0]] if decisive else own[0], own[1]
-        simulated = judge_plan if trace is None else partial(simulate_plan, load=Traffic(trace))
+        if trace is None:
+            hand = inputs_at_hand(plan, inputs, profiles, calibration)
+            rows = rows_of_plan(recorded_problem(envelope.inputs), decision, hand)
+            simulated = partial(judge_plan, rows=rows)
+        else:
+            simulated = partial(simulate_plan, load=Traffic(trace))
         simulation = simulated(
             envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
         )

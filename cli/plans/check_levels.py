@@ -10,7 +10,7 @@ READ_AT = {
     "trace": ("simulate",),
     "decisive": ("simulate",),
     "perfetto": ("simulate", "execute"),
-    "inputs": ("static", "proof"),
+    "inputs": ("static", "proof", "simulate"),
     "refresh": ("static",),
 }
 """Levels by the name of a parameter."""

@@ -196,6 +196,7 @@ class Decision:
     router_policy: str | None = None
     queueing: str | None = None
     elastic: bool | None = None
+    cache: Mapping[str, Any] | None = None
     phases: tuple[Phase, ...] = ()
     side_files: Mapping[str, SideFile] = field(default_factory=dict)
 

@@ -76,6 +76,53 @@ class SideFile(Spec, records.SideFile):
     digest: Digest
 
 
+class PrefixTier(Spec):
+    """Memory of one tier that is bought for prefixes, by all instances together; all of them read it."""
+
+    name: Literal["host", "ssd", "pool"]
+    units: Index
+    size_bytes: Amount
+    usd_per_hour: Amount
+    hit_share: Fraction = Field(description="of the tokens of prompts, those that the tier has when they come")
+    bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
+    request_bandwidth_bytes_per_s: Annotated[float, Field(gt=0)]
+
+
+class PrefixMemory(Spec):
+    """The memory that is bought for prefixes beside GPUs, fastest first; no units is an answer."""
+
+    tiers: tuple[PrefixTier, ...]
+    token_bytes: Annotated[float, Field(gt=0)] = Field(description="of the cache of a token, all ranks together")
+    none_above: Amount | None = Field(default=None, description="times its prices from which on no memory is bought")
+
+    @property
+    def text(self) -> str:
+        """What is bought and what it is worth, in one sentence."""
+        bought = [f"{tier.size_bytes / 1e9:.4g} GB of `{tier.name}`" for tier in self.tiers if tier.units]
+        if not bought:
+            return "buys no memory for prefixes: none on offer saves what it costs"
+        until = "" if self.none_above is None else f"; from {self.none_above:.3g} times its prices on it would buy none"
+        return (
+            f"buys {' and '.join(bought)} for prefixes, {self.usd_per_hour:.3g} USD/h, which have {self.hit_share:.1%} "
+            f"of the tokens of prompts when they come{until}"
+        )
+
+    @property
+    def usd_per_hour(self) -> float:
+        """Of all tiers."""
+        return sum(tier.usd_per_hour for tier in self.tiers)
+
+    @property
+    def size_bytes(self) -> float:
+        """Of all tiers."""
+        return sum(tier.size_bytes for tier in self.tiers)
+
+    @property
+    def hit_share(self) -> float:
+        """Of the tokens of prompts, those that any tier has."""
+        return sum(tier.hit_share for tier in self.tiers)
+
+
 class Decision(Spec):
     """What every kind decides; kinds add their own fields in a subclass."""
 
@@ -85,6 +132,7 @@ class Decision(Spec):
     router_policy: Literal["round-robin", "power-of-two"] | None = None  # of routers, among equal instances
     queueing: Queueing | None = None  # of engines; first come first served where absent
     elastic: Literal[True] | None = None  # engines share one KV cache, join for prefills and part again
+    cache: PrefixMemory | None = None  # where the problem offers memory for prefixes
     phases: tuple[Phase, ...] = ()
     side_files: dict[str, SideFile] = Field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from planner.documents.files import digest
 from planner.errors import PlannerError, errors_at
 from planner.hardware.cluster import NodeType, Pool
 from planner.models.architecture import Architecture
+from planner.problem.cached_prefixes import CachedPrefixes
 from planner.problem.lengths import LengthFacts
 from planner.problem.schema import (
     Lengths,
@@ -38,6 +39,7 @@ class Workload:
     model: str
     input: LengthFacts
     output: LengthFacts
+    trace: Path | None = None  # of its prompts, where they are those of a trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class Resolved:
     pools: tuple[Pool, ...]
     workloads: tuple[Workload, ...]
     where: Where
+    cached: CachedPrefixes | None = None  # what of the `cache` of the problem is bought, once that is decided
 
     @property
     def price_notes(self) -> tuple[str, ...]:
@@ -95,6 +98,8 @@ class Resolved:
             for side, facts in (("input", workload.input), ("output", workload.output))
             if facts.digest is not None
         }
+        if self.cached is not None:
+            traces[f"{self.workloads[0].spec.name}.prefixes"] = self.cached.digest
         return {
             "models": {key: digest(model_facts(architecture)) for key, architecture in self.models.items()},
             "hardware": {pool.name: digest(hardware_facts(pool.node)) for pool in self.pools},
@@ -121,6 +126,7 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
                 output=lengths_facts(
                     spec.output_tokens, "output_tokens", where(("workloads", index, "output_tokens")), base
                 ),
+                trace=base / spec.input_tokens.trace if isinstance(spec.input_tokens, TraceLengths) else None,
             )
             for index, spec in enumerate(problem.workloads)
         ),

@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.engines.training import TrainingEngineName
 from planner.errors import PlannerError
+from planner.problem.prefix_tiers import PrefixCacheSpec
 from planner.problem.statistics import quantile_of
 from planner.problem.wiring import TopologySpec
 from planner.progress import MAX_SEED
@@ -413,6 +414,9 @@ class Problem(Spec):
     models: dict[Name, ModelSpec] = Field(default_factory=dict, description="one at least, where the kind reads any")
     cluster: ClusterSpec
     workloads: tuple[WorkloadSpec, ...] = ()
+    cache: PrefixCacheSpec | None = Field(
+        default=None, description="memory for prefixes that may be bought beside GPUs; none when absent"
+    )
     engine: EngineSpec = EngineSpec()
     costs: CostsSpec = CostsSpec()
     objective: ObjectiveSpec = ObjectiveSpec(maximize="goodput_per_gpu")

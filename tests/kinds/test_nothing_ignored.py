@@ -92,6 +92,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(path / "resident.npz", np.tile(np.arange(132) % 128, (48, 1)))
     (path / "day.csv").write_text("arrival_s,input_tokens,output_tokens\n60,8,8\n40000,8,8\n40001,8,8\n")
     (path / "a.csv").write_text("input_tokens,output_tokens,other\n100,100,50\n200,90,60\n")
+    talks = [f"{second},c{second % 4},{600 * (1 + second // 4)},50" for second in range(40)]
+    (path / "talks.csv").write_text("arrival_s,conversation_id,input_tokens,output_tokens\n" + "\n".join(talks))
     (path / "b.csv").write_text("input_tokens,output_tokens,other\n150,120,50\n200,90,60\n")
     for name, fields_of_config in _configs().items():
         (path / name).mkdir()
@@ -291,6 +293,16 @@ EVERYTHING: list[dict[str, Any]] = [
                 zip(LENGTHS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, *[None] * 3), strict=True)
             )
         ],
+        "cache": {
+            "tiers": [
+                {
+                    "name": "host", "unit_bytes": 1e9, "max_units": 1, "usd_per_gb_hour": 1.0,
+                    "bandwidth_bytes_per_s": 1e9, "request_bandwidth_bytes_per_s": 1e9,
+                },
+            ],
+            "window_s": 1.0,
+            "block_tokens": 16,
+        },
         "engine": {"name": "sglang", "version": "1", "memory_utilisation": 0.5, "max_context_tokens": 4096,
                    "async_scheduling": False, "host_cache_bytes_per_gpu": 8e9},
         "availability": {"level": "n+1", "per": "node"},

@@ -45,7 +45,7 @@ class ElasticSimulator(StepSimulator):
         self.degree = [0] * len(self.requests)
 
     def run(self) -> None:
-        while times := [step.end_s for step in self.steps] + [time for time, _ in self.to_come]:
+        while times := [step.end_s for step in self.steps] + [time for time, _, _ in self.to_come]:
             self.now = min(times)
             self.moments.append(self.now)
             for step in [step for step in self.steps if step.end_s <= self.now]:
@@ -54,7 +54,7 @@ class ElasticSimulator(StepSimulator):
             while self.to_come and min(self.to_come)[0] <= self.now:
                 first = min(self.to_come)
                 self.to_come.remove(first)
-                self.arrive(self.requests[first[1]])
+                self.arrive(self.requests[first[2]])
             self.prefill()
             self.decode()
             assert all(0 <= e.free <= self.rules.kv_tokens // self.fleet.block_tokens for e in self.engines)

@@ -81,6 +81,14 @@ LINK = "{pools: [h100_sxm, h200], bandwidth: 10GB/s}"
 ONE_NODE, TWO_NODES = "cluster.pools=[{gpu: h100_sxm, nodes: 1}]", "cluster.pools=[{gpu: h100_sxm, nodes: 2}]"
 NAMED = TWO_NODES + " ; cluster.pools.0.out_of_service=[a] ; cluster.pools.0.node_names=[%s]"
 
+TALKS = (
+    "workloads.0.input_tokens={trace: talks.csv} ; workloads.0.output_tokens={trace: talks.csv} ; "
+    "workloads.0.load={rate: 9/s} ; cluster.pools.0.price=3USD/h ; objective={minimize: cost} ; options.tp=[1] ; "
+    "options.judged_by=queueing ; cache={tiers: [{name: host, unit: 1GB, max_units: 4, usd_per_gb_hour: 0.01, "
+    "bandwidth: 4GB/s}]}"
+)
+"""Conversations, and memory for their prompts."""
+
 Case = tuple[str, str]
 """Overrides of two problems, parted by ` ; `; an empty text leaves the base as it is."""
 
@@ -365,6 +373,14 @@ READ: dict[str, dict[str, Case]] = {
         "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),
         "engine.max_context_tokens": ("", "engine.max_context_tokens=2000"),
         "engine.async_scheduling": ("", "engine.async_scheduling=false"),
+        "cache.tiers.*.name": (TALKS, f"{TALKS} ; cache.tiers.0.name=ssd"),
+        "cache.tiers.*.unit_bytes": (TALKS, f"{TALKS} ; cache.tiers.0.unit=2GB"),
+        "cache.tiers.*.max_units": (TALKS, f"{TALKS} ; cache.tiers.0.max_units=0"),
+        "cache.tiers.*.usd_per_gb_hour": (TALKS, f"{TALKS} ; cache.tiers.0.usd_per_gb_hour=0.02"),
+        "cache.tiers.*.bandwidth_bytes_per_s": (TALKS, f"{TALKS} ; cache.tiers.0.bandwidth=1GB/s"),
+        "cache.tiers.*.request_bandwidth_bytes_per_s": (TALKS, f"{TALKS} ; cache.tiers.0.request_bandwidth=3GB/s"),
+        "cache.window_s": (TALKS, f"{TALKS} ; cache.window=1s"),
+        "cache.block_tokens": (TALKS, f"{TALKS} ; cache.block_tokens=256"),
         "engine.host_cache_bytes_per_gpu": (
             "workloads.0.prefix_hits=50%",
             "workloads.0.prefix_hits=50% ; engine.host_cache=8GB",

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 from step_simulator import StepSimulator
 
-from planner.simulate.fleet.instances import QUEUEINGS, ROUTINGS, UNLIMITED, Fleet, Instance, RequestPath, Speculation
+from planner.simulate.fleet.instances import (
+    QUEUEINGS,
+    ROUTINGS,
+    UNLIMITED,
+    Fleet,
+    Instance,
+    MemoryTier,
+    RequestPath,
+    Speculation,
+)
 from planner.simulate.fleet.operation import ACTIONS, Change, Control, ElasticEngines, PoolLink
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
@@ -98,6 +107,14 @@ def fleets(chosen: Draw) -> Fleet:
 
 
 @st.composite
+def tiers(chosen: Draw) -> tuple[MemoryTier, ...]:
+    """None, one or two memory tiers."""
+    rates = st.sampled_from([3.0, 8.0, math.inf])
+    tier = st.builds(MemoryTier, st.sampled_from([1, 5, 16, 200]), rates, rates)
+    return tuple(chosen(st.lists(tier, max_size=2)))
+
+
+@st.composite
 def ahead_fleets(chosen: Draw) -> Fleet:
     """Engines that form a step while the one before it runs, alone and in groups."""
     fleet: Fleet = chosen(fleets())
@@ -116,8 +133,7 @@ def ahead_fleets(chosen: Draw) -> Fleet:
         queueing=queueing,
         migration_period_s=math.inf,
         skew=chosen(st.sampled_from([(), (1.0, 1.5)])),
-        store_kv_tokens=chosen(st.sampled_from([0, 16, 400])),
-        store_tokens_per_s=8.0,
+        tiers=chosen(tiers()),
     )
 
 
@@ -207,8 +223,7 @@ def operated_fleets(chosen: Draw) -> Fleet:
         changes=tuple(chosen(st.lists(changes, max_size=4))) if chosen(st.booleans()) else (),
         control=chosen(st.sampled_from([None, control])),
         pool_links=(link,) if pools == {0, 1} else (),
-        store_kv_tokens=chosen(st.sampled_from([0, 5, 16, 200])),
-        store_tokens_per_s=chosen(st.sampled_from([3.0, float("inf")])),
+        tiers=chosen(tiers()),
     )
 
 

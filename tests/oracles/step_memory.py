@@ -105,26 +105,39 @@ class StepMemory(StepState):
             r.shared.append(block)
             r.blocks -= self.size(block)
 
-    def stored(self, r: Request, hits: list[int]) -> int:
-        tokens = 0
+    def tokens_of(self, blocks: list[int]) -> int:
+        return self.size_all(blocks) * self.fleet.block_tokens
+
+    def fetch(self, e: Engine, r: Request) -> float:
+        """When what tiers have behind what the engine has is there."""
+        hits = self.hits(e, r)
+        given: list[list[int]] = [[] for _ in self.memory]
         for block in r.prefix[len(hits) :]:
-            if block not in self.store:
+            holders = [number for number, held in enumerate(self.memory) if block in held]
+            if not holders:
                 break
-            tokens += self.size(block) * self.fleet.block_tokens
-        return tokens
+            given[holders[0]].append(block)
+        done_s = self.now
+        for number, tier in enumerate(self.fleet.tiers):
+            tokens = self.tokens_of(given[number])
+            if tokens:
+                start_s = max(self.now, self.tier_free_s[number])
+                self.tier_free_s[number] = start_s + tokens / tier.tokens_per_s
+                done_s = max(done_s, self.tier_free_s[number], start_s + tokens / tier.request_tokens_per_s)
+        r.fetched = len(hits), self.tokens_of(hits) + sum(map(self.tokens_of, given))
+        return done_s
 
     def keep(self, r: Request) -> None:
-        kept: list[int] = []
-        capacity = self.fleet.store_kv_tokens // self.fleet.block_tokens
-        for block in r.prefix:
-            if block in self.store:
-                self.store.remove(block)
-            elif self.size(block) > capacity - sum(self.size(other) for other in kept):
-                break
-            kept.append(block)
-            while sum(self.size(other) for other in self.store + kept) > capacity:
-                self.store.pop(0)
-        self.store += reversed(kept)
+        if not self.memory:
+            return
+        for held in self.memory:
+            held[:] = [block for block in held if block not in r.prefix]
+        self.memory[0] += reversed(r.prefix)
+        for number, tier in enumerate(self.fleet.tiers):
+            while self.size_all(self.memory[number]) > tier.kv_tokens // self.fleet.block_tokens:
+                oldest = self.memory[number].pop(0)
+                if number + 1 < len(self.memory):
+                    self.memory[number + 1].append(oldest)
 
     def growing(self, e: Engine) -> list[Request]:
         if e.rules.reserves and e.role != "prefill":

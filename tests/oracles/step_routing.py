@@ -18,12 +18,11 @@ class StepRouting(StepMemory):
             e for e in self.engines if (e.role == "decode") == decoding and e.life == "open" and self.serves(e, r)
         ]
         policy = self.fleet.decode_routing if decoding else self.fleet.routing
-        if policy == "round-robin":
-            turn = decoding, r.last if decoding else r.model
-            self.turn[turn] += 1
         if not open_to:
             return None
         if policy == "round-robin":
+            turn = decoding, r.last if decoding else r.model
+            self.turn[turn] += 1
             return open_to[(self.turn[turn] - 1) % len(open_to)]
         if policy == "power-of-two":
             first, second = (open_to[int(self.draw(n, r.id, 2 if decoding else 0) * len(open_to))] for n in (0, 1))
@@ -53,7 +52,9 @@ class StepRouting(StepMemory):
         return len(e.batch)
 
     def arrive(self, r: Request) -> None:
-        e = self.route(r, False)
+        e = r.home
+        if r.state != "fetching" or e is None or e.life != "open" or e.role == "decode":
+            e = self.route(r, False)
         if e is None:
             self.hold_back(r)
             return
@@ -68,6 +69,12 @@ class StepRouting(StepMemory):
             r.state = "rejected"
             self.answer(r)
             return
+        if self.memory and r.fetched is None:
+            done_s = self.fetch(e, r)
+            if done_s > self.now:
+                r.state, r.home = "fetching", e
+                self.to_come.append((done_s, 1, r.id))
+                return
         r.state, r.entry = "waiting", e
         self.join(e, r)
 
@@ -104,4 +111,4 @@ class StepRouting(StepMemory):
             self.next_client += 1
         if after >= 0:
             self.requests[after].arrival_s = self.now + float(self.load.think_s[after])
-            self.to_come.append((self.requests[after].arrival_s + self.fleet.request_overhead_s, after))
+            self.to_come.append((self.requests[after].arrival_s + self.fleet.request_overhead_s, 1, after))

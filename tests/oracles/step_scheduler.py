@@ -142,8 +142,9 @@ class StepScheduler(StepRouting):
             own = self.own(e, r, hits)
             while own and self.size_all(hits) > r.chain:
                 hits.pop()
-            stored = 0 if own else self.stored(r, hits)
-            cached = (self.size_all(hits) + own) * self.fleet.block_tokens + stored
+            cached = (self.size_all(hits) + own) * self.fleet.block_tokens
+            if r.fetched is not None and len(hits) >= r.fetched[0]:
+                cached = max(cached, r.fetched[1])
             cached = min(cached, self.most_cached(r))
             if self.load.hit_tokens is not None and e.role != "decode":
                 cached = max(cached, int(self.load.hit_tokens[r.id]))
@@ -160,7 +161,7 @@ class StepScheduler(StepRouting):
             r.shared, r.blocks = hits, self.drop_chain(e, r) if own else 0
             r.state, r.done = "prefilling", cached
             self.hold(e, r)
-            e.penalty_s += stored / self.fleet.store_tokens_per_s
+            r.fetched = None if r.fetched is None else (r.fetched[0], 0)
             if r.started_s < 0:
                 r.started_s, r.cached = self.now, cached
             self.add_chunk(e, r, chunk)

@@ -14,7 +14,7 @@ class StepSimulator(StepScheduler):
 
     def moments_to_come(self) -> list[float]:
         times = [e.end_s for e in self.engines if e.end_s is not None]
-        times += [time for time, _ in self.transfers] + [time for time, _ in self.to_come]
+        times += [time for time, _ in self.transfers] + [time for time, _, _ in self.to_come]
         if times and self.fleet.migration_period_s < math.inf:
             times += [self.tick_s, *(e.copied_s for e in self.engines if e.migrant and e.copied_s > self.now)]
         return times
@@ -30,7 +30,7 @@ class StepSimulator(StepScheduler):
             while self.to_come and min(self.to_come)[0] <= self.now:
                 first = min(self.to_come)
                 self.to_come.remove(first)
-                self.arrive(self.requests[first[1]])
+                self.arrive(self.requests[first[2]])
             self.migrate()
             self.operate()
             self.schedule_all()

@@ -41,6 +41,7 @@ class Request:
     source: tuple[int, list[int]] = (0, [])  # blocks and prefix left where it was prefilled
     chain: int = 0  # blocks before those that it left behind when it let go
     token_s: list[float] = field(default_factory=list)  # when its client got something
+    fetched: tuple[int, int] | None = None  # prefix blocks and tokens before, and tokens that tiers bring
     refused: bool = False  # its prompt leaves no room below the limit on its context
 
 
@@ -108,9 +109,11 @@ class StepState:
         ]
         for e, leader in zip(self.engines, leaders(fleet), strict=True):
             e.leader = leader
-        self.store: list[int] = []  # blocks of the shared prefix cache, oldest first
+        self.memory: list[list[int]] = [[] for _ in fleet.tiers]  # blocks of every tier, oldest first
+        self.tier_free_s = [0.0 for _ in fleet.tiers]
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.caches = caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
+        self.memory = self.memory if caches else []
         first, last = instances_of(fleet, requests)
         self.requests = [
             Request(
@@ -130,7 +133,7 @@ class StepState:
         for r in self.requests:
             self.limit_context(r)
         overhead = fleet.request_overhead_s
-        self.to_come = [(r.arrival_s + overhead, r.id) for r in self.requests[: requests.num_open]]
+        self.to_come = [(r.arrival_s + overhead, 0, r.id) for r in self.requests[: requests.num_open]]
         self.transfers: list[tuple[float, Request]] = []
         self.next_client = requests.num_open
         self.turn: Counter[tuple[bool, int]] = Counter()

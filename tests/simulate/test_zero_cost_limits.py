@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from small_fleets import for_models
 
 from planner.errors import PlannerError
-from planner.simulate.fleet.instances import Fleet, Instance, Speculation
+from planner.simulate.fleet.instances import Fleet, Instance, MemoryTier, Speculation
 from planner.simulate.fleet.operation import Change, Control, PoolLink
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
@@ -45,7 +45,7 @@ def test_mechanisms_of_engines_that_cost_and_give_nothing_change_no_bit(seed: in
     assert times(Fleet((TIGHT,), queueing="priority"), requests) == plain
     assert times(Fleet((TIGHT,), routing="freeness"), requests) == plain
     assert times(Fleet((ROOMY,), prefix_caching=True), never) == roomy
-    assert times(Fleet((ROOMY,), prefix_caching=True, store_kv_tokens=10**6), never) == roomy
+    assert times(Fleet((ROOMY,), prefix_caching=True, tiers=(MemoryTier(10**6),)), never) == roomy
     for speculation in (Speculation(0, 0.9, GRID), Speculation(4, 0.0, GRID)):
         assert times(Fleet((replace(TIGHT, speculation=speculation),)), requests) == plain
     adapters = for_models(requests, 0, np.arange(len(requests)) % 7)
@@ -163,10 +163,10 @@ def test_a_store_that_instances_share_saves_what_each_would_compute_for_itself()
     base = Requests.open_stream(np.arange(count) * 0.5, np.full(count, 400), np.full(count, 5))
     requests = base.with_prefixes(blocks, block_tokens=16)
     apart = Fleet((ROOMY,) * 6, routing="round-robin", prefix_caching=True)
-    pooled = replace(apart, store_kv_tokens=10_000)
+    pooled = replace(apart, tiers=(MemoryTier(10_000),))
     computed = [int(simulate(fleet, requests).prefill_tokens.sum()) for fleet in (apart, pooled)]
     assert computed == [400 * count - 320 * (count - 6), 400 * count - 320 * (count - 1)]
-    slow = simulate(replace(pooled, store_tokens_per_s=1e3), requests)
+    slow = simulate(replace(apart, tiers=(MemoryTier(10_000, request_tokens_per_s=1e3),)), requests)
     assert float(slow.ttft_s.max()) > 0.32
 
 

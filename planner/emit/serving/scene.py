@@ -18,6 +18,7 @@ BOOTSTRAP_PORT = 9000  # + slot
 RENDEZVOUS_PORT = 20000  # + 100 x slot: the engine's own sockets between the nodes of an instance
 SIDE_CHANNEL_PORT = 24000  # + 100 x slot: KV handshakes, one port a data-parallel rank
 METRICS_PORT = 29000  # + router
+SSD_FOLDER = "/var/cache/prefixes"  # of the blocks that an engine keeps on SSDs of its own
 MAX_SLOTS = 40  # keeps every range above below the next one and below 32768, where Linux takes ephemeral ports from
 
 FUNCTIONS = ("colocated", "prefill", "decode")
@@ -125,14 +126,44 @@ def caches_prefixes(instance: EngineInstance) -> bool:
     return instance.role.limits.get("prefix_caching") == "on"
 
 
-def host_cache_bytes(instance: EngineInstance) -> int | None:
-    """Host memory a GPU for prefixes that leave the device; raises PlannerError where no prefixes are kept."""
-    size = limit(instance, "host_cache_bytes")
-    if size is not None and not caches_prefixes(instance):
+@dataclass(frozen=True, slots=True)
+class PrefixTiers:
+    """Memory beside the device for prefixes that leave it; None where an instance has none of a kind."""
+
+    host_bytes: int | None  # of a GPU
+    ssd_bytes: int | None  # of a GPU
+    pool_bytes: int | None  # of all that there is
+    shared: bool  # several engines read host memory and SSDs of each other
+
+    @property
+    def some(self) -> bool:
+        """Whether there is any."""
+        return any(size is not None for size in (self.host_bytes, self.ssd_bytes, self.pool_bytes))
+
+    @property
+    def stored(self) -> bool:
+        """Whether a store beside the engine keeps prefixes: for several engines, or in a pool."""
+        return self.some and (self.shared or self.pool_bytes is not None)
+
+
+def prefix_tiers(instance: EngineInstance) -> PrefixTiers:
+    """Memory of an instance for prefixes that leave the device; raises PlannerError where no prefixes are kept."""
+    host, ssd, pool = (limit(instance, f"{name}_cache_bytes") for name in ("host", "ssd", "pool"))
+    tiers = PrefixTiers(host, ssd, pool, instance.role.limits.get("prefix_store") == "shared")
+    if tiers.some and not caches_prefixes(instance):
         raise instance.refuse(
-            "its host memory would keep prefixes, and it keeps none", "fix `limits.prefix_caching` or leave it out"
+            "its memory tiers would keep prefixes, and it keeps none", "fix `limits.prefix_caching` or leave it out"
         )
-    return size
+    return tiers
+
+
+def refuse_shared_ssd(instance: EngineInstance, tiers: PrefixTiers, engine: str) -> None:
+    """Raises PlannerError for SSDs that several engines would have to read."""
+    if tiers.shared and tiers.ssd_bytes is not None:
+        raise instance.refuse(
+            f"{engine} keeps prefixes on SSDs of its own, and the plan takes several engines to share them",
+            "offer that memory as the tier `pool` of `cache`, or set `max_units` of `ssd` to 0",
+        )
 
 
 def limit(instance: EngineInstance, name: str) -> int | None:

@@ -31,6 +31,7 @@ _POLICY = "power-of-two"  # of plans that state none: of two instances the one w
 LIMITS = (
     *("max_context_tokens", "max_batch", "chunk_tokens", "draft_tokens", "micro_batches"),
     *("pieces", "async_scheduling", "prefix_caching", "host_cache_bytes"),
+    *("ssd_cache_bytes", "pool_cache_bytes", "prefix_store"),
 )
 """What roles of serving plans are limited by."""
 SIDES = {"attention": "attention without feed-forward layers", "ffn": "feed-forward layers alone"}

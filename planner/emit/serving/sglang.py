@@ -19,11 +19,14 @@ from planner.emit.serving.scene import (
     API_PORT,
     BOOTSTRAP_PORT,
     RENDEZVOUS_PORT,
+    SSD_FOLDER,
+    PrefixTiers,
     Scene,
     ServingEngine,
     caches_prefixes,
-    host_cache_bytes,
     limit,
+    prefix_tiers,
+    refuse_shared_ssd,
 )
 from planner.emit.serving.scripts import (
     emit_serving,
@@ -59,7 +62,11 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
             *_speculation(scene, instance),
             *_transfer(scene, instance),
         ),
-        settings=(("CUDA_VISIBLE_DEVICES", word(part.visible_devices)), *_dispatch_buffers(instance)),
+        settings=(
+            ("CUDA_VISIBLE_DEVICES", word(part.visible_devices)),
+            *_dispatch_buffers(instance),
+            *_store(instance),
+        ),
     )
 
 
@@ -157,15 +164,39 @@ def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     yield from format_flags(scene, instance, "SGLang", _QUANTISATION, _KV_CACHE)
     if not caches_prefixes(instance):
         yield "--disable-radix-cache", None
-    spilled = host_cache_bytes(instance)
-    if spilled is not None:
-        if spilled < _GB:
-            raise instance.refuse(
-                f"SGLang counts host memory in whole GB of a rank, and it is given {spilled} bytes",
-                "solve with `engine.host_cache` of 1GB or more, or without it",
-            )
-        yield "--enable-hierarchical-cache", None
-        yield "--hicache-size", word(spilled // _GB)
+    yield from _prefix_tiers(instance, prefix_tiers(instance))
+
+
+def _prefix_tiers(instance: EngineInstance, tiers: PrefixTiers) -> Iterator[Flag]:
+    """HiCache: host memory of a rank, and a store behind it: Mooncake's for several engines or a pool, or files."""
+    if not tiers.some:
+        return
+    refuse_shared_ssd(instance, tiers, "SGLang")
+    if tiers.host_bytes is not None and tiers.host_bytes < _GB:
+        raise instance.refuse(
+            f"SGLang counts host memory in whole GB of a rank, and it is given {tiers.host_bytes} bytes",
+            "give every GPU 1 GB or more of host memory (`engine.host_cache`, or the tier `host` of `cache`), or none",
+        )
+    yield "--enable-hierarchical-cache", None
+    if tiers.host_bytes is not None and not tiers.shared:
+        yield "--hicache-size", word(tiers.host_bytes // _GB)
+    if tiers.stored:
+        yield "--hicache-storage-backend", word("mooncake")
+    elif tiers.ssd_bytes is not None:
+        yield "--hicache-storage-backend", word("file")
+
+
+def _store(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
+    """What the store behind HiCache is told: host memory that a rank lends it, or the folder of its files.
+
+    Where its master is, whoever starts it says (`MOONCAKE_MASTER`).
+    """
+    tiers = prefix_tiers(instance)
+    if tiers.stored:
+        lent = tiers.host_bytes if tiers.shared else None
+        yield "MOONCAKE_GLOBAL_SEGMENT_SIZE", word(lent or 0)
+    elif tiers.ssd_bytes is not None:
+        yield "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR", word(SSD_FOLDER)
 
 
 def _static_fraction(scene: Scene, instance: EngineInstance) -> float:

@@ -24,8 +24,8 @@ from planner.emit.serving.scene import (
     Scene,
     ServingEngine,
     caches_prefixes,
-    host_cache_bytes,
     limit,
+    prefix_tiers,
 )
 from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, two_batches
 from planner.emit.serving.speculation import check_handover, drafts_of, verified_tokens
@@ -118,9 +118,15 @@ def _memory(scene: Scene, instance: EngineInstance) -> Settings:
         "free_gpu_memory_fraction": _cache_fraction(scene, instance),
         "enable_block_reuse": caches_prefixes(instance),
     }
-    spilled = host_cache_bytes(instance)
-    if spilled is not None:
-        cache["host_cache_size"] = spilled
+    tiers = prefix_tiers(instance)
+    if tiers.stored or tiers.ssd_bytes is not None:
+        raise instance.refuse(
+            "TensorRT-LLM keeps prefixes in host memory of its own alone, and the plan has SSDs, a pool, or several "
+            "engines that share",
+            "plan for `engine: {name: vllm}`, or without `cache`",
+        )
+    if tiers.host_bytes is not None:
+        cache["host_cache_size"] = tiers.host_bytes
     if model.kv_cache is not None:
         cache["dtype"] = _KV_CACHE[model.kv_cache]
     return {"kv_cache_config": cache}

@@ -133,6 +133,10 @@ class ServeOptions(Spec):
         """Whether engines may do what no formula prices: other orders of requests, or one cache for several."""
         return self.queueing != ("fcfs",) or self.elastic != (False,)
 
+    def roomier(self, factor: float) -> "ServeOptions":
+        """With prefill no more than that many times as busy."""
+        return self.model_copy(update={"max_prefill_utilisation": self.max_prefill_utilisation * factor})
+
     def filled(self, clients: float | None) -> float:
         """The share of the sequences of instances that requests fill on average: all of clients that wait."""
         return self.max_decode_occupancy if clients is None else 1.0
@@ -220,10 +224,11 @@ class ServeDecision(Decision):
     Role functions: colocated, prefill, decode; attention and ffn, which decode together: replica by replica, as a route
     from the one to the other says. Limits of a role: max_batch (sequences per attention rank), chunk_tokens (prefill
     tokens per step), max_context_tokens, prefix_caching (`on` where hits are stated; else off), host_cache_bytes (of a
-    GPU, for prefixes that leave the device), async_scheduling (`on` or `off` where the problem says so; else the
-    engine's default), micro_batches (2 where a step is cut in halves that hide each other's exchange between experts),
-    draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter), pieces
-    (of an instance, each in a scale-up domain of its own at the most); of attention and ffn micro_batches and
+    GPU, for prefixes that leave the device), ssd_cache_bytes (of a GPU), pool_cache_bytes (of all), prefix_store
+    (`shared` where several engines read these together), async_scheduling (`on` or `off` where the problem says so;
+    else the engine's default), micro_batches (2 where a step is cut in halves that hide each other's exchange between
+    experts), draft_tokens (of a sequence in a step; a prefill role that has some runs its prompts through the drafter),
+    pieces (of an instance, each in a scale-up domain of its own at the most); of attention and ffn micro_batches and
     micro_batch_tokens (of all attention ranks of a replica).
     """
 
@@ -235,8 +240,9 @@ class ServeDecision(Decision):
     availability: SpareRoom | None = None  # where the problem asks for it
 
     def reasons(self) -> tuple[str, ...]:
-        """What drafts yield; which steps are cut; how engines share; why feed-forward layers are apart, or why not."""
-        return (*self._drafted(), *self._halved(), *self._cut(), *self._shared(), *self._apart())
+        """What memory is bought; what drafts yield; which steps are cut; how engines share; sides apart, or why not."""
+        bought = () if self.cache is None else (self.cache.text,)
+        return (*bought, *self._drafted(), *self._halved(), *self._cut(), *self._shared(), *self._apart())
 
     def _shared(self) -> Iterator[str]:
         if self.queueing == "feedback":

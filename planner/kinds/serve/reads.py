@@ -35,7 +35,7 @@ READS = Reads(
         f"workloads.*.{name}"
         for name in ("name", "model", "input_tokens", "output_tokens", "load", "prefix_hits", "share", "slo")
     }
-    | {"engine", "costs", "objective", "limits", "availability", "seed"},
+    | {"cache", "engine", "costs", "objective", "limits", "availability", "seed"},
     limits=frozenset({"time_limit_s", "gap", "seed", "threads", "backend"}),
     instead={
         "workloads.*.priority": "remove it; `priority` of the requests of a trace orders them in `planner simulate`",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
+from planner.kinds.serve.cached.again import beside_memory_again, bought_again
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.context import beyond_predictions
@@ -75,7 +76,7 @@ def _priced(
         resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand, stated.digests.profiles),
         Tally(),
     )
-    setting = prepare(resolved, reserving=reserving)
+    setting = prepare(bought_again(resolved, stated, decision), reserving=reserving)
     under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
     candidates = list_candidates(setting, under, tally)
     if "verified" in stated.certificate.proof or not limited:
@@ -185,6 +186,7 @@ def _steady(stated: Envelope, setting: ServeSetting, outcome: Outcome, decision:
         model, columns = build(reduce(outcome.formulated.problem, keep=used_shapes(outcome.solution))[0])
         made = MixCertificate(model, DualTree.from_dict(tree if isinstance(tree, dict) else {}), columns.objective_unit)
         proven = certificate(setting, outcome, made, _listed(stated.certificate.next_best))
+        proven = beside_memory_again(proven, stated.certificate)
     proven = proven.model_copy(update={"expected": stated.certificate.expected})
     return estimated_again(steady_plan(setting, outcome, proven, decision.frontier), setting, stated.certificate)
 

@@ -15,7 +15,7 @@ from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
-from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
+from planner.kinds.serve.verified.verifiable import ASKED, BROKEN, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -40,6 +40,10 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
 
 def _solved(resolved: Resolved, limits: Limits) -> Envelope:
+    if resolved.problem.cache is not None:
+        from planner.kinds.serve.cached.solve import solve_cached
+
+        return solve_cached(resolved, limits, solve_by_formulas)
     setting, started_s = prepare(resolved), time.monotonic()
     level = "verification" if setting.options.reordered else setting.options.judged_by
     if level == "simulation":
@@ -69,12 +73,27 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
         from planner.kinds.serve.simulated.solve import solve_by_simulation
 
         return solve_by_simulation(setting, outcome, limits)
+    return estimated(_proven(setting, outcome, limits), why)
+
+
+def solve_by_formulas(resolved: Resolved, limits: Limits) -> Envelope:
+    """The best plan by formulas, called an estimate; raises as `solve` does."""
+    setting = prepare(resolved)
+    outcome = search(setting, setting.targets, limits)
+    if not outcome.has_mix:
+        raise explain_infeasible(setting, limits)
+    why = ASKED if setting.options.judged_by == "queueing" else unverifiable(setting)
+    return estimated(_proven(setting, outcome, limits), why or BROKEN)
+
+
+def _proven(setting: ServeSetting, outcome: Outcome, limits: Limits) -> Envelope:
+    """The plan of a mix with its certificate, placed where it can stand."""
     limits.tell("proving the bound")
     waiting = any(target.clients is not None for target in setting.targets)
     proof = certify(
         outcome.formulated.problem, outcome.result, node_limit=PROOF_NODES_WAITING if waiting else PROOF_NODES
     )
-    points = frontier(setting, limits) if resolved.problem.objective.pareto is not None else ()
+    points = frontier(setting, limits) if setting.resolved.problem.objective.pareto is not None else ()
     while True:
         try:
             plan = decode(setting, outcome, proof, points)
@@ -83,7 +102,7 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
             continue
         crowded = _crowded(outcome, ServeDecision.model_validate(plan.decision))
         if not crowded:
-            return estimated(plan, why)
+            return plan
         limits.tell("leaving more room for what fails together")
         outcome = _with_losses(setting, outcome, crowded, limits)
 

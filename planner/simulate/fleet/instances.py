@@ -120,6 +120,22 @@ class RequestPath:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryTier:
+    """Memory for prefixes beside instances: what one evicts falls to the next."""
+
+    kv_tokens: int
+    tokens_per_s: float = math.inf  # to one request after another
+    request_tokens_per_s: float = math.inf  # to a request at the most
+
+    def __post_init__(self) -> None:
+        if self.kv_tokens < 1 or not (self.tokens_per_s > 0.0 and self.request_tokens_per_s > 0.0):
+            raise PlannerError(
+                f"a memory tier of {self.kv_tokens} tokens with {self.tokens_per_s:g} tokens/s",
+                hint="give at least 1 token and rates above 0",
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """Instances, and the rules between them.
 
@@ -131,9 +147,10 @@ class Fleet:
     those asked for, over sequences), if below `crowded_below`, to that of most, if above `spare_above`.
     Instances step alone, or in `groups` of so many, one after another, whose members wait for the slowest in every step
     (attention ranks that share experts); steps are longer by the factors of `skew`, one step after another and again
-    from the first (experts loaded unevenly). With prefix caching, prompts are also kept in a store that all instances
-    share; what an instance does not have it brings from there. With `paths`, the requests of each workload are shared
-    out over its paths, and instances take requests of their number alone; without, requests go by their model.
+    from the first (experts loaded unevenly). With prefix caching, prompts are also kept in memory tiers that all
+    instances share; what the instance of a request does not have is brought from there before the request is queued.
+    With `paths`, the requests of each workload are shared out over its paths, and instances take requests of their
+    number alone; without, requests go by their model.
     """
 
     instances: tuple[Instance, ...]
@@ -153,8 +170,7 @@ class Fleet:
     changes: tuple[Change, ...] = ()
     control: Control | None = None
     pool_links: tuple[PoolLink, ...] = ()
-    store_kv_tokens: int = 0  # of the prefix cache that all instances share
-    store_tokens_per_s: float = math.inf  # that come from it to a step, which waits for them
+    tiers: tuple[MemoryTier, ...] = ()  # of prefixes, fastest first, that all instances share
     paths: tuple[tuple[RequestPath, ...], ...] = ()  # by workload
     elastic: ElasticEngines | None = None  # instances work on requests together, none by itself
 
@@ -175,11 +191,6 @@ class Fleet:
             raise PlannerError(f"`migration_period_s` must be above 0, found {self.migration_period_s:g}")
         if self.block_tokens < 1:
             raise PlannerError(f"`block_tokens` must be at least 1, found {self.block_tokens}")
-        if self.store_kv_tokens < 0 or not self.store_tokens_per_s > 0.0:
-            raise PlannerError(
-                f"a store of {self.store_kv_tokens} tokens with {self.store_tokens_per_s:g} tokens/s",
-                hint="give at least 0 tokens and a rate above 0",
-            )
         self._check_operation()
 
     def _check_operation(self) -> None:
@@ -286,7 +297,7 @@ class Fleet:
             "experts that instances share": joint,
             "pipelines": first.stages > 1,
             "changes and autoscaling": len(self.changes) > 0 or self.control is not None,
-            "prefix caching": self.prefix_caching or self.store_kv_tokens > 0,
+            "prefix caching": self.prefix_caching or len(self.tiers) > 0,
             "routing, feedback queues and migration": policies != ("least-loaded", "least-loaded", False, math.inf),
         }
         for what, present in refused.items():

@@ -93,7 +93,7 @@ class PrefixStoreSpec(Spec):
     }
     size_bytes: Annotated[float, Field(gt=0)]
     bandwidth_bytes_per_s: Annotated[float, Field(gt=0)] = Field(
-        description="to an engine; the step that needs blocks waits for them"
+        description="to a request, which is queued once its blocks are there"
     )
 
 

@@ -10,6 +10,8 @@ from planner.simulate.loop.fields import (
     DECODE,
     ENTRY,
     FEEDBACK,
+    FETCH_FROM,
+    FETCHING,
     FINISHED,
     GENERATED,
     HANDED,
@@ -48,13 +50,14 @@ from planner.simulate.loop.fields import (
     STEPS,
     SUCCESSOR,
     THINK,
+    TIER,
     UNROUTED,
     WAITING,
 )
 from planner.simulate.loop.heaps import pop, push
-from planner.simulate.loop.memory import blocks_of
+from planner.simulate.loop.memory import blocks_of, cached_blocks, fetched_s
 from planner.simulate.loop.program import compiled
-from planner.simulate.loop.routing import route
+from planner.simulate.loop.routing import route, takes
 from planner.simulate.loop.scheduler.queues import enqueue
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import mixed_step_s, of_rank_tokens
@@ -183,8 +186,13 @@ def hold_back(s: RunState, r: int, now_s: float) -> None:
 
 @compiled
 def arrive(s: RunState, r: int, now_s: float) -> None:
-    """A request comes to the router; one that no instance could ever hold is rejected."""
-    i = route(s, r, now_s)
+    """A request comes to the router; one that no instance could ever hold is rejected.
+
+    What memory tiers have of its prompt, and the instance has not, is fetched before it joins that instance's queue.
+    """
+    i = s.request[r, HOME]
+    if s.request[r, STATE] != FETCHING or not takes(s, i, r, False):
+        i = route(s, r, now_s)
     if i == NONE:
         hold_back(s, r, now_s)
         return
@@ -197,6 +205,13 @@ def arrive(s: RunState, r: int, now_s: float) -> None:
     if not possible:
         reject(s, r, now_s)
         return
+    if s.run[TIER] != NONE and s.request[r, FETCH_FROM] == NONE:
+        done_s = fetched_s(s, r, cached_blocks(s, i, r), now_s)
+        if done_s > now_s:
+            s.request[r, STATE], s.request[r, HOME] = FETCHING, i
+            s.request_s[r, KEY] = done_s
+            s.run[PENDING] = push(s, s.run[PENDING], r)
+            return
     s.request[r, STATE] = WAITING
     s.request[r, ENTRY] = i
     join(s, i, r, now_s)

@@ -76,7 +76,7 @@ from planner.simulate.loop.fields import (
 from planner.simulate.loop.gaps import note_gap, note_steps
 from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
-from planner.simulate.loop.memory import give_back, growth_within, keep_in_store, publish, take
+from planner.simulate.loop.memory import give_back, growth_within, keep_in_tiers, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.scheduler.queues import start_decoding
@@ -126,7 +126,7 @@ def end_prefill(s: RunState, i: int, r: int, now_s: float) -> None:
     """The prompt of a request is in the cache, and a token is generated."""
     engine = s.instance[i, ENGINE]
     publish(s, engine, r)
-    keep_in_store(s, r)
+    keep_in_tiers(s, r)
     s.request[r, GENERATED] += 1
     last = s.request[r, GENERATED] == s.request[r, OUTPUT]
     handed = s.instance[engine, ROLE] == PREFILL and not last

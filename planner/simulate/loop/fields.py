@@ -11,7 +11,7 @@ from typing import Final
 NONE: Final = -1  # no request, no block, no place
 
 # A request, whole numbers.
-REQUEST_FIELDS: Final = 26
+REQUEST_FIELDS: Final = 28
 (
     INPUT,  # prompt tokens
     OUTPUT,  # tokens to generate, at least 1
@@ -39,6 +39,8 @@ REQUEST_FIELDS: Final = 26
     DEGREE,  # instances that prefill it together
     STATED_HITS,  # prompt tokens that the prefix cache of every instance which prefills holds
     WORKLOAD,
+    FETCH_FROM,  # leading prefix blocks that its instance had when it asked memory tiers for more; NONE before
+    FETCHED,  # prompt tokens that are there once what it asked for has come; 0 when they have been used
 ) = range(REQUEST_FIELDS)
 
 # A request, seconds.
@@ -71,7 +73,8 @@ REQUEST_SECONDS: Final = 11
     REJECTED,  # can never fit into any instance
     LOST,  # its cache has gone with an instance; about to be sent again
     ENDING,  # in its last step here, while the one after that is formed
-) = range(12)
+    FETCHING,  # memory tiers give what they have of its prompt; joins the queue of its home then
+) = range(13)
 
 # An instance, whole numbers. What routing and steps look at stands together, since a row has many cache lines.
 INSTANCE_FIELDS: Final = 69
@@ -148,7 +151,7 @@ INSTANCE_FIELDS: Final = 69
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 21
+SECONDS_FIELDS: Final = 22
 (
     START,  # of the stretch under way
     ENDS,  # when that ends
@@ -171,6 +174,7 @@ SECONDS_FIELDS: Final = 21
     UP_SECONDS,  # before that
     OPENS,  # when it will have started; inf
     LAST_STEP,  # end of the last step that gave its decoding batch tokens
+    REQUEST_RATE,  # tokens per second that a memory tier gives to one request
 ) = range(SECONDS_FIELDS)
 
 # Roles.
@@ -222,7 +226,7 @@ SECONDS_FIELDS: Final = 21
 ) = range(4)
 
 # The run, whole numbers.
-RUN_FIELDS: Final = 26
+RUN_FIELDS: Final = 27
 (
     NEXT_ARRIVAL,  # of the requests that come at given times
     NUM_OPEN,
@@ -249,11 +253,12 @@ RUN_FIELDS: Final = 26
     LEAST_OPEN,  # instances of a role and model that autoscaling leaves
     NUM_MODELS,
     LAST_LOOK,  # 1 if the autoscaler has looked while nothing else was to happen
-    STORE,  # the row of instances that stands for the pooled prefix cache; NONE
+    TIER,  # the row of instances that stands for the first memory tier of prefixes; NONE
+    NUM_TIERS,  # rows from there on, fastest first
 ) = range(RUN_FIELDS)
 
 # The run, seconds.
-RUN_SECONDS: Final = 15
+RUN_SECONDS: Final = 14
 (
     REQUEST_OVERHEAD,  # between client and engine
     LIMIT,  # the run stops there
@@ -269,7 +274,6 @@ RUN_SECONDS: Final = 15
     IDLE_BELOW,  # requests an instance below which one is drained
     START_SECONDS,  # from the decision to the first request
     FLIP_ABOVE,  # requests waiting an instance above which a role gets one of the other; inf: never
-    STORE_RATE,  # tokens per second that come from the pooled prefix cache
 ) = range(RUN_SECONDS)
 
 # A link between pools.

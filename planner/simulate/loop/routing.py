@@ -153,9 +153,11 @@ def route(s: RunState, r: int, now_s: float) -> int:
     if policy == ROUND_ROBIN:
         turns = s.turn[int(decoding)]
         number, total = s.request[r, LAST if decoding else MODEL], count(s, r, decoding)
+        if total == 0:
+            return NONE
         turn = turns[number]
         turns[number] += 1
-        return nth(s, int(turn % max(total, 1)), r, decoding)
+        return nth(s, int(turn % total), r, decoding)
     if policy == POWER_OF_TWO:
         total = count(s, r, decoding)
         offset = 2 if decoding else 0

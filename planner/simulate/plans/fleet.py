@@ -19,7 +19,7 @@ from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.problem.speculation import SpeculationSpec
-from planner.simulate.fleet.instances import Fleet, Instance, RequestPath
+from planner.simulate.fleet.instances import Fleet, Instance, MemoryTier, RequestPath
 from planner.simulate.fleet.operation import PoolLink
 from planner.simulate.fleet.operation_spec import ElasticSpec, OperationSpec
 from planner.simulate.fleet.shared_grids import SharedGrids
@@ -89,6 +89,7 @@ def fleet_of_plan(
         names += [role.name] * len(engines)
     leaders |= {ffn.name: leaders[name] for name, ffn in sides.items()}  # neither side works without the other
     fleet = fleet_of_engines(instances, tuple(settings.values()), groups=groups, paths=paths.paths if paths else ())
+    fleet = replace(fleet, tiers=_tiers(decision, policies))
     return PlannedFleet(
         _operated(fleet, policies.operation or OperationSpec(), leaders, tuple(settings.values())),
         tuple(names),
@@ -183,11 +184,11 @@ def _operated(
     if operation.prefix_store is None:
         return fleet
     token_bytes = max(map(moved_bytes, settings))
-    return replace(
-        fleet,
-        store_kv_tokens=int(operation.prefix_store.size_bytes / token_bytes),
-        store_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
+    store = MemoryTier(
+        int(operation.prefix_store.size_bytes / token_bytes),
+        request_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
     )
+    return replace(fleet, tiers=(*fleet.tiers, store))
 
 
 def _calibration(problem: Problem, given: str | None) -> Calibration:
@@ -223,6 +224,22 @@ def fleet_of_engines(
         request_overhead_s=setting.overheads.request_s,
         groups=tuple(groups),
         paths=paths,
+    )
+
+
+def _tiers(decision: Decision, policies: Policies) -> tuple[MemoryTier, ...]:
+    """The memory that the plan buys for prefixes, where prompts say what they share."""
+    if decision.cache is None or not policies.prefix_caching:
+        return ()
+    token_bytes = decision.cache.token_bytes
+    return tuple(
+        MemoryTier(
+            int(tier.size_bytes / token_bytes),
+            tier.bandwidth_bytes_per_s / token_bytes,
+            tier.request_bandwidth_bytes_per_s / token_bytes,
+        )
+        for tier in decision.cache.tiers
+        if tier.units
     )
 
 

@@ -17,6 +17,7 @@ from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
 from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge_runs
 from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
 from planner.simulate.plans.setting import Policies
+from planner.simulate.plans.trace_streams import TraceRows, buys_memory
 from planner.simulate.plans.workload import own_requests
 from planner.simulate.requests.stream import Requests, all_requests
 from planner.simulate.requests.traces import read_trace
@@ -72,7 +73,7 @@ def simulate_plan(
     requests = requests_of(envelope, load, seed)
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
-    if len(requests.prefix_tokens) and _hits(envelope) > 0.0:
+    if len(requests.prefix_tokens) and (_hits(envelope) > 0.0 or buys_memory(decision)):
         policies = replace(policies, prefix_caching=True)
     if load.warm_up >= len(requests):
         raise PlannerError(
@@ -90,6 +91,7 @@ def judge_plan(
     decision: Decision,
     policies: Policies,
     *,
+    rows: TraceRows | None = None,
     seed: int = JUDGED_SEED,
     most_requests: int = MOST_REQUESTS,
     profiles: Sequence[str] = (),
@@ -97,17 +99,20 @@ def judge_plan(
 ) -> PlanSimulation:
     """The limits of a plan's own workloads, judged on independent streams as long as they need; `result` is the first.
 
+    `rows` are of the trace that the lengths of a workload come from. Memory that a plan buys for prefixes is used.
     Raises PlannerError for what cannot be simulated.
     """
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
+    if buys_memory(decision):
+        policies = replace(policies, prefix_caching=True)
     fleets: list[PlannedFleet] = []
 
     def simulated(count: int, *, pilot: bool) -> list[SimulationResult]:
         first = seed + PILOT_SEED * pilot
         streams = [
-            own_requests(envelope, problem, -(-count // STREAMS), first + STREAM_SEEDS * number)
+            own_requests(envelope, problem, -(-count // STREAMS), first + STREAM_SEEDS * number, rows)
             for number in range(STREAMS)
         ]
         planned = fleet_of_plan(

@@ -10,6 +10,7 @@ from planner.errors import PlannerError
 from planner.plan.schema import Envelope
 from planner.problem.schema import MomentLengths, Problem, ShapeLengths, TraceLengths, UniformLengths, WorkloadSpec
 from planner.problem.shapes import find_shape
+from planner.simulate.plans.trace_streams import TraceRows
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests, together
 
@@ -18,15 +19,21 @@ SEEDS = 7919  # between those of two workloads
 MOST_TOKENS = 2**31  # of a drawn length: no context comes near it
 
 
-def own_requests(envelope: Envelope, problem: Problem, count: int, seed: int) -> Requests:
+def own_requests(
+    envelope: Envelope, problem: Problem, count: int, seed: int, rows: TraceRows | None = None
+) -> Requests:
     """`count` requests of the plan's workloads: at their rates (those that the plan claims where the problem leaves
     them open), or of their clients.
 
-    Raises PlannerError for lengths that come from a trace, whose path a plan does not keep.
+    Raises PlannerError for lengths of a trace, whose path a plan does not keep, unless its `rows` are given.
     """
     if len(problem.workloads) == 1:
         (workload,) = problem.workloads
         clients = _clients(workload)
+        if rows is not None and not clients:
+            return rows.requests(_times(workload, _rate(envelope, workload), count, seed), seed).with_hits(
+                workload.prefix_hits or 0.0
+            )
         inputs, outputs = lengths_of(workload, max(count, ROUNDS * clients), seed)
         hits = workload.prefix_hits or 0.0
         if clients:

@@ -5,31 +5,13 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from planner.documents.read import load_document
-from planner.documents.units import BYTES, BYTES_PER_S, TIME_S, USD_PER_HOUR
+from planner.documents.units import BYTES, TIME_S, USD_PER_HOUR
 from planner.errors import PlannerError
+from planner.problem.prefix_tiers import CacheTierSpec, Positive, refuse_same_names
 from planner.schema.base import Spec, Where, planner_error, refuse
 from planner.schema.keys import known_keys
 
 SCHEMA: Final = "planner.cache/1"
-Positive = Annotated[float, Field(gt=0)]
-
-
-class CacheTierSpec(Spec):
-    """Memory that is bought in units, for blocks that the tier before it evicts."""
-
-    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
-        "unit": ("unit_bytes", BYTES),
-        "bandwidth": ("bandwidth_bytes_per_s", BYTES_PER_S),
-        "request_bandwidth": ("request_bandwidth_bytes_per_s", BYTES_PER_S),
-    }
-    name: str
-    unit_bytes: Positive = Field(description="the least that can be bought, and the step")
-    max_units: Annotated[int, Field(ge=0, le=100_000)]
-    usd_per_gb_hour: Annotated[float, Field(ge=0)]
-    bandwidth_bytes_per_s: Positive = Field(description="to all requests, held in every window")
-    request_bandwidth_bytes_per_s: Positive | None = Field(
-        default=None, description="to one request; that of the tier if absent"
-    )
 
 
 class CacheSpec(Spec):
@@ -56,7 +38,6 @@ class CacheSpec(Spec):
     def tiers_hold_blocks(self) -> Self:
         if not self.tiers:
             raise refuse("no tier is given", "give one or more, fastest first", "tiers")
-        names = [tier.name for tier in self.tiers]
         for index, tier in enumerate(self.tiers):
             if tier.unit_bytes < self.block_bytes:
                 raise refuse(
@@ -64,8 +45,7 @@ class CacheSpec(Spec):
                     "give a unit that holds a block or more",
                     f"tiers.{index}.unit",
                 )
-            if names.index(tier.name) < index:
-                raise refuse(f"two tiers are called `{tier.name}`", "give each a name of its own", "tiers")
+        refuse_same_names(self.tiers)
         return self
 
 

@@ -15,7 +15,7 @@ from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.context import ENDLESS, answer_tokens
 from planner.simulate.fleet.elastic import common_arrays, most_prefill_tokens
-from planner.simulate.fleet.instances import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance
+from planner.simulate.fleet.instances import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance, MemoryTier
 from planner.simulate.fleet.operation import ACTIONS, Change, Control
 from planner.simulate.fleet.shares import instances_of
 from planner.simulate.fleet.step_grid import stacked
@@ -93,8 +93,8 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
     grids = list({id(grid): grid for grid in tables if grid is not None}.values())
     table_of = {id(grid): index for index, grid in enumerate(grids)}
     caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
-    stores = int(caches and fleet.store_kv_tokens > 0)
-    count, instances = len(requests), len(fleet.instances) + stores
+    tiers = fleet.tiers if caches else ()
+    count, instances = len(requests), len(fleet.instances) + len(tiers)
     stages = max(instance.stages for instance in fleet.instances)
     most = max(instance.most_sequences for instance in fleet.instances)
     workloads = 1 if requests.workload is None else int(requests.workload.max(initial=0)) + 1
@@ -102,7 +102,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
     prefix_of = requests.prefix_of if caches else np.zeros(count + 1, dtype=np.int64)
     sizes = requests.prefix_tokens if caches else np.zeros(1, dtype=np.int64)
     full = sizes // fleet.block_tokens  # blocks: what does not fill one is not cached
-    instance, instance_s = _instances(fleet, table_of, stores)
+    instance, instance_s = _instances(fleet, table_of, tiers)
     rows = len(instance)
     request, request_s = _requests(requests, outputs, *served)
     return RunState(
@@ -184,7 +184,8 @@ def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: 
     run[f.MOST_EVENTS] = most_events
     run[f.CACHES] = int(caches)
     run[f.UNROUTED] = f.NONE
-    run[f.STORE] = len(fleet.instances) if caches and fleet.store_kv_tokens > 0 else f.NONE
+    run[f.NUM_TIERS] = len(fleet.tiers) if caches else 0
+    run[f.TIER] = len(fleet.instances) if run[f.NUM_TIERS] else f.NONE
     run[f.CHANGES] = int(bool(fleet.changes) or fleet.control is not None)
     run[f.LEAST_OPEN] = fleet.control.least if fleet.control else 0
     run[f.NUM_MODELS] = max(instance.model for instance in fleet.instances) + 1
@@ -196,7 +197,6 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     run_s[f.REQUEST_OVERHEAD], run_s[f.LIMIT], run_s[f.QUANTUM] = fleet.request_overhead_s, limit_s, fleet.quantum_s
     run_s[f.PERIOD] = run_s[f.TICK] = fleet.migration_period_s
     run_s[f.CROWDED], run_s[f.SPARE] = fleet.crowded_below, fleet.spare_above
-    run_s[f.STORE_RATE] = fleet.store_tokens_per_s
     control = fleet.control or Control(math.inf)
     run_s[f.CONTROL] = run_s[f.NEXT_CONTROL] = control.period_s
     run_s[f.CROWDED_ABOVE], run_s[f.IDLE_BELOW] = control.crowded_above, control.idle_below
@@ -204,13 +204,13 @@ def _run_seconds(fleet: Fleet, limit_s: float) -> Any:  # noqa: ANN401 - an arra
     return run_s
 
 
-def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any, Any]:
-    """Rows of the instances, of the store, and of the further batches of pipelines, group by group and batch by batch.
+def _instances(fleet: Fleet, table_of: dict[int, int], tiers: tuple[MemoryTier, ...]) -> tuple[Any, Any]:
+    """Rows of the instances, of memory tiers, and of further batches of pipelines, group by group and batch by batch.
 
     The rows of further batches have the rules of their engine, but no memory, and nothing is sent to them.
     """
-    ints = np.zeros((len(fleet.instances) + stores, f.INSTANCE_FIELDS), dtype=np.int64)
-    seconds = np.zeros((len(fleet.instances) + stores, f.SECONDS_FIELDS))
+    ints = np.zeros((len(fleet.instances) + len(tiers), f.INSTANCE_FIELDS), dtype=np.int64)
+    seconds = np.zeros((len(fleet.instances) + len(tiers), f.SECONDS_FIELDS))
     for index, instance in enumerate(fleet.instances):
         _fill(ints[index], instance, table_of[id(instance.grid)], fleet)
         seconds[index, f.LINK_RATE] = instance.link_tokens_per_s
@@ -221,17 +221,14 @@ def _instances(fleet: Fleet, table_of: dict[int, int], stores: int) -> tuple[Any
             ints[index, f.VERIFY_TABLE] = table_of[id(instance.speculation.grid)]
             ints[index, f.DRAFTS] = instance.speculation.draft_tokens
             seconds[index, f.ACCEPTANCE] = instance.speculation.acceptance
-    if stores:
-        _fill(
-            ints[-1],
-            replace(fleet.instances[0], kv_tokens=fleet.store_kv_tokens, up=False, model=-1, stages=1),
-            0,
-            fleet,
-        )
-    sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * stores, dtype=np.int64)
+    for row, tier in enumerate(tiers, len(fleet.instances)):
+        memory = replace(fleet.instances[0], kv_tokens=tier.kv_tokens, up=False, model=-1, stages=1)
+        _fill(ints[row], memory, 0, fleet)
+        seconds[row, f.LINK_RATE], seconds[row, f.REQUEST_RATE] = tier.tokens_per_s, tier.request_tokens_per_s
+    sizes = np.array((fleet.groups or (1,) * len(fleet.instances)) + (1,) * len(tiers), dtype=np.int64)
     ints[:, f.LEADER] = np.repeat(np.cumsum(sizes) - sizes, sizes)
     ints[:, f.MEMBERS] = np.repeat(sizes, sizes)
-    joint = np.array([len(instance.grid.joint_s) > 1 for instance in fleet.instances] + [False] * stores)
+    joint = np.array([len(instance.grid.joint_s) > 1 for instance in fleet.instances] + [False] * len(tiers))
     single = (ints[:, f.MEMBERS] > 1) | (len(fleet.skew) > 0) | (ints[:, f.DRAFTS] > 0) | joint
     ints[:, f.SINGLE] = single | (ints[:, f.STAGES] > 1)
     seconds[:, f.OPENS] = math.inf
@@ -283,6 +280,7 @@ def _requests(requests: Requests, outputs: Ints, first: Ints, last: Ints) -> tup
     ints[:, f.STATED_HITS] = 0 if requests.hit_tokens is None else requests.hit_tokens
     ints[:, f.MODEL], ints[:, f.LAST] = first, last
     ints[:, f.WORKLOAD] = 0 if requests.workload is None else requests.workload
+    ints[:, f.FETCH_FROM] = f.NONE
     ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
     seconds[:, f.STARTED : f.FINISHED + 1] = -1.0

@@ -52,7 +52,8 @@ def certificate(
         pruned=_pruned(outcome, list(dropped)),
         proof={
             "method": METHOD,
-            **dataclasses.replace(proof, objective_unit=formulated.in_metric(proof.objective_unit)).to_dict(),
+            **dataclasses.replace(proof, objective_unit=formulated.unit_in_metric(proof.objective_unit)).to_dict(),
+            **({"offset": formulated.offset} if formulated.offset else {}),
             **_subject(outcome, reduced, kept),
         },
         next_best=_alternatives(outcome) if next_best is None else list(next_best),

@@ -16,6 +16,7 @@ from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, S
 from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
+from planner.kinds.serve.plan.memory import memory_assumptions, prefix_memory, with_tiers
 from planner.kinds.serve.plan.own_runs import run_assumptions
 from planner.kinds.serve.plan.place import placement_blocks
 from planner.kinds.serve.plan.steps import step_evidence
@@ -128,10 +129,13 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
             "of a role together"
         )
     drafting = _drafting(setting, used)
+    yield from memory_assumptions(setting.resolved)
     hits = [target for target in targets if target.prefix_hits > 0.0]
     off = [*([] if hits else ["prefix caching"]), *([] if drafting else ["speculative decoding"]), "swapping"]
     yield f"{', '.join(off[:-1])}{' and ' * (len(off) > 1)}{off[-1]} {'are' if len(off) > 1 else 'is'} off"
     for target in hits:
+        if target.cached is not None:
+            continue
         yield (
             f"{100 * target.prefix_hits:.3g} % of the tokens of each prompt of `{target.name}` are in the prefix cache "
             "of every instance that prefills, as stated: they are not computed, take room in every sequence, and move "
@@ -192,7 +196,8 @@ def _decision(
         for flow in outcome.solution.flows
         for target in (setting.targets[flow.demand],)
     )
-    roles = tuple(role for item in used for role in roles_of(setting, item))
+    memory = prefix_memory(setting.resolved)
+    roles = with_tiers([role for item in used for role in roles_of(setting, item)], memory)
     placement = tuple(_placement(setting, used))
     return ServeDecision(
         mode=_MODES.get(functions, "mixed"),
@@ -207,6 +212,7 @@ def _decision(
         router_policy=_router_policy(setting, used),
         queueing=None if used[0].candidate.queueing == "fcfs" else used[0].candidate.queueing,
         elastic=True if used[0].candidate.elastic else None,
+        cache=memory,
     )
 
 
@@ -432,9 +438,14 @@ def whole_predictions(
     yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens_per_s / gpus)
     yield Prediction(metric="gpus", value=float(solution.devices))
     if all(pool.usd_per_gpu_hour is not None for pool in setting.resolved.pools):
-        yield Prediction(metric="usd_per_hour", value=solution.price_per_hour)
+        cached = setting.resolved.cached
+        usd_per_hour = solution.price_per_hour + (0.0 if cached is None else cached.usd_per_hour)
+        yield Prediction(metric="usd_per_hour", value=usd_per_hour)
+        if cached is not None:
+            yield Prediction(metric="memory_usd_per_hour", value=cached.usd_per_hour)
+            yield Prediction(metric="prefix_hit_share", value=cached.hit_share)
         if tokens_per_s > 0:
-            usd_per_mtok = solution.price_per_hour / (tokens_per_s * 3600.0) * 1e6
+            usd_per_mtok = usd_per_hour / (tokens_per_s * 3600.0) * 1e6
             yield Prediction(metric="usd_per_mtok", value=usd_per_mtok)
 
 

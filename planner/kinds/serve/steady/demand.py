@@ -20,6 +20,7 @@ from planner.kinds.serve.steady.attained import Outputs
 from planner.kinds.serve.steady.steps.pipelines import Bubbles
 from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
+from planner.problem.cached_prefixes import CachedPrefixes
 from planner.problem.lengths import ServedLengths, quantile_lengths, served_lengths
 from planner.problem.resolve import Workload
 from planner.problem.schema import Limit, PoolLinkSpec
@@ -35,6 +36,7 @@ PACE_MISSES = 0.1  # of the requests that an attainment lets miss their limits, 
 MOST_ATTAINMENT = 0.9999  # no queue keeps every wait; this many of a workload stand for all
 UTILISATION: Floats = np.arange(16_384) / 16_384.0  # at which a wait is known
 LEAST_SERVICE_S = 1e-12
+NO_TIME_S = 1e-9  # left of a limit that a wait uses up: no instance keeps it
 LATENCY_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8)
 """The part of a limit on the whole request that prefill may use: the grid on which the two stages are coupled."""
 
@@ -184,11 +186,46 @@ class Target:
     margins: "Margins"
     prefix_hits: float = 0.0  # share of a prompt that is found in a prefix cache
     lengths: Outputs | None = None  # of answers, where a limit depends on more than their mean
+    cached: CachedPrefixes | None = None  # what fetches prompts from memory tiers; limits are those behind its waits
 
     @property
     def prefilled_tokens(self) -> float:
         """Tokens of a prompt that prefill computes, its last one at least; all of them attend to the whole prompt."""
         return max(self.isl * (1.0 - self.prefix_hits), 1.0)
+
+    @property
+    def before_tokens(self) -> float:
+        """Tokens before those that prefill computes, to which these attend; as unlike prompts of a trace do in all."""
+        return self.isl - self.prefilled_tokens if self.cached is None else self.cached.before_tokens
+
+    def fetch_s(self, quantile: float | None) -> float:
+        """The wait for memory tiers before a request is queued, at a quantile or in the mean."""
+        return 0.0 if self.cached is None else self.cached.fetch_s(quantile)
+
+    def beside(self, cached: CachedPrefixes) -> "Target":
+        """With prompts whose beginnings memory tiers hold: less to compute, unlike lengths of it, and waits for tiers.
+
+        Limits on first tokens and whole requests are left what those waits leave of them, at the same statistic.
+        """
+
+        def behind(name: str, limits: tuple[TimeLimit, ...]) -> tuple[TimeLimit, ...]:
+            kept = (replace(limit, limit_s=limit.limit_s * cached.factor(name)) for limit in limits)
+            waits = name in ("ttft", "latency")
+            return tuple(
+                replace(limit, limit_s=max(limit.limit_s - waits * cached.fetch_s(limit.quantile), NO_TIME_S))
+                for limit in kept
+            )
+
+        return replace(
+            self,
+            prefix_hits=cached.hit_share,
+            service_cv2=cached.computed_cv**2,
+            ttft_limits=behind("ttft", self.ttft_limits),
+            tpot_limits=behind("tpot", self.tpot_limits),
+            itl_limits=behind("itl", self.itl_limits),
+            latency_limits=behind("latency", self.latency_limits),
+            cached=cached,
+        )
 
     @property
     def outputs(self) -> Outputs:

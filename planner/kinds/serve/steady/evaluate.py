@@ -55,7 +55,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
     """Step times of every point for one target."""
     context, none = np.full(len(points), target.context), np.zeros(len(points))
     isl, engine = np.full(len(points), target.prefilled_tokens), pool_costs.costs.engine
-    cached = target.isl - target.prefilled_tokens
+    cached = target.before_tokens
     if function == "prefill":
         plain = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
         prefill, bubbles = prefill_in_stages(

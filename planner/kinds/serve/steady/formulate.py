@@ -35,6 +35,7 @@ class Formulated:
     candidates: tuple[Candidate, ...]
     metric: str
     factor: float  # objective of the mix x factor = metric; factor / objective of a rate per GPU in use
+    offset: float = 0.0  # of the metric that no mix changes: what memory for prefixes costs
 
     @property
     def per_used(self) -> bool:
@@ -48,7 +49,11 @@ class Formulated:
 
     def in_metric(self, value: float) -> float:
         """The metric of a mix with that objective; the other way round too where it is a rate per GPU in use."""
-        return self.factor / value if self.per_used else self.factor * value
+        return self.factor / value if self.per_used else self.factor * value + self.offset
+
+    def unit_in_metric(self, unit: float) -> float:
+        """The metric of a unit of the objective, as `in_metric` is before its offset."""
+        return self.factor / unit if self.per_used else self.factor * unit
 
     @property
     def fullness(self) -> list[float]:
@@ -94,7 +99,8 @@ def formulate(resolved: Resolved, targets: Sequence[Target], candidates: Sequenc
         links=mix_links(problem),
         limits=mix_limits(problem),
     )
-    return Formulated(built, tuple(candidates), metric, factor)
+    offset = resolved.cached.usd_per_hour if resolved.cached is not None and metric == "usd_per_hour" else 0.0
+    return Formulated(built, tuple(candidates), metric, factor, offset)
 
 
 def mix_limits(problem: Problem) -> mix.MixLimits:

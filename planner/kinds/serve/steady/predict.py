@@ -147,7 +147,8 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
 
     for limit in target.ttft_limits:
         if limit.statistic != ATTAINMENT:
-            add("ttft_s", limit.statistic, max(path.ttft_s(limit, target) for path in paths))
+            fetch_s = target.fetch_s(limit.quantile)
+            add("ttft_s", limit.statistic, fetch_s + max(path.ttft_s(limit, target) for path in paths))
     add("tpot_s", "mean", max(path.tpot_s for path in paths))
     for limit in target.tpot_limits:
         if limit.quantile is not None and limit.statistic != ATTAINMENT:
@@ -155,7 +156,8 @@ def times(used: Sequence[RoleInUse], target: Target, costs_of_pool: CostsOfPool,
     for limit in target.itl_limits:
         add("itl_s", limit.statistic, max(path.itl_s(limit.quantile) for path in paths))
     for limit in (MEAN, *(item for item in target.latency_limits if item.statistic not in (ATTAINMENT, "mean"))):
-        add("latency_s", limit.statistic, max(path.latency_s(limit, target) for path in paths))
+        fetch_s = target.fetch_s(limit.quantile)
+        add("latency_s", limit.statistic, fetch_s + max(path.latency_s(limit, target) for path in paths))
     if target.attainment is not None:
         add(ATTAINMENT, "mean", min(path.attainment(target) for path in paths))
     return predictions

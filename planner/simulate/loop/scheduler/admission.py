@@ -17,6 +17,8 @@ from planner.simulate.loop.fields import (
     DONE,
     ENGINE,
     ENTRY,
+    FETCH_FROM,
+    FETCHED,
     GENERATED,
     HANDED,
     HIT_TOKENS,
@@ -46,7 +48,6 @@ from planner.simulate.loop.fields import (
     STATE,
     STATED_HITS,
     STEP_TOKENS,
-    STORE_RATE,
     SWAP_RATE,
     TRANSFERS,
     WAITING,
@@ -67,7 +68,6 @@ from planner.simulate.loop.memory import (
     needed_blocks,
     own_blocks,
     room,
-    stored_tokens,
     take,
 )
 from planner.simulate.loop.program import compiled
@@ -115,9 +115,10 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     cached = own * s.run[BLOCK_TOKENS]
     for index in range(s.prefix_of[r], s.prefix_of[r] + hits):
         cached += s.prefix_size[s.prefix[index], 0]
-    stored = stored_tokens(s, r, hits) if own == 0 else 0
     stated = s.request[r, STATED_HITS] if s.instance[engine, ROLE] != DECODE else 0
-    cached = min(max(min(cached + stored, most_cached(s, r)), stated), whole - 1)
+    if NONE < s.request[r, FETCH_FROM] <= hits:
+        cached = max(cached, s.request[r, FETCHED])
+    cached = min(max(min(cached, most_cached(s, r)), stated), whole - 1)
     tokens = chunk_of(s, i, whole - cached, budget)
     if tokens == 0 or needed_blocks(s, engine, r, hits, whole) > room(s, engine) - margin or not acquire(s, engine, r):
         return False
@@ -126,7 +127,7 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     s.request[r, STATE] = PREFILLING
     s.request[r, DONE] = cached
     s.instance[engine, HIT_TOKENS] += cached
-    s.instance_s[engine, PENALTY] += stored / s.run_s[STORE_RATE]
+    s.request[r, FETCHED] = 0
     if s.request_s[r, STARTED] < 0.0:
         s.request_s[r, STARTED] = now_s
         s.request[r, CACHED] = cached

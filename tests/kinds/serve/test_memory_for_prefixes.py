@@ -1,0 +1,158 @@
+"""Memory for prefixes beside GPUs: bought where it saves, against all units; refused, checked again, simulated."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.documents.read import given_document
+from planner.errors import PlannerError
+from planner.kinds.serve.cached.choices import prefix_choices_of
+from planner.kinds.serve.cached.solve import MemorySearch, with_memory
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.steady.search import prepare, search
+from planner.load.problems import resolve_document
+from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand, recorded_problem
+from planner.problem.resolve import Resolved
+from planner.progress import Limits
+from planner.simulate.plans.setting import Policies
+from planner.simulate.plans.simulation import judge_plan
+from planner.simulate.plans.trace_streams import rows_of_plan
+from planner.verify import REFUSED, judge
+
+HOST = {"name": "host", "unit": "1GB", "max_units": 4, "usd_per_gb_hour": 0.01, "bandwidth": "100GB/s"}
+POOL = {"name": "pool", "unit": "2GB", "max_units": 2, "usd_per_gb_hour": 0.004, "bandwidth": "10GB/s"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("traces")
+    rows = [f"{second},c{second % 4},{600 * (1 + second // 4)},50" for second in range(40)]
+    (path / "talks.csv").write_text("arrival_s,conversation_id,input_tokens,output_tokens\n" + "\n".join(rows))
+    (path / "plain.csv").write_text("arrival_s,input_tokens,output_tokens\n0,600,50\n1,900,50\n")
+    (path / "back.csv").write_text("arrival_s,conversation_id,input_tokens,output_tokens\n5,a,600,50\n1,a,1200,50\n")
+    return path
+
+
+def problem(trace: str = "talks.csv", **changes: Any) -> dict[str, Any]:  # noqa: ANN401 - any field of a problem
+    return {
+        "schema": "planner.problem/1",
+        "kind": "serve",
+        "models": {"m": {"name": "Qwen/Qwen3-8B"}},
+        "cluster": {"pools": [{"gpu": "h100_sxm", "gpus": 8, "price": "3USD/h"}]},
+        "workloads": [
+            {
+                "input_tokens": {"trace": trace},
+                "output_tokens": {"trace": trace},
+                "load": {"rate": "9/s"},
+                "slo": {"ttft": "2s", "tpot": {"mean": "150ms"}},
+            }
+        ],
+        "objective": {"minimize": "cost"},
+        "cache": {"tiers": [HOST, POOL]},
+        "options": {
+            "modes": ["colocated"], "tp": [1], "pp": [1], "max_batch": [4, 16], "chunk_tokens": [8192],
+            "judged_by": "queueing",
+        },
+        **changes,
+    }  # fmt: skip
+
+
+def resolved(folder: Path, **changes: Any) -> Resolved:  # noqa: ANN401 - any field of a problem
+    return resolve_document(given_document(problem(**changes), "problem"), folder)
+
+
+@pytest.fixture(scope="module")
+def plan(folder: Path) -> Envelope:
+    return solve(resolved(folder, options={**problem()["options"], "judged_by": None}), Limits())
+
+
+def test_the_least_cost_is_that_of_all_units_of_memory(folder: Path, plan: Envelope) -> None:
+    known = resolved(folder)
+    setting, choices = prepare(known), prefix_choices_of(known)
+    costs: dict[tuple[int, ...], float] = {}
+    for units in itertools.product(range(5), range(3)):
+        cached = choices.of(units)
+        assert cached is not None
+        beside = with_memory(setting, cached)
+        value = search(beside, beside.targets, Limits(), tie_break=False).objective
+        costs[units] = math.inf if value is None else value
+    answer = MemorySearch(setting, choices, Limits(), ()).cheapest()
+    assert answer.objective == pytest.approx(min(costs.values()))
+    assert answer.bound == pytest.approx(answer.objective)
+    assert costs[(0, 0)] > min(costs.values())
+    assert plan.certificate.objective.value == pytest.approx(min(costs.values()))
+
+
+def test_a_plan_with_memory_costs_less_than_the_best_without_and_says_until_which_price(plan: Envelope) -> None:
+    decision = ServeDecision.model_validate(plan.decision)
+    assert decision.cache is not None
+    assert decision.cache.size_bytes > 0
+    assert isinstance(plan.certificate.next_best, list)
+    (without, *_) = plan.certificate.next_best
+    value = plan.certificate.objective.value
+    assert isinstance(without, dict)
+    assert value is not None
+    assert float(str(without["objective"])) > value
+    assert decision.cache.none_above is not None
+    saved = float(str(without["objective"])) - value + decision.cache.usd_per_hour
+    assert decision.cache.none_above >= saved / decision.cache.usd_per_hour - 1e-6
+    assert "from" in decision.reasons()[0]
+
+
+def test_such_a_plan_is_confirmed_and_checks_and_keeps_its_limits_in_simulation(folder: Path, plan: Envelope) -> None:
+    decision, hand = ServeDecision.model_validate(plan.decision), AtHand((folder,))
+    assert plan.certificate.estimate is None
+    assert "confirmed" in plan.certificate.proof
+    assert [finding for finding in check_plan(plan, decision, hand=hand) if not finding.ok] == []
+    assert REFUSED not in {line.verdict for line in judge(json.loads(plan.model_dump_json(by_alias=True)))}
+    rows = rows_of_plan(recorded_problem(plan.inputs), decision, hand)
+    told = judge_plan(plan, decision, Policies(), rows=rows, most_requests=20_000)
+    assert all(limit.margin > 0.0 for limit in told.judgement.limits)
+    assert told.summary["prefix_hit_share"] > 0.5  # type: ignore[operator]
+
+
+def test_another_memory_than_the_plan_was_priced_with_fails_its_check(folder: Path, plan: Envelope) -> None:
+    decision = ServeDecision.model_validate(plan.decision)
+    assert decision.cache is not None
+    tiers = (decision.cache.tiers[0].model_copy(update={"units": 2}), *decision.cache.tiers[1:])
+    other = decision.model_copy(update={"cache": decision.cache.model_copy(update={"tiers": tiers})})
+    altered = plan.model_copy(update={"decision": other.model_dump(mode="json", exclude_none=True)})
+    assert any(not finding.ok for finding in check_plan(altered, other, hand=AtHand((folder,))))
+
+
+def test_memory_dearer_than_what_it_saves_is_not_bought(folder: Path) -> None:
+    dear = {**HOST, "usd_per_gb_hour": 10.0}
+    plan = solve(resolved(folder, cache={"tiers": [dear]}), Limits())
+    decision = ServeDecision.model_validate(plan.decision)
+    assert decision.cache is not None
+    assert decision.cache.size_bytes == 0.0
+    assert decision.reasons()[0].startswith("buys no memory")
+    assert "prefix_caching" not in decision.roles[0].limits
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"trace": "plain.csv"}, "neither `hash_ids` nor `conversation_id`"),
+        ({"trace": "back.csv"}, "comes at 1 s, after one at 5 s"),
+        ({"cache": {"tiers": [{**HOST, "bandwidth": None}]}}, "bandwidth"),
+        ({"cache": {"tiers": [{key: value for key, value in HOST.items() if key != "bandwidth"}]}}, "bandwidth"),
+        ({"cache": {"tiers": [{**HOST, "unit": "1MB"}]}}, "a block of 512 tokens"),
+        ({"cache": {"tiers": [HOST, HOST]}}, "two tiers are called `host`"),
+        ({"cache": {"tiers": []}}, "tiers"),
+        ({"objective": {"minimize": "gpus"}}, "told by cost alone"),
+        ({"engine": {"host_cache": "8GB"}}, "host memory is given and decided|keep no prefixes"),
+        ({"limits": {"price": "9USD/h"}}, "a cap on the price"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_with_what_to_do(folder: Path, changes: dict[str, Any], what: str) -> None:
+    with pytest.raises(PlannerError, match=what) as refused:
+        solve(resolved(folder, **changes), Limits())
+    assert refused.value.hint
