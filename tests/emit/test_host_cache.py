@@ -66,3 +66,60 @@ def test_host_memory_of_an_engine_that_keeps_no_prefixes_is_refused(engine: str)
     case = replace(WHOLE, roles=(replace(WHOLE.roles[0], limits=limits),))
     with pytest.raises(PlannerError, match="would keep prefixes"):
         files_of(case, "lws", engine)
+
+
+SHARED: dict[str, Any] = {**KEEPS, "host_cache_bytes": 8 * GB, "prefix_store": "shared"}
+POOLED: dict[str, Any] = {**KEEPS, "pool_cache_bytes": 2000 * GB, "prefix_store": "shared"}
+DISKS: dict[str, Any] = {**KEEPS, "ssd_cache_bytes": 500 * GB}
+
+
+def with_limits(case: Case, limits: dict[str, Any]) -> Case:
+    first, *rest = case.roles
+    return replace(case, roles=(replace(first, limits=limits), *rest))
+
+
+def pod(case: Case, target: str, engine: str, role: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    read = READERS[target](files_of(case, target, engine))[role].pods[0]
+    return read.argv, read.environment
+
+
+@pytest.mark.parametrize("target", [each for each in ENGINES_OF if each not in ("disaggregatedset", "ray-serve")])
+def test_vllm_lends_host_memory_to_a_store_where_engines_share_it(target: str) -> None:
+    argv, environment = pod(with_limits(WHOLE, SHARED), target, "vllm", "plan-colocated")
+    assert "--kv-offloading-size" not in argv
+    assert json.loads(argv[argv.index("--kv-transfer-config") + 1])["kv_connector"] == "LMCacheConnectorV1"
+    assert environment["LMCACHE_LOCAL_CPU"] == "False"
+    assert json.loads(environment["LMCACHE_EXTRA_CONFIG"])["global_segment_size"] == 8 * GB
+
+
+def test_vllm_reads_a_pool_beside_the_connector_that_hands_caches_over() -> None:
+    argv, environment = pod(with_limits(APART, POOLED), "lws", "vllm", "plan-prefill")
+    told = json.loads(argv[argv.index("--kv-transfer-config") + 1])["kv_connector_extra_config"]["connectors"]
+    assert [each["kv_connector"] for each in told] == ["NixlConnector", "LMCacheConnectorV1"]
+    assert environment["LMCACHE_REMOTE_URL"] == "mooncakestore://mooncake-master:50051/"
+    with pytest.raises(PlannerError, match="LMCache"):
+        files_of(with_limits(WHOLE, POOLED), "ray-serve", "vllm")
+
+
+def test_vllm_keeps_prefixes_on_an_ssd_of_its_own() -> None:
+    _, environment = pod(with_limits(WHOLE, DISKS), "lws", "vllm", "plan-colocated")
+    assert float(environment["LMCACHE_MAX_LOCAL_DISK_SIZE"]) == 500.0
+    assert float(environment["LMCACHE_MAX_LOCAL_CPU_SIZE"]) == 64.0
+    with pytest.raises(PlannerError, match="several engines to share"):
+        files_of(with_limits(WHOLE, {**DISKS, "prefix_store": "shared"}), "lws", "vllm")
+
+
+def test_sglang_has_a_store_behind_its_host_memory() -> None:
+    argv, environment = pod(with_limits(WHOLE, SHARED), "lws", "sglang", "plan-colocated")
+    assert argv[argv.index("--hicache-storage-backend") + 1] == "mooncake"
+    assert "--hicache-size" not in argv
+    assert environment["MOONCAKE_GLOBAL_SEGMENT_SIZE"] == str(8 * GB)
+    argv, environment = pod(with_limits(WHOLE, DISKS), "lws", "sglang", "plan-colocated")
+    assert argv[argv.index("--hicache-storage-backend") + 1] == "file"
+    assert "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR" in environment
+
+
+@pytest.mark.parametrize("limits", [SHARED, POOLED, DISKS])
+def test_tensorrt_llm_refuses_all_but_host_memory_of_its_own(limits: dict[str, Any]) -> None:
+    with pytest.raises(PlannerError, match="host memory of its own alone"):
+        emit(*built(with_limits(WHOLE, limits), "trtllm"), "tensorrt-llm")

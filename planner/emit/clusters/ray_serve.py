@@ -63,6 +63,11 @@ def _config(group: Group) -> Json:
             f"it has dp {shape.dp}, and these applications of Ray Serve have replicas of one data-parallel rank",
             "plan with dp 1 and more replicas, or emit for `lws`",
         )
+    if any(name.startswith("LMCACHE_") for name, _ in group.pods[0].settings):
+        raise group.refuse(
+            "its prefixes are kept beside vLLM by LMCache, whose variables these applications of Ray Serve do not set",
+            "emit for `lws`, or offer no memory but `host` for a single engine",
+        )
     ranks = sum(pod.gpus for pod in group.pods)
     bundle = {"GPU": 1, "CPU": 1, group.name: _SHARE}
     return {

@@ -19,6 +19,9 @@ RENDEZVOUS_PORT = 20000  # + 100 x slot: the engine's own sockets between the no
 SIDE_CHANNEL_PORT = 24000  # + 100 x slot: KV handshakes, one port a data-parallel rank
 METRICS_PORT = 29000  # + router
 SSD_FOLDER = "/var/cache/prefixes"  # of the blocks that an engine keeps on SSDs of its own
+STORE = (
+    "mooncake-master:50051"  # where the master of a store of prefixes answers, by a name that whoever starts it gives
+)
 MAX_SLOTS = 40  # keeps every range above below the next one and below 32768, where Linux takes ephemeral ports from
 
 FUNCTIONS = ("colocated", "prefill", "decode")

@@ -20,6 +20,7 @@ from planner.emit.serving.scene import (
     BOOTSTRAP_PORT,
     RENDEZVOUS_PORT,
     SSD_FOLDER,
+    STORE,
     PrefixTiers,
     Scene,
     ServingEngine,
@@ -189,11 +190,12 @@ def _prefix_tiers(instance: EngineInstance, tiers: PrefixTiers) -> Iterator[Flag
 def _store(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
     """What the store behind HiCache is told: host memory that a rank lends it, or the folder of its files.
 
-    Where its master is, whoever starts it says (`MOONCAKE_MASTER`).
+    Its master answers at `STORE`.
     """
     tiers = prefix_tiers(instance)
     if tiers.stored:
         lent = tiers.host_bytes if tiers.shared else None
+        yield "MOONCAKE_MASTER", word(STORE)
         yield "MOONCAKE_GLOBAL_SEGMENT_SIZE", word(lent or 0)
     elif tiers.ssd_bytes is not None:
         yield "SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR", word(SSD_FOLDER)

@@ -18,6 +18,7 @@ from planner.emit.serving.scene import (
     RENDEZVOUS_PORT,
     SIDE_CHANNEL_PORT,
     SSD_FOLDER,
+    STORE,
     PrefixTiers,
     Scene,
     ServingEngine,
@@ -243,7 +244,7 @@ def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterato
 def _lmcache(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
     """What LMCache is told of a rank: its own host memory and SSD, or what it lends to a store of Mooncake.
 
-    Where that store is, whoever starts it says (`LMCACHE_REMOTE_URL=mooncakestore://HOST:PORT/`).
+    Its master answers at `STORE`.
     """
     tiers = prefix_tiers(instance)
     if not _beside_engine(tiers):
@@ -258,6 +259,7 @@ def _lmcache(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
         yield "LMCACHE_MAX_LOCAL_DISK_SIZE", word(tiers.ssd_bytes / _GB)
     if tiers.stored:
         lent = tiers.host_bytes if tiers.shared else None
+        yield "LMCACHE_REMOTE_URL", word(f"mooncakestore://{STORE}/")
         yield "LMCACHE_EXTRA_CONFIG", word({"global_segment_size": lent or 0, "metadata_server": "P2PHANDSHAKE"})
 
 
