@@ -100,6 +100,7 @@ bench-cases: $(VENV)/installed
 
 bench-cache: $(VENV)/installed
 	$(BIN)/python benchmarks/cases_scored.py --only cache_
+	$(BIN)/python benchmarks/cached_serving.py
 
 bench-topology: $(VENV)/installed
 	$(BIN)/python benchmarks/topology.py
