@@ -116,14 +116,14 @@ def embedded(setting: GraphSetting, stage: int, pool: int, limit_s: float) -> Re
             "options": {"judged_by": "queueing", **one_token, **spec.serve.options},
         }
     )
-    facts = [
+    prompts, answers = (
         lengths_facts(length, side, setting.where(stage, "serve", side))
         for side, length in (("input_tokens", own.input_tokens), ("output_tokens", own.output_tokens))
-    ]
+    )
     return replace(
         resolved,
         problem=inner,
         models={key: resolved.models[key]},
         pools=(resolved.pools[pool],),
-        workloads=(Workload(workload, key, *facts),),
+        workloads=(Workload(workload, key, prompts, answers),),
     )
