@@ -89,13 +89,17 @@ def _own_parts(decision: "Decision", *, verbose: bool) -> Iterator[str]:
     from planner.plan.schema import Decision
 
     values, tables = [], []
-    said = set(decision.model_dump(exclude_defaults=True)) - set(Decision.model_fields)
-    for name, value in decision.model_dump(mode="json", include=said).items():
+    decided = set(decision.model_dump(exclude_defaults=True)) - set(Decision.model_fields)
+    for name, value in decision.model_dump(mode="json", include=decided).items():
         if isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
-            if any(_is_long(entry) for cell in value for entry in cell.values()):
-                values.append(f"{name}: {len(value)} of {', '.join(value[0])}; `planner show --json` has them")
-            else:
-                tables.append(_entries(name, value, verbose=verbose))
+            long = [key for key in value[0] if any(_is_long(entry[key]) for entry in value)]
+            short = [key for key in value[0] if key not in long]
+            if short and (not long or len(value) <= _MOST_ROWS):
+                tables.append(_entries(name, [{key: entry[key] for key in short} for entry in value], verbose=verbose))
+                short = []
+            if long:
+                said = ", ".join(key for key in value[0] if key in long or key in short)
+                values.append(f"{name}: {len(value)} of {said}; `planner show --json` has them")
         else:
             values.append(f"{name}: {_cell(name, value, cut=not verbose)}")
     if values:
@@ -148,7 +152,7 @@ def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 -
         text = ", ".join(_cell(name, entry) for entry in value) or "-"
     elif isinstance(value, dict):
         said = {key: entry for key, entry in value.items() if entry not in (None, [], {}, 0, "")}
-        text = " ".join(_pair(key, entry, name) for key, entry in said.items()) or "-"
+        text = " ".join(_pair(key, entry, name, cut=cut) for key, entry in said.items()) or "-"
     else:
         text = "-" if value is None else str(value)
     return f"{text[: _WIDEST - 3]}..." if cut and isinstance(value, list) and len(text) > _WIDEST else text
@@ -160,10 +164,10 @@ def _part_text(plan: dict[str, Any]) -> str:
     return f"{plan['kind']}, {objective['metric'].removesuffix('_s')} {figure(objective['metric'], objective['value'])}"
 
 
-def _pair(key: str, value: Any, of: str) -> str:  # noqa: ANN401 - parsed JSON
+def _pair(key: str, value: Any, of: str, *, cut: bool) -> str:  # noqa: ANN401 - parsed JSON
     """A word speaks for itself; a number needs its name, and its unit that of the record where it has none."""
     if isinstance(value, (str, list)):
-        return _cell(key, value)
+        return _cell(key, value, cut=cut)
     metric = of if of.endswith(("_bytes", "_s")) and not key.endswith(("_bytes", "_s")) else key
     return f"{_heading(key)} {_cell(metric, value)}"
 
