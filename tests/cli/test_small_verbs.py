@@ -103,7 +103,7 @@ SOLVABLE = [kind for kind in kind_names() if find_kind(kind).solvable]
 
 def test_there_is_something_to_start_from_for_every_kind_that_is_solved_and_no_other(run: "Run") -> None:
     assert set(starter_names()) == {*SOLVABLE, "sweep"}
-    refused = run("init", "fleet")
+    refused = run("init", "cluster")
     assert (refused.code, refused.out) == (2, "")
 
 
