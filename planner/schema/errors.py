@@ -38,7 +38,7 @@ def pick(errors: Sequence[Mapping[str, Any]], is_internal: Callable[[str | int],
     Of a union, the form that the user meant is the one whose type fits and that has the fewest errors.
     """
     groups: dict[tuple[Place, Place], list[Mapping[str, Any]]] = {}
-    for error in errors:
+    for error in _with_causes(errors):
         loc: Place = error["loc"]
         cut = next((index for index, part in enumerate(loc) if is_internal(part)), None)
         key = (loc, ()) if cut is None else (loc[:cut], loc[cut : cut + 1])
@@ -50,6 +50,17 @@ def pick(errors: Sequence[Mapping[str, Any]], is_internal: Callable[[str | int],
         return [group[0] for group in forms]
     best = min(fitting, key=len)
     return [min(best, key=lambda error: error["type"] == "missing")]
+
+
+def _with_causes(errors: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The errors without those of a list that is too short only because an entry of it is wrong."""
+    places = [error["loc"] for error in errors]
+    return [
+        error
+        for error in errors
+        if error["type"] != "too_short"
+        or not any(len(place) > len(error["loc"]) and place[: len(error["loc"])] == error["loc"] for place in places)
+    ]
 
 
 def _is_other_type(error: Mapping[str, Any], place: Place, is_internal: Callable[[str | int], bool]) -> bool:

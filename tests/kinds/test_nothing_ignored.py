@@ -95,6 +95,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     talks = [f"{second},c{second % 4},{600 * (1 + second // 4)},50" for second in range(40)]
     (path / "talks.csv").write_text("arrival_s,conversation_id,input_tokens,output_tokens\n" + "\n".join(talks))
     (path / "b.csv").write_text("input_tokens,output_tokens,other\n150,120,50\n200,90,60\n")
+    rows = {"calm": range(100), "bursts": [index // 20 * 20 for index in range(100)]}
+    for name, times in rows.items():
+        lines = "".join(f"{time},1,1\n" for time in times)
+        (path / f"{name}.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{lines}")
     for name, fields_of_config in _configs().items():
         (path / name).mkdir()
         (path / name / "config.json").write_text(json.dumps(fields_of_config))

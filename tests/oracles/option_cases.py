@@ -331,6 +331,10 @@ PAIRED = (
     " output_tokens: 1, load: {rate: 5/s}, slo: {latency: {p1: 60s}}}] ; options={simulated_requests: 200,"
     " batching: false, tp: [1], pp: [1]%s}"
 )
+REPLAYED = (
+    "options={simulated_requests: 200, batching: false} ; workloads=[{input_tokens: 512, output_tokens: 1,"
+    " load: {rate: 20/s}, slo: {latency: {p1: 30ms}}}]"
+)
 TOKENS, FEW = "maximize: tokens_per_s_per_gpu", "minimize: gpus"
 PLACE: dict[str, Case] = {
     "lora.adapters.*.rate_per_s": (ADAPTED % (TOKENS, 3, "slots: 1"), ADAPTED % (TOKENS, 4, "slots: 1")),
@@ -355,6 +359,7 @@ PLACE: dict[str, Case] = {
     "without": (MIXED % (3, 3, 2, 1, 1, 0), MIXED % (3, 3, 2, 1, 1, 0) + " ; options.without=[q]"),
     "layers.max_stages": (LAYERED % (1, 8), LAYERED % (4, 8)),
     "layers.max_batch": (LAYERED % (4, 8), LAYERED % (4, 16)),
+    "arrivals": apart("options.arrivals=calm.csv", "options.arrivals=bursts.csv", REPLAYED),
     "floor.taken": ("options.floor={}", 'options.floor={taken: {"0": [0]}}'),
     "floor.racks": apart(FLOORED % "[1, 1, 2]", FLOORED % "[2, 2]", ""),
     "floor.apart": (FLOORED % "[1, 1, 2]", (FLOORED % "[1, 1, 2]").replace("rack}", "node}")),

@@ -161,6 +161,6 @@ def _too_few(setting: PlaceSetting, choice: Choice | None, bound: float) -> Infe
     conflict = [
         {"limit": f"attainment of `{name}` = {wanted:.2%}", "nearest": f"{share:.2%}"},
         {"limit": f"{setting.groups.devices} GPUs", "nearest": "more of them"},
-        {"limit": f"{rate.sum():g} requests/s", "nearest": "less load"},
+        {"limit": f"{rate.sum():g} requests/s", "nearest": f"{choice.reached.share * rate.sum():.4g} are on time"},
     ]
     return Infeasible(conflict, proved=bound < float((setting.required_M * rate).sum() / rate.sum()))

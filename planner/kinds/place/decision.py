@@ -117,6 +117,7 @@ class FloorOptions(Spec):
 class PlaceOptions(Spec):
     """Limits of the placement, and how the engines of a group work; or the layers of one model over all pools."""
 
+    paths: ClassVar[tuple[str, ...]] = ("arrivals",)
     layers: LayersOptions | None = Field(
         default=None, description="place the layers of the only model over the nodes of all pools"
     )
@@ -124,6 +125,9 @@ class PlaceOptions(Spec):
     lora: LoraOptions | None = Field(default=None, description="LoRA adapters on engines of the only model")
     without: tuple[Key, ...] = Field(default=(), description="pools that hold no layers, or that a mix has none of")
     floor: FloorOptions | None = Field(default=None, description="where groups stand; on all nodes when absent")
+    arrivals: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="trace whose gaps all arrivals have, scaled to their rates; of `arrival_cv` if absent"
+    )
     max_group_gpus: Count | None = Field(default=None, description="devices that one group may have at most")
     min_replicas: Count = Field(default=1, description="groups that every model with a workload must live on")
     tp: Degrees | None = Field(default=None, description="tensor parallel sizes of groups")

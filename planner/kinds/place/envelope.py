@@ -1,11 +1,15 @@
 """The one way in which placements of every form become plans."""
 
 from collections.abc import Iterable
+from pathlib import Path
+
+from pydantic import JsonValue
 
 from planner import __version__
 from planner.costs.rates.calibration import Calibration
 from planner.documents.files import digest
 from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.replay import gaps_of
 from planner.plan.schema import SCHEMA, Certificate, Digests, Envelope, Evidence, Prediction, Software
 from planner.problem.resolve import Resolved, normalised
 
@@ -22,7 +26,7 @@ def place_envelope(
     calibration: Calibration | None = None,
 ) -> Envelope:
     """The plan of a decision; without a calibration where no cost of ours is behind it."""
-    inputs, known = normalised(resolved), resolved.digests()
+    inputs, known = _inputs(resolved), resolved.digests()
     return Envelope(
         schema=SCHEMA,
         kind="place",
@@ -34,7 +38,7 @@ def place_envelope(
             models=known["models"],
             hardware=known["hardware"],
             calibration=None if calibration is None else calibration.digest,
-            traces=known["traces"],
+            traces={**known["traces"], **_arrivals(resolved)},
         ),
         inputs=inputs,
         decision=decision.model_dump(mode="json", exclude_none=True),
@@ -43,3 +47,17 @@ def place_envelope(
         evidence=evidence,
         assumptions=assumptions,
     )
+
+
+def _inputs(resolved: Resolved) -> dict[str, JsonValue]:
+    """The problem with the file of its arrivals by its name alone."""
+    inputs, arrivals = normalised(resolved), resolved.problem.options.get("arrivals")
+    if arrivals is None:
+        return inputs
+    return {**inputs, "options": {**resolved.problem.options, "arrivals": Path(str(arrivals)).name}}
+
+
+def _arrivals(resolved: Resolved) -> dict[str, str]:
+    """The digest of replayed arrivals."""
+    path = resolved.problem.options.get("arrivals")
+    return {} if path is None else {"arrivals": digest(gaps_of(str(path), "arrivals").tolist())}

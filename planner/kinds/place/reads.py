@@ -10,21 +10,26 @@ def _unread(problem: Problem) -> Iterator[Unread]:
     """Only engines that batch have batches, steps and caches; only without batches groups have stages."""
     yield from _idle_links(problem)
     if problem.options.get("mix") is not None:
-        names = ("layers", "lora", *ENGINES)
+        names = ("layers", "lora", "arrivals", *ENGINES)
         yield from idle_options(problem.options, *names, why="with `mix`, which is of instances by measured rates")
         for name in MEASURED:
             yield Unread(name, "with `mix`, whose rates are as measured", "remove it")
         return
     if problem.options.get("lora") is not None:
-        others = ("layers", "without", "floor", "max_group_gpus", "pp", "batching", "simulated_requests")
+        others = ("layers", "without", "arrivals", "max_group_gpus", "pp", "batching", "simulated_requests")
         yield from idle_options(problem.options, *others, why="with `lora`, which is of engines of one model")
+        why = "with `lora`, whose engines hold one base: of the floor they read what is `taken`"
+        yield from idle_options(
+            problem.options.get("floor"), "racks", "apart", "never_together", why=why, above="options.floor"
+        )
         yield Unread("seed", "with `lora`, whose solver draws nothing", "remove it")
         if problem.objective.minimize is None:
             lora = problem.options["lora"]
             yield from idle_options(lora, "max_busy", why="where tokens are to be many", above="options.lora")
         return
     if problem.options.get("layers") is not None:
-        yield from idle_options(problem.options, *ENGINES, why="with `layers`, which are over nodes and not on groups")
+        why = "with `layers`, which are over nodes and not on groups"
+        yield from idle_options(problem.options, "arrivals", *ENGINES, why=why)
         yield Unread("limits.gpus", "with `layers`, which are over all nodes", "take nodes out of the pools")
         return
     yield from idle_options(problem.options, "without", why="for models on groups, which stand in one pool")

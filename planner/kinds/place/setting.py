@@ -13,6 +13,7 @@ from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import PlaceOptions
 from planner.kinds.place.floor import read_floor
 from planner.kinds.place.prices import Prices, priced
+from planner.kinds.place.replay import gaps_of, replayed
 from planner.problem.resolve import Resolved, Workload
 from planner.simulate.plans.workload import SEEDS, drawn_lengths
 from planner.simulate.requests.arrivals import arrivals
@@ -34,6 +35,7 @@ class PlaceSetting:
     prices: Prices
     groups: SharedGroups
     floor: Floor | None = None
+    gaps: Floats | None = None  # of arrivals that are replayed
 
     @property
     def pool(self) -> Pool:
@@ -91,7 +93,11 @@ class PlaceSetting:
         times, models, prompts, answers = [], [], [], []
         for index, workload in enumerate(self.workloads):
             own = seed + SEEDS * index
-            time_s = _arrivals(workload, float(rate[index]), horizon_s, own)
+            time_s = (
+                _arrivals(workload, float(rate[index]), horizon_s, own)
+                if self.gaps is None
+                else replayed(self.gaps, float(rate[index]), horizon_s, own)
+            )
             draws = np.random.default_rng(own + 1)
             times.append(time_s)
             models.append(np.full(len(time_s), index, dtype=np.intp))
@@ -131,7 +137,18 @@ def read_setting(resolved: Resolved) -> PlaceSetting:
         () if floor is None else tuple((size, floor.room_of_all(size)) for size in sizes),
         _apart(resolved, options),
     )
-    return PlaceSetting(resolved, options, calibration, prices, groups, floor)
+    return PlaceSetting(resolved, options, calibration, prices, groups, floor, _gaps(resolved, options))
+
+
+def _gaps(resolved: Resolved, options: PlaceOptions) -> Floats | None:
+    """Of arrivals that are replayed; raises PlannerError for workloads whose gaps are said to vary otherwise."""
+    if options.arrivals is None:
+        return None
+    for index, workload in enumerate(resolved.workloads):
+        if workload.spec.load is not None and workload.spec.load.arrival_cv != 1.0:
+            place = resolved.where(("workloads", index, "load", "arrival_cv"))
+            raise PlannerError("gaps are those of `options.arrivals`", where=place, hint="remove one of the two")
+    return gaps_of(options.arrivals, resolved.where(("options", "arrivals")))
 
 
 def _apart(resolved: Resolved, options: PlaceOptions) -> frozenset[tuple[int, int]]:

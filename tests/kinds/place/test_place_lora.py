@@ -18,6 +18,7 @@ from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.lora.setting import read_setting
 from planner.load.problems import load_problem, resolve_document
 from planner.plan.findings import FAILED
+from planner.plan.placement import devices
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved
@@ -171,3 +172,16 @@ def test_work_that_waits_is_told_where_engines_are_asked_for_more_than_they_serv
         screen = render_plan(plan, PlaceDecision.model_validate(plan.decision))
         assert ("the stated load is more than the engines serve" in screen) == over
         assert any("queues grow" in each for each in plan.assumptions) == over
+
+
+def test_engines_stand_on_what_others_leave_of_the_floor() -> None:
+    pools = {"pools": [{"gpu": "l40s", "nodes": 2, "gpus_per_node": 4}]}
+    options = {**SMALL["options"], "tp": [2], "floor": {"taken": {"0": [0, 2, 3], "1": [1]}}}
+    plan = solve(small({"slots": 4}, cluster=pools, options=options))
+    decision = PlaceDecision.model_validate(plan.decision)
+    stands = [tuple(devices(block)) for block in decision.placement]
+    assert len(stands) == 1  # of node 1 three GPUs are left, of node 0 one
+    assert set(stands[0]) <= {4, 6, 7}
+    assert not failed(plan, decision)
+    with pytest.raises(PlannerError, match=r"floor.apart` has no effect with `lora`"):
+        solve(small(options={**options, "floor": {"apart": "node"}, "min_replicas": 2}))

@@ -162,3 +162,18 @@ def test_so_many_instances_of_a_pool_are_there_as_are_asked_for() -> None:
     plan = solve(small({"at_least": {"large": 3}}))
     counts = {role.name: role.replicas for role in PlaceDecision.model_validate(plan.decision).roles}
     assert counts["large"] >= 3
+
+
+def test_rates_beyond_the_pools_are_told_with_about_the_most_that_they_serve() -> None:
+    mix = {"buckets": {"a": {"rate": "300/s", "slices": 3}}, "rates": {"p": {"a": 1.0}}, "gpus_per_instance": {"p": 1}}
+    problem = {
+        "schema": "planner.problem/1",
+        "kind": "place",
+        "models": {"m": {"name": "Qwen/Qwen3-8B"}},
+        "cluster": {"pools": [{"name": "p", "gpu": "l4", "gpus": 8, "price": "1USD/h"}]},
+        "objective": {"minimize": "cost"},
+        "options": {"mix": mix},
+    }
+    with pytest.raises(Infeasible) as none:
+        solve(problem)
+    assert 7.5 <= float(none.value.conflict[0]["nearest"].removesuffix("/s")) <= 8.0  # eight instances of 1/s each

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from planner.errors import Conflict, Infeasible, PlannerError, Stopped
 from planner.kinds.place.decision import AdapterHost, PlaceDecision
 from planner.kinds.place.envelope import place_envelope
+from planner.kinds.place.floor import places_of
 from planner.kinds.place.lora.setting import EngineShape, LoraSetting, read_setting
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
@@ -29,6 +30,7 @@ from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.placement.adapters import AdapterPlacement, Adapters, Request, place_adapters
 from planner.solvers.placement.adapters import Engine as AdapterEngine
+from planner.solvers.placement.floor import Kind
 from planner.solvers.result import SolveResult, Status, relative_gap
 
 METRIC = "tokens_per_s_per_gpu"
@@ -66,11 +68,11 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     best: tuple[float, Placed] | None = None
     bound = 0.0
     for shape in setting.shapes:
-        result = _solved(setting, shape, setting.gpus // shape.tp, limits)
+        result = _solved(setting, shape, setting.most_engines(shape), limits)
         if result is None:
             continue
         if result.solution is not None:
-            placed = _placed(setting, shape, setting.gpus // shape.tp, result.solution)
+            placed = _placed(setting, shape, setting.most_engines(shape), result.solution)
             value = tokens_per_s_per_gpu(setting, placed)
             best = (value, placed) if best is None or value > best[0] else best
         bound = max(bound, _per_gpu(setting, result.bound or 0.0) if result.bound else 0.0)
@@ -121,7 +123,7 @@ def _fewest(setting: LoraSetting, limits: Limits) -> tuple[Placed, float]:
     least = math.inf
     rooms = False
     for shape in setting.shapes:
-        for engines in range(1, setting.gpus // shape.tp + 1):
+        for engines in range(1, setting.most_engines(shape) + 1):
             used = engines * shape.tp
             if best is not None and used >= best.engines * best.shape.tp:
                 break
@@ -216,7 +218,8 @@ def _overload(busiest: float) -> tuple[str, ...]:
 
 def _decision(setting: LoraSetting, placed: Placed) -> PlaceDecision:
     shape, engine = placed.shape, setting.resolved.problem.engine
-    devices = setting.pool.job_devices.tolist()
+    kinds: list[Kind] = [(shape.tp, ())] * placed.engines
+    places = places_of(setting.pool, setting.floor, kinds, setting.options)
     axes = (Axis(name="tp", size=shape.tp, stride=1),) if shape.tp > 1 else ()
     names = [f"engine-{j}" for j in range(placed.engines)]
     role = Role(
@@ -239,8 +242,7 @@ def _decision(setting: LoraSetting, placed: Placed) -> PlaceDecision:
     return PlaceDecision(
         roles=tuple(role.model_copy(update={"name": name}) for name in names),
         placement=tuple(
-            block_on(devices[j * shape.tp : (j + 1) * shape.tp], name, setting.pool.name, axes)
-            for j, name in enumerate(names)
+            block_on(place, name, setting.pool.name, axes) for place, name in zip(places, names, strict=True)
         ),
         adapters=placed.hosts,
     )
@@ -308,7 +310,7 @@ def _stated(setting: LoraSetting, decision: PlaceDecision) -> Placed:
 
 def _too_few_slots(setting: LoraSetting) -> Infeasible:
     least = setting.options.min_replicas
-    engines = max(setting.gpus // shape.tp for shape in setting.shapes)
+    engines = max(setting.most_engines(shape) for shape in setting.shapes)
     conflict: list[Conflict] = [
         {"limit": f"slots = {setting.lora.slots}", "nearest": f"{-(-len(setting.names) * least // max(engines, 1))}"},
         {"limit": f"{len(setting.names)} adapters on {least} engines each", "nearest": "fewer of them"},

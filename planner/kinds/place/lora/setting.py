@@ -22,8 +22,10 @@ from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weigh
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import LoraOptions, PlaceOptions
+from planner.kinds.place.floor import read_floor
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer
 from planner.problem.resolve import Resolved, Workload
+from planner.solvers.placement.floor import Floor
 
 MAX_BUSY = 0.9
 PARAMETER_BYTES = 2.0  # of adapters, bf16
@@ -54,6 +56,7 @@ class LoraSetting:
     lora: LoraOptions
     calibration: Calibration
     shapes: tuple[EngineShape, ...]
+    floor: Floor | None = None
 
     @property
     def workload(self) -> Workload:
@@ -77,7 +80,18 @@ class LoraSetting:
     @property
     def gpus(self) -> int:
         """At hand."""
-        return min(len(self.pool.job_devices), self.resolved.problem.limits.gpus or len(self.pool.job_devices))
+        return self._within(
+            len(self.pool.job_devices) if self.floor is None else sum(node.free for node in self.floor.nodes)
+        )
+
+    def most_engines(self, shape: EngineShape) -> int:
+        """Engines of a shape that have room."""
+        room = self.gpus if self.floor is None else self._within(self.floor.room_of_all(shape.tp))
+        return room // shape.tp
+
+    def _within(self, gpus: int) -> int:
+        """No more than the limit of the problem."""
+        return min(gpus, self.resolved.problem.limits.gpus or gpus)
 
     @property
     def max_busy(self) -> float:
@@ -117,7 +131,7 @@ def read_setting(resolved: Resolved) -> LoraSetting:
             where=resolved.where(("options", "lora", "slots")),
             hint="lower `slots` or `rank`, or allow larger engines in `options.tp`",
         )
-    return LoraSetting(resolved, options, lora, calibration, able)
+    return LoraSetting(resolved, options, lora, calibration, able, read_floor(resolved, options))
 
 
 def _require_form(resolved: Resolved) -> None:

@@ -36,6 +36,7 @@ METRIC = "usd_per_hour"
 SOLVER = "integer program over counted slices"
 TOLERANCE = 1e-6
 ROUNDING = 1e-9  # of an instance
+SHARE_ROUNDS = 10  # of a bisection
 BOUND = LeftOut("certificate.bound", "whether no mix costs less")
 ASSUMPTIONS = (
     "an instance serves buckets side by side as far as the parts of its time add up to 1, as measured for each alone",
@@ -50,13 +51,28 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     problem = problem_of(resolved)
     result = cheapest_mix(problem, time_limit_s=limits.time_limit_s)
     if result.solution is None:
+        most = _most_share(problem, limits)
         conflict: list[Conflict] = [
-            {"limit": f"{bucket.slices * bucket.rate_per_s:g}/s of `{bucket.name}`", "nearest": "less of it"}
+            {
+                "limit": f"{bucket.slices * bucket.rate_per_s:g}/s of `{bucket.name}`",
+                "nearest": f"{most * bucket.slices * bucket.rate_per_s:.4g}/s" if most else "less of it",
+            }
             for bucket in problem.buckets
         ]
         conflict.append({"limit": "GPUs of the pools", "nearest": "more of them, or fewer failures"})
         raise Infeasible(conflict, proved=result.status is Status.INFEASIBLE)
     return envelope(resolved, problem, result.solution.instances, result.solution.slices, result.bound)
+
+
+def _most_share(problem: GpuMix, limits: Limits) -> float:
+    """About the most of all rates, alike, that some mix serves; 0 where not even a thousandth is."""
+    low, high = 0.0, 1.0
+    for _ in range(SHARE_ROUNDS):
+        middle = (low + high) / 2.0
+        buckets = tuple(replace(bucket, rate_per_s=middle * bucket.rate_per_s) for bucket in problem.buckets)
+        part = cheapest_mix(replace(problem, buckets=buckets), time_limit_s=limits.time_limit_s)
+        low, high = (low, middle) if part.solution is None else (middle, high)
+    return low
 
 
 def restate(resolved: Resolved, stated: Envelope, decision: PlaceDecision) -> Restated:
