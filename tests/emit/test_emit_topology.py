@@ -89,7 +89,7 @@ def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_
 
 @pytest.mark.parametrize(("nodes", "how"), [(USED, "preferred"), ([18, 19, 20], "required")])
 def test_kai_finds_its_topology_by_name_from_the_owner_of_the_pods(nodes: list[int], how: str) -> None:
-    """Kinds, versions and annotations as documented in docs/topology/README.md of KAI-Scheduler."""
+    """Kinds, versions and annotations as KAI-Scheduler documents them, on its page on topology."""
     files = emit(plan(), decided(nodes), "kueue-topology")
     (topology,) = yaml.safe_load_all(files["kai-topology.yaml"])
     assert (topology["apiVersion"], topology["kind"]) == ("kai.scheduler/v1alpha1", "Topology")
@@ -102,7 +102,7 @@ def test_kai_finds_its_topology_by_name_from_the_owner_of_the_pods(nodes: list[i
 
 
 def test_labels_are_those_that_topograph_documents() -> None:
-    """Tier 0 is the nearest to the node, and accelerators have a domain (docs/engines/k8s.md of topograph)."""
+    """Tier 0 is the nearest to the node, and accelerators have a domain, as its engine for Kubernetes says."""
     assert (RACK, DOMAIN) == ("fabric.topograph.run/tier-0", "accelerator.topograph.run/domain")
 
 

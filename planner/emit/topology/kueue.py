@@ -2,8 +2,8 @@
 
 Labels are Topograph's, `fabric.topograph.run/tier-0` for racks and `accelerator.topograph.run/domain` for scale-up
 domains. Kueue's annotations (`kueue.x-k8s.io/podset-...`) stand on pod templates; KAI reads its own from the top owner
-of pods, with the name of a Topology of kai.scheduler/v1alpha1 (its docs/topology/README.md and
-docs/developer/designs/topology-awareness). Kueue's Topology and ResourceFlavor are of kueue.x-k8s.io/v1beta2.
+of pods, with the name of a Topology of kai.scheduler/v1alpha1 (the pages on topology of its repository,
+and its design of topology awareness). Kueue's Topology and ResourceFlavor are of kueue.x-k8s.io/v1beta2.
 """
 
 from planner.emit.documents import commented, manifest, plan_title
