@@ -203,7 +203,7 @@ def with_racks(envelope: Envelope, best: Evaluation) -> Envelope:
     uplinks = uplinks_of(best)
     if uplinks is None:
         raise no_room(best.choice.table.job)
-    chosen, soonest = placed(uplinks), place_on_racks(uplinks.problem)
+    chosen, soonest = placed(uplinks), place_on_racks(uplinks.problem, quick=True)
     assert soonest.bound is not None
     counts = [chosen.count_BS, _counts(uplinks, soonest.solution)]
     kept = [count_BS for count_BS in counts if uplinks.waits_s(count_BS) <= chosen.waits_s]
