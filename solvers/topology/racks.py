@@ -38,7 +38,7 @@ STEPS_PER_CELL_AND_RACK, MOST_ANNEAL_STEPS = 2_000, 3_000_000
 ANNEAL_STARTS = 6
 MOST_STATES = 4e6  # entries of all tables
 MOST_STEPS = 3e9  # entries x patterns, if all were worth their while
-MOST_QUICK_STEPS = 1e7
+MOST_QUICK_STEPS, QUICK_ANNEAL_STEPS = 1e7, 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def place_on_racks(problem: Racks, *, seed: int = 0, quick: bool = False) -> Sol
         count_BS = count_BS if better is None else better
         bound = float(problem.uplinks_s(count_BS).max())
     else:
-        count_BS = _annealed(problem, count_BS, bound, seed, 1 if quick else ANNEAL_STARTS)
+        count_BS = _annealed(problem, count_BS, bound, seed, quick=quick)
         if not quick:
             count_BS, bound = _by_patterns(problem, count_BS, bound)
     plan = decode(problem, count_BS)
@@ -149,12 +149,15 @@ def decode(problem: Racks, count_BS: Ints) -> RackPlan:
     return RackPlan(tuple(map(tuple, rows)), tuple(problem.uplinks_s(count_BS).tolist()))
 
 
-def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int, starts: int) -> Ints:
+def _annealed(problem: Racks, count_BS: Ints, bound_s: float, seed: int, *, quick: bool) -> Ints:
     from planner.solvers.compiled.topology.racks import anneal
 
     best = count_BS
-    steps = min(MOST_ANNEAL_STEPS, STEPS_PER_CELL_AND_RACK * problem.cells * len(problem.free_B))
-    for start in range(starts):
+    steps = min(
+        QUICK_ANNEAL_STEPS if quick else MOST_ANNEAL_STEPS,
+        STEPS_PER_CELL_AND_RACK * problem.cells * len(problem.free_B),
+    )
+    for start in range(1 if quick else ANNEAL_STARTS):
         least = float(problem.uplinks_s(best).max())
         if least <= bound_s * (1.0 + DUST) or len(problem.free_B) < 2:
             return best
