@@ -26,6 +26,7 @@ Shapes: B racks, S stages, R pipeline ranks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import inf
 
 import numpy as np
@@ -42,6 +43,7 @@ from planner.solvers.topology.racks_problem import Racks
 
 ON_RACKS = "uplinks of racks carry gradients and activations alone, each as long as they can beside passes"
 WIRE_BYTES = 2.0  # of an activation
+MOST_KEPT = 4096  # placement problems whose answers are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +140,12 @@ def placed(uplinks: Uplinks, most_s: float = inf) -> Placed:
     Candidates are the best of rank orders, of both kinds of bytes together, of gradients and of activations alone.
     """
     relaxed = [uplinks.problem, uplinks.of_gradients, uplinks.of_activations]
-    candidates, least_s = [in_rank_order(uplinks)], uplinks.least_s([capacity_bound_s(each) for each in relaxed])
+    candidates, least_s = [in_rank_order(uplinks)], uplinks.least_s([_room_s(each) for each in relaxed])
     waits_s = uplinks.waits_s(candidates[0])
     for each in relaxed:
         if waits_s <= least_s or least_s >= most_s:
             break
-        candidates.append(_counts(uplinks, place_on_racks(each, quick=True).solution))
+        candidates.append(_counts(uplinks, _quick(each)))
         waits_s = min(waits_s, uplinks.waits_s(candidates[-1]))
     best_BS = min(candidates, key=lambda c: (uplinks.waits_s(c), float(uplinks.problem.uplinks_s(c).max())))
     return Placed(best_BS, waits_s, min(least_s, waits_s))
@@ -153,6 +155,18 @@ def in_rank_order(uplinks: Uplinks) -> Ints:
     """The rank order with the least wait [B, S]."""
     counts_BS: Ints = min(rank_orders(uplinks.problem), key=uplinks.waits_s)
     return counts_BS
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _room_s(problem: Racks) -> float:
+    """The bound by room, kept: candidates that differ in nothing else have the same problem."""
+    return capacity_bound_s(problem)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _quick(problem: Racks) -> RackPlan | None:
+    """The quick placement, kept alike."""
+    return place_on_racks(problem, quick=True).solution
 
 
 def _counts(uplinks: Uplinks, plan: RackPlan | None) -> Ints:
