@@ -70,6 +70,9 @@ def read_wishes(texts: Sequence[str], kind: str, flag: str, functions: Mapping[s
 
 
 def _wish(text: str, kind: str, flag: str, functions: Mapping[str, str]) -> Wish:
+    if kind not in AXES:
+        what = f"plans of kind `{kind}` have no axes whose values can be fixed"
+        raise PlannerError(what, where=flag, hint="change the problem: `--set options...`")
     known = AXES[kind]
     axis, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not axis or not value:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.alternatives.axes import placed
+from planner.errors import PlannerError
 from planner.plan.schema import Envelope, Role
 from planner.problem.schema import Problem
 
@@ -34,6 +35,9 @@ def distinctness(problem: Problem) -> Distinctness:
     if problem.kind == "rl" and options.get("horizon"):
         return _OVER_TIME
     form = next((name for name in _PLACED if options.get(name) is not None), None) if problem.kind == "place" else None
+    if form is None and problem.kind not in _KINDS:
+        what = f"nothing says when two plans of kind `{problem.kind}` are distinct"
+        raise PlannerError(what, where="kind", hint="leave `--alternatives` out, and sweep what is in question")
     return _KINDS[problem.kind] if form is None else _PLACED[form]
 
 

@@ -27,6 +27,8 @@ def own_requests(
 
     Raises PlannerError for lengths of a trace, whose path a plan does not keep, unless its `rows` are given.
     """
+    if not problem.workloads:
+        raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
     if len(problem.workloads) == 1:
         (workload,) = problem.workloads
         clients = _clients(workload)

@@ -229,3 +229,23 @@ def test_a_page_draws_the_nodes_of_every_job_by_the_hour(plan: Envelope) -> None
     windows: Any = plan.decision["windows"]
     for window in windows:
         assert all(f"{window['hours']}: {nodes} nodes to {job}" in page for job, nodes in window["nodes"].items())
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "what"),
+    [
+        ("simulate", [], "serves no requests"),
+        ("check", ["--level", "simulate"], "serves no requests"),
+        ("solve", ["--alternatives", "2"], "are distinct"),
+        ("solve", ["--fix", "windows=2"], "no axes whose values can be fixed"),
+    ],
+)
+def test_what_days_have_no_answer_for_is_refused(
+    plan: Envelope, verb: str, options: list[str], what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from planner.plan.store import plan_json
+
+    path = tmp_path / "day.json"
+    path.write_text(json.dumps(plan.inputs) if verb == "solve" else plan_json(plan))
+    assert main([verb, str(path), *options]) == 2
+    assert what in capsys.readouterr().err
