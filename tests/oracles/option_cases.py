@@ -488,8 +488,50 @@ WORKFLOW: dict[str, Case] = {
     "simulated_requests": ("", "options.simulated_requests=300"),
 }
 
+SPOKEN = (
+    "workloads.0={input_tokens: 100, output_tokens: {mean: 80, cv: 0.5}, load: {rate: 2/s}, slo: {ttft: {p90: 1s}}}"
+    " ; cluster.pools=[{name: a, gpu: h100_sxm, gpus: 32, price: 2USD/h},"
+    " {name: b, gpu: h200, gpus: 32, price: 3USD/h}]"
+    " ; options={simulated_requests: 200, speech: {audio: {mean_s: 4, cv: 0.5}, most_replicas: 4,"
+    " encode: [{name: e, pool: a, base_s: 0.02, per_audio_s: 0.01}],"
+    " prefill: [{name: p, pool: a, base_s: 0.03, per_token_s: 0.0002}],"
+    " decode: [{name: d, pool: a, slots: 4, step_s: 0.02}],"
+    " vocode: [{name: v, pool: a, base_s: 0.05, per_token_s: 0.001}]}}"
+)
+HASTE = " ; options.speech.vocode.0.base_s=0.3 ; options.speech.late_share=90% ; options.speech.slack=0ms"
+
+
+def _spoken(change: str, before: str = "") -> Case:
+    return SPOKEN + before, f"{SPOKEN}{before} ; options.speech.{change}"
+
+
+SPEECH: dict[str, Case] = {
+    "speech.audio.mean_s": _spoken("audio.mean_s=5"),
+    "speech.audio.cv": _spoken("audio.cv=0.6"),
+    "speech.audio.low_s": _spoken("audio.low_s=4"),
+    "speech.audio.high_s": _spoken("audio.high_s=4"),
+    "speech.audio_tokens_per_s": _spoken("audio_tokens_per_s=20"),
+    "speech.first_chunks": _spoken("first_chunks=[8]"),
+    "speech.chunk_tokens": _spoken("chunk_tokens=20"),
+    "speech.context_tokens": _spoken("context_tokens=100"),
+    "speech.slack_s": _spoken("slack=200ms", HASTE),
+    "speech.late_share": (SPOKEN + HASTE, SPOKEN + HASTE + " ; options.speech.late_share=0%"),
+    "speech.most_replicas": _spoken("most_replicas=5"),
+    **{f"speech.{stage}.*.{name}": _spoken(f"{stage}.0.{name}={value}")
+       for stage in ("encode", "prefill", "decode", "vocode")
+       for name, value in (("name", "other"), ("pool", "b"), ("gpus", "2"))},
+    "speech.encode.*.base_s": _spoken("encode.0.base_s=0.03"),
+    "speech.encode.*.per_audio_s": _spoken("encode.0.per_audio_s=0.02"),
+    "speech.prefill.*.base_s": _spoken("prefill.0.base_s=0.04"),
+    "speech.prefill.*.per_token_s": _spoken("prefill.0.per_token_s=0.0003"),
+    "speech.decode.*.slots": _spoken("decode.0.slots=5"),
+    "speech.decode.*.step_s": _spoken("decode.0.step_s=0.021"),
+    "speech.vocode.*.base_s": _spoken("vocode.0.base_s=0.06"),
+    "speech.vocode.*.per_token_s": _spoken("vocode.0.per_token_s=0.002"),
+}  # fmt: skip
+
 OPTIONS = {
-    "workflow": WORKFLOW,
+    "workflow": WORKFLOW | SPEECH,
     "fleet": FLEET,
     "serve": SERVE,
     "train": TRAIN,

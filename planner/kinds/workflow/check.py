@@ -8,13 +8,17 @@ from planner.kinds.workflow.options import WorkflowOptions
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
+from planner.solvers.workflow.speech_pools import STAGES
 
 
 def check(envelope: Envelope, decision: WorkflowDecision) -> list[Finding]:
     """One finding a rule and stage."""
     findings = [*_roles(decision)]
     options = recorded_options(recorded_problem(envelope.inputs), WorkflowOptions)
-    return findings if options is None else [*findings, *_stages(decision, options)]
+    if options is None:
+        return findings
+    asked = STAGES if options.speech is not None else [stage.name for stage in options.stages]
+    return [*findings, *_stages(decision, set(asked)), *([] if options.speech is not None else _served(decision))]
 
 
 def _roles(decision: WorkflowDecision) -> Iterator[Finding]:
@@ -24,6 +28,10 @@ def _roles(decision: WorkflowDecision) -> Iterator[Finding]:
     strange = sorted(set(owned) ^ set(names)) or sorted(role for role, count in owned.items() if count > 1)
     what = f"role `{strange[0]}` is of no stage, or of several, or is none" if strange else "every role is of a stage"
     yield Finding("workflow.roles", not strange, what, "stages", "name every role in one stage")
+
+
+def _served(decision: WorkflowDecision) -> Iterator[Finding]:
+    """Stages with a serving plan, and no others, have a limit and roles."""
     for choice in decision.stages:
         right = (choice.plan is not None) == bool(choice.roles) == (choice.limit_s is not None)
         what = f"{len(choice.roles)} roles, {'a' if choice.plan is not None else 'no'} serving plan"
@@ -31,8 +39,8 @@ def _roles(decision: WorkflowDecision) -> Iterator[Finding]:
         yield Finding("workflow.served", right, what, f"stages.{choice.stage}", hint)
 
 
-def _stages(decision: WorkflowDecision, options: WorkflowOptions) -> Iterator[Finding]:
-    chosen, asked = Counter(choice.stage for choice in decision.stages), {stage.name for stage in options.stages}
+def _stages(decision: WorkflowDecision, asked: set[str]) -> Iterator[Finding]:
+    chosen = Counter(choice.stage for choice in decision.stages)
     wrong = sorted(set(chosen) ^ asked) or sorted(stage for stage, count in chosen.items() if count > 1)
     what = f"stage `{wrong[0]}` is chosen {chosen[wrong[0]]} times, or is none" if wrong else "each stage chosen once"
     yield Finding("workflow.stages", not wrong, what, "stages", "choose one option for every stage of the problem")

@@ -31,6 +31,8 @@ class WorkflowDecision(Decision):
         description="what was chosen for every stage, in an order in which each comes behind those it waits for"
     )
 
+    first_chunk_tokens: Count | None = Field(default=None, description="of the first audio, where stages are of speech")
+
     def reasons(self) -> tuple[str, ...]:
         """What each stage costs."""
         paid = ", ".join(f"`{stage.stage}` {stage.option} for {stage.usd_per_hour:.4g} USD/h" for stage in self.stages)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue, model_validator
 
 from planner.documents.units import FRACTION, TIME_S, USD_PER_HOUR
+from planner.kinds.workflow.speech.options import SpeechOptions
 from planner.plan.records import Count
 from planner.problem.schema import Lengths
 from planner.schema.base import Spec, refuse
@@ -116,9 +117,10 @@ class StageSpec(Spec):
 
 
 class WorkflowOptions(Spec):
-    """The graph, and how its limits are judged."""
+    """The graph, or pools of stages for speech, and how limits are judged."""
 
-    stages: Annotated[tuple[StageSpec, ...], Field(min_length=1)]
+    stages: tuple[StageSpec, ...] = Field(default=(), description="of a graph; this or `speech`")
+    speech: SpeechOptions | None = Field(default=None, description="pools of encode, prefill, decode and vocode")
     correlation: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="share of the variance of logarithms of latencies that stages of a request have alike"
     )
@@ -128,6 +130,8 @@ class WorkflowOptions(Spec):
 
     @model_validator(mode="after")
     def graph(self) -> "WorkflowOptions":
+        if bool(self.stages) == (self.speech is not None):
+            raise refuse("a workflow has either `stages` or `speech`", "give one of the two", "stages")
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise refuse("two stages have the same name", "give each its own `name:`", "stages")

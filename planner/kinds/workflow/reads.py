@@ -1,6 +1,21 @@
 """What plans of workflows depend on."""
 
-from planner.problem.reads import NODES, WHOLE, Reads
+from collections.abc import Iterator
+
+from planner.problem.reads import NODES, WHOLE, Reads, Unread, idle_options
+from planner.problem.schema import Problem
+
+OF_ENGINES = ("models.*.weights", "models.*.kv_cache", "engine.memory_utilisation", "costs.calibration")
+
+
+def _unread(problem: Problem) -> Iterator[Unread]:
+    """Pools for speech have times as measured."""
+    if problem.options.get("speech") is None:
+        return
+    for name in OF_ENGINES:
+        yield Unread(name, "with `speech`, whose stages have times as stated", "remove it")
+    yield from idle_options(problem.options, "correlation", why="with `speech`, whose stages draw nothing of their own")
+
 
 READS = Reads(
     plans="workflows",
@@ -27,4 +42,5 @@ READS = Reads(
         "threads": "leave it out: the search runs on one thread",
         "backend": "leave it out: options are searched without a solver",
     },
+    unread=_unread,
 )

@@ -1,0 +1,76 @@
+"""Emits pools of stages for speech as a deploy file of vLLM-Omni, and the command that serves it.
+
+Fields are those of vllm-project/vllm-omni@0e36e32d09, vllm_omni/deploy/qwen3_omni_moe_multi_replicas.yaml: replicas of
+a stage share its list of devices, and a connector between stages carries chunks of the codec. No schema is at hand.
+"""
+
+from planner.emit.clusters.pods import Json
+from planner.emit.documents import commented, manifest, plan_title
+from planner.emit.registry import EmitTarget
+from planner.errors import PlannerError
+from planner.kinds.workflow.decision import WorkflowDecision
+from planner.kinds.workflow.options import WorkflowOptions
+from planner.plan.placement import devices
+from planner.plan.schema import Decision, Envelope, Role
+from planner.problem.recorded import INPUTS, recorded_options, recorded_problem
+from planner.problem.resolve import resolve_pool
+
+_CONNECTOR = "chunks"
+
+
+def _stage(number: int, role: Role, places: list[int]) -> Json:
+    stage: Json = {"stage_id": number, "devices": ",".join(map(str, places)), "num_replicas": role.replicas}
+    if role.parallelism.tp > 1:
+        stage["tensor_parallel_size"] = role.parallelism.tp
+    if "slots" in role.limits:
+        stage["max_num_seqs"] = role.limits["slots"]
+    if role.function == "vocode":  # its loop of generation cannot be captured as a graph
+        stage["enforce_eager"] = True
+    if number:
+        stage["input_connectors"] = {f"from_stage_{number - 1}": _CONNECTOR}
+    return stage
+
+
+def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    """`deploy.yaml` and `serve.sh`; raises PlannerError for other workflows, and for pools over several nodes."""
+    assert isinstance(decision, WorkflowDecision)
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, WorkflowOptions)
+    if problem is None or options is None or options.speech is None:
+        hint = "emit for `kserve-graph`, `argo` or `ray-serve-graph`"
+        raise PlannerError("the plan has no pools of stages for speech", where="inputs.options", hint=hint)
+    places = {
+        role.name: [device for block in decision.placement if block.role == role.name for device in devices(block)]
+        for role in decision.roles
+    }
+    names = [spec.label for spec in problem.cluster.pools]
+    used = {names.index(role.pool) for role in decision.roles}
+    node = resolve_pool(problem.cluster.pools[min(used)], min(used), INPUTS).node.num_gpus
+    if len(used) > 1 or len({device // node for own in places.values() for device in own}) > 1:
+        what = "a deploy file of vLLM-Omni numbers the GPUs of one node, and stages stand on several"
+        raise PlannerError(what, where="decision.placement", hint="give stages options of one pool, on one node")
+    speech = options.speech
+    chunks = {
+        "initial_codec_chunk_frames": decision.first_chunk_tokens,
+        "codec_chunk_frames": speech.chunk_tokens,
+        "codec_left_context_frames": speech.context_tokens,
+    }
+    config: Json = {
+        "async_chunk": True,
+        "connectors": {_CONNECTOR: {"name": "SharedMemoryConnector", "extra": chunks}},
+        "stages": [
+            _stage(number, role, [device % node for device in places[role.name]])
+            for number, role in enumerate(decision.roles)
+        ],
+    }
+    order = ", ".join(f"{number} {role.name}" for number, role in enumerate(decision.roles))
+    told = (plan_title(envelope), f"Stages of the pipeline: {order}. A model whose pipeline has others joins them.")
+    name = next(iter(problem.models.values())).name
+    serve = f"vllm serve {name} --omni --deploy-config deploy.yaml\n"
+    return {
+        "deploy.yaml": manifest(told, [config]),
+        "serve.sh": "#!/bin/bash\n" + commented((plan_title(envelope),)) + "set -euo pipefail\n" + serve,
+    }
+
+
+TARGETS = (EmitTarget("vllm-omni", "stages of speech as a deploy file of vLLM-Omni", ("workflow",), emit_omni),)

@@ -1,0 +1,1 @@
+"""Speech answered with speech: pools that encode, prefill, decode and vocode."""
