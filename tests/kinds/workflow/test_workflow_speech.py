@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "serve-speech.yaml"
 
 
 def resolved(*overrides: str) -> Resolved:
-    return load_problem(EXAMPLE, overrides=("options.simulated_requests=600", *overrides))
+    return load_problem(EXAMPLE, overrides=overrides)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,6 @@ def test_more_gpus_than_there_are_are_told_by_their_number() -> None:
 
 def test_a_deploy_file_numbers_the_gpus_of_one_node_alone() -> None:
     data = yaml.safe_load(EXAMPLE.read_text())
-    data["options"]["simulated_requests"] = 300
     data["cluster"]["pools"][0] |= {"gpus": 16, "gpus_per_node": 2}
     envelope = find_kind("workflow").solve(resolve_document(given_document(data, "problem"), Path()), Limits(seed=0))
     with pytest.raises(PlannerError, match="the GPUs of one node"):
