@@ -498,7 +498,10 @@ SPOKEN = (
     " decode: [{name: d, pool: a, slots: 4, step_s: 0.02}],"
     " vocode: [{name: v, pool: a, base_s: 0.05, per_token_s: 0.001}]}}"
 )
-HASTE = " ; options.speech.decode.0.step_s=0.045 ; options.speech.late_share=90% ; options.speech.slack=0ms ; workloads.0.slo={ttft: {p90: 4s}}"
+HASTE = (
+    " ; options.speech.decode.0.step_s=0.045 ; options.speech.late_share=90% ; options.speech.slack=0ms"
+    " ; workloads.0.slo={ttft: {p90: 4s}}"
+)
 
 
 def _spoken(change: str, before: str = "") -> Case:
