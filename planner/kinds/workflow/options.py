@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue, model_validator
 
 from planner.documents.units import FRACTION, TIME_S, USD_PER_HOUR
-from planner.kinds.workflow.speech.options import SpeechOptions
+from planner.kinds.workflow.speech_options import SpeechOptions
 from planner.plan.records import Count
 from planner.problem.schema import Lengths
 from planner.schema.base import Spec, refuse

@@ -8,7 +8,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError, require_known
 from planner.kinds.workflow.options import WorkflowOptions
-from planner.kinds.workflow.speech.options import PoolOption, SpeechOptions
+from planner.kinds.workflow.speech_options import PoolOption, SpeechOptions
 from planner.problem.resolve import Resolved
 from planner.problem.schema import TraceLengths
 from planner.problem.statistics import quantile_of
