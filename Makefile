@@ -120,6 +120,7 @@ bench-audit: $(VENV)/installed
 
 bench-workflow: $(VENV)/installed
 	$(BIN)/python benchmarks/workflow.py
+	$(BIN)/python benchmarks/workflow_rag.py
 	$(BIN)/python benchmarks/cases_scored.py --only workflow_ stage_ pipeline_
 
 bench-experts: $(VENV)/installed
