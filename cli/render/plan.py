@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 16  # of a table on the first screen
 _WIDEST = 60  # characters of a list on the first screen
+_PARTS = {"memory_usd_per_hour": "of it memory for prefixes"}  # of the money of a plan
 
 
 def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = False) -> str:
@@ -197,7 +198,7 @@ def _prediction(row: "Prediction") -> tuple[str, ...]:
 
 
 def _money(envelope: "Envelope") -> str:
-    """What the plan costs, on one line."""
-    rows = [row for row in envelope.predictions if "usd" in row.metric]
-    texts = [f"{figure(row.metric, row.value)}{f' ({row.of})' if row.of else ''}" for row in rows]
+    """What the plan costs, on one line; in brackets what a part of it is of."""
+    rows = [(row, row.of or _PARTS.get(row.metric)) for row in envelope.predictions if "usd" in row.metric]
+    texts = [f"{figure(row.metric, row.value)}{f' ({of})' if of else ''}" for row, of in rows]
     return items(["money", *texts]) if texts else ""

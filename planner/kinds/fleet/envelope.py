@@ -149,6 +149,11 @@ def _evidence(day: FleetDay) -> Evidence:
         if job.kind is not None:
             plans = {point.nodes // point.copies for point in job.points}
             notes.append(f"the curve of `{job.spec.name}` is of {len(plans)} plans of kind `{job.kind}`")
+        stated = job.spec.nodes or tuple(point.nodes for point in job.spec.curve or ())
+        beyond = sorted({nodes for nodes in stated if nodes > day.nodes})
+        if beyond:
+            listed = ", ".join(map(str, beyond))
+            notes.append(f"`{job.spec.name}` on {listed} nodes is not considered: the jobs share {day.nodes}")
     return Evidence(basis={"analytical": 1.0}, notes=tuple(notes))
 
 

@@ -65,16 +65,16 @@ def day_job(job: Job, options: FleetOptions) -> DayJob:
     spec, own = job.spec, states(job)
     before = (spec.nodes_before, spec.least_windows)
     counts = tuple(nodes for nodes, _ in own)
-    made = np.array([[_made(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
+    units = np.array([[made(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
     allowed = np.array([[_allowed(spec.least_windows, was, now) for now in own] for was in [before, *own]])
     if spec.load is not None:
         worth = np.array([[_earned(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
         worth = np.moveaxis(worth, -1, 0)
     else:
         unit = 0.0 if spec.target is not None else (spec.usd_per_unit or 0.0)
-        worth = np.repeat(unit * made[None], options.windows, axis=0)
+        worth = np.repeat(unit * units[None], options.windows, axis=0)
     highest = (spec.usd_per_unit or 0.0) + spec.usd_per_missing
-    most = 1.0 + float(np.abs(worth).max(axis=(1, 2)).sum()) + highest * float(made.max()) * options.windows
+    most = 1.0 + float(np.abs(worth).max(axis=(1, 2)).sum()) + highest * float(units.max()) * options.windows
     worth = np.where(allowed[None], worth, worth - 4.0 * most)
     goal, deadline = None, options.deadline_windows(spec)
     if spec.target is not None:
@@ -84,8 +84,8 @@ def day_job(job: Job, options: FleetOptions) -> DayJob:
         worth[0, 0],
         worth[1:, 1:],
         goal,
-        made[0],
-        made[1:],
+        units[0],
+        units[1:],
         None if deadline is None else round(deadline),
     )
 
@@ -136,7 +136,8 @@ def _held(job: Job, nodes: int) -> int:
     return max((point.nodes for point in job.points if point.nodes <= nodes), default=0)
 
 
-def _made(job: Job, before: int, nodes: int, options: FleetOptions) -> float:
+def made(job: Job, before: int, nodes: int, options: FleetOptions) -> float:
+    """Units of a window of a job without a load."""
     start_h = job.spec.start_up_s / SECONDS
     return start_h * _during(job, before, nodes) + (options.window_h - start_h) * rate_of(job, nodes)
 
@@ -182,11 +183,6 @@ def served(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOp
     hours = options.window_h / load_LWS.shape[-1]
     early, late = (np.minimum(load_LWS, rate) for rate in (_during(job, before, nodes), rate_of(job, nodes)))
     return np.asarray(hours * (starting_S * early + (1.0 - starting_S) * late).sum(axis=-1))
-
-
-def made(job: Job, before: int, nodes: int, options: FleetOptions) -> float:
-    """Units of a window of a job without a load."""
-    return _made(job, before, nodes, options)
 
 
 def _path(job: Job, nodes_W: list[int]) -> tuple[int, ...]:

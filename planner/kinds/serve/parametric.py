@@ -48,6 +48,12 @@ class Line:
                 where="--parametric",
                 hint="minimise gpus or cost, or sweep a grid",
             )
+        if problem.cache is not None:
+            raise PlannerError(
+                "memory for prefixes is chosen anew for every number, and no line is drawn through choices",
+                where="--parametric",
+                hint="sweep a grid, or remove `cache`",
+            )
         if self.axis != "gpus" and len(problem.workloads) != 1:
             raise PlannerError(
                 f"`{self.axis}` could mean {len(problem.workloads)} workloads",

@@ -197,6 +197,11 @@ class TrainOptions(Spec):
         return sum(each.share * each.tokens**2 for each in self.documents) / whole
 
     @property
+    def longest_document_tokens(self) -> int:
+        """Of what attends to itself as a whole; of sequences where no documents are stated."""
+        return max((each.tokens for each in self.documents), default=self.sequence_tokens)
+
+    @property
     def common_batch(self) -> int:
         """What the batch is a multiple of while it grows."""
         return gcd(self.global_batch, *(stage.global_batch for stage in self.batch_ramp))

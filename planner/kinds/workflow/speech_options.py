@@ -22,6 +22,13 @@ class AudioSpec(Spec):
     low_s: Positive = Field(default=0.5, description="shorter ones are as long")
     high_s: Positive = Field(default=60.0, description="longer ones are as long")
 
+    @model_validator(mode="after")
+    def ends_in_order(self) -> "AudioSpec":
+        if self.low_s > self.high_s:
+            what = f"what is said takes {self.low_s:g} s at least and {self.high_s:g} s at most"
+            raise refuse(what, "write `low_s` no more than `high_s`", "low_s")
+        return self
+
 
 class PoolOption(Spec):
     """GPUs that a replica of a stage stands on."""

@@ -249,3 +249,8 @@ def test_what_days_have_no_answer_for_is_refused(
     path.write_text(json.dumps(plan.inputs) if verb == "solve" else plan_json(plan))
     assert main([verb, str(path), *options]) == 2
     assert what in capsys.readouterr().err
+
+
+def test_numbers_of_nodes_beyond_those_there_are_said_not_to_be_considered() -> None:
+    plan = solve(problem({**BATCH, "curve": curve(5, 10, 12, 20)}))
+    assert "`batch` on 4 nodes is not considered: the jobs share 3" in plan.evidence.notes

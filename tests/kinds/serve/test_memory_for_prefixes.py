@@ -10,11 +10,14 @@ import pytest
 
 from planner.api import solve
 from planner.check import check_plan
+from planner.cli.render.plan import render_plan
 from planner.documents.read import given_document
 from planner.errors import PlannerError
+from planner.kinds.registry import find_kind
 from planner.kinds.serve.cached.choices import prefix_choices_of
 from planner.kinds.serve.cached.solve import MemorySearch, with_memory
 from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.solve import solve_by_formulas
 from planner.kinds.serve.steady.search import prepare, search
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
@@ -156,3 +159,26 @@ def test_what_cannot_be_decided_is_refused_with_what_to_do(folder: Path, changes
     with pytest.raises(PlannerError, match=what) as refused:
         solve(resolved(folder, **changes), Limits())
     assert refused.value.hint
+
+
+def test_no_line_is_drawn_through_choices_of_memory(folder: Path) -> None:
+    with pytest.raises(PlannerError, match="chosen anew for every number"):
+        find_kind("serve").along(resolved(folder), "rate", Limits())
+
+
+def test_what_no_memory_costs_is_said_to_be_of_limits_as_tight_where_they_are(folder: Path, plan: Envelope) -> None:
+    search_of = MemorySearch(prepare(resolved(folder)), prefix_choices_of(resolved(folder)), Limits(), (("ttft", 0.9),))
+    tight = search_of.plan(search_of.cheapest(), None, solve_by_formulas)
+    for told, held in ((tight, True), (plan, False)):
+        decision = ServeDecision.model_validate(told.decision)
+        assert decision.cache is not None
+        assert decision.cache.held_tighter is held
+        assert decision.reasons()[0].endswith("as tight as this plan's") is held
+        assert isinstance(told.certificate.next_best, list)
+        (without, *_) = told.certificate.next_best
+        assert isinstance(without, dict)
+        assert str(without["plan"]).endswith("as tight") is held
+
+
+def test_the_screen_says_which_cost_is_that_of_memory(plan: Envelope) -> None:
+    assert "USD/h (of it memory for prefixes)" in render_plan(plan, ServeDecision.model_validate(plan.decision))

@@ -112,6 +112,13 @@ def test_a_plan_with_muon_is_launched_as_priced() -> None:
     assert any("no measurement near" in note and "muon" in note for note in plan.evidence.notes)
 
 
+@pytest.mark.parametrize(("documents", "told"), [((), True), (({"tokens": 8192, "share": 1},), False)])
+def test_what_is_longer_than_the_model_takes_is_said(documents: tuple[dict[str, int], ...], *, told: bool) -> None:
+    options = {"sequence_tokens": 65536, "global_batch": 8, "task": "sft", "documents": documents}
+    plan, _ = _planned(problem("Qwen/Qwen3-8B", **options, search={**FIXED, "tp": 4, "cp": 2}))
+    assert any("65536 tokens are longer than the 40960" in note for note in plan.evidence.notes) is told
+
+
 def test_hosts_that_update_take_the_time_of_their_memory() -> None:
     held = Parameters(1.6e9, 0.0)
     volume = data_parallel_volume(_config(offload=frozenset({"optimizer"})), held)

@@ -88,6 +88,7 @@ def test_a_deploy_file_has_devices_replicas_slots_and_chunks_of_the_plan(solved:
     [
         (("options.speech.first_chunks=[5000]", "workloads.0.output_tokens=220"), "a first chunk of 5000", "220"),
         (("options.speech.encode=[]",), "", ""),
+        (("options.speech.audio.low_s=31",), "31 s at least and 30 s at most", "no more than `high_s`"),
         (("options.speech.encode.0.pool=other",), "unknown pool `other`", "l40s"),
         (("options.speech.encode.0.gpus=16",), "a replica of 16 GPUs", "inside a node"),
         (("workloads.0.slo={latency: 1s}",), "one percentile of the time to first audio", "ttft"),

@@ -28,6 +28,7 @@ from planner.solvers.caches.memory_boxes import Machines, MemoryProblem, Units, 
 from planner.solvers.result import SolveResult
 
 WITHOUT = "without memory for prefixes"
+AS_TIGHT = ", under limits held as tight"
 MOST_TRIES = 5  # plans that are simulated, each under tighter limits than the one before
 Formulas = Callable[[Resolved, Limits], Envelope]
 
@@ -110,7 +111,9 @@ class MemorySearch:
         cached = replace(cached, none_above=none_above(self.problem, self.machines, units) if any(units) else None)
         plan = by_formulas(replace(self.setting.resolved, cached=cached), self.limits)
         certificate = beside_memory(plan.certificate, self._memory(floor))
-        return plan.model_copy(update={"certificate": _beside_none(certificate, alone) if any(units) else certificate})
+        return plan.model_copy(
+            update={"certificate": self._beside_none(certificate, alone) if any(units) else certificate}
+        )
 
     def _memory(self, floor: float | None) -> dict[str, JsonValue]:
         """What the search for memory says, as a part of the proof."""
@@ -141,20 +144,20 @@ class MemorySearch:
         value = outcome.objective
         return math.inf if value is None or not outcome.has_mix else value - cached.usd_per_hour
 
+    def _beside_none(self, certificate: Certificate, alone: float) -> Certificate:
+        """The certificate with the best plan that buys no memory, under the same limits, among the others."""
+        value, others = certificate.objective.value, certificate.next_best
+        assert value is not None
+        name = WITHOUT + (AS_TIGHT if self.tightened else "")
+        none: JsonValue = {"plan": name, "objective": None, "loss": None}
+        if alone < math.inf:
+            none = {"plan": name, "objective": alone, "loss": abs(alone - value) / max(abs(value), 1e-9)}
+        return certificate.model_copy(update={"next_best": [none, *(others if isinstance(others, list) else [])]})
+
     def _infeasible(self) -> Infeasible:
         most = self._tight(self.choices.at_best(self.problem.most_K))
         assert most is not None
         return explain_infeasible(with_memory(self.setting, most), self.limits)
-
-
-def _beside_none(certificate: Certificate, alone: float) -> Certificate:
-    """The certificate with the best plan that buys no memory among the others."""
-    value, others = certificate.objective.value, certificate.next_best
-    assert value is not None
-    none: JsonValue = {"plan": WITHOUT, "objective": None, "loss": None}
-    if alone < math.inf:
-        none = {"plan": WITHOUT, "objective": alone, "loss": abs(alone - value) / max(abs(value), 1e-9)}
-    return certificate.model_copy(update={"next_best": [none, *(others if isinstance(others, list) else [])]})
 
 
 def with_memory(setting: ServeSetting, cached: CachedPrefixes) -> ServeSetting:

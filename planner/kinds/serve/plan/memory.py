@@ -31,6 +31,7 @@ def prefix_memory(resolved: Resolved) -> PrefixMemory | None:
         ),
         token_bytes=cached.token_bytes,
         none_above=cached.none_above,
+        held_tighter=bool(cached.tightened),
     )
 
 

@@ -234,6 +234,7 @@ def _evidence(best: Evaluation) -> Evidence:
     sources = tuple(products.pricer.name for products in tables if products is not None)
     notes = sorted({note for products in tables if products is not None for note in products.notes})
     notes += sorted({note for part in best.parts if (note := range_note(part.choice.config)) is not None})
+    notes += _beyond_context(best.choice.table.job)
     return Evidence(
         basis=next(iter(basis_of.values())),  # type: ignore[arg-type]  # names of Shares
         sources=(f"training rates of {rates.date}: {rates.source}", *sorted(sources)),
@@ -243,6 +244,17 @@ def _evidence(best: Evaluation) -> Evidence:
         ),
         steps=steps,
     )
+
+
+def _beyond_context(job: TrainJob) -> Iterator[str]:
+    """That what attends as a whole is longer than the model takes, where it is."""
+    own, longest = job.arch.max_context_tokens, job.options.longest_document_tokens
+    if longest > own:
+        what = "documents" if job.options.documents else "sequences"
+        yield (
+            f"{what} of {longest} tokens are longer than the {own} that {job.arch.name} takes: costs are right, but it "
+            "learns nothing of use there unless its positions are extended"
+        )
 
 
 def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:

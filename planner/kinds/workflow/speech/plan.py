@@ -136,7 +136,7 @@ def _none(setting: SpeechSetting, *, proved: bool, gpus: int | None = None) -> I
         {"limit": f"{name}: {setting.statistic} first audio <= {format_si(setting.first_audio_s, 's')}", "nearest": ""},
         {"limit": f"{setting.speech.late_share:.2%} of later chunks late", "nearest": ""},
         {
-            "limit": f"{setting.speech.most_replicas} replicas of a stage, and the GPUs and caps stated",
+            "limit": f"at most {setting.speech.most_replicas} replicas of a stage, and the GPUs and caps stated",
             "nearest": "" if gpus is None else f"{gpus} GPUs",
         },
     ]

@@ -146,7 +146,7 @@ def _audio(setting: SpeechSetting, rng: np.random.Generator, count: int) -> Floa
     audio = setting.speech.audio
     variance = math.log1p(audio.cv**2)
     drawn = rng.lognormal(math.log(audio.mean_s) - variance / 2.0, math.sqrt(variance), count)
-    return np.clip(drawn, audio.low_s, max(audio.high_s, audio.low_s))
+    return np.clip(drawn, audio.low_s, audio.high_s)
 
 
 def _require_chunk(setting: SpeechSetting, replies_R: Ints) -> None:
