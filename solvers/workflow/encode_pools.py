@@ -119,24 +119,38 @@ class _Fronts:
         return bool(np.mean(in_time_R & (tpot_s_R <= limits.tpot_s)) >= limits.attainment)
 
 
+def encode_s(images_R: Ints, base_s: float, image_s: float) -> Floats:
+    """Seconds to encode the images of a request together [R]."""
+    return np.asarray(np.where(images_R > 0, base_s, 0.0) + image_s * images_R)
+
+
+def encoded_s(
+    arrival_s_R: Floats, images_R: Ints, base_s: float, image_s: float, servers: int, *, split: bool
+) -> Floats:
+    """When all images of a request are encoded [R], each a job of its own where they are split."""
+    from planner.solvers.compiled.tandem import starts
+
+    if not split:
+        service_s_R = encode_s(images_R, base_s, image_s)
+        return np.asarray(starts(arrival_s_R, service_s_R, servers) + service_s_R)
+    owner_J = np.repeat(np.arange(len(images_R)), images_R)
+    image_s_J = np.full(len(owner_J), base_s + image_s)
+    end_s_J = starts(arrival_s_R[owner_J], image_s_J, servers) + image_s_J
+    encoded_s_R = arrival_s_R.copy()
+    np.maximum.at(encoded_s_R, owner_J, end_s_J)
+    return encoded_s_R
+
+
 def first_tokens_s(problem: EncodePools, requests: ImageRequests, split: EncodeSplit) -> Floats:
     """Ends of prefill [R]."""
     from planner.solvers.compiled.tandem import starts
 
-    images_R = requests.images_R
-    encode_s_R = np.where(images_R > 0, problem.encode_base_s, 0.0) + problem.encode_image_s * images_R
+    images_R, base_s, image_s = requests.images_R, problem.encode_base_s, problem.encode_image_s
     if not split.encode:
-        service_s_R = requests.prefill_s_R + encode_s_R
+        service_s_R = requests.prefill_s_R + encode_s(images_R, base_s, image_s)
         return np.asarray(starts(requests.arrival_s_R, service_s_R, split.prefill) + service_s_R)
-    if split.parallel_images:
-        owner_J = np.repeat(np.arange(len(images_R)), images_R)
-        image_s_J = np.full(len(owner_J), problem.encode_base_s + problem.encode_image_s)
-        end_s_J = starts(requests.arrival_s_R[owner_J], image_s_J, split.encode) + image_s_J
-        encoded_s_R = requests.arrival_s_R.copy()
-        np.maximum.at(encoded_s_R, owner_J, end_s_J)
-    else:
-        encoded_s_R = starts(requests.arrival_s_R, encode_s_R, split.encode) + encode_s_R
-    ready_s_R = encoded_s_R + requests.feature_move_s_R
+    ends_s_R = encoded_s(requests.arrival_s_R, images_R, base_s, image_s, split.encode, split=split.parallel_images)
+    ready_s_R = ends_s_R + requests.feature_move_s_R
     return np.asarray(starts(ready_s_R, requests.prefill_s_R, split.prefill) + requests.prefill_s_R)
 
 

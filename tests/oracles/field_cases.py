@@ -159,6 +159,13 @@ def _unhurried(case: Case) -> Case:
     return first, second
 
 
+PICTURED = (
+    "workloads.0.slo={ttft: {p90: 60s}, tpot: {%s}} ; cluster.pools=[{name: a, gpu: h100_sxm, gpus: 8, price: 2USD/h}]"
+    " ; options={simulated_requests: 200, images: {shares: [0.5, 0.5], image_tokens: 100, most_replicas: 2,"
+    " prefill: [{name: p, encode_base_s: 0.001}], decode: [{name: d, slots: 4, step_s: 0.001}]}}"
+)
+
+
 def _whole_limits(time: str) -> dict[str, Case]:
     """Percentiles that anything and nothing keeps; of means there is no share of requests."""
     cases: dict[str, Case] = {
@@ -580,6 +587,11 @@ READ: dict[str, dict[str, Case]] = {
         "workloads.*.load.arrival_cv": ("", "workloads.0.load.arrival_cv=2"),
         **_whole_limits("ttft"),
         **_whole_limits("latency"),
+        **{
+            f"workloads.*.slo.tpot.{name}_s": (PICTURED % f"{name}: 60s", PICTURED % f"{name}: 1us")
+            for name in ("p50", "p90", "p95", "p99")
+        },
+        "workloads.*.slo.tpot.mean_s": (PICTURED % "p90: 60s", REFUSED),
         "engine.name": ("", "engine.name=sglang"),
         "engine.version": ("engine={name: trtllm}", "engine={name: trtllm, version: 1.0.0}"),
         "engine.memory_utilisation": ("", "engine.memory_utilisation=0.5"),

@@ -533,8 +533,45 @@ SPEECH: dict[str, Case] = {
     "speech.vocode.*.per_token_s": _spoken("vocode.0.per_token_s=0.002"),
 }  # fmt: skip
 
+SHOWN = (
+    "workloads.0={input_tokens: 100, output_tokens: {mean: 80, cv: 0.5}, load: {rate: 4/s},"
+    " slo: {ttft: {p90: 1s}, tpot: {p90: 50ms}}}"
+    " ; cluster.pools=[{name: a, gpu: h100_sxm, gpus: 32, price: 2USD/h},"
+    " {name: b, gpu: h200, gpus: 32, price: 3USD/h}]"
+    " ; options={simulated_requests: 200, images: {shares: [0.2, 0.4, 0.4], image_tokens: 500, most_replicas: 4,"
+    " encode: [{name: e, pool: a, base_s: 0.02, per_image_s: 0.1}],"
+    " prefill: [{name: p, pool: a, base_s: 0.03, per_token_s: 0.00005}],"
+    " decode: [{name: d, pool: a, slots: 8, step_s: 0.02}]}}"
+)
+TOGETHER = " ; options.images.prefill.0.encode_base_s=0.02 ; options.images.encode=[]"
+
+
+def _shown(change: str, before: str = "") -> Case:
+    return SHOWN + before, f"{SHOWN}{before} ; options.images.{change}"
+
+
+IMAGES: dict[str, Case] = {
+    "images.shares": _shown("shares=[0.1, 0.5, 0.4]"),
+    "images.image_tokens": _shown("image_tokens=600"),
+    "images.move_per_image_s": _shown("move_per_image_s=0.01"),
+    "images.move_per_token_s": _shown("move_per_token_s=0.0001"),
+    "images.split_images": (f"{SHOWN} ; options.images.split_images=true", f"{SHOWN} ; options.images.split_images=false"),
+    "images.most_replicas": _shown("most_replicas=5"),
+    **{f"images.{stage}.*.{name}": _shown(f"{stage}.0.{name}={value}")
+       for stage in ("encode", "prefill", "decode")
+       for name, value in (("name", "other"), ("pool", "b"), ("gpus", "2"))},
+    "images.encode.*.base_s": _shown("encode.0.base_s=0.03"),
+    "images.encode.*.per_image_s": _shown("encode.0.per_image_s=0.11"),
+    "images.prefill.*.base_s": _shown("prefill.0.base_s=0.04"),
+    "images.prefill.*.per_token_s": _shown("prefill.0.per_token_s=0.00006"),
+    "images.prefill.*.encode_base_s": _shown("prefill.0.encode_base_s=0.03", TOGETHER),
+    "images.prefill.*.encode_per_image_s": _shown("prefill.0.encode_per_image_s=0.05", TOGETHER),
+    "images.decode.*.slots": _shown("decode.0.slots=7"),
+    "images.decode.*.step_s": _shown("decode.0.step_s=0.021"),
+}  # fmt: skip
+
 OPTIONS = {
-    "workflow": WORKFLOW | SPEECH,
+    "workflow": WORKFLOW | SPEECH | IMAGES,
     "fleet": FLEET,
     "serve": SERVE,
     "train": TRAIN,

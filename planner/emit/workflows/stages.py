@@ -65,9 +65,10 @@ def read_stages(envelope: Envelope, decision: Decision) -> list[Stage]:
     options = recorded_options(recorded_problem(envelope.inputs), WorkflowOptions)
     if options is None:
         raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
-    if options.speech is not None:
-        what = "pools of stages for speech are one engine's, and no graph of services"
-        raise PlannerError(what, where="inputs.options.speech", hint="emit for `vllm-omni`")
+    if not options.stages:
+        key, hint = ("speech", "`vllm-omni`") if options.speech is not None else ("images", "`vllm-epd`, `sglang-epd`")
+        what = f"pools of stages for {key} are one engine's, and no graph of services"
+        raise PlannerError(what, where=f"inputs.options.{key}", hint=f"emit for {hint}")
     order = options.order()
     number = {options.stages[index].name: place for place, index in enumerate(order)}
     choices = {choice.stage: choice for choice in decision.stages}

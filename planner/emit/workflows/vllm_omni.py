@@ -7,13 +7,12 @@ a stage share its list of devices, and a connector between stages carries chunks
 from planner.emit.clusters.pods import Json
 from planner.emit.documents import commented, manifest, plan_title
 from planner.emit.registry import EmitTarget
+from planner.emit.workflows.node_gpus import gpus_of_roles
 from planner.errors import PlannerError
 from planner.kinds.workflow.decision import WorkflowDecision
 from planner.kinds.workflow.options import WorkflowOptions
-from planner.plan.placement import devices
 from planner.plan.schema import Decision, Envelope, Role
-from planner.problem.recorded import INPUTS, recorded_options, recorded_problem
-from planner.problem.resolve import resolve_pool
+from planner.problem.recorded import recorded_options, recorded_problem
 
 _CONNECTOR = "chunks"
 
@@ -39,16 +38,7 @@ def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
     if problem is None or options is None or options.speech is None:
         hint = "emit for `kserve-graph`, `argo` or `ray-serve-graph`"
         raise PlannerError("the plan has no pools of stages for speech", where="inputs.options", hint=hint)
-    places = {
-        role.name: [device for block in decision.placement if block.role == role.name for device in devices(block)]
-        for role in decision.roles
-    }
-    names = [spec.label for spec in problem.cluster.pools]
-    used = {names.index(role.pool) for role in decision.roles}
-    node = resolve_pool(problem.cluster.pools[min(used)], min(used), INPUTS).node.num_gpus
-    if len(used) > 1 or len({device // node for own in places.values() for device in own}) > 1:
-        what = "a deploy file of vLLM-Omni numbers the GPUs of one node, and stages stand on several"
-        raise PlannerError(what, where="decision.placement", hint="give stages options of one pool, on one node")
+    places = gpus_of_roles(problem, decision, "a deploy file of vLLM-Omni numbers")
     speech = options.speech
     chunks = {
         "initial_codec_chunk_frames": decision.first_chunk_tokens,
@@ -58,10 +48,7 @@ def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
     config: Json = {
         "async_chunk": True,
         "connectors": {_CONNECTOR: {"name": "SharedMemoryConnector", "extra": chunks}},
-        "stages": [
-            _stage(number, role, [device % node for device in places[role.name]])
-            for number, role in enumerate(decision.roles)
-        ],
+        "stages": [_stage(number, role, places[role.name]) for number, role in enumerate(decision.roles)],
     }
     order = ", ".join(f"{number} {role.name}" for number, role in enumerate(decision.roles))
     told = (plan_title(envelope), f"Stages of the pipeline: {order}. A model whose pipeline has others joins them.")

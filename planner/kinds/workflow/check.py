@@ -8,7 +8,9 @@ from planner.kinds.workflow.options import WorkflowOptions
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
-from planner.solvers.workflow.speech_pools import STAGES
+from planner.solvers.workflow.image_pools import MAY_BE_LEFT_OUT
+from planner.solvers.workflow.image_pools import STAGES as IMAGE_STAGES
+from planner.solvers.workflow.speech_pools import STAGES as SPEECH_STAGES
 
 
 def check(envelope: Envelope, decision: WorkflowDecision) -> list[Finding]:
@@ -17,8 +19,17 @@ def check(envelope: Envelope, decision: WorkflowDecision) -> list[Finding]:
     options = recorded_options(recorded_problem(envelope.inputs), WorkflowOptions)
     if options is None:
         return findings
-    asked = STAGES if options.speech is not None else [stage.name for stage in options.stages]
-    return [*findings, *_stages(decision, set(asked)), *([] if options.speech is not None else _served(decision))]
+    if not options.stages:
+        return [*findings, *_stages(decision, _pools(options, decision))]
+    return [*findings, *_stages(decision, {stage.name for stage in options.stages}), *_served(decision)]
+
+
+def _pools(options: WorkflowOptions, decision: WorkflowDecision) -> set[str]:
+    """Stages of pools: of images those that the plan has, and prefill and decode."""
+    if options.speech is not None:
+        return set(SPEECH_STAGES)
+    encoding = {choice.stage for choice in decision.stages} & set(IMAGE_STAGES)
+    return encoding | (set(IMAGE_STAGES) - MAY_BE_LEFT_OUT)
 
 
 def _roles(decision: WorkflowDecision) -> Iterator[Finding]:

@@ -32,6 +32,9 @@ class WorkflowDecision(Decision):
     )
 
     first_chunk_tokens: Count | None = Field(default=None, description="of the first audio, where stages are of speech")
+    split_images: bool | None = Field(
+        default=None, description="whether replicas of an encode pool take images of a request side by side"
+    )
 
     def reasons(self) -> tuple[str, ...]:
         """What each stage costs."""

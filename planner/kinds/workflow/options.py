@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue, model_validator
 
 from planner.documents.units import FRACTION, TIME_S, USD_PER_HOUR
+from planner.kinds.workflow.images_options import ImagesOptions
 from planner.kinds.workflow.speech_options import SpeechOptions
 from planner.plan.records import Count
 from planner.problem.schema import Lengths
@@ -117,10 +118,11 @@ class StageSpec(Spec):
 
 
 class WorkflowOptions(Spec):
-    """The graph, or pools of stages for speech, and how limits are judged."""
+    """The graph, or pools of stages for speech or images, and how limits are judged."""
 
-    stages: tuple[StageSpec, ...] = Field(default=(), description="of a graph; this or `speech`")
+    stages: tuple[StageSpec, ...] = Field(default=(), description="of a graph; this, `speech` or `images`")
     speech: SpeechOptions | None = Field(default=None, description="pools of encode, prefill, decode and vocode")
+    images: ImagesOptions | None = Field(default=None, description="pools of encode, prefill and decode")
     correlation: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="share of the variance of logarithms of latencies that stages of a request have alike"
     )
@@ -130,8 +132,8 @@ class WorkflowOptions(Spec):
 
     @model_validator(mode="after")
     def graph(self) -> "WorkflowOptions":
-        if bool(self.stages) == (self.speech is not None):
-            raise refuse("a workflow has either `stages` or `speech`", "give one of the two", "stages")
+        if sum((bool(self.stages), self.speech is not None, self.images is not None)) != 1:
+            raise refuse("a workflow has either `stages`, `speech` or `images`", "give one of the three", "stages")
         names = [stage.name for stage in self.stages]
         if len(set(names)) != len(names):
             raise refuse("two stages have the same name", "give each its own `name:`", "stages")

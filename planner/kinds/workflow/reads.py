@@ -9,12 +9,15 @@ OF_ENGINES = ("models.*.weights", "models.*.kv_cache", "engine.memory_utilisatio
 
 
 def _unread(problem: Problem) -> Iterator[Unread]:
-    """Pools for speech have times as measured."""
-    if problem.options.get("speech") is None:
+    """Pools for speech and images have times as measured; of these alone images have limits on tokens."""
+    key = next((key for key in ("speech", "images") if problem.options.get(key) is not None), None)
+    if key != "images":
+        yield Unread("workloads.*.slo.tpot", "without `images`", "limit `latency` or `ttft` of the whole")
+    if key is None:
         return
     for name in OF_ENGINES:
-        yield Unread(name, "with `speech`, whose stages have times as stated", "remove it")
-    yield from idle_options(problem.options, "correlation", why="with `speech`, whose stages draw nothing of their own")
+        yield Unread(name, f"with `{key}`, whose stages have times as stated", "remove it")
+    yield from idle_options(problem.options, "correlation", why=f"with `{key}`, whose stages draw nothing of their own")
 
 
 READS = Reads(
@@ -25,14 +28,13 @@ READS = Reads(
     | {"models.*.weights", "models.*.kv_cache"}
     | {f"workloads.*.{name}" for name in ("name", "model", "input_tokens", "output_tokens")}
     | {f"workloads.*.load.{name}" for name in ("rate_per_s", "arrival_cv")}
-    | {f"workloads.*.slo.{name}" for name in ("ttft", "latency")}
+    | {f"workloads.*.slo.{name}" for name in ("ttft", "tpot", "latency")}
     | {f"engine.{name}" for name in ("name", "version", "memory_utilisation")}
     | {"costs.calibration", "objective.minimize", "limits.gpus", "limits.usd_per_hour", "seed"},
     limits=frozenset({"seed", "time_limit_s"}),
     instead={
         "models.*.config": "name a model of the catalog: serving plans of stages are simulated from it",
         "workloads.*.load.concurrency": "write a `rate`: workflows answer open streams",
-        "workloads.*.slo.tpot": "limit `latency` or `ttft` of the whole",
         "workloads.*.slo.itl": "limit `latency` or `ttft` of the whole",
         "workloads.*.slo.attainment": "write the share as a percentile: `latency: {p95: 4s}`",
         "costs.profiles": "remove it: stages are priced by formulas",

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from planner.kinds.workflow.decision import WorkflowDecision
 from planner.kinds.workflow.graph import plan
 from planner.kinds.workflow.options import WorkflowOptions
-from planner.kinds.workflow.speech import plan as speech
+from planner.kinds.workflow.pools import plan as pools
+from planner.kinds.workflow.pools.forms import read_form
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
 from planner.plan.schema import Envelope
@@ -18,8 +19,9 @@ def restate(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Resta
     Raises NotAtHand for inputs that are not, PlannerError for choices that the problem does not have.
     """
     resolved = resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand)
-    if WorkflowOptions.model_validate(resolved.problem.options).speech is not None:
-        return speech.restate(resolved, stated, decision)
+    form = read_form(resolved)
+    if form is not None:
+        return pools.restate(form, stated, decision)
     return plan.restate(resolved, stated, decision, hand)
 
 
@@ -27,7 +29,5 @@ def prove(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Iterato
     """Whether the bound follows from the problem."""
     del decision
     resolved = resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand)
-    if WorkflowOptions.model_validate(resolved.problem.options).speech is not None:
-        yield from speech.prove(resolved, stated)
-        return
-    yield from plan.prove(resolved, stated)
+    form = read_form(resolved)
+    yield from plan.prove(resolved, stated) if form is None else pools.prove(form, stated)

@@ -11,7 +11,8 @@ from planner.kinds.workflow.graph import plan
 from planner.kinds.workflow.graph.choose import CHECKED, Reached
 from planner.kinds.workflow.graph.setting import GraphSetting
 from planner.kinds.workflow.options import WorkflowOptions
-from planner.kinds.workflow.speech import plan as speech
+from planner.kinds.workflow.pools import plan as pools
+from planner.kinds.workflow.pools.forms import read_form
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
@@ -23,8 +24,9 @@ T_95 = 2.365  # of Student's distribution with seven degrees of freedom: eight s
 def judged(envelope: Envelope, decision: WorkflowDecision, hand: AtHand) -> tuple[list[Finding], dict[str, Any]]:
     """One finding a limit, and the limits with what was simulated of them; raises as `restate` does."""
     resolved = resolved_again(envelope.inputs, WorkflowOptions, envelope.digests.models, hand)
-    if WorkflowOptions.model_validate(resolved.problem.options).speech is not None:
-        return speech.judged(resolved, decision)
+    form = read_form(resolved)
+    if form is not None:
+        return pools.judged(form, decision)
     setting, by_stream = plan.simulated(resolved, decision, hand)
     rows = [_row(setting, limit, by_stream) for limit in setting.limits]
     findings = [_answered(by_stream), *(_finding(row) for row in rows)]

@@ -5,12 +5,17 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from planner.documents.units import FRACTION, TIME_S
+from planner.kinds.workflow.pool_options import (
+    Amount,
+    DecodeOption,
+    PoolOption,
+    Positive,
+    PrefillOption,
+    require_names,
+)
 from planner.plan.records import Count
 from planner.schema.base import Spec, refuse
 
-Amount = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Key = Annotated[str, Field(min_length=1, max_length=60)]
 CountFromZero = Annotated[int, Field(ge=0)]
 
 
@@ -30,33 +35,11 @@ class AudioSpec(Spec):
         return self
 
 
-class PoolOption(Spec):
-    """GPUs that a replica of a stage stands on."""
-
-    name: Key
-    pool: Key | None = Field(default=None, description="of the cluster; the only one when absent")
-    gpus: Count = Field(default=1, description="of a replica")
-
-
 class EncodeOption(PoolOption):
     """Seconds to encode what is said."""
 
     base_s: Amount = 0.0
     per_audio_s: Amount = Field(default=0.0, description="for each second of it")
-
-
-class PrefillOption(PoolOption):
-    """Seconds to prefill what is said, as tokens, and the prompt around it."""
-
-    base_s: Amount = 0.0
-    per_token_s: Amount = 0.0
-
-
-class DecodeOption(PoolOption):
-    """Replies that a replica runs at once, and seconds a token of each of them with all slots full."""
-
-    slots: Count
-    step_s: Positive
 
 
 class VocodeOption(PoolOption):
@@ -91,7 +74,5 @@ class SpeechOptions(Spec):
     @model_validator(mode="after")
     def named_once(self) -> "SpeechOptions":
         for stage in ("encode", "prefill", "decode", "vocode"):
-            names = [option.name for option in getattr(self, stage)]
-            if len(set(names)) != len(names):
-                raise refuse(f"two options of `{stage}` have the same name", "give each its own", stage)
+            require_names(stage, getattr(self, stage))
         return self

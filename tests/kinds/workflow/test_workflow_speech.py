@@ -11,8 +11,8 @@ from planner.documents.read import given_document
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.registry import find_kind
-from planner.kinds.workflow.speech.plan import plan_of
-from planner.kinds.workflow.speech.setting import pools_on, read_speech
+from planner.kinds.workflow.pools.plan import plan_of
+from planner.kinds.workflow.pools.speech import pools_on, read_speech
 from planner.load.problems import load_problem, resolve_document
 from planner.plan.findings import FAILED
 from planner.plan.placement import devices
@@ -97,7 +97,7 @@ def test_a_deploy_file_has_devices_replicas_slots_and_chunks_of_the_plan(solved:
         (("options.correlation=0.5",), "has no effect with `speech`", "remove"),
         (
             ("options.stages=[{name: s, options: [{name: a, latency: {mean: 1s}}]}]",),
-            "either `stages` or `speech`",
+            "either `stages`, `speech` or `images`",
             "one",
         ),
         (("cluster.pools.0={name: l40s, gpu: l40s, gpus: 8}",), "has no price", "price"),

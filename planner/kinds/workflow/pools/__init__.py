@@ -1,0 +1,1 @@
+"""Pools of stages with times as measured: of speech, and of images."""

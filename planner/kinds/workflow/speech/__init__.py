@@ -1,1 +1,0 @@
-"""Speech answered with speech: pools that encode, prefill, decode and vocode."""
