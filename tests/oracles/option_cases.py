@@ -555,7 +555,7 @@ IMAGES: dict[str, Case] = {
     "images.image_tokens": _shown("image_tokens=600"),
     "images.move_per_image_s": _shown("move_per_image_s=0.01"),
     "images.move_per_token_s": _shown("move_per_token_s=0.0001"),
-    "images.split_images": (f"{SHOWN} ; options.images.split_images=true", f"{SHOWN} ; options.images.split_images=false"),
+    "images.split_images": _shown("split_images=false", " ; options.images.split_images=true"),
     "images.most_replicas": _shown("most_replicas=5"),
     **{f"images.{stage}.*.{name}": _shown(f"{stage}.0.{name}={value}")
        for stage in ("encode", "prefill", "decode")

@@ -40,7 +40,7 @@ def drawn(seed: int, count: int = 20) -> ImagePools:
         arrival_s_R=np.cumsum(rng.exponential(0.1, count)),
         images_R=images_R,
         output_tokens_R=rng.integers(1, 40, count),
-        feature_move_s_R=0.003 * images_R,
+        feature_move_s_R=np.asarray(0.003 * images_R, float),
         cache_move_s_R=rng.uniform(0.0, 0.01, count),
         encode=tuple(EncodePool(price(), 0.01, float(rng.uniform(0.02, 0.1))) for _ in range(rng.integers(1, 3))),
         prefill=prefill,
@@ -96,10 +96,12 @@ def by_hand(problem: ImagePools, plan: ImagePlan) -> tuple[float, float]:
 
 def every_plan(problem: ImagePools) -> list[ImagePlan]:
     counts = range(1, problem.most + 1)
-    rest = [list(itertools.product(range(len(rows)), counts)) for rows in (problem.prefill, problem.decode)]
-    apart = itertools.product(range(len(problem.encode)), counts)
-    fronts = [(NO_POOL, False), *((pool, split) for pool in apart for split in problem.split)]
-    plans = [ImagePlan((pool, p, d), split) for (pool, split), p, d in itertools.product(fronts, *rest)]
+    encode, prefill, decode = (
+        list(itertools.product(range(count), counts))
+        for count in (len(problem.encode), len(problem.prefill), len(problem.decode))
+    )
+    fronts = [(NO_POOL, False), *((pool, split) for pool in encode for split in problem.split)]
+    plans = [ImagePlan((pool, p, d), split) for pool, split in fronts for p in prefill for d in decode]
     return [plan for plan in plans if plan.pools[0][1] or problem.prefill[plan.pools[1][0]].encodes_s is not None]
 
 

@@ -132,7 +132,8 @@ def run_on_fakes(script: str, folder: Path) -> list[dict[str, Any]]:
     for name in ("vllm", "python"):
         fake = folder / name
         fake.write_text(
-            f'#!/bin/bash\n(flock 9; printf "%q " "${{CUDA_VISIBLE_DEVICES:--}}" {name} "$@"; echo) 9>>{told} >>{told}\n'
+            '#!/bin/bash\n(flock 9; printf "%q " "${CUDA_VISIBLE_DEVICES:--}" '
+            f'{name} "$@"; echo) 9>>{told} >>{told}\n'
         )
         fake.chmod(0o755)
     text = script.replace("trap 'kill $(jobs -p)' EXIT", "") + "wait\n"
