@@ -1,9 +1,9 @@
 """Emits pools that encode images, prefill and decode as servers of vLLM or SGLang, and what routes to them.
 
-vLLM    names are those of vllm-project/vllm@05c72d0cf9, docs/features/disagg_encoder.md, and of the 1E1P1D example
-        beside it (examples/.../disaggregated_encoder): an encoder cache connector over a shared folder, NIXL for
+vLLM    names are those of vllm-project/vllm@05c72d0cf9:docs/features/disagg_encoder.md, and of the 1E1P1D example
+        that it names: an encoder cache connector over a shared folder, NIXL for
         caches of prompts, and the example's proxy, which sends every image of a request on its own.
-SGLang  names are those of sgl-project/sglang@260d2e2e24, docs/advanced_features/epd_disaggregation.md.
+SGLang  names are those of sgl-project/sglang@260d2e2e24:docs/advanced_features/epd_disaggregation.md.
 """
 
 import json
