@@ -95,9 +95,9 @@ def rank_orders(problem: Racks) -> Iterator[Ints]:
             yield count_BS
 
 
-def capacity_bound_s(problem: Racks) -> float:
-    """The least time at which all racks together have room for all cells."""
-    least_K = least_bytes(problem, max(problem.free_B))
+def capacity_bound_s(problem: Racks, gradient_bytes: float = 0.0) -> float:
+    """The least time at which all racks together have room for all cells; `gradient_bytes` as in `least_bytes`."""
+    least_K = least_bytes(problem, max(problem.free_B), gradient_bytes)
     rates = np.array(problem.uplink_bytes_per_s_B)
     times = np.unique(
         np.concatenate([least_K[: free + 1] / rate for free, rate in zip(problem.free_B, rates, strict=True)])
@@ -113,25 +113,31 @@ def capacity_bound_s(problem: Racks) -> float:
     return float(times[low])
 
 
-def least_bytes(problem: Racks, most: int) -> Floats:
+def least_bytes(problem: Racks, most: int, gradient_bytes: float = 0.0) -> Floats:
     """h(k): the least bytes that k cells of one rack send, k = 0 .. `most`; infinite for more than all cells.
 
     least(s, n, k) = g_s [0 < n < D] + min over n' of least(s - 1, n', k - n) + a_{s-1} |n - n'|, O(S D^2 most).
+    Where the gradients of a stage are known from below only, `gradient_bytes` says what those of all stages are at
+    least together: then a rack that has a part of every stage sends these, and least has the two cases apart (W = 0, 1).
     """
     counts = np.arange(min(problem.replicas, most) + 1)
     apart = np.abs(counts[:, None] - counts[None, :])
-    least_NK = np.full((len(counts), most + 1), np.inf)
-    least_NK[counts, counts] = 0.0
+    partly = (counts > 0) & (counts < problem.replicas)
+    least_WNK = np.full((2, len(counts), most + 1), np.inf)
+    least_WNK[partly.astype(np.int64), counts, counts] = 0.0
     for stage in range(problem.stages):
         if stage:
             step = problem.activation_bytes_S[stage - 1] * apart
-            reached = (step[:, :, None] + least_NK[None]).min(axis=1)  # [n, k before]
-            least_NK = np.full_like(least_NK, np.inf)
+            reached = (step[:, :, None] + least_WNK[:, None]).min(axis=2)  # [W, n, k before]
+            least_WNK = np.full_like(least_WNK, np.inf)
             for n in counts:
-                least_NK[n, n:] = reached[n, : most + 1 - n]
-        partly = (counts > 0) & (counts < problem.replicas)
-        least_NK = least_NK + problem.gradient_bytes_S[stage] * partly[:, None]
-    return np.asarray(least_NK.min(axis=0))
+                before_WK = reached[:, n, : most + 1 - n]
+                least_WNK[0, n, n:] = before_WK[0] if partly[n] else before_WK.min(axis=0)
+                if partly[n]:
+                    least_WNK[1, n, n:] = before_WK[1]
+        least_WNK = least_WNK + problem.gradient_bytes_S[stage] * partly[:, None]
+    least_WNK[1] += max(0.0, gradient_bytes - sum(problem.gradient_bytes_S))
+    return np.asarray(least_WNK.min(axis=(0, 1)))
 
 
 def decode(problem: Racks, count_BS: Ints) -> RackPlan:

@@ -54,8 +54,8 @@ class Racks:
         return self.stages * self.replicas
 
     def uplinks_s(self, count_BS: Ints) -> Floats:
-        """Seconds [B] that the uplink of every rack is busy under the counts."""
+        """Seconds [..., B] that the uplink of every rack is busy under the counts [..., B, S]."""
         partly = (count_BS > 0) & (count_BS < self.replicas)
         out_B = partly @ np.array(self.gradient_bytes_S)
-        out_B = out_B + np.abs(np.diff(count_BS, axis=1)) @ np.array(self.activation_bytes_S)
+        out_B = out_B + np.abs(np.diff(count_BS, axis=-1)) @ np.array(self.activation_bytes_S)
         return np.asarray(out_B / np.array(self.uplink_bytes_per_s_B))

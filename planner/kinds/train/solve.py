@@ -39,7 +39,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if result.best is None:
         if result.stop_reason != "finished":
             raise Stopped(result.stop_reason, bound=result.bound)
-        raise no_room(job) if result.tally.not_on_racks else explain(job, result)
+        raise no_room(job) if result.tally.not_on_racks and not result.tally.unfit else explain(job, result)
     result = _cautious(jobs, result, left_of(limits, started_s))
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)

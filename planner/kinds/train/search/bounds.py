@@ -79,7 +79,7 @@ def floor_s(choice: PlanChoice, floor: Floor) -> float:
         work_s = max(work_s, slowest_s)
     message_s, exposed = handover(choice)
     slowest_s += 2.0 * choice.vpp * exposed * message_s
-    pipeline_s = batches * slowest_s - _saved(choice)
+    pipeline_s = batches * slowest_s - saved_s(choice)
     ahead = batches - 1 - (pp - 1) * floor.forward_share
     if choice.schedule == "1f1b" and pp > 1 and ahead >= 0 and not often:
         pipeline_s = max(pipeline_s, work_s + ahead * slowest_s)
@@ -109,7 +109,7 @@ def exchanging_s(choice: PlanChoice, floor: Floor, reduce_s: float, gather_s: fl
     return float(overlapped(forward_s, gathered_s, lost) + overlapped(back_s, gathered_s + reduce_s, lost))
 
 
-def _saved(choice: PlanChoice) -> float:
+def saved_s(choice: PlanChoice) -> float:
     """The most that passes run together can save: all of the exchange between experts."""
     if not choice.schedule.startswith("dualpipe"):
         return 0.0

@@ -18,6 +18,8 @@ from planner.kinds.train.evaluation.evaluate import (
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.search.search import JobCandidate, PlanSearch
+from planner.kinds.train.search.tally import NOT_ON_RACKS
+from planner.kinds.train.search.uplink_bounds import floor_with_waits_s
 from planner.kinds.train.space.contexts import undominated
 from planner.kinds.train.space.mean_table import MeanTable
 from planner.kinds.train.space.space import (
@@ -30,7 +32,7 @@ from planner.kinds.train.space.space import (
     space_of,
 )
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, Sharing, sharing_of
-from planner.kinds.train.whole_run.on_racks import has_uplinks, placed, uplinks_of
+from planner.kinds.train.whole_run.on_racks import cells_of, has_uplinks, least_waits_s, uplinks_of, waiting
 from planner.progress import Limits
 
 
@@ -51,7 +53,8 @@ class OnePool(JobCandidate):
         floor = self.floor
         if (mode is not None or full_layers) and not self.whole.table.job.mean_of_lengths:  # short ones keep more
             floor = Floor(floor.table, floor.pp, mode, full_layers, paired=floor.paired)
-        return floor_s(self.whole, floor)
+        least_s = floor_s(self.whole, floor)
+        return floor_with_waits_s(self.whole, floor, least_s) if has_uplinks(self.whole.table.job) else least_s
 
     def priced(self) -> Evaluation | None:
         counts_S = lay_out(self.whole)
@@ -69,16 +72,14 @@ class OnePoolSearch(PlanSearch):
         self.shared: dict[tuple[ShardShape, int, int, int, frozenset[str]], Sharing] = {}
         super().__init__((job,), job, limits, value)
 
-    def judged(self, evaluation: Evaluation) -> tuple[Evaluation, float] | None:
+    def least_anywhere(self, evaluation: Evaluation) -> float | None:
         if not has_uplinks(self.job):
-            return super().judged(evaluation)
+            return super().least_anywhere(evaluation)
         uplinks = uplinks_of(evaluation)
-        if uplinks is None:
-            return None
-        gpus = evaluation.choice.num_gpus if self.job.per_gpu else 1
-        on_racks = placed(uplinks, (self.value - evaluation.objective) / gpus)
-        made, least = (replace(evaluation, uplinks_s=seconds) for seconds in (on_racks.waits_s, on_racks.least_s))
-        return made, least.objective
+        return None if uplinks is None else replace(evaluation, uplinks_s=least_waits_s(uplinks)).objective
+
+    def placed(self, evaluation: Evaluation) -> Evaluation:
+        return waiting(evaluation)
 
     def plant(self) -> Space:
         space, job = space_of(self.job), self.job
@@ -120,6 +121,9 @@ class OnePoolSearch(PlanSearch):
     def candidates(self, node: int) -> Iterator[JobCandidate]:
         space = self.space
         (table,), pp, dp = self.tables(space.shape(node)), int(space.pp[node]), int(space.dp[node])
+        if has_uplinks(self.job) and not self._stands(table, pp, dp):
+            self.tally.put(NOT_ON_RACKS, table.shape.tp, pp, candidates=int(self.children_N[node]))
+            return
         floors = {paired: Floor(table, pp, paired=paired) for paired in (False, True)}
         batches = self.job.options.global_batch // (dp * table.shape.micro_batch)
         runs = list(schedules(self.job, pp, batches, self.chunks))
@@ -132,6 +136,11 @@ class OnePoolSearch(PlanSearch):
                     table, sharing, pp, dp, schedule, vpp, stage, offload, table.modes[0], shards=shards
                 )
                 yield OnePool((choice,), floors[schedule == "dualpipe"])
+
+    def _stands(self, table: CostTable, pp: int, dp: int) -> bool:
+        """Whether racks hold the stages and groups, whatever else is chosen."""
+        sharing = self._sharing(table, dp, 0, 0, frozenset())
+        return cells_of(PlanChoice(table, sharing, pp, dp, "1f1b", 1, 0, frozenset(), table.modes[0])) is not None
 
     def _sharing(self, table: CostTable, dp: int, zero_stage: int, shards: int, offload: frozenset[str]) -> Sharing:
         key = (table.shape, dp, zero_stage, shards, offload)

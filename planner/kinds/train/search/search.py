@@ -98,12 +98,13 @@ class JobCandidate(ABC):
 class Leaf:
     """A candidate at one of its ways to recompute; `place` counts through them, -1 before the first.
 
-    `counted`: in the tally already, since a faster way fits.
+    `counted`: in the tally already, since a faster way fits. `unplaced`: the plan, evaluated before it has its place.
     """
 
     candidate: JobCandidate
     place: int
     counted: bool = False
+    unplaced: Evaluation | None = None
 
     @property
     def bounded_by(self) -> str:
@@ -142,9 +143,13 @@ class PlanSearch(BestFirst[Leaf]):
     def bound(self) -> float:
         return min(super().bound, self.least_evaluated)
 
-    def judged(self, evaluation: Evaluation) -> tuple[Evaluation, float] | None:
-        """The plan where it is to stand, and the least objective that it has anywhere; None where it has no room."""
-        return evaluation, evaluation.objective
+    def least_anywhere(self, evaluation: Evaluation) -> float | None:
+        """The least objective that a plan has wherever its ranks stand; None where they have no room."""
+        return evaluation.objective
+
+    def placed(self, evaluation: Evaluation) -> Evaluation:
+        """The plan where it is to stand."""
+        return evaluation
 
     @abstractmethod
     def degrees(self, nodes: Ints) -> tuple[Ints, Ints]:
@@ -198,22 +203,32 @@ class PlanSearch(BestFirst[Leaf]):
     def close(self, leaf: Leaf) -> None:
         """The plan of the leaf, laid out; where it does not fit, or memory moves layers, a slower way too."""
         candidate = leaf.candidate
+        if leaf.unplaced is not None:
+            self._keep(self.placed(leaf.unplaced))
+            return
         evaluation = candidate.priced() if leaf.place >= 0 else None
         if evaluation is not None and fits(evaluation):
             final = evaluation if not self.job.mean_of_lengths else by_length(evaluation)
-            judged = self.judged(final)
-            if judged is None:
+            least = self.least_anywhere(final)
+            if least is None:
                 self._put(NOT_ON_RACKS, leaf)
                 return
-            self._put(EVALUATED, leaf, judged[1])
-            self.least_evaluated = min(self.least_evaluated, judged[1])
-            self._keep(judged[0])
+            self._put(EVALUATED, leaf, least)
+            self._keep_or_place(final, least, leaf)
             if candidate.crowded(evaluation):
                 self._push_next(Leaf(candidate, leaf.place, counted=True))
             return
         if evaluation is not None:
             self._remember(float(evaluation.memory.total_R.max()))
         self._push_next(leaf)
+
+    def _keep_or_place(self, evaluation: Evaluation, least: float, leaf: Leaf) -> None:
+        """The plan kept as it is, or placed later, when nothing else left can be as good as it is anywhere."""
+        if least > evaluation.objective:
+            self.push(least, replace(leaf, counted=True, unplaced=evaluation))
+            return
+        self.least_evaluated = min(self.least_evaluated, least)
+        self._keep(self.placed(evaluation))
 
     def _push_next(self, leaf: Leaf) -> None:
         """The next slower way to recompute that may fit, bounded again."""

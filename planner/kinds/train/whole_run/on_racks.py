@@ -21,19 +21,19 @@ alone beside P, and of both beside both.
 
 Left out: the edges of interleaved schedules from the last rank to the first.
 
-Shapes: B racks, S stages, R pipeline ranks.
+Shapes: O placements, B racks, S stages, R pipeline ranks.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.costs.training.zero_overlap import each_micro_batch
 from planner.errors import PlannerError
+from planner.hardware.cluster import Pool
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, stage_costs
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.racks import RackPlacement
@@ -58,12 +58,16 @@ class Uplinks:
 
     def waits_s(self, count_BS: Ints) -> float:
         """W of cells by rack and stage."""
-        gradients_B = self.of_gradients.uplinks_s(count_BS)
-        activations_B = self.of_activations.uplinks_s(count_BS)
+        return float(self.waits_of_each_s(count_BS[None])[0])
+
+    def waits_of_each_s(self, count_OBS: Ints) -> Floats:
+        """W [O] of several placements."""
+        gradients_OB = self.of_gradients.uplinks_s(count_OBS)
+        activations_OB = self.of_activations.uplinks_s(count_OBS)
         if self.together:
-            return float(np.maximum(gradients_B + activations_B - self.gradients_s - self.passes_s, 0.0).max())
-        shown_B = np.maximum(gradients_B - self.gradients_s, 0.0) + np.maximum(activations_B - self.passes_s, 0.0)
-        return float(shown_B.max())
+            return np.maximum(gradients_OB + activations_OB - self.gradients_s - self.passes_s, 0.0).max(axis=1)
+        shown_OB = np.maximum(gradients_OB - self.gradients_s, 0.0) + np.maximum(activations_OB - self.passes_s, 0.0)
+        return np.asarray(shown_OB.max(axis=1))
 
     def least_s(self, bounds_s: Sequence[float]) -> float:
         """The least W, by bounds of both kinds of bytes together, of gradients alone and of activations alone."""
@@ -72,6 +76,11 @@ class Uplinks:
         if self.together:
             return least_s
         return max(least_s, gradients_s - self.gradients_s, activations_s - self.passes_s)
+
+    @property
+    def relaxed(self) -> tuple[Racks, Racks, Racks]:
+        """The problem with both kinds of bytes, of gradients and of activations alone."""
+        return self.problem, self.of_gradients, self.of_activations
 
     @property
     def of_gradients(self) -> Racks:
@@ -98,10 +107,13 @@ def has_uplinks(job: TrainJob) -> bool:
     return job.pool.wiring.uplink_bytes_per_s is not None
 
 
-def uplinks_of(best: Evaluation) -> Uplinks | None:
-    """The racks of a plan on one pool; None where its stages or groups fill no whole nodes, or no rack holds them."""
-    choice, job = best.choice, best.choice.table.job
-    shape, gpus = choice.table.shape, job.pool.node.num_gpus
+def cells_of(choice: PlanChoice) -> tuple[Racks, int] | None:
+    """The cells of a plan with the activations between them, no gradients yet, and the nodes of a cell.
+
+    None where its stages or groups fill no whole nodes, or no rack holds them.
+    """
+    job, shape = choice.table.job, choice.table.shape
+    gpus = job.pool.node.num_gpus
     stage, span = choice.dp * shape.cp * shape.tp, max(shape.tp * shape.cp, shape.ep * shape.etp)
     merged = max(gpus // stage, 1)
     if stage * merged % gpus or choice.pp % merged:
@@ -116,34 +128,49 @@ def uplinks_of(best: Evaluation) -> Uplinks | None:
     assert rate is not None
     edge = choice.num_micro_batches * shape.micro_batch * job.options.sequence_tokens * WIRE_BYTES
     edge *= job.arch.hidden_size * choice.vpp * min(gpus * cell, stage) / (shape.tp * shape.cp)
-    gradients = tuple(_gradients_sent(best).tolist()) if merged == 1 else (0.0,) * stages
     problem = Racks(
         replicas=nodes // cell,
         free_B=tuple(free_B.tolist()),
         uplink_bytes_per_s_B=(rate,) * len(free_B),
-        gradient_bytes_S=gradients,
+        gradient_bytes_S=(0.0,) * stages,
         activation_bytes_S=(edge,) * (stages - 1),
     )
+    return problem, cell
+
+
+def uplinks_of(best: Evaluation) -> Uplinks | None:
+    """The racks of a plan on one pool; None where its stages or groups fill no whole nodes, or no rack holds them."""
+    choice = best.choice
+    cells = cells_of(choice)
+    if cells is None:
+        return None
+    problem, nodes_per_cell = cells
+    if problem.stages == choice.pp:
+        resident_R2 = stage_costs(choice, best.counts_S).by_rank(choice)[1]
+        problem = replace(problem, gradient_bytes_S=tuple(gradients_sent(choice, resident_R2).tolist()))
     together = each_micro_batch(choice.zero_stage, choice.num_micro_batches)
-    return Uplinks(problem, cell, best.exchange_s + _hidden_s(best), best.pipeline_s, together)
+    return Uplinks(problem, nodes_per_cell, best.exchange_s + _hidden_s(best), best.pipeline_s, together)
 
 
 def free_nodes(job: TrainJob) -> Ints:
     """Nodes of each rack that ranks may stand on [B]."""
-    pool = job.pool
+    return _free_nodes(job.pool)
+
+
+@lru_cache(maxsize=64)
+def _free_nodes(pool: Pool) -> Ints:
     return np.bincount(pool.rack_of_node[list(pool.job_nodes)], minlength=len(pool.wiring.racks))
 
 
-def placed(uplinks: Uplinks, most_s: float = inf) -> Placed:
-    """The placement with the least wait, of these the one whose busiest uplink is done soonest; at once from `most_s`.
+def placed(uplinks: Uplinks) -> Placed:
+    """The placement with the least wait, of these the one whose busiest uplink is done soonest.
 
     Candidates are the best of rank orders, of both kinds of bytes together, of gradients and of activations alone.
     """
-    relaxed = [uplinks.problem, uplinks.of_gradients, uplinks.of_activations]
-    candidates, least_s = [in_rank_order(uplinks)], uplinks.least_s([_room_s(each) for each in relaxed])
+    candidates, least_s = [in_rank_order(uplinks)], least_waits_s(uplinks)
     waits_s = uplinks.waits_s(candidates[0])
-    for each in relaxed:
-        if waits_s <= least_s or least_s >= most_s:
+    for each in uplinks.relaxed:
+        if waits_s <= least_s:
             break
         candidates.append(_counts(uplinks, _quick(each)))
         waits_s = min(waits_s, uplinks.waits_s(candidates[-1]))
@@ -151,16 +178,28 @@ def placed(uplinks: Uplinks, most_s: float = inf) -> Placed:
     return Placed(best_BS, waits_s, min(least_s, waits_s))
 
 
+def least_waits_s(uplinks: Uplinks) -> float:
+    """What the step waits under any placement at least."""
+    return uplinks.least_s([least_busy_s(each) for each in uplinks.relaxed])
+
+
 def in_rank_order(uplinks: Uplinks) -> Ints:
     """The rank order with the least wait [B, S]."""
-    counts_BS: Ints = min(rank_orders(uplinks.problem), key=uplinks.waits_s)
-    return counts_BS
+    silent = uplinks.of_activations.gradient_bytes_S
+    counts_OBS = _rank_orders(replace(uplinks.problem, gradient_bytes_S=silent, activation_bytes_S=silent[1:]))
+    return np.asarray(counts_OBS[int(uplinks.waits_of_each_s(counts_OBS).argmin())])
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _room_s(problem: Racks) -> float:
+def _rank_orders(cells: Racks) -> Ints:
+    """The rank orders of cells that send nothing, kept [order, B, S]."""
+    return np.stack(list(rank_orders(cells)))
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def least_busy_s(problem: Racks, gradient_bytes: float = 0.0) -> float:
     """The bound by room, kept: candidates that differ in nothing else have the same problem."""
-    return capacity_bound_s(problem)
+    return capacity_bound_s(problem, gradient_bytes)
 
 
 @lru_cache(maxsize=MOST_KEPT)
@@ -240,11 +279,9 @@ def with_racks(envelope: Envelope, best: Evaluation) -> Envelope:
     )
 
 
-def _gradients_sent(best: Evaluation) -> Floats:
-    """Bytes of a step that a rack sends for each pipeline rank partly inside it [R]."""
-    choice, job = best.choice, best.choice.table.job
+def gradients_sent(choice: PlanChoice, resident_R2: Floats) -> Floats:
+    """Bytes of a step that a rack sends for each pipeline rank partly inside it [R], which hold so many elements."""
     shape = choice.table.shape
-    resident_R2 = stage_costs(choice, best.counts_S).by_rank(choice)[1]
     ranks = choice.dp * shape.cp
     sent_R = np.zeros(len(resident_R2))
     for column, rings in enumerate((shape.tp, shape.ep * shape.etp)):
@@ -256,10 +293,10 @@ def _gradients_sent(best: Evaluation) -> Floats:
         gradients_R = choice.sharing.of("gradients_bytes", own_R2)
         held_R = np.maximum(weights_R, gradients_R) if choice.zero_stage < 2 else weights_R
         sent_R = sent_R + rings * (members - 1) / members * held_R
-    return sent_R * _sweeps(choice, job)
+    return sent_R * _sweeps(choice)
 
 
-def _sweeps(choice: PlanChoice, job: TrainJob) -> float:
+def _sweeps(choice: PlanChoice) -> float:
     """How often a step sums or gathers what a stage holds."""
     batches = choice.num_micro_batches
     if choice.zero_stage == 3:
