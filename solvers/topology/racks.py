@@ -24,13 +24,13 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.solvers.result import SolveResult, Status
-from planner.solvers.topology.racks_problem import DUST, Racks
+from planner.solvers.topology.racks_problem import DUST, Racks, SharedGradients
 
 SOLVER = "counts by dynamic programming, annealing, and patterns of racks"
 MOST_ORDERS = 720  # of racks that rank orders are tried in
@@ -38,6 +38,7 @@ STEPS_PER_CELL_AND_RACK, MOST_ANNEAL_STEPS = 2_000, 3_000_000
 ANNEAL_STARTS = 6
 MOST_STATES = 4e6  # entries of all tables
 MOST_STEPS = 3e9  # entries x patterns, if all were worth their while
+MOST_TOLD_APART = 500_000  # entries of the tables of bounds by whole stages
 MOST_QUICK_STEPS, QUICK_ANNEAL_STEPS = 1e7, 200_000
 
 
@@ -95,9 +96,10 @@ def rank_orders(problem: Racks) -> Iterator[Ints]:
             yield count_BS
 
 
-def capacity_bound_s(problem: Racks, gradient_bytes: float = 0.0) -> float:
-    """The least time at which all racks together have room for all cells; `gradient_bytes` as in `least_bytes`."""
-    least_K = least_bytes(problem, max(problem.free_B), gradient_bytes)
+def capacity_bound_s(problem: Racks, shared: SharedGradients | None = None) -> float:
+    """The least time at which all racks together have room for all cells, whichever way `shared` are shared out."""
+    most = max(problem.free_B)
+    least_K = least_bytes(problem, most) if shared is None else least_bytes_of_any(problem, most, shared)
     rates = np.array(problem.uplink_bytes_per_s_B)
     times = np.unique(
         np.concatenate([least_K[: free + 1] / rate for free, rate in zip(problem.free_B, rates, strict=True)])
@@ -113,31 +115,55 @@ def capacity_bound_s(problem: Racks, gradient_bytes: float = 0.0) -> float:
     return float(times[low])
 
 
-def least_bytes(problem: Racks, most: int, gradient_bytes: float = 0.0) -> Floats:
+def least_bytes(problem: Racks, most: int) -> Floats:
     """h(k): the least bytes that k cells of one rack send, k = 0 .. `most`; infinite for more than all cells.
 
     least(s, n, k) = g_s [0 < n < D] + min over n' of least(s - 1, n', k - n) + a_{s-1} |n - n'|, O(S D^2 most).
-    Where the gradients of a stage are known from below only, `gradient_bytes` says what those of all stages are at
-    least together: then a rack that has a part of every stage sends these, and least has the two cases apart (W = 0, 1).
     """
+    return np.asarray(_least_by_whole(problem, most, 0)[0])
+
+
+def least_bytes_of_any(problem: Racks, most: int, shared: SharedGradients) -> Floats:
+    """h(k) where stages share out gradients in any way: those of the problem are the least of each.
+
+    Stages of which a rack has all cells or none, W of them, leave at least all - W most_of_stage to the others.
+    """
+    silent = replace(problem, gradient_bytes_S=(0.0,) * problem.stages)
+    least_WK = _least_by_whole(silent, most, _most_whole(problem, most))
+    least_S = np.cumsum([0.0, *sorted(problem.gradient_bytes_S)])
+    for whole in range(len(least_WK)):
+        last = whole == len(least_WK) - 1  # so many or more
+        own = 0.0 if last else float(least_S[problem.stages - whole])
+        others = problem.stages if last else whole
+        least_WK[whole] += max(own, shared.all_bytes - others * shared.most_of_stage)
+    return np.asarray(least_WK.min(axis=0))
+
+
+def _most_whole(problem: Racks, most: int) -> int:
+    """Stages that a rack has whole or not at all, up to which they are told apart."""
+    entries = problem.stages * (min(problem.replicas, most) + 1) ** 2 * (most + 1)
+    return int(min(problem.stages, max(1, MOST_TOLD_APART // entries)))
+
+
+def _least_by_whole(problem: Racks, most: int, told_apart: int) -> Floats:
+    """The least bytes [W, k] that k cells send by stages that the rack has whole or not at all, the last W or more."""
     counts = np.arange(min(problem.replicas, most) + 1)
     apart = np.abs(counts[:, None] - counts[None, :])
     partly = (counts > 0) & (counts < problem.replicas)
-    least_WNK = np.full((2, len(counts), most + 1), np.inf)
-    least_WNK[partly.astype(np.int64), counts, counts] = 0.0
-    for stage in range(problem.stages):
-        if stage:
-            step = problem.activation_bytes_S[stage - 1] * apart
-            reached = (step[:, :, None] + least_WNK[:, None]).min(axis=2)  # [W, n, k before]
-            least_WNK = np.full_like(least_WNK, np.inf)
-            for n in counts:
-                before_WK = reached[:, n, : most + 1 - n]
-                least_WNK[0, n, n:] = before_WK[0] if partly[n] else before_WK.min(axis=0)
-                if partly[n]:
-                    least_WNK[1, n, n:] = before_WK[1]
-        least_WNK = least_WNK + problem.gradient_bytes_S[stage] * partly[:, None]
-    least_WNK[1] += max(0.0, gradient_bytes - sum(problem.gradient_bytes_S))
-    return np.asarray(least_WNK.min(axis=(0, 1)))
+    least_WNK = np.full((told_apart + 1, len(counts), most + 1), np.inf)
+    least_WNK[np.where(partly, 0, min(1, told_apart)), counts, counts] = 0.0
+    least_WNK += problem.gradient_bytes_S[0] * partly[:, None]
+    for edge, gradient in zip(problem.activation_bytes_S, problem.gradient_bytes_S[1:], strict=True):
+        reached = ((edge * apart)[:, :, None] + least_WNK[:, None]).min(axis=2)  # [W, n, k before]
+        least_WNK = np.full_like(least_WNK, np.inf)
+        for n in counts:
+            before_WK = reached[:, n, : most + 1 - n]
+            if partly[n] or not told_apart:
+                least_WNK[:, n, n:] = before_WK + gradient * partly[n]
+            else:
+                least_WNK[1:, n, n:] = before_WK[:-1]
+                least_WNK[-1, n, n:] = np.minimum(least_WNK[-1, n, n:], before_WK[-1])
+    return np.asarray(least_WNK.min(axis=1))
 
 
 def decode(problem: Racks, count_BS: Ints) -> RackPlan:

@@ -59,3 +59,11 @@ class Racks:
         out_B = partly @ np.array(self.gradient_bytes_S)
         out_B = out_B + np.abs(np.diff(count_BS, axis=-1)) @ np.array(self.activation_bytes_S)
         return np.asarray(out_B / np.array(self.uplink_bytes_per_s_B))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedGradients:
+    """Bytes of gradients of all stages together, shared out in any way that leaves a stage no more than so many."""
+
+    all_bytes: float
+    most_of_stage: float

@@ -1,6 +1,7 @@
 """Stages x replicas on racks against every placement of every cell; the bound; bad input."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from planner.errors import PlannerError
 from planner.solvers.result import Status
 from planner.solvers.topology.rack_patterns import choose_patterns, patterns_within, relaxed_bound_s
 from planner.solvers.topology.racks import capacity_bound_s, decode, place_on_racks, rank_orders
-from planner.solvers.topology.racks_problem import Racks
+from planner.solvers.topology.racks_problem import Racks, SharedGradients
 
 
 def problem_of(seed: int, *, stages: int, replicas: int, racks: int) -> Racks:
@@ -123,3 +124,16 @@ def test_a_large_job_has_a_bound_below_its_answer_and_beats_every_rank_order() -
 def test_figures_that_cannot_be_are_refused(figures: tuple[object, ...], says: str) -> None:
     with pytest.raises(PlannerError, match=says):
         Racks(*figures)  # type: ignore[arg-type]  # rows of mixed types
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_placement_beats_the_bound_of_gradients_known_from_below_and_together(seed: int) -> None:
+    stages, replicas = ((2, 2), (2, 3), (3, 2), (1, 4), (4, 2))[seed % 5]
+    problem = problem_of(seed, stages=stages, replicas=replicas, racks=2 + seed % 2)
+    exact = place_on_racks(problem)
+    assert exact.status is Status.OPTIMAL
+    assert exact.objective is not None
+    sent = problem.gradient_bytes_S
+    shared = SharedGradients(sum(sent), max(sent))
+    fewest = replace(problem, gradient_bytes_S=(min(sent),) * stages)
+    assert capacity_bound_s(fewest) - 1e-9 <= capacity_bound_s(fewest, shared) <= exact.objective + 1e-9

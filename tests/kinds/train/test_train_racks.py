@@ -10,7 +10,9 @@ from train_problems import problem
 
 from planner.api import solve
 from planner.errors import PlannerError
-from planner.kinds.train.whole_run.on_racks import Uplinks, placed
+from planner.kinds.train.search import one_pool
+from planner.kinds.train.search.search import Leaf
+from planner.kinds.train.whole_run.on_racks import Uplinks, least_waits_s, placed, uplinks_of
 from planner.plan.schema import Envelope
 from planner.solvers.topology.racks_problem import Racks
 
@@ -123,3 +125,38 @@ def step_s(plan: Envelope) -> float:
 def test_uplinks_under_strategies_by_layer_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(PlannerError, match="do not know of uplinks"):
         solved([1, 3], **options)
+
+
+@pytest.mark.parametrize("free", [[1, 3], [2, 1, 1]])
+def test_the_plan_is_that_of_a_search_whose_bounds_know_of_no_waits(
+    free: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search: dict[str, Any] = {"pp": [1, 2, 4], "dp": [4, 8, 16], "zero_stage": [1, 3], "micro_batch": [1, 2]}
+    bounded, bounds = bounds_and_least_steps(free, search, monkeypatch)
+    assert bounds
+    assert all(bound <= least * (1.0 + 1e-9) for bound, least in bounds)
+    monkeypatch.setattr(one_pool, "floor_with_waits_s", lambda choice, floor, floor_s: floor_s)
+    plain = solved(free, **search)
+    assert step_s(bounded) == pytest.approx(step_s(plain))
+    assert bounded.certificate.status == plain.certificate.status
+    assert bounded.certificate.bound == pytest.approx(plain.certificate.bound)
+
+
+def bounds_and_least_steps(
+    free: list[int], search: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Envelope, list[tuple[float, float]]]:
+    """The plan, and of every plan that was evaluated the bound of its choice beside the least step on these racks."""
+    rows = []
+    close = one_pool.OnePoolSearch.close
+
+    def closing(self: one_pool.OnePoolSearch, leaf: Leaf) -> None:
+        made = leaf.candidate.priced() if leaf.place >= 0 and leaf.unplaced is None else None
+        uplinks = None if made is None else uplinks_of(made)
+        if made is not None and uplinks is not None:
+            bound_s = leaf.candidate.floor_s(None, 0)
+            rows.append((bound_s, made.step_s + least_waits_s(uplinks)))
+        close(self, leaf)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one_pool.OnePoolSearch, "close", closing)
+        return solved(free, **search), rows

@@ -75,6 +75,8 @@ class OnePoolSearch(PlanSearch):
     def least_anywhere(self, evaluation: Evaluation) -> float | None:
         if not has_uplinks(self.job):
             return super().least_anywhere(evaluation)
+        if evaluation.objective >= self.value:
+            return evaluation.objective  # whatever it waits
         uplinks = uplinks_of(evaluation)
         return None if uplinks is None else replace(evaluation, uplinks_s=least_waits_s(uplinks)).objective
 

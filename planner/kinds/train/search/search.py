@@ -224,7 +224,7 @@ class PlanSearch(BestFirst[Leaf]):
 
     def _keep_or_place(self, evaluation: Evaluation, least: float, leaf: Leaf) -> None:
         """The plan kept as it is, or placed later, when nothing else left can be as good as it is anywhere."""
-        if least > evaluation.objective:
+        if least > evaluation.objective or least >= self.value:
             self.push(least, replace(leaf, counted=True, unplaced=evaluation))
             return
         self.least_evaluated = min(self.least_evaluated, least)

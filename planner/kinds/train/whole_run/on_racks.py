@@ -39,7 +39,7 @@ from planner.kinds.train.job import TrainJob
 from planner.kinds.train.racks import RackPlacement
 from planner.plan.schema import Envelope
 from planner.solvers.topology.racks import RackPlan, capacity_bound_s, decode, place_on_racks, rank_orders
-from planner.solvers.topology.racks_problem import Racks
+from planner.solvers.topology.racks_problem import Racks, SharedGradients
 
 ON_RACKS = "uplinks of racks carry gradients and activations alone, each as long as they can beside passes"
 WIRE_BYTES = 2.0  # of an activation
@@ -113,27 +113,33 @@ def cells_of(choice: PlanChoice) -> tuple[Racks, int] | None:
     None where its stages or groups fill no whole nodes, or no rack holds them.
     """
     job, shape = choice.table.job, choice.table.shape
-    gpus = job.pool.node.num_gpus
-    stage, span = choice.dp * shape.cp * shape.tp, max(shape.tp * shape.cp, shape.ep * shape.etp)
+    batch = choice.num_micro_batches * shape.micro_batch * job.options.sequence_tokens
+    edge = batch * WIRE_BYTES * job.arch.hidden_size * choice.vpp / (shape.tp * shape.cp)
+    span = max(shape.tp * shape.cp, shape.ep * shape.etp)
+    return _cells(job.pool, choice.dp * shape.cp * shape.tp, span, choice.pp, edge)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _cells(pool: Pool, stage: int, span: int, pp: int, edge_bytes: float) -> tuple[Racks, int] | None:
+    """Cells of stages of so many ranks, groups of `span` of them, of which each sends so much to the next stage."""
+    gpus = pool.node.num_gpus
     merged = max(gpus // stage, 1)
-    if stage * merged % gpus or choice.pp % merged:
+    if stage * merged % gpus or pp % merged:
         return None
     cell = max(1, -(-span // gpus))
     nodes = stage * merged // gpus
-    free_B = free_nodes(job) // cell
-    stages = choice.pp // merged
+    free_B = _free_nodes(pool) // cell
+    stages = pp // merged
     if nodes % cell or free_B.sum() * cell < nodes * stages:
         return None
-    rate = job.pool.wiring.uplink_bytes_per_s
+    rate = pool.wiring.uplink_bytes_per_s
     assert rate is not None
-    edge = choice.num_micro_batches * shape.micro_batch * job.options.sequence_tokens * WIRE_BYTES
-    edge *= job.arch.hidden_size * choice.vpp * min(gpus * cell, stage) / (shape.tp * shape.cp)
     problem = Racks(
         replicas=nodes // cell,
         free_B=tuple(free_B.tolist()),
         uplink_bytes_per_s_B=(rate,) * len(free_B),
         gradient_bytes_S=(0.0,) * stages,
-        activation_bytes_S=(edge,) * (stages - 1),
+        activation_bytes_S=(edge_bytes * min(gpus * cell, stage),) * (stages - 1),
     )
     return problem, cell
 
@@ -197,9 +203,9 @@ def _rank_orders(cells: Racks) -> Ints:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def least_busy_s(problem: Racks, gradient_bytes: float = 0.0) -> float:
+def least_busy_s(problem: Racks, shared: SharedGradients | None = None) -> float:
     """The bound by room, kept: candidates that differ in nothing else have the same problem."""
-    return capacity_bound_s(problem, gradient_bytes)
+    return capacity_bound_s(problem, shared)
 
 
 @lru_cache(maxsize=MOST_KEPT)
