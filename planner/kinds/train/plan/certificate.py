@@ -12,6 +12,7 @@ from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
 from planner.kinds.train.search.search import LAYOUT_RULE, SearchResult
 from planner.kinds.train.search.tally import BOUND, MEMORY, NOT_ON_RACKS, group_records
 from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
+from planner.kinds.train.whole_run.on_racks import has_uplinks
 from planner.plan.schema import Certificate, Objective
 
 METHOD = "branch_and_bound"
@@ -24,6 +25,7 @@ BOUNDS = (
     "recomputation: the fastest that may fit in memory",
 )
 BOUND_OF_MIXES = "strategies by layer: chains of each stage, exact in seconds and bytes"
+BOUND_OF_WAITS = "uplinks: the least wait under any layout and any placement on the racks"
 ILLEGAL = "illegal: "
 
 
@@ -52,7 +54,11 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
         proof={
             "method": METHOD,
             "evaluated": tally.evaluated,
-            "bounds": [*BOUNDS, *([BOUND_OF_MIXES] if mixes else [])],
+            "bounds": [
+                *BOUNDS,
+                *([BOUND_OF_WAITS] if has_uplinks(job) else []),
+                *([BOUND_OF_MIXES] if mixes else []),
+            ],
             **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
             **({} if result.uses else {"legal": result.space.legal}),
             "groups": [*group_records(tally), *_cuts(job, mixes)],

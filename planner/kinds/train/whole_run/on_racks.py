@@ -65,7 +65,8 @@ class Uplinks:
         gradients_OB = self.of_gradients.uplinks_s(count_OBS)
         activations_OB = self.of_activations.uplinks_s(count_OBS)
         if self.together:
-            return np.maximum(gradients_OB + activations_OB - self.gradients_s - self.passes_s, 0.0).max(axis=1)
+            together_OB = gradients_OB + activations_OB - self.gradients_s - self.passes_s
+            return np.asarray(np.maximum(together_OB, 0.0).max(axis=1))
         shown_OB = np.maximum(gradients_OB - self.gradients_s, 0.0) + np.maximum(activations_OB - self.passes_s, 0.0)
         return np.asarray(shown_OB.max(axis=1))
 
