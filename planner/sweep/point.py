@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.sweep.journal import PointRecord
 
@@ -85,8 +86,15 @@ def _figures(envelope: "Envelope") -> dict[str, float]:
 
 
 def plan_label(decision: Mapping[str, Any]) -> str:
-    """A decision in one short line, such as `1 x prefill pp2 + 8 x decode tp2`; equal lines mean equal decisions."""
-    roles = decision.get("roles", [])
+    """A decision in one short line, such as `1 x prefill pp2 + 8 x decode tp2`; equal lines mean equal decisions.
+
+    Of a day, node hours of every job, and a name of the split that has them.
+    """
+    roles, days = decision.get("roles", []), decision.get("days")
+    if days:
+        hours = " + ".join(f"{day['job']} {day['node_hours']:.4g}" for day in days)
+        split = digest(decision["windows"]).removeprefix("sha256:")[:4]
+        return f"{hours} node hours, split {split}"
     several = len({role["pool"] for role in roles}) > 1
     models = len({role.get("model") for role in roles}) > 1
     return " + ".join(_role_label(role, pool=several, model=models) for role in roles)

@@ -238,6 +238,14 @@ def test_labels_tell_decisions_apart() -> None:
     )
 
 
+def test_labels_of_days_are_node_hours_and_tell_splits_apart() -> None:
+    days = [{"job": "chat", "node_hours": 305.0}, {"job": "grpo", "node_hours": 142.0}]
+    early, late = (plan_label({"days": days, "windows": [{"nodes": {"chat": nodes}}]}) for nodes in (1, 2))
+    assert early.startswith("chat 305 + grpo 142 node hours, split ")
+    assert len(early) < 50
+    assert early != late
+
+
 @pytest.mark.parametrize("variable", ["PLANNER_SEED", "PLANNER_THREADS"])
 def test_variables_that_no_sweep_reads_are_refused(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, variable: str
