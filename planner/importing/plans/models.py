@@ -30,12 +30,10 @@ def model_entry(stated: object, given: str | None) -> dict[str, Any]:
 
 
 def models_of_sizes(layers: int, hidden: int, heads: int) -> list[str]:
-    """The models of the catalog that have these sizes, in its order."""
-    return [
-        entry.name
-        for entry in list_models()
-        if _sizes(find_model(entry.name)) == (layers, hidden, heads) and not entry.name.startswith("nvidia/")
-    ]
+    """The models of the catalog that have these sizes: those of text alone first, then in its order."""
+    models = [find_model(entry.name) for entry in list_models() if not entry.name.startswith("nvidia/")]
+    alike = [arch for arch in models if _sizes(arch) == (layers, hidden, heads)]
+    return [arch.name for arch in sorted(alike, key=lambda arch: bool(arch.parts_beside(sized=True)))]
 
 
 def _sizes(arch: Architecture) -> tuple[int, int, int]:
