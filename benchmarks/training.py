@@ -59,7 +59,7 @@ from planner.hardware.profiles.store import ProfileStore
 from planner.models.parameters import parameter_counts
 
 MORE = "measured_more.csv"
-RECIPES = Path(__file__).parent.parent / "planner" / "alternatives" / "recipes.csv"
+RECIPES = Path(__file__).parent.parent / "planner" / "alternatives" / "recipes" / "training.csv"
 MANY, MULTI = "measured.csv", "vTrain MICRO24 multi-node measurements"
 SINGLE = "measured_single_node.csv"
 CALIBRATION, SHAPES = Path("planner/costs/rates/calibration.yaml"), Path("planner/costs/training/measured_shapes.csv")

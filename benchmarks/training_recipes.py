@@ -1,6 +1,6 @@
 """Ten public training recipes: whether each is in the space, its price against what was published, and our plan's.
 
-planner/alternatives/recipes.csv has the recipes with their sources (Megatron-Bridge, NeMo, torchtitan; 8B to 671B,
+planner/alternatives/recipes/training.csv has the recipes and sources (Megatron-Bridge, NeMo, torchtitan; 8B to 671B,
 H100 to GB200). Each is a problem that names its engine, solved twice: with what the recipe states fixed, and free. The
 recommended plan lies in a measured region where some measured run of the same kind of model on GPUs of that generation
 has its ZeRO stage, and others as many stages and context ranks, as large micro-batches and as few expert ranks. What
@@ -30,7 +30,7 @@ from planner.models.architecture import Architecture, MoeFfn
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 
-RECIPES = Path(__file__).parent.parent / "planner" / "alternatives" / "recipes.csv"
+RECIPES = Path(__file__).parent.parent / "planner" / "alternatives" / "recipes" / "training.csv"
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "zero_stage")
 PRICE, LOSS = 0.15, 1.03  # how far a price may be off, and how much slower a plan may be than its recipe
 Row = dict[str, str]

@@ -113,11 +113,11 @@ class Kind:
         return list(_module(f"{self.name}.considered").considered(resolved))
 
     def simulated(self, envelope: Envelope, decision: Decision, hand: "AtHand") -> "tuple[list[Finding], Any] | None":
-        """Findings of a plan simulated on streams of its own, and what they rest on; None for a kind without."""
-        if importlib.util.find_spec(f"planner.kinds.{self.name}.simulated") is None:
+        """Findings of a plan on streams of its own, by the module `fresh_streams`; None for a kind without."""
+        if importlib.util.find_spec(f"planner.kinds.{self.name}.fresh_streams") is None:
             return None
         assert isinstance(decision, self.decision)
-        judged: tuple[list[Finding], Any] = _module(f"{self.name}.simulated").judged(envelope, decision, hand)
+        judged: tuple[list[Finding], Any] = _module(f"{self.name}.fresh_streams").judged(envelope, decision, hand)
         return judged
 
     def timeline(self) -> Any:  # noqa: ANN401 - a module of the kind
