@@ -7,6 +7,7 @@ each of some worths of a unit, and the day that is truly better is taken.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,8 +24,14 @@ MOST_PASSES = 20
 def affordable(problem: DaySplit, members: Sequence[int], most: int = MOST_WORK) -> bool:
     """Whether the joint program of these jobs is small enough."""
     sizes = [len(problem.jobs[k].counts) for k in members]
-    states = float(np.prod([float(size) for size in sizes]))
+    states = math.prod(sizes)
     return states * max(sizes) <= MOST_CELLS * 5 and states * sum(sizes) * problem.hours <= most
+
+
+def joint_work(problem: DaySplit) -> int:
+    """Steps of the joint program of all jobs."""
+    sizes = [len(job.counts) for job in problem.jobs]
+    return math.prod(sizes) * sum(sizes) * problem.hours
 
 
 def exchanged(problem: DaySplit, day: Day, units: Sequence[float]) -> Day:

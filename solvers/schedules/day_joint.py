@@ -1,67 +1,106 @@
-"""The bound of the joint program over all jobs of a day at the best worths of progress, and the best of its days.
+"""Bounds of the joint program over all jobs of a day at worths of progress, and the days that prove them.
 
 (C1) holds as it stands there, and goals are priced: for any m_k in [0, u_k + f_k] no day is worth more than
     max over days of (worth without goals + sum_k m_k P_k) + sum_k (u_k + f_k - m_k) G_k - f_k G_k,
-convex in m with P_k - G_k as a subgradient. One price after the other is halved in on, the others as they are.
+convex in m with P_k - G_k as a subgradient. The next prices are, half-way from the best ones, those where the days met
+so far prove least (Kelley's cutting planes, smoothed as those of `day_columns`). Where the joint program over all jobs
+is too large, it leaves states out (`day_bounded`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from planner.solvers.schedules.day_exchange import joint
+from planner.solvers.backends.model import LinearModel, total
+from planner.solvers.backends.solve import solve
+from planner.solvers.schedules.day_bounded import bounded
+from planner.solvers.schedules.day_columns import Prices, Relaxation, bound_at
+from planner.solvers.schedules.day_exchange import joint, joint_work
 from planner.solvers.schedules.day_split import Day, DaySplit
 
-HALVINGS = 12
-ROUNDS = 3  # over all goals
-CLOSE = 1e-9  # of the worth: no more rounds
+CLOSE = 1e-9  # of the worth: no more prices
+MOST_PRICES = 25
+MOST_WORK = 500_000_000  # of joint programs at all prices together
+LEAST_PRICES = 3  # even so
+SMOOTHING = 0.5
+WIDTH = 1_000  # states of an hour where some are left out
 
 
 @dataclass(frozen=True, slots=True)
 class JointBound:
-    """The least bound over all prices tried, and the best day met on the way."""
+    """The least bound over all prices tried, and the days met on the way."""
 
-    day: Day
+    days: list[Day]
     bound: float
 
 
-def jointly(problem: DaySplit, day: Day, units: tuple[float, ...], gap: float = CLOSE) -> JointBound:
-    """The bound from these worths of progress on; `day` is one to begin with."""
-    prices = [min(max(unit, 0.0), _most(problem, k)) for k, unit in enumerate(units)]
-    best, bound, _ = _at(problem, day, prices)
-    bounds, days = [bound], [day, best]
-    goals = [k for k, job in enumerate(problem.jobs) if job.goal is not None]
-    for _ in range(ROUNDS if len(goals) > 1 else 1):
-        before = min(bounds)
-        for k in goals:
-            low, high = 0.0, _most(problem, k)
-            for _ in range(HALVINGS):
-                prices[k] = (low + high) / 2.0
-                other, bound, progress = _at(problem, day, prices)
-                bounds.append(bound)
-                days.append(other)
-                goal = problem.jobs[k].goal
-                assert goal is not None
-                low, high = (prices[k], high) if progress[k] < goal.target else (low, prices[k])
-        worth = max(map(problem.worth, days))
-        if before - min(bounds) <= gap * abs(worth) or min(bounds) - worth <= gap * abs(worth):
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """What a day proves at prices m: `at` + sum_k m_k `slope[k]`."""
+
+    at: float
+    slope: tuple[float, ...]
+
+
+def jointly(relaxation: Relaxation, day: Day, gap: float = CLOSE, *, whole: bool) -> JointBound:
+    """The bound from the worths of progress of the relaxation on; `whole` programs leave no state out."""
+    problem = relaxation.problem
+    worth, most = problem.worth(day), [_most(problem, k) for k in range(len(problem.jobs))]
+    prices = tuple(min(max(unit, 0.0), high) for unit, high in zip(relaxation.units, most, strict=True))
+    days, cuts, best, least = [day], [_cut(problem, day)], prices, relaxation.bound
+    calls = max(LEAST_PRICES, MOST_WORK // joint_work(problem)) if whole else MOST_PRICES // 2
+    for _ in range(min(calls, MOST_PRICES) if any(most) else 1):
+        other, bound = _best(relaxation, day, worth, prices, whole=whole)
+        if bound < least:
+            least, best = bound, prices
+        if other is not None:
+            days.append(other)
+            cuts.append(_cut(problem, other))
+            worth = max(worth, problem.worth(other))
+        next_prices, model = _least(cuts, most)
+        if least - max(worth, model) <= gap * max(abs(worth), 1.0):
             break
-    return JointBound(max(days, key=problem.worth), min(bounds))
+        prices = tuple(SMOOTHING * a + (1.0 - SMOOTHING) * b for a, b in zip(best, next_prices, strict=True))
+    return JointBound(days, least)
 
 
-def _at(problem: DaySplit, day: Day, prices: list[float]) -> tuple[Day, float, list[float]]:
-    """The best day at these prices of progress, the bound that it proves, and its progress by job."""
-    members = range(len(problem.jobs))
-    best = joint(problem, day, members, tuple(prices))
-    bound, progress = 0.0, []
-    for k, (job, path) in enumerate(zip(problem.jobs, best, strict=True)):
-        done = job.progress(path) if job.goal is not None else 0.0
-        progress.append(done)
-        bound += job.worth(path)
-        if job.goal is None:
+def _best(
+    relaxation: Relaxation, day: Day, worth: float, prices: tuple[float, ...], *, whole: bool
+) -> tuple[Day | None, float]:
+    """The best day at these prices of progress, where one is met, and the bound that they prove."""
+    problem = relaxation.problem
+    if whole:
+        best = joint(problem, day, range(len(problem.jobs)), prices)
+        cut = _cut(problem, best)
+        return best, cut.at + sum(m * slope for m, slope in zip(prices, cut.slope, strict=True))
+    at = Prices(relaxation.prices.hour_T, prices)
+    return bounded(replace(relaxation, bound=bound_at(problem, at)[0], prices=at), worth, WIDTH)
+
+
+def _cut(problem: DaySplit, day: Day) -> _Cut:
+    """The worth of the day with its progress priced."""
+    at, slope = 0.0, []
+    for job, path in zip(problem.jobs, day, strict=True):
+        at += job.worth(path)
+        if (goal := job.goal) is None:
+            slope.append(0.0)
             continue
-        goal = job.goal
-        bound -= goal.worth * min(done, goal.target) - goal.cost * max(goal.target - done, 0.0)
-        bound += prices[k] * done + (goal.worth + goal.cost - prices[k]) * goal.target - goal.cost * goal.target
-    return best, bound, progress
+        done = job.progress(path)
+        at += goal.worth * (goal.target - min(done, goal.target)) + goal.cost * max(goal.target - done, 0.0)
+        slope.append(done - goal.target)
+    return _Cut(at, tuple(slope))
+
+
+def _least(cuts: list[_Cut], most: list[float]) -> tuple[tuple[float, ...], float]:
+    """The prices at which the largest of the cuts is least, and how large it is there."""
+    model = LinearModel()
+    prices = [model.continuous(f"m[{k}]", 0.0, high) for k, high in enumerate(most)]
+    largest = model.variable("largest", -float("inf"))
+    for index, cut in enumerate(cuts):
+        line = total(slope * m for m, slope in zip(prices, cut.slope, strict=True) if slope)
+        model.add(largest >= line + cut.at, f"cut[{index}]")
+    model.minimise(largest)
+    solution = solve(model).solution
+    assert solution is not None
+    return tuple(solution.value(m) for m in prices), solution.value(largest)
 
 
 def _most(problem: DaySplit, k: int) -> float:

@@ -2,10 +2,10 @@
 
 Where no job has a goal and the joint program over all jobs is small, it is exact (`day_exchange`). Otherwise column
 generation over the days of single jobs gives prices and a bound (`day_columns`), and exchanges between three jobs a
-day. A better day and a better bound come from the joint program over all jobs: at the best worths of progress where it
-is small (`day_joint`), else without states that cannot lead to a better day (`day_bounded`). Where goals, whose
-progress is only priced there, leave a gap, an integer program over the flows of single jobs closes it as far as its
-limits let it, with the steps alone that a better day can take by their reduced worth.
+day. Joint programs over all jobs at several worths of progress give better bounds and more days (`day_joint`), and the
+best day over the rows of these makes as much of every target as is paid (`day_rows`). Where they are too large, they
+leave out states that cannot lead to a better day (`day_bounded`). An integer program over the flows of single jobs
+closes what is left as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
 """
 
 import math
@@ -19,11 +19,13 @@ from planner.solvers.schedules.day_bounded import bounded
 from planner.solvers.schedules.day_columns import relaxed
 from planner.solvers.schedules.day_exchange import affordable, exchanged, joint
 from planner.solvers.schedules.day_joint import jointly
+from planner.solvers.schedules.day_rows import recombined
 from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Steps
 
 SOLVER = "days of single jobs, joint programs and flows"
 DUST = 1e-9  # of the worth of a day
 WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, in turn
+ROWS_S = 4.0  # for days of rows of other days
 MOST_STEPS = 5_000  # of single jobs that the integer program takes
 
 
@@ -42,11 +44,13 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
     relaxation, reason = relaxed(problem), "finished"
     day = exchanged(problem, _idle(problem), relaxation.units)
     worth, bound = problem.worth(day), relaxation.bound
-    if affordable(problem, everyone):
-        best = jointly(problem, day, relaxation.units, gap)
-        day, bound = max(day, best.day, key=problem.worth), min(bound, best.bound)
+    whole = affordable(problem, everyone)
+    if whole or any(job.goal for job in problem.jobs):
+        priced = jointly(relaxation, day, gap, whole=whole)
+        bound = min(bound, priced.bound)
+        day = _joined(problem, [day, *priced.days[::-1]], relaxation.units, gap * max(abs(worth), 1.0), bound)
         worth = problem.worth(day)
-    for width in () if affordable(problem, everyone) else WIDTHS:
+    for width in () if whole else WIDTHS:
         if bound - worth <= gap * max(abs(worth), 1.0):
             break
         other, proven = bounded(relaxation, worth, width)
@@ -61,6 +65,17 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
         bound = min(bound, max(proven, worth))
     status = Status.OPTIMAL if bound - worth <= gap * max(abs(worth), 1.0) else Status.FEASIBLE
     return SolveResult(status, reason, day, worth, max(bound, worth), time.perf_counter() - started_s, SOLVER)
+
+
+def _joined(problem: DaySplit, days: list[Day], units: Sequence[float], enough: float, bound: float) -> Day:
+    """The best of these days, and of those that go over from one to another."""
+    best = max(days, key=problem.worth)
+    if bound - problem.worth(best) <= enough:
+        return best
+    other = recombined(problem, [best, *days], ROWS_S)
+    if other is None or problem.worth(other) <= problem.worth(best):
+        return best
+    return max(other, exchanged(problem, other, units), key=problem.worth)
 
 
 def _idle(problem: DaySplit) -> Day:

@@ -12,6 +12,8 @@ from planner.solvers.result import Status
 from planner.solvers.schedules.day_bounded import bounded
 from planner.solvers.schedules.day_columns import bound_at, relaxed
 from planner.solvers.schedules.day_exchange import exchanged
+from planner.solvers.schedules.day_joint import jointly
+from planner.solvers.schedules.day_rows import recombined
 from planner.solvers.schedules.day_solve import split_day
 from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal
 
@@ -111,6 +113,42 @@ def test_the_joint_program_that_leaves_states_out_finds_the_best_day_and_proves_
     narrow, loose = bounded(relaxation, worst, 5)
     assert loose >= exact.objective * (1 - 1e-9)
     assert narrow is None or problem.worth(narrow) <= exact.objective * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_bounds_at_worths_of_progress_hold_and_their_days_fit(seed: int, whole: bool) -> None:
+    problem = next(made for made in map(goals_of, range(seed * 100, seed * 100 + 100)) if made is not None)
+    best = split_day(problem).objective
+    assert best is not None
+    idle = tuple((0,) * problem.hours for _ in problem.jobs)
+    priced = jointly(relaxed(problem), idle, whole=whole)
+    assert priced.bound >= best - 1e-6 * max(abs(best), 1.0)
+    for day in priced.days:
+        assert all(sum(row) <= problem.nodes for row in problem.nodes_of(day))
+        assert problem.worth(day) <= best + 1e-6 * max(abs(best), 1.0)
+
+
+def goals_of(seed: int) -> DaySplit | None:
+    """A problem of two goals or more, of a few hours."""
+    problem = problem_of(seed, hours=4, nodes=5, jobs=3)
+    return problem if sum(job.goal is not None for job in problem.jobs) > 1 else None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_day_over_rows_of_other_days_is_the_best_of_all_of_them(seed: int) -> None:
+    problem = problem_of(seed, hours=4, nodes=5, jobs=3)
+    draws = np.random.default_rng(seed)
+    rows = [
+        row
+        for row in itertools.product(*(range(len(job.counts)) for job in problem.jobs))
+        if sum(job.counts[a] for job, a in zip(problem.jobs, row, strict=True)) <= problem.nodes
+    ]
+    days = [[rows[i] for i in draws.integers(0, len(rows), 4)] for _ in range(3)]
+    every = [tuple(zip(*day, strict=True)) for day in itertools.product(*zip(*days, strict=True))]
+    made = recombined(problem, [tuple(zip(*day, strict=True)) for day in days], 10.0)
+    assert made in every
+    assert problem.worth(made) >= max(map(problem.worth, every)) - 2e-4 * abs(problem.worth(made)) - 1e-9
 
 
 @settings(max_examples=15, deadline=None)
