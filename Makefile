@@ -91,6 +91,7 @@ bench-sweep: $(VENV)/installed
 
 bench-fleet: $(VENV)/installed
 	$(BIN)/python benchmarks/fleet.py
+	$(BIN)/python benchmarks/fleet_days.py
 
 bench-place: $(VENV)/installed
 	$(BIN)/python benchmarks/place.py

@@ -21,6 +21,7 @@ MOST_PRICES = 25
 MOST_WORK = 500_000_000  # of joint programs at all prices together
 LEAST_PRICES = 3  # even so
 SMOOTHING = 0.5
+NARROW_PRICES = 8  # where states are left out
 WIDTH = 1_000  # states of an hour where some are left out
 
 
@@ -46,7 +47,7 @@ def jointly(relaxation: Relaxation, day: Day, gap: float = CLOSE, *, whole: bool
     worth, most = problem.worth(day), [_most(problem, k) for k in range(len(problem.jobs))]
     prices = tuple(min(max(unit, 0.0), high) for unit, high in zip(relaxation.units, most, strict=True))
     days, cuts, best, least = [day], [_cut(problem, day)], prices, relaxation.bound
-    calls = max(LEAST_PRICES, MOST_WORK // joint_work(problem)) if whole else MOST_PRICES // 2
+    calls = max(LEAST_PRICES, MOST_WORK // joint_work(problem)) if whole else NARROW_PRICES
     for _ in range(min(calls, MOST_PRICES) if any(most) else 1):
         other, bound = _best(relaxation, day, worth, prices, whole=whole)
         if bound < least:

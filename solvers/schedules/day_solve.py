@@ -50,7 +50,7 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
         bound = min(bound, priced.bound)
         day = _joined(problem, [day, *priced.days[::-1]], relaxation.units, gap * max(abs(worth), 1.0), bound)
         worth = problem.worth(day)
-    for width in () if whole else WIDTHS:
+    for width in () if whole else WIDTHS[:1] if any(job.goal for job in problem.jobs) else WIDTHS:
         if bound - worth <= gap * max(abs(worth), 1.0):
             break
         other, proven = bounded(relaxation, worth, width)
