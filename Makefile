@@ -157,6 +157,11 @@ figures: $(VENV)/installed-dev
 	$(BIN)/pytest -q --update-golden $$(grep -rl --include='test_*.py' golden tests)
 	$(BIN)/python benchmarks/snapshots.py --freeze
 
+# Every command of every page, but for those that need a GPU, an engine or minutes.
+.PHONY: commands
+commands: $(VENV)/installed
+	$(BIN)/python benchmarks/page_commands.py
+
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache *.egg-info
 

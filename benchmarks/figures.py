@@ -39,17 +39,21 @@ Run: TypeAlias = Callable[[str, Path, bool], str]  # a command, where, whether w
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A command of a page with what the page shows of its output."""
+    """A command of a page with what the page shows of its output, and the line of its block that it begins in."""
 
     command: str
     output: str
+    row: int = 0
 
 
 def commands_of(body: str) -> list[Shown]:
     """The commands of a block, each with the lines up to the next."""
     matches = list(COMMAND.finditer(body))
-    ends = [match.start() for match in matches[1:]] + [len(body)]
-    return [Shown(match[0], body[match.end() + 1 : end]) for match, end in zip(matches, ends, strict=True)]
+    ends = [match.start() for match in matches[1:]] + [len(body)] * bool(matches)
+    return [
+        Shown(match[0], body[match.end() + 1 : end], body.count("\n", 0, match.start()))
+        for match, end in zip(matches, ends, strict=True)
+    ]
 
 
 def merged(shown: str, printed: str) -> str:
@@ -84,10 +88,16 @@ def remade(page: str, folder: Path, run: Run) -> str:
     return BLOCK.sub(remade_block, page)
 
 
-def run_in_shell(command: str, folder: Path, both: bool) -> str:
-    """What a command prints in a folder, with what it says of errors where `both`; exits where it fails."""
+def environment_of_pages() -> dict[str, str]:
+    """The environment that commands of pages run in: that of this interpreter, without settings of the planner."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PLANNER_")}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return environment
+
+
+def run_in_shell(command: str, folder: Path, both: bool) -> str:
+    """What a command prints in a folder, with what it says of errors where `both`; exits where it fails."""
+    environment = environment_of_pages()
     errors = subprocess.STDOUT if both else subprocess.PIPE
     command = re.sub("^make ", f"{INSTALLED} ", command)
     run = subprocess.run(
@@ -106,9 +116,14 @@ def checkout_in(folder: Path) -> Path:
     return folder
 
 
+def pages() -> tuple[Path, ...]:
+    """Every page that a reader is shown: the front page, then those of the site."""
+    return (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+
 def pages_with_figures() -> Iterator[Path]:
     """Every page with a marked block."""
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    for page in pages():
         if BLOCK.search(page.read_text(encoding="utf-8")):
             yield page
 

@@ -1,0 +1,231 @@
+"""Every command of every page is run, in the order of its page: a page that names a missing file or option fails.
+
+python benchmarks/page_commands.py                     all pages
+python benchmarks/page_commands.py docs/emit.md        some of them
+
+Blocks of `sh`, `bash` and `console` are read. A page's commands run in a folder of their own with a copy of `examples/`
+and `docs/` and links to the rest of the checkout, so that later commands read what earlier ones wrote. `planner solve`
+without a `--level` runs with `--level static`, which answers in seconds. What cannot run is counted with its reason: by
+rule (`Rule`), or by an annotation in a line above the block,
+
+    <!-- commands: problem.yaml=examples/a.yaml; rows.csv=../shared/rows.csv; 2 4: need a GPU -->
+
+which copies files first, and gives the reason why commands 2 and 4 of the block are left out. `<!-- commands: is a.yaml
+-->` above a block of any language makes it the file that later commands read. A command that takes more than
+`CPU_LIMIT_S` fails; so does one that exits with an error, or an annotation of a command that the block does not have.
+Exit code 1 where a command fails.
+"""
+
+import argparse
+import re
+import resource
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from figures import FAILED, ROOT, checkout_in, commands_of, environment_of_pages, pages
+
+CPU_LIMIT_S = 30  # of one command; all pages together are to take 5 minutes
+FENCED = re.compile(
+    r"(?:^<!-- commands: (?P<notes>[^>]*) -->\n)?(?:^<!-- figures(?P<words>[^>]*)-->\n)?"
+    r"^```(?P<language>\w+)\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+SHELLS = ("sh", "bash", "console")
+LINE = re.compile(r"^(?=[^#\s])", re.MULTILINE)  # of a block of a shell: where a command may begin
+SOLVE = re.compile(r"^planner solve (?!.*--level )")
+STATIC = "planner solve --level static "
+COPIED = ("examples", "docs")  # that commands may write into
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Commands that are not run wherever they stand, and why."""
+
+    pattern: re.Pattern[str]
+    why: str
+
+
+RULES = (
+    Rule(re.compile(r"^(?!planner |python |make )"), "a command of another program"),
+    Rule(re.compile(r"^make "), "a make target: minutes, and it installs"),
+    Rule(re.compile(r"\.\./shared"), "reads measured data outside the repository"),
+    Rule(re.compile(r"--level (engine|execute)(?!.*(--report|--device cpu))"), "needs a GPU or an engine"),
+    Rule(re.compile(r"^python benchmarks/(?!.*--quick|trust)"), "a benchmark without --quick"),
+    Rule(re.compile(r"(?<=\s)[A-Z]{4,}(?=\s|$)"), "a placeholder in the place of a file"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PageCommand:
+    """A command with its line, and what stands in the way of running it."""
+
+    line: int
+    text: str
+    skipped: str | None
+
+
+@dataclass(slots=True)
+class Block:
+    """The commands of a block, files to copy into place first, and one that the block itself is."""
+
+    commands: list[PageCommand]
+    copies: dict[str, str] = field(default_factory=dict)
+    file: tuple[str, str] | None = None
+
+
+def _without_comment(command: str) -> str:
+    return re.sub(r"\s+#.*$", "", command)
+
+
+def _in_shell(body: str) -> str:
+    """A block of a shell as one of a console: a prompt before every command."""
+    continued = re.sub(r"\\\n", "\\\\\0", body)
+    return LINE.sub("$ ", continued).replace("\0", "\n")
+
+
+@dataclass(slots=True)
+class Notes:
+    """What an annotation says: files to copy, reasons by the number of a command, the file that the block is."""
+
+    copies: dict[str, str] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    file: str | None = None
+
+
+def _notes(notes: str, words: str) -> Notes:
+    """The notes of an annotation, with the copies that a mark of figures names."""
+    read = Notes(dict(word.split("=", 1) for word in words.split() if "=" in word))
+    for note in filter(None, (part.strip() for part in notes.split(";"))):
+        numbers, colon, reason = note.partition(": ")
+        if colon:
+            read.reasons |= dict.fromkeys(map(int, numbers.split()), reason)
+        elif note.startswith("is "):
+            read.file = note.removeprefix("is ")
+        else:
+            name, source = note.split("=", 1)
+            read.copies[name] = source
+    return read
+
+
+def _why_skipped(command: str) -> str | None:
+    return next((rule.why for rule in RULES if rule.pattern.search(command)), None)
+
+
+def blocks_of(page: str) -> Iterator[Block]:
+    """The blocks of commands of a page, in order.
+
+    Raises:
+        ValueError: an annotation gives a reason for a command that its block does not have.
+    """
+    for match in FENCED.finditer(page):
+        notes = _notes(match["notes"] or "", match["words"] or "")
+        body, first = match["body"], page.count("\n", 0, match.start("body")) + 1
+        if notes.file:
+            yield Block([], notes.copies, (notes.file, body))
+        elif match["language"] in SHELLS:
+            yield Block(
+                _commands(body if match["language"] == "console" else _in_shell(body), first, notes), notes.copies
+            )
+
+
+def _commands(body: str, first: int, notes: Notes) -> list[PageCommand]:
+    shown = commands_of(body)
+    if set(notes.reasons) - set(range(1, len(shown) + 1)):
+        raise ValueError(f"line {first}: reasons for commands {sorted(notes.reasons)}, the block has {len(shown)}")
+    texts = [_without_comment(command.command.removeprefix("$ ")) for command in shown]
+    return [
+        PageCommand(first + command.row, text, notes.reasons.get(number) or _why_skipped(text))
+        for number, (command, text) in enumerate(zip(shown, texts, strict=True), 1)
+    ]
+
+
+def _folder_in(parent: Path) -> Path:
+    folder = checkout_in(parent)
+    for name in COPIED:
+        (folder / name).unlink()
+        shutil.copytree(ROOT / name, folder / name)
+    return folder
+
+
+def _bounded() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
+
+
+def error_of(command: str, folder: Path) -> str | None:
+    """What a command says where it fails, None where it answers."""
+    run = subprocess.run(
+        ["bash", "-c", SOLVE.sub(STATIC, command)],
+        cwd=folder,
+        env=environment_of_pages(),
+        text=True,
+        capture_output=True,
+        check=False,
+        preexec_fn=_bounded,
+    )
+    if 0 <= run.returncode < FAILED and "Traceback" not in run.stderr:
+        return None
+    said = run.stderr.strip() or run.stdout.strip()
+    ended = f"ended at {CPU_LIMIT_S} CPU-s" if run.returncode < 0 else f"exit {run.returncode}"
+    return f"{said[-2000:]}\n{ended}"
+
+
+def failures_of(page: Path, name: str, skipped: Counter[str]) -> tuple[int, list[str]]:
+    """Commands of a page that were run, and `page:line: command` with the error of each that failed."""
+    ran, failures = 0, []
+    with tempfile.TemporaryDirectory() as parent:
+        folder = _folder_in(Path(parent))
+        for block in blocks_of(page.read_text(encoding="utf-8")):
+            if block.file:
+                (folder / block.file[0]).write_text(block.file[1], encoding="utf-8")
+            absent = [source for source in block.copies.values() if not (ROOT / source).exists()]
+            for target, source in block.copies.items():
+                if source not in absent:
+                    (folder / target).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(ROOT / source, folder / target)
+            for command in block.commands:
+                why = command.skipped or (f"{', '.join(absent)} is not here" if absent else None)
+                if why:
+                    skipped[why] += 1
+                    print(f"  {name}:{command.line}: not run: {why}: {command.text}", flush=True)
+                    continue
+                ran += 1
+                error = error_of(command.text, folder)
+                if error:
+                    failures.append(f"{name}:{command.line}: {command.text}\n{error}")
+    return ran, failures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the commands of pages, and says what was not run and what failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pages", nargs="*", type=Path)
+    given = parser.parse_args(arguments)
+    skipped: Counter[str] = Counter()
+    total, failed = 0, 0
+    for page in given.pages or pages():
+        before = _cpu_s()
+        name = page.resolve().relative_to(ROOT.resolve()).as_posix()
+        ran, failures = failures_of(page, name, skipped)
+        total, failed = total + ran, failed + len(failures)
+        if ran:
+            print(f"{name}: {ran} run, {len(failures)} failed, {_cpu_s() - before:.0f} CPU-s", flush=True)
+        for failure in failures:
+            print(failure, flush=True)
+    for why, count in skipped.most_common():
+        print(f"not run: {count:3} {why}")
+    print(f"{total} commands run, {failed} failed, {skipped.total()} not run, {_cpu_s():.0f} CPU-s")
+    return 1 if failed else 0
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
