@@ -159,13 +159,15 @@ def require_schedule(job: LaunchJob) -> None:
         raise refuse(
             f"task `{job.options.task}` with ZeRO {decision.zero_stage}",
             "zero_stage",
-            "plan with `options.search.zero_stage=[0, 1]`: Megatron's FSDP does not read the checkpoints that hold weights",
+            "plan with `options.search.zero_stage=[0, 1]`: Megatron's FSDP does not read the checkpoints that hold "
+            "weights",
         )
     if decision.zero_stage in SHARDED and job.shape.pp > 1:
         raise refuse(
             f"ZeRO {decision.zero_stage} with pp {job.shape.pp}",
             "zero_stage",
-            "Megatron's FSDP has no pipeline: plan with `options.search.zero_stage=[0, 1]`, or use `--target torchtitan`",
+            "Megatron's FSDP has no pipeline: plan with `options.search.zero_stage=[0, 1]`, or use "
+            "`--target torchtitan`",
         )
     if "activations" in decision.offload and job.shape.pp > 1:
         raise refuse(
