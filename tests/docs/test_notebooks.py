@@ -45,7 +45,7 @@ def test_the_serving_notebook_solves_shows_and_sweeps() -> None:
 def test_the_training_notebook_solves_explains_and_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     names, _ = run_notebook(NOTEBOOKS[1])
     assert names["plan"].bound <= names["plan"].objective < names["other"].objective
-    steps = {answer["id"]: answer["prediction"]["step_s"] for answer in names["answers"]}
+    steps = {answer["id"]: answer["prediction"]["step_time_s"] for answer in names["answers"]}
     assert 0 < steps["dp8"] < steps["tp4"]
     assert "memory" in capsys.readouterr().out
 
