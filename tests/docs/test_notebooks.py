@@ -17,7 +17,10 @@ def code_cells(notebook: Path) -> list[dict[str, Any]]:
 def run_cell(source: str, place: str, names: dict[str, Any]) -> Any:  # noqa: ANN401 - what the cell shows
     """Runs a cell and returns the value of its last expression, as a notebook shows it; None without one."""
     tree = ast.parse(source)
-    shown = ast.Expression(tree.body.pop().value) if isinstance(tree.body[-1], ast.Expr) else None
+    last = tree.body[-1]
+    shown = ast.Expression(last.value) if isinstance(last, ast.Expr) else None
+    if shown:
+        tree.body.remove(last)
     exec(compile(tree, place, "exec"), names)
     return eval(compile(shown, place, "eval"), names) if shown else None
 
