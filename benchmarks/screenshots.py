@@ -35,6 +35,7 @@ def main() -> None:
         browser = _browser()
         try:
             _judge(browser, page)
+            given.out.mkdir(parents=True, exist_ok=True)
             _shoot(browser, page, given.out)
         finally:
             browser.quit()
