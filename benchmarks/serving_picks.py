@@ -86,9 +86,8 @@ def left_out(data: Data, *, unfitted: bool) -> Predicted:
     spread_of = {}
     for number in range(FOLDS):
         chosen = fold != number
-        parameters = data.start if unfitted else None
         fitted = None if unfitted else data.fitted(chosen)
-        told = predict(data.terms["stated"], parameters or fitted.parameters)  # type: ignore[union-attr]  # one is there
+        told = predict(data.terms["stated"], data.start if fitted is None else fitted.parameters)
         times[:, ~chosen] = np.array([told.ttft_s, told.tpot_s])[:, ~chosen]
         spread_of[number] = spreads_of(data, fitted, chosen)["tpot"].elsewhere()
     return Predicted(times[0], times[1], [spread_of[int(number)] for number in fold], fold)

@@ -50,8 +50,8 @@ def alone_p95(graph: SimulatedGraph) -> list[list[tuple[float, float]]]:
     rows = []
     for stage in graph.stages:
         times = [option.run(graph.arrival_s_R) for option in stage.options]
-        rows.append([tuple(_p95(graph, part) for part in (each.first_s_R, each.end_s_R)) for each in times])
-    return rows  # type: ignore[return-value]  # pairs
+        rows.append([(_p95(graph, each.first_s_R), _p95(graph, each.end_s_R)) for each in times])
+    return rows
 
 
 def _p95(graph: SimulatedGraph, times: Floats) -> float:

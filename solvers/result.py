@@ -39,3 +39,17 @@ class SolveResult(Generic[S]):
     def gap(self) -> float | None:
         """`relative_gap` of the objective; None if objective or bound is missing."""
         return relative_gap(self.objective, self.bound)
+
+
+def of_best_first(
+    solution: S | None, objective: float | None, reason: str, bound: float, solve_s: float, solver: str
+) -> SolveResult[S]:
+    """What a search by rising cost answers: its first solution is the cheapest, and none costs less than `bound`.
+
+    Without a solution INFEASIBLE where the search finished, else UNKNOWN.
+    """
+    if solution is not None:
+        return SolveResult(Status.OPTIMAL, reason, solution, objective, objective, solve_s, solver)
+    if reason == "finished":
+        return SolveResult(Status.INFEASIBLE, reason, None, None, None, solve_s, solver)
+    return SolveResult(Status.UNKNOWN, reason, None, None, bound, solve_s, solver)

@@ -229,7 +229,8 @@ class Certificate(Spec):
     expected: Expected | None = None
 
 
-Shares = dict[Literal["measured", "imported", "held", "analytical"], Fraction]
+Basis = Literal["measured", "imported", "held", "analytical"]
+Shares = dict[Basis, Fraction]
 
 
 class StepEvidence(Spec):

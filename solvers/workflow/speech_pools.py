@@ -29,7 +29,7 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
-from planner.solvers.result import SolveResult, Status
+from planner.solvers.result import SolveResult, of_best_first
 
 WHERE = "stages"
 SOLVER = "best-first search over pools, each simulated"
@@ -275,10 +275,5 @@ def cheapest_pools(problem: SpeechPools, *, time_limit_s: float = 600.0) -> Solv
     started_s = time.perf_counter()
     search = _Search(problem)
     plan, reason = search.run(started_s + time_limit_s)
-    solve_s = time.perf_counter() - started_s
-    if plan is not None:
-        value = cost(problem, plan.pools)
-        return SolveResult(Status.OPTIMAL, reason, plan, value, value, solve_s, SOLVER)
-    if reason == "finished":
-        return SolveResult(Status.INFEASIBLE, reason, None, None, None, solve_s, SOLVER)
-    return SolveResult(Status.UNKNOWN, reason, None, None, search.bound, solve_s, SOLVER)
+    value = None if plan is None else cost(problem, plan.pools)
+    return of_best_first(plan, value, reason, search.bound, time.perf_counter() - started_s, SOLVER)

@@ -10,7 +10,18 @@ from planner.kinds.fleet.decision import CurvePoint, FleetDecision, JobDay, JobP
 from planner.kinds.fleet.formulate import FleetDay, loads, made, served
 from planner.kinds.fleet.jobs import Job
 from planner.kinds.fleet.placed import clock, laid, phases_of, roles_of, spans
-from planner.plan.schema import SCHEMA, Certificate, Digests, Envelope, Evidence, Objective, Prediction, Software
+from planner.plan.evidence import weighted_shares
+from planner.plan.schema import (
+    SCHEMA,
+    Certificate,
+    Digests,
+    Envelope,
+    Evidence,
+    Objective,
+    Prediction,
+    Shares,
+    Software,
+)
 from planner.problem.resolve import normalised
 from planner.solvers.result import relative_gap
 from planner.solvers.schedules.day_solve import SOLVER
@@ -42,7 +53,7 @@ def envelope(day: FleetDay, chosen: Day, bound: float | None, stop_reason: str =
         decision=decision.model_dump(mode="json", exclude_none=True),
         predictions=tuple(_predictions(day, decision, value)),
         certificate=_certificate(day, value, bound, stop_reason),
-        evidence=_evidence(day),
+        evidence=_evidence(day, day.nodes_of(chosen)),
         assumptions=ASSUMPTIONS,
     )
 
@@ -92,7 +103,7 @@ def _decision(day: FleetDay, split: DaySplit, chosen: Day) -> FleetDecision:
 
 def _job_day(day: FleetDay, job: Job, nodes_W: Sequence[int], usd: float) -> JobDay:
     """What a job makes with these nodes, of its load at all levels in the mean."""
-    before_W, options, spec = [spec_before(job), *nodes_W[:-1]], day.options, job.spec
+    before_W, options, spec = [job.spec.nodes_before, *nodes_W[:-1]], day.options, job.spec
     steps = list(zip(before_W, nodes_W, strict=True))
     if spec.load is not None:
         load_LWS = loads(job, options)
@@ -112,11 +123,6 @@ def _job_day(day: FleetDay, job: Job, nodes_W: Sequence[int], usd: float) -> Job
         starts=sum(n > m for m, n in steps),
         usd=usd,
     )
-
-
-def spec_before(job: Job) -> int:
-    """Nodes before the day."""
-    return job.spec.nodes_before
 
 
 def _plans(job: Job, nodes_W: Sequence[int]) -> Iterator[JobPlan]:
@@ -142,8 +148,8 @@ def _predictions(day: FleetDay, decision: FleetDecision, value: float) -> Iterat
             yield Prediction(metric="target_share", of=each.job, value=min(each.units / job.spec.target, 1.0))
 
 
-def _evidence(day: FleetDay) -> Evidence:
-    """What the curves rest on, in words; shares of time stand in the plans of the jobs."""
+def _evidence(day: FleetDay, nodes_KW: Sequence[Sequence[int]]) -> Evidence:
+    """What the curves in use rest on."""
     notes = [f"the curve of `{job.spec.name}` is stated" for job in day.jobs if job.kind is None]
     for job in day.jobs:
         if job.kind is not None:
@@ -154,7 +160,15 @@ def _evidence(day: FleetDay) -> Evidence:
         if beyond:
             listed = ", ".join(map(str, beyond))
             notes.append(f"`{job.spec.name}` on {listed} nodes is not considered: the jobs share {day.nodes}")
-    return Evidence(basis={"analytical": 1.0}, notes=tuple(notes))
+    return Evidence(basis=weighted_shares(_rests_on(day, nodes_KW)), notes=tuple(notes))
+
+
+def _rests_on(day: FleetDay, nodes_KW: Sequence[Sequence[int]]) -> Iterator[tuple[float, Shares]]:
+    """What the plan of every job in every window rests on, weighted by its nodes; stated curves count as measured."""
+    for job, nodes_W in zip(day.jobs, nodes_KW, strict=True):
+        copies = {point.nodes: point.copies for point in job.points}
+        for nodes in filter(None, nodes_W):
+            yield nodes, {"measured": 1.0} if job.kind is None else job.plans[nodes // copies[nodes]].evidence.basis
 
 
 def curve_of(decision: FleetDecision, name: str) -> tuple[CurvePoint, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
-from planner.errors import Infeasible, PlannerError
+from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.fleet.jobs import SECONDS, Job
 from planner.kinds.fleet.options import FleetOptions
 from planner.problem.resolve import Resolved
@@ -106,15 +106,11 @@ def require_deadlines(day: FleetDay) -> None:
         needed = spec.target / best.units_per_hour + lost
         limit = f"{spec.name}: {spec.target:g} {job.unit} within {hours:g} h"
         nearest = f"{most:.4g} {job.unit} on {best.nodes} nodes all the time, or {needed:.4g} h for the target"
-        fewer = [
-            {"limit": limit, "nearest": nearest},
-            {
-                "limit": f"{spec.name}: at most {best.nodes} of the {day.nodes} nodes",
-                "nearest": f"nodes that make {spec.target / (hours - lost):.4g} {job.unit} an hour together, "
-                f"{spec.target / most:.3g} times as many at the same speed each",
-            },
-        ]
-        raise Infeasible(fewer, proved=True)  # type: ignore[arg-type]
+        more = f"nodes that make {spec.target / (hours - lost):.4g} {job.unit} an hour together, "
+        more += f"{spec.target / most:.3g} times as many at the same speed each"
+        at_most = f"{spec.name}: at most {best.nodes} of the {day.nodes} nodes"
+        conflict = (Conflict(limit=limit, nearest=nearest), Conflict(limit=at_most, nearest=more))
+        raise Infeasible(conflict, proved=True)
 
 
 def _allowed(windows: int, was: tuple[int, int], now: tuple[int, int]) -> bool:

@@ -66,7 +66,7 @@ def _job(resolved: Resolved, index: int, spec: JobSpec, free: int, limits: Limit
             if each.nodes <= free
         )
         return _bounded(Job(spec, None, points, {}), resolved, index, free)
-    problem = job_problem(resolved, index)
+    problem = job_problem(resolved, index, spec)
     kind = find_kind(problem.kind)
     counts = _counts(resolved, index, spec, kind, free)
     copies = {nodes: nodes // spec.unit_nodes if kind.name == "serve" else 1 for nodes in counts}
@@ -93,10 +93,10 @@ def _job(resolved: Resolved, index: int, spec: JobSpec, free: int, limits: Limit
     return _bounded(Job(spec, kind.name, _never_falling(points), plans), resolved, index, free)
 
 
-def job_problem(resolved: Resolved, index: int) -> Problem:
+def job_problem(resolved: Resolved, index: int, spec: JobSpec) -> Problem:
     """The problem of a job on the pool of the fleet; raises PlannerError, at its place, for one that is not valid."""
     place = ("options", "jobs", index, "problem")
-    written = resolved.problem.options["jobs"][index]["problem"]  # type: ignore[index, call-overload]
+    written = spec.problem
     if not isinstance(written, dict):
         what = f"the problem of the job is {written!r}"
         raise PlannerError(what, where=resolved.where(place), hint="write a problem, or the path of one")

@@ -128,7 +128,7 @@ def _block_rows(
     for name, part, second_s in zip(table.modules, table.part_K.tolist(), second_K.tolist(), strict=True):
         if part == FORWARD or learns.network:
             seconds.setdefault(name, [0.0, 0.0, 0.0])[part] += encoder.num_layers * second_s
-    return [(name, *values) for name, values in seconds.items()]  # type: ignore[misc]  # three of them
+    return [(name, forward, inputs, weights) for name, (forward, inputs, weights) in seconds.items()]
 
 
 def _row(

@@ -45,10 +45,13 @@ def solve_cached(resolved: Resolved, limits: Limits, by_formulas: Formulas) -> E
     why = ASKED if asked == "queueing" else unverifiable(setting)
     tightened: Tightened = ()
     floor: float | None = None
-    for number in range(MOST_TRIES):
+    plan: Envelope | None = None
+    for number in range(1, MOST_TRIES + 1):
         limits.tell("pricing memory for prefixes")
         search_of = MemorySearch(setting, choices, limits, tightened)
         answer = search_of.cheapest()
+        if answer.solution is None:
+            break
         floor = answer.bound if floor is None else floor
         plan = search_of.plan(answer, floor, by_formulas)
         if why is not None:
@@ -56,11 +59,13 @@ def solve_cached(resolved: Resolved, limits: Limits, by_formulas: Formulas) -> E
         limits.tell("simulating the plan with its memory")
         told = confirmation(plan, trace_of(resolved))
         if told.kept:
-            return _confirmed(plan, told, number + 1)
+            return _confirmed(plan, told, number)
         tightened = told.tighter(tightened)
+    if plan is None:
+        raise search_of.infeasible()
     if asked == "verification":
         raise PlannerError(
-            f"no plan was verified: {MOST_TRIES} were simulated, and each broke a limit",
+            "no plan was verified: every one that was simulated broke a limit",
             where=resolved.where(("options", "judged_by")),
             hint="take `--level static`, whose answer is an estimate, or loosen the limits",
         )
@@ -96,11 +101,8 @@ class MemorySearch:
         self.machines = Machines(self.problem)
 
     def cheapest(self) -> SolveResult[Units]:
-        """The units of least cost with their mix; raises Infeasible where there is none."""
-        answer = cheapest_memory(self.problem, self.machines, gap=self.limits.gap or 0.0)
-        if answer.solution is None:
-            raise self._infeasible()
-        return answer
+        """The units of least cost with their mix; without a solution where no mix keeps the limits."""
+        return cheapest_memory(self.problem, self.machines, gap=self.limits.gap or 0.0)
 
     def plan(self, answer: SolveResult[Units], floor: float | None, by_formulas: Formulas) -> Envelope:
         """The plan at the units of an answer, with what the search says of others; `floor` bounds every plan."""
@@ -154,7 +156,8 @@ class MemorySearch:
             none = {"plan": name, "objective": alone, "loss": abs(alone - value) / max(abs(value), 1e-9)}
         return certificate.model_copy(update={"next_best": [none, *(others if isinstance(others, list) else [])]})
 
-    def _infeasible(self) -> Infeasible:
+    def infeasible(self) -> Infeasible:
+        """The limits that no mix keeps with all memory there is."""
         most = self._tight(self.choices.at_best(self.problem.most_K))
         assert most is not None
         return explain_infeasible(with_memory(self.setting, most), self.limits)

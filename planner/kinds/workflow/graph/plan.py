@@ -25,9 +25,21 @@ from planner.kinds.workflow.graph.choose import (
 from planner.kinds.workflow.graph.floor import laid, role_name
 from planner.kinds.workflow.graph.serving import Served, embedded
 from planner.kinds.workflow.graph.setting import GraphSetting, read_setting
+from planner.plan.evidence import weighted_shares
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import SCHEMA, Certificate, Digests, Envelope, Evidence, Objective, Prediction, Role, Software
+from planner.plan.schema import (
+    SCHEMA,
+    Certificate,
+    Digests,
+    Envelope,
+    Evidence,
+    Objective,
+    Prediction,
+    Role,
+    Shares,
+    Software,
+)
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
@@ -223,14 +235,13 @@ def _certificate(setting: GraphSetting, choice: Choice) -> Certificate:
 
 def _evidence(setting: GraphSetting, choice: Choice) -> Evidence:
     """What serving plans rest on, weighted by cost; functions are as the problem states them."""
-    total = sum(row.usd_per_hour for row in choice.rows) or 1.0
-    basis: dict[str, float] = {}
-    for row in choice.rows:
-        shares = {"measured": 1.0} if row.served is None else dict(row.served.envelope.evidence.basis)
-        for name, share in shares.items():
-            basis[name] = basis.get(name, 0.0) + share * row.usd_per_hour / total
+    stated_shares: Shares = {"measured": 1.0}
+    basis = weighted_shares(
+        (row.usd_per_hour, stated_shares if row.served is None else row.served.envelope.evidence.basis)
+        for row in choice.rows
+    )
     count = setting.options.simulated_requests
     notes = (f"times are of {len(FRESH)} streams of {count} requests that nothing was chosen on",)
     functions = ("latencies and prices of functions that the problem states",)
     stated = any(row.served is None for row in choice.rows)
-    return Evidence(basis={k: min(v, 1.0) for k, v in basis.items()}, sources=functions if stated else (), notes=notes)  # type: ignore[misc]  # names of shares
+    return Evidence(basis=basis, sources=functions if stated else (), notes=notes)

@@ -5,33 +5,22 @@ from dataclasses import dataclass
 from planner.errors import PlannerError, require_known
 from planner.kinds.registry import find_kind
 from planner.kinds.workflow.options import ServeSpec, StageSpec, WorkflowOptions
+from planner.kinds.workflow.stream import OneStream
 from planner.problem.resolve import Resolved
-from planner.problem.schema import Lengths, TraceLengths, WorkloadSpec
+from planner.problem.schema import Lengths, TraceLengths
 from planner.problem.statistics import quantile_of
 from planner.schema.keys import validated
 from planner.solvers.workflow.simulated_graph import TimeLimit
 
 
 @dataclass(frozen=True, slots=True)
-class GraphSetting:
+class GraphSetting(OneStream):
     """Stages in topological order, by number the stages each waits for, and the limits on the whole."""
 
-    resolved: Resolved
-    options: WorkflowOptions
     stages: tuple[StageSpec, ...]
     places: tuple[int, ...]  # in the problem
     parents: tuple[tuple[int, ...], ...]
     limits: tuple[TimeLimit, ...]
-
-    @property
-    def workload(self) -> WorkloadSpec:
-        return self.resolved.workloads[0].spec
-
-    @property
-    def rate_per_s(self) -> float:
-        assert self.workload.load is not None
-        assert self.workload.load.rate_per_s is not None
-        return self.workload.load.rate_per_s
 
     @property
     def latency_s(self) -> float:

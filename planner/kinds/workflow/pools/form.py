@@ -12,10 +12,10 @@ from planner.arrays import Floats
 from planner.documents.units import format_si
 from planner.errors import PlannerError, require_known
 from planner.kinds.workflow.decision import WorkflowDecision
-from planner.kinds.workflow.options import WorkflowOptions
 from planner.kinds.workflow.pool_options import PoolOption
+from planner.kinds.workflow.stream import OneStream
 from planner.problem.resolve import Resolved
-from planner.problem.schema import TraceLengths, WorkloadSpec
+from planner.problem.schema import TraceLengths
 from planner.problem.statistics import quantile_of
 from planner.simulate.requests.arrivals import arrivals
 from planner.solvers.result import SolveResult
@@ -59,11 +59,9 @@ def percentile_limit(name: str, statistic: str, bound_s: float, of: str) -> Pool
 
 
 @dataclass(frozen=True, slots=True)
-class PoolsForm(ABC, Generic[P]):
+class PoolsForm(OneStream, ABC, Generic[P]):
     """A problem of one form; streams are drawn from seeds."""
 
-    resolved: Resolved
-    options: WorkflowOptions
     limits: tuple[PoolLimit, ...]
 
     key: ClassVar[str]  # of the form in `options`
@@ -91,16 +89,6 @@ class PoolsForm(ABC, Generic[P]):
     @property
     def spec(self) -> Any:  # noqa: ANN401  # options of the form
         return getattr(self.options, self.key)
-
-    @property
-    def workload(self) -> WorkloadSpec:
-        return self.resolved.workloads[0].spec
-
-    @property
-    def rate_per_s(self) -> float:
-        assert self.workload.load is not None
-        assert self.workload.load.rate_per_s is not None
-        return self.workload.load.rate_per_s
 
     def rows(self, stage: str) -> tuple[PoolOption, ...]:
         """The options of a stage."""
