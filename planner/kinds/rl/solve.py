@@ -16,6 +16,7 @@ from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, horizon_problem, read_running, running_of, steps_of
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
+from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
     SCHEMA,
     Certificate,
@@ -213,17 +214,13 @@ def _evidence(solved: Solved) -> Evidence:
     """The share of generation and training time by basis, and how far curves are from what they were fitted to."""
     evaluation = solved.evaluation
     generator = solved.formulated.generators[solved.plan.groups[0].option]
-    total = evaluation.generation_s + evaluation.training_s
-    shares: dict[str, float] = {
-        name: share * evaluation.generation_s / total for name, share in generator.basis.items()
-    }
     taught = "analytical" if solved.trainer.config is not None else "measured"
-    shares[taught] = shares.get(taught, 0.0) + evaluation.training_s / total
+    basis = weighted_shares(
+        [(evaluation.generation_s, generator.basis), (evaluation.training_s, {taught: 1.0})],
+    )
     worst = max(solved.formulated.generators[group.option].error for group in solved.plan.groups)
     notes = [f"the decode curve is within {worst:.1%} of the decode step that it was fitted to"]
     if solved.setting.options.weight_sync_s is None:
         sync = format_si(evaluation.handover_s, "s")
         notes.append(f"handing over takes {sync} by tensors, bytes and bandwidths; `weight_sync` states a measured one")
-    scale = sum(shares.values())
-    basis = {name: share / scale for name, share in sorted(shares.items())}
-    return Evidence(basis=basis, notes=tuple(notes))  # type: ignore[arg-type]  # names of the literal
+    return Evidence(basis=basis, notes=tuple(notes))

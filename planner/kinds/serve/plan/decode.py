@@ -29,6 +29,7 @@ from planner.kinds.serve.steady.predict import resting_scale, times
 from planner.kinds.serve.steady.roles_in_use import RoleInUse
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
+from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
     SCHEMA,
     Block,
@@ -463,12 +464,6 @@ def _digests(setting: ServeSetting, inputs: dict[str, JsonValue]) -> Digests:
 
 def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
     """Basis of the step times of the roles in use, weighted by their devices."""
-    total = sum(item.count * item.candidate.devices for item in used)
-    basis: dict[str, float] = {}
-    for item in used:
-        weight = item.count * item.candidate.devices / total
-        for name, share in item.candidate.basis.items():
-            basis[name] = basis.get(name, 0.0) + weight * share
     spots = [
         setting.costs_of_pool[item.candidate.model, pool] for item in used for pool, _ in item.candidate.devices_of_pool
     ]
@@ -477,7 +472,7 @@ def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:
     if not any(isinstance(pricer, Profiled) for pricer in pricers):
         notes.add("no kernel tables were given: every time is analytical, from data-sheet rates and named efficiencies")
     return Evidence(
-        basis={name: min(share, 1.0) for name, share in basis.items()},  # type: ignore[misc]  # names of Basis
+        basis=weighted_shares((item.count * item.candidate.devices, item.candidate.basis) for item in used),
         sources=tuple(dict.fromkeys(pricer.name for pricer in pricers)),
         notes=tuple(sorted(notes)),
         steps={name: step for item in used for name, step in step_evidence(setting, item).items()},
