@@ -32,6 +32,8 @@ gpu:
 	@test -n "$(OUT)" || { echo "name a folder: make gpu OUT=DIR" >&2; exit 2; }
 	$(PYTHON) benchmarks/gpu/run.py --out "$(OUT)" $(GPU_ARGS)
 
+# What needs ../shared/data says so: traces are generated where it is absent, and what nothing can stand in for stands last
+# in its target and ends it with exit code 2.
 bench-solve: $(VENV)/installed
 	$(BIN)/python benchmarks/solve.py
 
@@ -52,13 +54,13 @@ bench-promises: $(VENV)/installed
 
 bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate.py
-	$(BIN)/python benchmarks/closed_loops.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/simulate_distserve.py
 	$(BIN)/python benchmarks/simulate_goodput.py
-	$(BIN)/python benchmarks/simulate_attention_ffn.py
 	$(BIN)/python benchmarks/simulate_policies.py
 	$(BIN)/python benchmarks/simulate_elastic.py
 	$(BIN)/python benchmarks/pipelines_simulated.py
+	$(BIN)/python benchmarks/closed_loops.py ../shared/data/serving/measured.csv
+	$(BIN)/python benchmarks/simulate_attention_ffn.py
 
 bench-pipelines: $(VENV)/installed
 	$(BIN)/python benchmarks/pipelines.py
@@ -66,7 +68,7 @@ bench-pipelines: $(VENV)/installed
 	$(BIN)/python benchmarks/token_times.py
 
 bench-referee: $(VENV)/installed
-	$(BIN)/python benchmarks/scheduler_referee.py --default
+	$(BIN)/python benchmarks/scheduler_referee.py
 
 bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving
@@ -77,14 +79,14 @@ bench-serving: $(VENV)/installed
 	$(BIN)/python benchmarks/sealed_serving.py --open
 
 bench-training: $(VENV)/installed
-	$(BIN)/python benchmarks/training.py ../shared/data/training
-	$(BIN)/python benchmarks/sealed_training.py --open
 	$(BIN)/python benchmarks/estimate_equals_solve.py
 	$(BIN)/python benchmarks/training_search.py
 	$(BIN)/python benchmarks/training_nodes.py
 	$(BIN)/python benchmarks/training_megascale.py
 	$(BIN)/python benchmarks/training_recipes.py
 	$(BIN)/python benchmarks/training_at_scale.py
+	$(BIN)/python benchmarks/training.py ../shared/data/training
+	$(BIN)/python benchmarks/sealed_training.py --open
 
 bench-sweep: $(VENV)/installed
 	$(BIN)/python benchmarks/sweep.py
@@ -100,8 +102,8 @@ bench-cases: $(VENV)/installed
 	$(BIN)/python benchmarks/cases_scored.py
 
 bench-cache: $(VENV)/installed
-	$(BIN)/python benchmarks/cases_scored.py --only cache_
 	$(BIN)/python benchmarks/cached_serving.py
+	$(BIN)/python benchmarks/cases_scored.py --only cache_
 
 bench-topology: $(VENV)/installed
 	$(BIN)/python benchmarks/topology.py
@@ -128,12 +130,12 @@ bench-experts: $(VENV)/installed
 	$(BIN)/python benchmarks/experts.py
 
 bench-rl: $(VENV)/installed
-	$(BIN)/python benchmarks/rl.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_agentic.py
+	$(BIN)/python benchmarks/rl_plans.py
+	$(BIN)/python benchmarks/rl.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_rollouts.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_fused.py ../shared/data/rl/flexfusion_instances.csv
 	$(BIN)/python benchmarks/rl_measured.py ../shared/data/rl/measured.csv
-	$(BIN)/python benchmarks/rl_plans.py
 	$(BIN)/python benchmarks/rl_public.py ../shared/data/rl/measured.csv
 
 # The site of docs/, into build/site; a link that leads nowhere ends it.

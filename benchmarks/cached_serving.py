@@ -7,10 +7,13 @@ bound is; the plan is the one that simulation confirmed, or an estimate. CPU sec
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from inputs import SHARED, shown
 
 from planner.api import solve
 from planner.documents.read import given_document, load_document
@@ -24,7 +27,7 @@ from planner.progress import Limits
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "serve-cache-conversations.yaml"
-MOONCAKE = ROOT.parent / "shared" / "data" / "traces" / "mooncake_fast25_conversation.jsonl.gz"
+MOONCAKE = SHARED / "traces" / "mooncake_fast25_conversation.jsonl.gz"
 RATES_PER_S = (3.4, 13.6)
 
 
@@ -32,7 +35,10 @@ def problems(quick: bool) -> Iterator[tuple[str, Resolved]]:
     """By name."""
     data: dict[str, Any] = dict(load_document(str(EXAMPLE)).data)
     yield "conversations, 16/s", resolve_document(given_document(data, "problem"), EXAMPLE.parent)
-    if quick or not MOONCAKE.exists():
+    if quick:
+        return
+    if not MOONCAKE.exists():
+        print(f"needs {shown(MOONCAKE)}, whose prompts share prefixes: the example alone", file=sys.stderr)
         return
     for rate in RATES_PER_S:
         sides = {f"{side}_tokens": {"trace": str(MOONCAKE), "column": f"{side}_length"} for side in ("input", "output")}

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from case_kinds import KINDS
+from inputs import SHARED, required
 
 HERE = Path(__file__).parent
-DATA = HERE.parent.parent / "shared" / "data"
+DATA = SHARED
 SCORED_BY_SCORE = ("mm_", "lc_", "topo_")
 SLOW = ("place_alpaserve_32gpu", "place_alpaserve_32gpu_slo2")
 STATED = {  # where a case states its best answer and the best trivial one, by path
@@ -77,9 +78,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names of cases")
     arguments = parser.parse_args()
-    if not DATA.exists():
-        print(f"skipped: {DATA} is absent")
-        return 0
+    required(DATA)
     worst = 0
     for case in cases(quick=arguments.quick, beginnings=tuple(arguments.only)):
         with tempfile.TemporaryDirectory() as folder:

@@ -11,13 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
+
+from inputs import SHARED, required
 
 from planner.errors import PlannerError
 from planner.importing.files import read_files
 
-SHARED = Path(__file__).parent.parent.parent / "shared" / "data" / "imports"
+ARTIFACTS = SHARED / "imports"
 ASIDE = frozenset({"id", "file", "note", "with_env", "resolved", "audit", "guesses"})
 FLAGS = {
     "tp": r"(?:--tensor-parallel-size|--tp(?:-size)?|tensor-parallel-size:|--tensor-model-parallel-size)[= ]+\"?(\d+)",
@@ -93,9 +94,7 @@ def recalled(ours: list[str], theirs: list[str]) -> int:
 
 def main() -> None:
     """Prints the score of every truth file, and what the files without one come to."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SHARED
-    if not folder.is_dir():
-        sys.exit(f"there is no folder {folder}")
+    folder = required(sys.argv[1] if len(sys.argv) > 1 else ARTIFACTS)
     totals, plain, invented, findings = [0, 0], [0, 0], 0, [0, 0, 0]
     for path in sorted((folder / "truth").glob("*.json")):
         truth = json.loads(path.read_text())

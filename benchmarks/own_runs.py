@@ -20,9 +20,9 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
+from inputs import required
 from serving_fit import fit_between
 from serving_intervals import Errors, Rows
 
@@ -196,7 +196,7 @@ def captured(
 def main() -> int:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=required)
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     seeds = 1 if given.quick else SEEDS

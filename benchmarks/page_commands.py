@@ -1,12 +1,12 @@
 """Every command of every page is run, in the order of its page: a page that names a missing file or option fails.
 
-python benchmarks/page_commands.py                     all pages
+python benchmarks/page_commands.py                     all pages, two at a time
 python benchmarks/page_commands.py docs/emit.md        some of them
 
 Blocks of `sh`, `bash` and `console` are read. A page's commands run in a folder of their own with a copy of `examples/`
 and `docs/` and links to the rest of the checkout, so that later commands read what earlier ones wrote. `planner solve`
-without a `--level` runs with `--level static`, which answers in seconds. What cannot run is counted with its reason: by
-rule (`Rule`), or by an annotation in a line above the block,
+without a `--level` runs with `--level static`, which answers in seconds, and `make demo` as the lines of its rule. What
+cannot run is counted with its reason: by rule (`Rule`), or by an annotation in a line above the block,
 
     <!-- commands: problem.yaml=examples/a.yaml; rows.csv=../shared/rows.csv; 2 4: need a GPU -->
 
@@ -22,14 +22,18 @@ import resource
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from figures import FAILED, ROOT, checkout_in, commands_of, environment_of_pages, pages
 
-CPU_LIMIT_S = 30  # of one command; all pages together are to take 5 minutes
+CPU_LIMIT_S = 30  # of one command; all pages together are to take 5 minutes on two cores
+AT_ONCE = 2  # pages
+SLOWEST = 10  # commands that are listed at the end
 FENCED = re.compile(
     r"(?:^<!-- commands: (?P<notes>[^>]*) -->\n)?(?:^<!-- figures(?P<words>[^>]*)-->\n)?"
     r"^```(?P<language>\w+)\n(?P<body>.*?)^```$",
@@ -52,7 +56,7 @@ class Rule:
 
 RULES = (
     Rule(re.compile(r"^(?!planner |python |make )"), "a command of another program"),
-    Rule(re.compile(r"^make "), "a make target: minutes, and it installs"),
+    Rule(re.compile(r"^make (?!demo$)"), "a make target: minutes, and it installs"),
     Rule(re.compile(r"\.\./shared"), "reads measured data outside the repository"),
     Rule(re.compile(r"--level (engine|execute)(?!.*(--report|--device cpu))"), "needs a GPU or an engine"),
     Rule(re.compile(r"^python benchmarks/(?!.*--quick|trust)"), "a benchmark without --quick"),
@@ -156,10 +160,20 @@ def _bounded() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
 
 
+def run_as(command: str) -> str:
+    """What is run for a command of a page: without a search that simulates, and without installing."""
+    if command == "make demo":
+        recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert recipe
+        lines = [line.strip().removeprefix("$(BIN)/") for line in recipe[1].splitlines()]
+        return " && ".join(SOLVE.sub(STATIC, line) for line in lines)
+    return SOLVE.sub(STATIC, command)
+
+
 def error_of(command: str, folder: Path) -> str | None:
     """What a command says where it fails, None where it answers."""
     run = subprocess.run(
-        ["bash", "-c", SOLVE.sub(STATIC, command)],
+        ["bash", "-c", run_as(command)],
         cwd=folder,
         env=environment_of_pages(),
         text=True,
@@ -174,9 +188,19 @@ def error_of(command: str, folder: Path) -> str | None:
     return f"{said[-2000:]}\n{ended}"
 
 
-def failures_of(page: Path, name: str, skipped: Counter[str]) -> tuple[int, list[str]]:
-    """Commands of a page that were run, and `page:line: command` with the error of each that failed."""
-    ran, failures = 0, []
+@dataclass(slots=True)
+class PageRun:
+    """What came of the commands of a page: CPU seconds of those run, errors, and reasons of the others."""
+
+    name: str
+    cpu_s: dict[str, float] = field(default_factory=dict)  # by `page:line: command`
+    failures: list[str] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)  # `page:line: command`, reason
+
+
+def run_page(page: Path) -> PageRun:
+    """Runs the commands of a page in a folder of their own."""
+    outcome = PageRun(page.resolve().relative_to(ROOT.resolve()).as_posix())
     with tempfile.TemporaryDirectory() as parent:
         folder = _folder_in(Path(parent))
         for block in blocks_of(page.read_text(encoding="utf-8")):
@@ -188,16 +212,17 @@ def failures_of(page: Path, name: str, skipped: Counter[str]) -> tuple[int, list
                     (folder / target).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copy(ROOT / source, folder / target)
             for command in block.commands:
+                place = f"{outcome.name}:{command.line}: {command.text}"
                 why = command.skipped or (f"{', '.join(absent)} is not here" if absent else None)
                 if why:
-                    skipped[why] += 1
-                    print(f"  {name}:{command.line}: not run: {why}: {command.text}", flush=True)
+                    outcome.skipped.append((place, why))
                     continue
-                ran += 1
+                before = _cpu_s()
                 error = error_of(command.text, folder)
+                outcome.cpu_s[place] = _cpu_s() - before
                 if error:
-                    failures.append(f"{name}:{command.line}: {command.text}\n{error}")
-    return ran, failures
+                    outcome.failures.append(f"{place}\n{error}")
+    return outcome
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -205,20 +230,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pages", nargs="*", type=Path)
     given = parser.parse_args(arguments)
-    skipped: Counter[str] = Counter()
-    total, failed = 0, 0
-    for page in given.pages or pages():
-        before = _cpu_s()
-        name = page.resolve().relative_to(ROOT.resolve()).as_posix()
-        ran, failures = failures_of(page, name, skipped)
-        total, failed = total + ran, failed + len(failures)
-        if ran:
-            print(f"{name}: {ran} run, {len(failures)} failed, {_cpu_s() - before:.0f} CPU-s", flush=True)
-        for failure in failures:
-            print(failure, flush=True)
-    for why, count in skipped.most_common():
+    begin, outcomes = time.monotonic(), []
+    with ProcessPoolExecutor(AT_ONCE) as pool:
+        for outcome in pool.map(run_page, given.pages or pages()):
+            outcomes.append(outcome)
+            for place, why in outcome.skipped:
+                print(f"  {place}\n    not run: {why}")
+            spent = f"{len(outcome.cpu_s)} run, {len(outcome.failures)} failed, {sum(outcome.cpu_s.values()):.0f} CPU-s"
+            print(f"{outcome.name}: {spent}", *outcome.failures, sep="\n", flush=True)
+    return _summed_up(outcomes, time.monotonic() - begin)
+
+
+def _summed_up(outcomes: Sequence[PageRun], wall_s: float) -> int:
+    reasons = Counter(why for outcome in outcomes for _, why in outcome.skipped)
+    for why, count in reasons.most_common():
         print(f"not run: {count:3} {why}")
-    print(f"{total} commands run, {failed} failed, {skipped.total()} not run, {_cpu_s():.0f} CPU-s")
+    cpu_s = {place: spent for outcome in outcomes for place, spent in outcome.cpu_s.items()}
+    for place, spent in sorted(cpu_s.items(), key=lambda item: -item[1])[:SLOWEST]:
+        print(f"{spent:5.1f} CPU-s {place}")
+    failed = sum(len(outcome.failures) for outcome in outcomes)
+    counts = f"{len(cpu_s)} commands run, {failed} failed, {reasons.total()} not run"
+    print(f"{counts}: {sum(cpu_s.values()):.0f} CPU-s, {wall_s:.0f} s")
     return 1 if failed else 0
 
 

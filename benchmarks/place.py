@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from case_kinds.multi_model_placement import arrivals, highest_rate, placed, problem_of
+from inputs import SHARED, shown
 
 from planner.api import solve
 from planner.arrays import Floats
@@ -43,7 +44,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests" / "oracles"))
 from turns_simulator import attained  # noqa: E402 - behind its path
 
-DATA = ROOT.parent / "shared" / "data"
+DATA = SHARED
 REFERENCE_REQUESTS = 8000
 FRESH_8, FRESH_32 = range(1001, 1011), range(11, 21)
 ASKED = {
@@ -212,7 +213,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="8 GPUs and six clusters")
     arguments = parser.parse_args()
     if not DATA.exists():
-        print(f"{DATA} is absent: clusters alone")
+        print(f"needs {shown(DATA)} for published instances: generated clusters alone", file=sys.stderr)
     else:
         eight()
         if not arguments.quick:

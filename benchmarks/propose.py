@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from inputs import SHARED, required
 from likeness_fit import CUT, Errors, fit
 from recipe_columns import filled
 
@@ -38,7 +39,7 @@ from planner.solvers.stochastic.sequential_choice import (
     next_measurements,
 )
 
-MEASURED = Path(__file__).parent.parent.parent / "shared" / "data" / "serving" / "measured.csv"
+MEASURED = SHARED / "serving" / "measured.csv"
 KEY = ("mode", "family", "system", "backend", "precision", "isl", "osl")
 TIMES = ("ttft_s", "tpot_s")
 QUANTILES = (0.25, 0.5, 0.75)
@@ -285,10 +286,7 @@ def main() -> int:
     parser.add_argument("--by-family", action="store_true")
     parser.add_argument("--fit", action="store_true", help="print the constants of all families together, and stop")
     given = parser.parse_args()
-    if not given.table.exists():
-        print(f"{given.table}: not here; give the path of a table of measured deployments", file=sys.stderr)
-        return 2
-    groups = read_groups(given.table, given.predictions)
+    groups = read_groups(required(given.table), given.predictions)
     if given.fit:
         print(*fitted(groups), sep="\n")
         return 0

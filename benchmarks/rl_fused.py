@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from inputs import required
+
 from planner.solvers.flow_shop import ShopSchedule
 from planner.solvers.result import SolveResult
 from planner.solvers.schedules.fused_pipelines import FusedProblem, Pipeline, solve_fused
@@ -70,4 +72,4 @@ def _published_at_bound(rows: list[Row]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(required(sys.argv[1])))

@@ -16,6 +16,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
+from inputs import required
 
 from planner.arrays import Floats
 from planner.rl.measured_step import CALIBRATED, PhaseTimes, PoolSplit, Response, predict_step_s
@@ -151,4 +152,4 @@ def main(path: Path, *, print_fit: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), print_fit="--fit" in sys.argv))
+    sys.exit(main(required(sys.argv[1]), print_fit="--fit" in sys.argv))

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from inputs import required
 from rl_runs import Row, job, missing, problem, read_rows, staleness
 
 from planner.documents.read import given_document
@@ -274,4 +275,4 @@ def main(path: Path, *, recommended: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), recommended="--solve" in sys.argv))
+    sys.exit(main(required(sys.argv[1]), recommended="--solve" in sys.argv))

@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from inputs import required
 from recipe_columns import filled, load_alone
 from sealed_groups import DATA, SERVING, TABLES, Status, frozen, group_of, rows_of, split
 
@@ -175,9 +176,7 @@ def commit() -> str:
 
 def main() -> int:
     """Print the figures; those of sealed groups are logged too. 2 where the tables are absent."""
-    if not DATA.exists():
-        print(f"{DATA}: not here", file=sys.stderr)
-        return 2
+    required(DATA)
     if split() != frozen():
         print(
             "the tables have other groups than were split: renew nothing, get the tables of the split", file=sys.stderr

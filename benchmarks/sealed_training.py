@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 
+from inputs import required
 from sealed_groups import DATA, TRAINING, Status, frozen, group_of, rows_of, split
 from sealed_serving import commit, weighted
 from training import plain_flop
@@ -127,9 +128,7 @@ def open_lines() -> Iterator[str]:
 
 def main() -> int:
     """Print the figures; those of sealed groups are logged too. 2 where the tables are absent."""
-    if not DATA.exists():
-        print(f"{DATA}: not here", file=sys.stderr)
-        return 2
+    required(DATA)
     if split() != frozen():
         print("the tables have other groups than were split: get the tables of the split", file=sys.stderr)
         return 2

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from inputs import required
 from recipe_columns import Columns, filled, load_alone
 from sealed_groups import SERVING, frozen, group_of, rows_of
 from sealed_serving import LIKELY, Pairs, bias, errors
@@ -149,7 +150,7 @@ class Data:
 def main() -> int:
     """Print the tables, or with --write make a calibration of all rows."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=required)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--folds", type=int, default=0, help="fits in all; 0: one for each group, and each family")
     parser.add_argument("--write", type=Path)

@@ -22,9 +22,9 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+from inputs import required
 from serving import Data, spreads_of
 
 from planner.arrays import Floats, Indices
@@ -187,7 +187,7 @@ def _line(title: str, captured: dict[str, Floats]) -> str:
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=required)
     parser.add_argument("--unfitted", action="store_true")
     given = parser.parse_args()
     data = Data.read(given.folder, ("stated",))

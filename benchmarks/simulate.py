@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from inputs import trace_file
 
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import load_calibration
@@ -29,7 +30,7 @@ from planner.simulate.requests.trace_facts import sample
 from planner.simulate.requests.traces import Trace, read_trace
 from planner.simulate.run.engine import initial_state, run_to_end, simulate
 
-TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
+TRACE = ("azure_llm_2023_conv.csv.gz", "azure-conversation")
 REQUESTS = 10_000
 FLEET, FLEET_REQUESTS = 128, 1_000_000
 HALF, HALF_REQUESTS = 64, 200_000
@@ -97,7 +98,7 @@ def process(cache: str) -> tuple[float, float]:
         solve = [*run, "solve", str(problem), "--level", "static", "-o", str(plan)]
         subprocess.run(solve, check=True, capture_output=True, env=environment)
         plan.write_text(plan.read_text().replace('"max_batch": 128', '"max_batch": 256'))  # more than fit at their mean
-        command = [*run, "simulate", str(plan), "--trace", str(TRACE), "--first", str(REQUESTS)]
+        command = [*run, "simulate", str(plan), "--trace", str(trace_file(*TRACE)), "--first", str(REQUESTS)]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
@@ -108,15 +109,13 @@ def process(cache: str) -> tuple[float, float]:
 
 def main() -> None:
     """Prints all figures."""
-    if not TRACE.exists():
-        raise SystemExit(f"needs the trace {TRACE}")
     with (
         tempfile.TemporaryDirectory() as cache
     ):  # first, since a child is charged with the memory that it was born with
         first_s, _ = process(cache)
         warm_s, megabytes = process(cache)
     print(f"whole process: {warm_s:.2f} CPU-s, {megabytes:.0f} MB; first run of a machine {first_s:.1f} CPU-s")
-    trace = read_trace(TRACE)
+    trace = read_trace(trace_file(*TRACE))
     azure = trace.first(REQUESTS)
     step_times = grid(int((trace.input_tokens + trace.output_tokens).max()))
     instance = Instance(step_times, KV_TOKENS, token_budget=2048, most_sequences=256)

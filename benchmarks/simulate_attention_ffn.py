@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from inputs import SHARED, required
 from step3_token_costs import Device, TokenDemand, token_demand
 
 from planner.arrays import Floats
@@ -42,7 +43,7 @@ from planner.load.problems import resolve_document
 from planner.models.architecture import Architecture
 from planner.models.library import find_model
 
-CELLS = Path(__file__).parent.parent.parent / "shared" / "data" / "serving" / "step3_cost_cases.csv"
+CELLS = SHARED / "serving" / "step3_cost_cases.csv"
 MODELS = {
     "DSv3": "deepseek-ai/DeepSeek-V3",
     "Kimi_K2": "moonshotai/Kimi-K2-Instruct",
@@ -341,8 +342,7 @@ def unit_costs(model: str, context: int) -> Iterator[tuple[str, float]]:
 
 def main() -> None:
     """Prints all figures."""
-    if not CELLS.exists():
-        raise SystemExit(f"needs {CELLS}")
+    required(CELLS)
     cells()
     hardware()
     throughput()

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from distserve_placement import Phase, Segment, Unit, high_affinity, low_affinity_units
+from inputs import trace_file
 from scipy.optimize import brentq
 
 from planner.arrays import Floats, Ints
@@ -36,7 +37,10 @@ from planner.simulate.run.engine import simulate
 from planner.solvers.stochastic.queueing import wait_quantile_s
 
 DATA = Path(__file__).parent / "data"
-TRACES = Path(__file__).parent.parent.parent / "shared" / "data" / "traces"
+STAND_INS = {  # a trace, and the built-in shape where it is absent
+    "short": ("sharegpt_lengths_helix.csv.gz", "sharegpt"),
+    "long": ("arxiv_summarization_lengths_vidur.csv.gz", "azure-code"),
+}
 LAYERS_WIDTH = {"opt-13b": 40 * 5120, "opt-66b": 64 * 9216, "opt-175b": 96 * 12288}
 PARAMETERS = {"opt-13b": 13e9, "opt-66b": 66e9, "opt-175b": 175e9}
 DISPATCH_S, DISPATCH_TOKEN_S = 2e-3, 1e-7  # of a step: Ray (simdistserve/base/worker.py)
@@ -186,8 +190,8 @@ def lengths(name: str) -> tuple[Ints, Ints]:
     """Lengths of a workload: of DistServe's own runs, or of the stand-ins in ../shared/data/traces."""
     if name == "sharegpt":
         return own_requests()[1:]
-    file = {"short": "sharegpt_lengths_helix.csv.gz", "long": "arxiv_summarization_lengths_vidur.csv.gz"}[name]
-    trace = read_trace(TRACES / file)
+    file, shape = STAND_INS[name]
+    trace = read_trace(trace_file(file, shape))
     fits = (trace.input_tokens + trace.output_tokens < 2048) & (trace.input_tokens >= (1 if name == "short" else 1024))
     return trace.input_tokens[fits], trace.output_tokens[fits]
 
@@ -392,8 +396,6 @@ def report_high_affinity(case: Case, draws: Draws) -> None:
 
 def main() -> None:
     """Prints all figures."""
-    if not TRACES.exists():
-        raise SystemExit(f"needs the lengths in {TRACES}")
     simulate(vllm("opt-13b", 1), own_run(10, 1.0))  # compiled before anything is timed
     fidelity()
     search_all()

@@ -8,9 +8,9 @@ time, for the plan that `planner solve` finds, for every other static fleet of e
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
+from inputs import trace_file
 
 from planner.api import solve
 from planner.arrays import Floats, Ints
@@ -32,7 +32,7 @@ from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
 
-TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "mooncake_fast25_conversation.jsonl.gz"
+TRACE = ("mooncake_fast25_conversation.jsonl.gz", "mooncake-conversation")
 MODEL, GPUS, LONGEST, SEQUENCES = "meta-llama/Llama-3.1-8B-Instruct", 8, 120_000, 256
 COUNT, SEED, WANTED = 400, 1, 0.9
 BASE_S, SLOWER, TPOT_S = 0.5, 5.0, 0.05
@@ -97,7 +97,7 @@ def elastic(tp: int) -> Fleet:
 @cache
 def lengths() -> tuple[Ints, Ints]:
     """Requests of the trace, drawn."""
-    trace = read_trace(TRACE, drop_empty=True)
+    trace = read_trace(trace_file(*TRACE), drop_empty=True)
     short = np.flatnonzero(trace.input_tokens + trace.output_tokens <= LONGEST)
     drawn = np.random.default_rng(SEED).choice(short, COUNT)
     return trace.input_tokens[drawn], trace.output_tokens[drawn]
@@ -173,8 +173,6 @@ def solved() -> tuple[str, Fleet]:
 
 def main() -> None:
     """Prints the highest rates."""
-    if not TRACE.exists():
-        raise SystemExit(f"needs the trace {TRACE}")
     inputs, outputs = lengths()
     print(f"{COUNT} requests: {inputs.mean():,.0f} in ({inputs.max():,} at most), {outputs.mean():,.0f} out")
     rates = {name: highest(fleet) for name, fleet in statics().items()}

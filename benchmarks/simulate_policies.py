@@ -7,9 +7,9 @@ conversations (../shared/data/traces) at gamma arrivals. LoongServe: `simulate_e
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+from inputs import trace_file
 
 from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import load_calibration
@@ -26,7 +26,7 @@ from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate
 from planner.simulate.run.result import SimulationResult
 
-TRACE = Path(__file__).parent.parent.parent / "shared" / "data" / "traces" / "azure_llm_2023_conv.csv.gz"
+TRACE = ("azure_llm_2023_conv.csv.gz", "azure-conversation")
 MODEL, TP, CHUNK, SEQUENCES = "meta-llama/Llama-3.1-70B-Instruct", 2, 2048, 256
 COUNT, SEED, CV = 10_000, 3, 2.0
 ENGINES, RATE_PER_ENGINE = 32, 2.1  # of the fleet whose P99 is to be kept
@@ -59,7 +59,7 @@ def engine() -> Instance:
 
 def load(rate_per_s: float, count: int = COUNT, seed: int = SEED) -> Requests:
     """Requests of the trace, drawn, that fit; the same draws at every rate."""
-    trace = read_trace(TRACE)
+    trace = read_trace(trace_file(*TRACE))
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, len(trace), count)
     inputs, outputs = trace.input_tokens[drawn], trace.output_tokens[drawn]
@@ -149,8 +149,6 @@ def fastserve(instance: Instance) -> None:
 
 def main() -> None:
     """Prints both comparisons."""
-    if not TRACE.exists():
-        raise SystemExit(f"needs the trace {TRACE}")
     instance = engine()
     llumnix(instance)
     fastserve(instance)

@@ -28,13 +28,14 @@ from case_kinds.fault_capacity import problem_of as faults_of
 from case_kinds.phase_circuits import problem_of as circuits_of
 from case_kinds.rack_groups import problem_of as racks_of
 from case_kinds.ring_groups import problem_of as rings_of
+from inputs import SHARED, required
 
 from planner.solvers.topology.circuits import Circuits, circuits
 from planner.solvers.topology.exchanges import Exchanges, Group, crossings, matched
 from planner.solvers.topology.fault_capacity import availability
 from planner.solvers.topology.racks_problem import Racks
 
-DATA = Path(__file__).parent.parent.parent / "shared" / "data"
+DATA = SHARED
 WASTE = DATA / "placement" / "hbd_mc_2880gpu.json"
 WASTE_ERROR = 1e-6
 MOST_ORDERS = 720
@@ -195,9 +196,8 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", type=Path)
     parser.add_argument("--quick", action="store_true", help="the cases alone")
     arguments = parser.parse_args()
-    if not DATA.exists() and not arguments.cases:
-        print(f"skipped: {DATA} is absent")
-        return 0
+    if not arguments.cases:
+        required(DATA)
     cases = arguments.cases or sorted((DATA / "cases").glob("topo_*.json"))
     held = [row(path) for path in cases if not path.stem.endswith(".ref")]
     if not arguments.cases:

@@ -1,6 +1,8 @@
 """The wheel holds the whole program and nothing else."""
 
 import hashlib
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -87,6 +89,20 @@ def test_every_module_and_catalog_of_the_checkout_is_in_the_wheel(wheel_names: s
             if not (parts[0] == "planner" and parts[1] in LINKS):
                 wanted.add("/".join(parts if parts[0] == "planner" else ("planner", *parts)))
     assert sorted(wanted - wheel_names) == []
+
+
+def test_the_wheel_alone_solves_an_example(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    """As `pip install --no-deps` unpacks it, with the dependencies that are here, in a folder of its own."""
+    wheel.extractall(tmp_path / "site")
+    example = shutil.copy(ROOT / "examples" / "serve-cost-one-pool.yaml", tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    solve = [sys.executable, "-m", "planner", "solve", example, "--level", "static", "-o", "plan.json"]
+    subprocess.run(solve, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["certificate"]["status"] == "optimal"
+    where = [sys.executable, "-c", "import planner; print(planner.__file__)"]
+    home = subprocess.run(where, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True).stdout
+    assert home.strip() == str(tmp_path / "site" / "planner" / "__init__.py")
 
 
 @pytest.mark.parametrize("name", LINKS)
