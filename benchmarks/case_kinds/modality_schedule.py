@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from case_kinds import CaseAnswer
-from planner.solvers.modalities.passes import Pass, PassProblem, best_schedule
+from planner.solvers.modalities.passes import PassProblem, best_schedule
+from planner.solvers.modalities.segments import Key, MicroBatch, PartTimes, pass_problem
 
 _SUB: dict[str, Any] = {"forward_ms": [1, 2], "backward_ms": [2, 3], "bytes": 1}
 SMALL: dict[str, Any] = {
@@ -13,54 +14,24 @@ SMALL: dict[str, Any] = {
     "micro_batches": [{"vision": [_SUB], "language": [_SUB]}, {"vision": [_SUB], "language": [_SUB]}],
 }
 
-Key = tuple[int, int, int, int, int]
-"""Micro-batch, segment (0 vision, 1 language), sub-micro-batch, rank, direction."""
-
 
 def problem_of(case: dict[str, Any]) -> tuple[PassProblem, list[Key]]:
-    """The passes, and the name of each; to begin with, micro-batches one after the other."""
-    ranks, batches = int(case["ranks"]), case["micro_batches"]
-    subs = [
-        (b, g, u, sub)
-        for b, batch in enumerate(batches)
-        for g, segment in enumerate(("vision", "language"))
-        for u, sub in enumerate(batch[segment])
+    """The passes, and the key of each."""
+    batches = [
+        MicroBatch(_parts(case, batch["vision"]), _parts(case, batch["language"])) for batch in case["micro_batches"]
     ]
-    keys: list[Key] = [(b, g, u, r, d) for b, g, u, _ in subs for d in (0, 1) for r in range(ranks)]
-    index = {key: at for at, key in enumerate(keys)}
-    passes = []
-    for group, (b, g, u, sub) in enumerate(subs):
-        for d, seconds in enumerate((sub["forward_ms"], sub["backward_ms"])):
-            for r in range(ranks):
-                before = tuple(index[key] for key in _before((b, g, u, r, d), batches[b], ranks))
-                partner = index[b, g, u, r, 1] if d == 0 else None
-                held = float(sub["bytes"]) if d == 0 else 0.0
-                passes.append(Pass(r, float(seconds[r]), before, partner, held, 2 * group + d))
-    orders = tuple(
-        tuple(
-            index[b, g, u, r, d]
-            for b, batch in enumerate(batches)
-            for d in (0, 1)
-            for g in ((0, 1) if d == 0 else (1, 0))
-            for u in range(len(batch[("vision", "language")[g]]))
+    return pass_problem(batches, (float(case["capacity_bytes"]),) * int(case["ranks"]))
+
+
+def _parts(case: dict[str, Any], rows: list[dict[str, Any]]) -> tuple[PartTimes, ...]:
+    """The parts of a segment, in milliseconds."""
+    ranks = int(case["ranks"])
+    return tuple(
+        PartTimes(
+            tuple(map(float, row["forward_ms"])), tuple(map(float, row["backward_ms"])), (float(row["bytes"]),) * ranks
         )
-        for r in range(ranks)
+        for row in rows
     )
-    return PassProblem(tuple(passes), (float(case["capacity_bytes"]),) * ranks, orders), keys
-
-
-def _before(key: Key, batch: dict[str, Any], ranks: int) -> list[Key]:
-    """What a pass waits for, as the case states."""
-    b, g, u, r, d = key
-    if d == 0 and r > 0:
-        return [(b, g, u, r - 1, 0)]
-    if d == 0:
-        return [] if g == 0 else [(b, 0, v, ranks - 1, 0) for v in range(len(batch["vision"]))]
-    if r < ranks - 1:
-        return [(b, g, u, r + 1, 1), (b, g, u, r, 0)]
-    if g == 1:
-        return [(b, g, u, r, 0)]
-    return [(b, 1, v, 0, 1) for v in range(len(batch["language"]))] + [(b, g, u, r, 0)]
 
 
 def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
@@ -69,6 +40,9 @@ def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
     result = best_schedule(problem)
     assert result.solution is not None
     assert result.objective is not None
-    orders = [[list(keys[at]) for at in order] for order in result.solution]
+    orders = [
+        [[key.micro_batch, key.segment, key.part, key.rank, key.backward] for key in (keys[at] for at in order)]
+        for order in result.solution
+    ]
     summary = f"{len(keys)} passes, {result.status}, {result.solver}"
     return CaseAnswer({"orders": orders}, result.objective, result.bound, summary)

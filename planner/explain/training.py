@@ -125,6 +125,40 @@ def _orders(data: dict[str, Any]) -> Iterator[Fact]:
         what = f"documents on ranks by their length take {span}, packed sequences {packed}"
         what += f"; free degrees came to {free}, and none are below {least}"
         yield Fact("time", what, ("sequence_degrees", "degrees_step_time_s", "documents", "cp", "max_tokens_per_rank"))
+    yield from _spread_out(data)
+
+
+def _spread_out(data: dict[str, Any]) -> Iterator[Fact]:
+    """What core attention apart, heads by sparsity and a schedule by modality are worth."""
+    apart = data.get("core_attention")
+    if apart:
+        span, packed, least = (format_si(apart[name], "s") for name in ("span_s", "packed_s", "bound_s"))
+        moved = sum(len(row["ranges"]) * row["micro_batches"] for row in apart["batches"])
+        size = sum(row["moved_bytes"] * row["micro_batches"] for row in apart["batches"])
+        fewest = sum(row["bound_bytes"] * row["micro_batches"] for row in apart["batches"])
+        what = f"{moved} ranges of core attention run on other replicas, {format_si(size, 'B')} a layer"
+        what += (
+            f" ({format_si(fewest, 'B')} at least): passes take {span}, {packed} where all stay, {least} shared evenly"
+        )
+        yield Fact("time", what, ("core_attention", "core_attention_step_time_s", "documents", "ranges"))
+    heads = data.get("sparse_heads")
+    if heads:
+        names = ("attention_s", "longest_first_s", "dense_s", "bound_s")
+        own, rule, dense, least = (format_si(heads[name], "s") for name in names)
+        what = (
+            f"attention of a layer takes {own} on {heads['head_ranks']} head x {heads['sequence_ranks']} sequence ranks"
+        )
+        what += (
+            f": {rule} with heads longest first, {dense} with every score; no heads and sizes take less than {least}"
+        )
+        yield Fact("time", what, ("sparse_heads", "sparse_heads_step_time_s", "cp", "head_ranks", "sequence_ranks"))
+    order = data.get("modality_schedule")
+    if order:
+        names = ("span_s", "colocated_s", "in_turn_s", "bound_s")
+        own, first, turn, least = (format_si(order[name], "s") for name in names)
+        what = f"passes in the stated order take {own}: 1F1B {first} with towers on the first rank"
+        what += f", {turn} with them on all; no order of these passes takes less than {least}"
+        yield Fact("time", what, ("modality_schedule", "modality_schedule_step_time_s", "samples", "schedule"))
 
 
 def _modules(data: dict[str, Any]) -> Iterator[Fact]:

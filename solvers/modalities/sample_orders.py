@@ -92,6 +92,12 @@ def _span_s(problem: SampleOrders, order: tuple[int, ...]) -> float:
     return float(span(problem.forward_NR, problem.backward_NR, np.array(order, np.int64), len(order), *scratch))
 
 
+def dealt_orders(problem: SampleOrders) -> Orders:
+    """Micro-batches dealt to the replicas in turn."""
+    number, replicas = len(problem.forward_NR), problem.replicas
+    return tuple(tuple(range(replica, number, replicas)) for replica in range(replicas))
+
+
 def work_bound_s(problem: SampleOrders) -> float:
     """Seconds that no orders are below."""
     work_R = (problem.forward_NR + problem.backward_NR).sum(axis=0)

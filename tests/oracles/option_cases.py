@@ -100,6 +100,14 @@ PACKED = (
     "options.task=sft ; options.search.micro_batch=[1]"
     " ; options.documents=[{tokens: 512, share: 1}, {tokens: 1024, share: 1}]"
 )
+MOVED = (
+    "options.task=sft ; options.sequence_tokens=65536 ; options.global_batch=8 ; options.search={tp: 2, dp: 4}"
+    " ; options.documents=[{tokens: 65536, share: 1}, {tokens: 4096, share: 16}] ; options.core_attention_apart={}"
+)
+SPARSE = (
+    "options.sequence_tokens=32768 ; options.search={cp: 8}"
+    " ; options.sparse_heads={heads: [{heads: 1, sparsity: 0}, {heads: 15, sparsity: 0.99}]}"
+)
 SEEN = (
     "models.m.name=Qwen/Qwen3-VL-2B-Instruct"
     " ; options.samples=[{share: 1, images: [{width: 256, height: 256}]}, {share: 1}]"
@@ -150,6 +158,12 @@ TRAIN: dict[str, Case] = {
     "frozen": apart("", "options.frozen=[encoder]", SEEN),
     "search.modules": apart("", "options.search.modules=apart", SEEN),
     "degrees_by_document": apart("", "options.degrees_by_document=true", PACKED + " ; options.search.pp=[1]"),
+    "core_attention_apart.tolerance": apart("", "options.core_attention_apart.tolerance=0.5", MOVED),
+    "core_attention_apart.block_tokens": apart("", "options.core_attention_apart.block_tokens=4096", MOVED),
+    "sparse_heads.heads.*.heads": apart("", "options.sparse_heads.heads=[{heads: 16, sparsity: 0.9}]", SPARSE),
+    "sparse_heads.heads.*.sparsity": apart("", "options.sparse_heads.heads.0.sparsity=0.5", SPARSE),
+    "sparse_heads.gather_overhead_s": apart("", "options.sparse_heads.gather_overhead=5ms", SPARSE),
+    "schedule_by_modality": apart("", "options.schedule_by_modality=true", SEEN + " ; options.search.pp=[2]"),
     "step_spread": ("", "options.step_spread=0.05"),
     "in_network_reduction": apart("", "options.in_network_reduction=true", "cluster.pools.0.nodes=2"),
     "cuda_graphs": ("", "options.cuda_graphs=true"),

@@ -12,7 +12,7 @@ from planner.emit.shell import reference
 from planner.emit.training.job import LaunchJob, refuse, training_target
 from planner.emit.training.megatron_model import Fields
 from planner.emit.training.torch_launch import launch_script
-from planner.kinds.train.decision import ModuleRun
+from planner.kinds.train.unlike import ModuleRun
 
 KEYS = {"vision tower": "vision", "audio tower": "audio"}
 NEEDS = {

@@ -101,6 +101,7 @@ def training_target(
 
     def launched(envelope: Envelope, decision: Decision) -> dict[str, str]:
         job = read_job(envelope, decision)
+        _require_launched(name, job.decision)
         if job.decision.modules and not towers:
             raise refuse(
                 f"`{name}` launches language models alone, the plan trains a {job.decision.modules[0].name}",
@@ -115,6 +116,33 @@ def training_target(
         return files(replace(job, priced=_priced_under(engine, envelope, job.decision)))
 
     return EmitTarget(name, purpose, ("train",), launched)
+
+
+def _require_launched(name: str, decision: TrainDecision) -> None:
+    """Raises PlannerError for what no public launcher of these targets runs."""
+    unable = (
+        (
+            decision.core_attention,
+            "core_attention",
+            f"`{name}` computes core attention where its documents are; DistCA, which moves it, takes no plan",
+            "solve without `core_attention_apart`, or with `degrees_by_document` for `megatron-lm`",
+        ),
+        (
+            decision.sparse_heads,
+            "sparse_heads",
+            f"`{name}` computes every score on even parts of the heads; DSV, which does not, takes no plan",
+            "solve without `sparse_heads`",
+        ),
+        (
+            decision.modality_schedule,
+            "modality_schedule",
+            f"`{name}` runs its own order of passes; DIP, which schedules them, is not public",
+            "solve without `schedule_by_modality`",
+        ),
+    )
+    for decided, place, what, hint in unable:
+        if decided is not None:
+            raise refuse(what, place, hint)
 
 
 def _priced_under(engine: str, envelope: Envelope, decision: TrainDecision) -> str:

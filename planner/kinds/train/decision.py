@@ -14,8 +14,18 @@ from planner.kinds.train.checkpointing import Checkpointing, Reliability
 from planner.kinds.train.code import CodeSpec
 from planner.kinds.train.racks import RackPlacement
 from planner.kinds.train.samples import Frozen, ModulesUse, Sample
+from planner.kinds.train.unlike import (
+    CoreAttentionApart,
+    CoreAttentionSpec,
+    ModalitySchedule,
+    ModuleRun,
+    SampleOrder,
+    SequenceDegrees,
+    SparseHeadGroups,
+    SparseHeadsSpec,
+)
 from planner.plan.records import Amount, Count, Index
-from planner.plan.schema import Block, Decision, Memory, Parallelism
+from planner.plan.schema import Decision, Memory, Parallelism
 from planner.schema.base import Spec, refuse
 from planner.schema.formats import format_field
 
@@ -145,6 +155,15 @@ class TrainOptions(Spec):
     degrees_by_document: bool = Field(
         default=False, description="each of `documents` on context-parallel ranks of its own number"
     )
+    core_attention_apart: CoreAttentionSpec | None = Field(
+        default=None, description="ranges of `documents` whose core attention runs on other replicas"
+    )
+    sparse_heads: SparseHeadsSpec | None = Field(
+        default=None, description="attention heads of unlike sparsity on head x sequence ranks of a context"
+    )
+    schedule_by_modality: bool = Field(
+        default=False, description="passes of towers and language in an order of their own on every pipeline rank"
+    )
     step_spread: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="standard deviation of a GPU's step over its mean: all wait for the slowest"
     )
@@ -249,20 +268,67 @@ class TrainOptions(Spec):
 
     @model_validator(mode="after")
     def by_document_where_codes_can(self) -> "TrainOptions":
+        search, wide = self.search, "context-parallel ranks by document and ranges on other replicas"
+        problems = (
+            (not self.documents, "without documents", "write `documents`"),
+            (self.degrees_by_document and self.task != "sft", f"with task `{self.task}`", "write `task: sft`"),
+            (not {0, 1} & set(search.zero_stage or (1,)), "with FSDP", "write `zero_stage: 1`"),
+            (bool(self.degrees_by_document and self.core_attention_apart), wide, "leave one of them out"),
+            (bool(self.core_attention_apart) and 1 not in (search.cp or (1,)), "with cp", "write `search: {cp: 1}`"),
+        )
+        if self.degrees_by_document or self.core_attention_apart is not None:
+            name = "degrees_by_document" if self.degrees_by_document else "core_attention_apart"
+            self._only_one_stage(name, problems)
+        return self
+
+    @model_validator(mode="after")
+    def sparse_where_codes_can(self) -> "TrainOptions":
+        heads = {"degrees_by_document": self.degrees_by_document, "core_attention_apart": self.core_attention_apart}
+        also = next((name for name, asked in heads.items() if asked), "")
+        problems = (
+            (bool(also), f"with `{also}`", "leave one of them out"),
+            (bool(self.documents), "with packed documents", "leave `documents` out"),
+            (1 not in (self.search.tp or (1,)), "with tp", "write `search: {tp: 1}`: cp shares the heads out"),
+        )
+        if self.sparse_heads is not None:
+            self._only_one_stage("sparse_heads", problems)
+        return self
+
+    def _only_one_stage(self, name: str, problems: tuple[tuple[bool, str, str], ...]) -> None:
+        """Refuses `name` with what only a stage of like layers and steps allows, beside `problems`."""
+        what, search = name.replace("_", " "), self.search
+        common = (
+            (1 not in (search.pp or (1,)), "in a pipeline", "write `search: {pp: 1}`"),
+            (bool(self.cuda_graphs), "in CUDA graphs", "leave `cuda_graphs` out"),
+            (bool(self.samples), "with samples", "leave `samples` out"),
+            (bool(self.lengths), "with several lengths", "leave `lengths` out"),
+            (search.layerwise, "with strategies by layer", "leave `layerwise` out"),
+            (bool(self.batch_ramp), "with a batch that grows", "leave `batch_ramp` out"),
+        )
+        for applies, found, hint in (*problems, *common):
+            if applies:
+                raise refuse(f"{what} {found}", hint, name)
+
+    @model_validator(mode="after")
+    def scheduled_as_passes_are(self) -> "TrainOptions":
         search = self.search
         problems = (
-            (not self.documents, "degrees by document without documents", "write `documents`"),
-            (self.task != "sft", f"degrees by document with task `{self.task}`", "write `task: sft`"),
-            (1 not in (search.pp or (1,)), "degrees by document in a pipeline", "write `search: {pp: 1}`"),
-            (not {0, 1} & set(search.zero_stage or (1,)), "degrees by document with FSDP", "write `zero_stage: 1`"),
-            (bool(self.cuda_graphs), "degrees by document in CUDA graphs", "leave `cuda_graphs` out"),
-            (bool(self.samples), "degrees by document with samples", "leave `samples` out"),
-            (search.layerwise, "degrees by document with strategies by layer", "leave `layerwise` out"),
-            (bool(self.batch_ramp), "degrees by document with a batch that grows", "leave `batch_ramp` out"),
+            (
+                not any(sample.images or sample.audio_s for sample in self.samples),
+                "without inputs of towers",
+                "write `samples`",
+            ),
+            (any(sample.generated for sample in self.samples), "with generated images", "leave `generated` out"),
+            (search.modules != ("colocated",), "with modules apart", "write `search: {modules: colocated}`"),
+            (not search.pp or 1 in search.pp, "without a pipeline", "write two ranks or more, as `search: {pp: 4}`"),
+            (set(search.vpp or ()) - {1} != set(), "with several stages a rank", "write `search: {vpp: 1}`"),
+            (set(search.schedule or ()) - {"1f1b"} != set(), "with another schedule", "write `schedule: 1f1b`"),
+            (bool(search.offload), "with offloads", "leave `offload` out"),
+            (bool(self.batch_ramp), "with a batch that grows", "leave `batch_ramp` out"),
         )
-        for applies, what, hint in problems:
-            if self.degrees_by_document and applies:
-                raise refuse(what, hint, "degrees_by_document")
+        for applies, found, hint in problems:
+            if self.schedule_by_modality and applies:
+                raise refuse(f"a schedule by modality {found}", hint, "schedule_by_modality")
         return self
 
     @model_validator(mode="after")
@@ -385,66 +451,6 @@ class PlannedBatch(Spec):
     step_time_s: Amount
 
 
-class OperatorTime(Spec):
-    """What one kind of operator of a network takes of a micro-batch."""
-
-    name: str
-    forward_s: Amount
-    backward_s: Amount
-
-
-class ModuleRun(Spec):
-    """A tower or a generator of the model: where it runs, what it takes of a micro-batch, and what it holds."""
-
-    name: str
-    place: ModulesUse = Field(description="on the first (towers) or last stage (generators), or on GPUs of its own")
-    tp: Count
-    dp: Count
-    parameters: Count = Field(description="of the whole network")
-    trained_parameters: Index = Field(description="of these, those that learn")
-    tokens: Amount = Field(description="of the mean sequence, its own; pixels of a generator")
-    operators: tuple[OperatorTime, ...]
-    activations_bytes: Amount = Field(description="that one of its ranks keeps of a micro-batch")
-    frozen_bytes: Amount = Field(description="of the weights of one of its ranks that do not learn")
-    first_rank: Index | None = Field(
-        default=None, description="with `apart`: of all ranks, behind the language model's"
-    )
-    block: Block | None = Field(default=None, description="of devices, with `apart`")
-    memory: Memory | None = Field(default=None, description="of one of its ranks, with `apart`")
-
-
-class SampleOrder(Spec):
-    """Which samples every replica takes in which order, and how long its pipeline takes of them."""
-
-    micro_batches: tuple[tuple[Index, ...], ...] = Field(
-        description="that differ: the samples of each, by their places among those of the problem"
-    )
-    orders: tuple[tuple[Index, ...], ...] = Field(description="by replica, micro-batches by their places above")
-    span_s: Amount = Field(description="of the replica that takes longest, transfers left out")
-    bound_s: Amount = Field(description="no order has a shorter one")
-    dealt_s: Amount = Field(description="of micro-batches dealt to the replicas in turn, dearest first")
-    proven: bool = Field(description="no order is shorter")
-
-
-class DocumentDegree(Spec):
-    """Documents of one length, and the ranks that share out each of them."""
-
-    tokens: Count
-    documents: Index = Field(description="of a step")
-    degree: Count
-
-
-class SequenceDegrees(Spec):
-    """Context-parallel degrees by document, and what they are worth beside one degree for all."""
-
-    max_tokens_per_rank: Count = Field(description="a document takes the least power of two of ranks that keeps it")
-    documents: tuple[DocumentDegree, ...]
-    span_s: Amount = Field(description="of the fullest rank's documents in a step")
-    packed_s: Amount = Field(description="of packed sequences at the degree of the role")
-    free_s: Amount = Field(description="of the best degrees and blocks that were found for each document alone")
-    bound_s: Amount = Field(description="no degrees on these ranks have a shorter one")
-
-
 class TrainDecision(Decision):
     """One role of one replica whose parallelism holds all degrees; a pipeline of pp x vpp stages.
 
@@ -491,6 +497,9 @@ class TrainDecision(Decision):
     )
     sequence_degrees: SequenceDegrees | None = Field(default=None, description="where the problem asks for them")
     sample_order: SampleOrder | None = Field(default=None, description="where there are several makes of samples")
+    core_attention: CoreAttentionApart | None = Field(default=None, description="where the problem asks for it apart")
+    sparse_heads: SparseHeadGroups | None = Field(default=None, description="where the problem has sparse heads")
+    modality_schedule: ModalitySchedule | None = Field(default=None, description="where the problem asks for one")
 
     @property
     def degrees(self) -> Parallelism:

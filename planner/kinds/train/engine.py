@@ -92,6 +92,12 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     yield bool(options.documents) and not engine.packs, "packs no documents", "documents", "name `megatron-bridge`"
     fixed = options.degrees_by_document and not engine.degrees_by_document
     yield fixed, "has one context-parallel degree for all documents", "degrees_by_document", "name `megatron-lm`"
+    for name, asked, what in (
+        ("core_attention_apart", options.core_attention_apart, "computes core attention where its documents are"),
+        ("sparse_heads", options.sparse_heads, "computes every score of softmax attention on even parts of the heads"),
+        ("schedule_by_modality", options.schedule_by_modality, "has no orders of passes by modality"),
+    ):
+        yield bool(asked), what, name, "leave it out, or `engine`: then it is priced, and not emitted"
     yield bool(options.samples) and not engine.towers, "trains no towers", "samples", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able

@@ -127,10 +127,11 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         )
     (key,) = resolved.models
     engine = engine_of(resolved, options)
-    options = _by_document(_consistent(options, resolved.models[key], where))
-    if options.degrees_by_document and len(resolved.pools) > 1 and options.search.pools != ("one",):
-        place, hint = where(("options", "degrees_by_document")), "write `search: {pools: one}`, or keep one pool"
-        raise PlannerError("degrees by document on several pools", where=place, hint=hint)
+    options = _narrowed(_consistent(options, resolved.models[key], where))
+    asked = _of_one_pool(options)
+    if asked and len(resolved.pools) > 1 and options.search.pools != ("one",):
+        place, hint = where(("options", asked)), "write `search: {pools: one}`, or keep one pool"
+        raise PlannerError(f"{asked.replace('_', ' ')} on several pools", where=place, hint=hint)
     resolved.require_priceable(key, trained=not options.samples)
     networks = networks_of(options, resolved.models[key], where)
     able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
@@ -153,12 +154,33 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     return tuple(replace(_job(resolved, options, key, pool, engine, graphs), networks=networks) for pool in able)
 
 
-def _by_document(options: TrainOptions) -> TrainOptions:
-    """The options with what degrees by document leave of the search: no pipeline, and no FSDP."""
-    if not options.degrees_by_document:
-        return options
-    stages = tuple(stage for stage in options.search.zero_stage or (0, 1) if stage <= 1)
-    return options.model_copy(update={"search": options.search.model_copy(update={"pp": (1,), "zero_stage": stages})})
+def _narrowed(options: TrainOptions) -> TrainOptions:
+    """The options with what decisions on unlike documents and samples leave of the search."""
+    search, less = options.search, dict[str, object]()
+    if options.degrees_by_document or options.core_attention_apart is not None:
+        less = {"pp": (1,), "zero_stage": tuple(stage for stage in search.zero_stage or (0, 1) if stage <= 1)}
+    if options.core_attention_apart is not None:
+        less["cp"] = (1,)
+    if options.sparse_heads is not None:
+        less = {"pp": (1,), "tp": (1,)}
+    if options.schedule_by_modality:
+        less = {"vpp": (1,), "schedule": ("1f1b",)}
+    return options.model_copy(update={"search": search.model_copy(update=less)}) if less else options
+
+
+def _by_rank(options: TrainOptions) -> dict[str, bool]:
+    """Decisions that give ranks of a context unlike work, by option, and whether they are asked for."""
+    return {
+        "degrees_by_document": options.degrees_by_document,
+        "core_attention_apart": options.core_attention_apart is not None,
+        "sparse_heads": options.sparse_heads is not None,
+    }
+
+
+def _of_one_pool(options: TrainOptions) -> str:
+    """The first option that is asked for and knows one pool alone."""
+    asked = {**_by_rank(options), "schedule_by_modality": options.schedule_by_modality}
+    return next((name for name, wanted in asked.items() if wanted), "")
 
 
 def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> TrainOptions:
@@ -169,11 +191,9 @@ def _consistent(options: TrainOptions, arch: Architecture, where: Where) -> Trai
     muon, stages = options.optimizer == "muon", options.search.zero_stage
     experts = any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
     problems = (
-        (
-            options.degrees_by_document and experts,
-            ("degrees_by_document",),
-            "degrees by document with experts",
-            "leave it out",
+        *(
+            (asked and experts, (name,), f"{name.replace('_', ' ')} with experts", "leave it out")
+            for name, asked in _by_rank(options).items()
         ),
         (options.experts is not None and not experts, ("experts",), f"`{arch.name}` has no experts", "leave it out"),
         (muon and options.task == "lora", ("optimizer",), "Muon with adapters", "write `optimizer: adamw`"),

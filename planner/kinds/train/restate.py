@@ -26,8 +26,7 @@ from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
 from planner.kinds.train.whole_run.on_racks import with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
-from planner.kinds.train.whole_run.sample_order import with_sample_order
-from planner.kinds.train.whole_run.sequence_degrees import with_degrees
+from planner.kinds.train.whole_run.unlike import with_unlike
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope
 from planner.problem.recorded import AtHand, resolved_again
@@ -51,7 +50,7 @@ def restate(envelope: Envelope, decision: TrainDecision, hand: AtHand) -> Restat
         raise PlannerError(best, where="decision")
     proven, left_out = _certificate(envelope.certificate, jobs, best)
     made = with_ramp(with_lengths(plan_of(jobs[0], best, proven), best), best)
-    made = with_degrees(with_sample_order(made, best, decision.sample_order), best, decision.sequence_degrees)
+    made = with_unlike(made, best, decision)
     chosen = {} if decision.checkpointing is None else {"checkpointing": decision.checkpointing}
     chosen_again = TrainDecision.model_validate(made.decision).model_copy(update=chosen)
     made = with_racks(with_checkpoints(made, chosen_again), best)

@@ -20,8 +20,7 @@ from planner.kinds.train.whole_run.at_scale import with_checkpoints
 from planner.kinds.train.whole_run.lengths import with_lengths
 from planner.kinds.train.whole_run.on_racks import no_room, require_plain, with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
-from planner.kinds.train.whole_run.sample_order import with_sample_order
-from planner.kinds.train.whole_run.sequence_degrees import with_degrees
+from planner.kinds.train.whole_run.unlike import with_unlike
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -43,7 +42,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     result = _cautious(jobs, result, left_of(limits, started_s))
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
-    envelope = with_degrees(with_sample_order(envelope, result.best), result.best)
+    envelope = with_unlike(envelope, result.best)
     decision = TrainDecision.model_validate(envelope.decision)
     return with_racks(with_checkpoints(envelope, decision), result.best)
 

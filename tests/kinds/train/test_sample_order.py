@@ -12,7 +12,7 @@ from train_problems import problem
 
 from planner.check import check_plan
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.whole_run.sample_order import apportioned
+from planner.kinds.train.whole_run.documents import apportioned
 from planner.plan.schema import Envelope
 
 SAMPLES = [

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from planner.costs.training.modalities.networks import NetworkCost
-from planner.kinds.train.decision import ModuleRun, OperatorTime
 from planner.kinds.train.evaluation.evaluate import Evaluation, SideRun
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.split.states import held_memory
+from planner.kinds.train.unlike import ModuleRun, OperatorTime
 from planner.models.modules import module_parameters
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block

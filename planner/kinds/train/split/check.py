@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.documents.units import format_si
-from planner.kinds.train.decision import ModuleRun, TrainDecision
+from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.figures import ROUNDING
+from planner.kinds.train.unlike import ModuleRun
 from planner.plan.findings import Finding
 from planner.plan.schema import Parallelism
 

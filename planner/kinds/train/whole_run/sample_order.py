@@ -7,19 +7,26 @@ language model on its first and last rank, those apart on a rank in front of and
 has are kept when it is checked, and their figures derived again.
 """
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from planner.costs.training.modalities.networks import NetworkCost, generator_cost, tower_cost
 from planner.errors import PlannerError
-from planner.kinds.train.decision import SampleOrder
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.networks import Networks
 from planner.kinds.train.samples import generated_pixels, tower_load
+from planner.kinds.train.unlike import SampleOrder
+from planner.kinds.train.whole_run.documents import apportioned
 from planner.plan.schema import Envelope, Prediction
-from planner.solvers.modalities.sample_orders import Orders, SampleOrders, best_orders, longest_span_s, work_bound_s
+from planner.solvers.modalities.sample_orders import (
+    Orders,
+    SampleOrders,
+    best_orders,
+    dealt_orders,
+    longest_span_s,
+    work_bound_s,
+)
 from planner.solvers.result import Status
 
 ORDERED = "every batch has samples in the shares of the problem, and a loader brings them in the stated order"
@@ -59,15 +66,6 @@ def micro_batches(best: Evaluation) -> tuple[Made, ...]:
     dearest = sorted(range(len(counts)), key=lambda kind: -cost_K[kind])
     sequences = [kind for kind in dearest for _ in range(counts[kind])]
     return tuple(tuple(sorted(sequences[n::number])) for n in range(number))
-
-
-def apportioned(shares: list[float], total: int) -> list[int]:
-    """Whole numbers in these shares that sum up to `total`, largest remainders first."""
-    exact = [total * share / sum(shares) for share in shares]
-    counts = [math.floor(value) for value in exact]
-    for kind in sorted(range(len(shares)), key=lambda kind: counts[kind] - exact[kind])[: total - sum(counts)]:
-        counts[kind] += 1
-    return counts
 
 
 def order_problem(best: Evaluation, made_N: tuple[Made, ...]) -> SampleOrders:
@@ -131,7 +129,7 @@ def _cost(best: Evaluation, networks: Networks, place: int, kind: int) -> Networ
 
 def decided(problem: SampleOrders, made_N: tuple[Made, ...]) -> SampleOrder:
     """The best order that the solver comes to, or that in turn where it is as good."""
-    dealt = _dealt(problem)
+    dealt = dealt_orders(problem)
     dealt_s, work_s = longest_span_s(problem, dealt), work_bound_s(problem)
     if dealt_s <= work_s * (1.0 + GOOD):
         return _stated(problem, made_N, dealt, min(work_s, dealt_s), proven=dealt_s <= work_s * (1.0 + PROVEN))
@@ -169,12 +167,6 @@ def _stated(
         orders=tuple(tuple(kinds.index(made_N[n]) for n in order) for order in orders),
         span_s=longest_span_s(problem, orders),
         bound_s=bound_s,
-        dealt_s=longest_span_s(problem, _dealt(problem)),
+        dealt_s=longest_span_s(problem, dealt_orders(problem)),
         proven=proven,
     )
-
-
-def _dealt(problem: SampleOrders) -> Orders:
-    """Micro-batches dealt to the replicas in turn."""
-    number, replicas = len(problem.forward_NR), problem.replicas
-    return tuple(tuple(range(replica, number, replicas)) for replica in range(replicas))

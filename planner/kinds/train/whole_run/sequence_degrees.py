@@ -15,10 +15,10 @@ from itertools import count, takewhile
 import numpy as np
 
 from planner.errors import PlannerError
-from planner.kinds.train.decision import DocumentDegree, SequenceDegrees
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.space.tables import CostTable
-from planner.kinds.train.whole_run.sample_order import apportioned
+from planner.kinds.train.unlike import DocumentDegree, SequenceDegrees
+from planner.kinds.train.whole_run.documents import documents_of
 from planner.plan.schema import Envelope, Prediction
 from planner.solvers.contexts.degrees import Choice, DegreeProblem, best_degrees, bound_s, fullest_s
 
@@ -50,7 +50,7 @@ def with_degrees(envelope: Envelope, best: Evaluation, given: SequenceDegrees | 
 
 def decided(best: Evaluation, given: SequenceDegrees | None) -> SequenceDegrees:
     """The best threshold, and what free degrees come to."""
-    lengths, counts = documents_of(best)
+    lengths, counts = documents_of(best.choice.table.job.options)
     problem = degree_problem(best, lengths, counts)
     rows = [(_rule(problem, lengths, counts, most), most) for most in thresholds(best, problem)]
     (span_s, most), least_s = min((fullest_s(problem, choices), most) for choices, most in rows), bound_s(problem)
@@ -73,16 +73,6 @@ def decided(best: Evaluation, given: SequenceDegrees | None) -> SequenceDegrees:
         free_s=free_s,
         bound_s=least_s,
     )
-
-
-def documents_of(best: Evaluation) -> tuple[list[int], list[int]]:
-    """Lengths, longest first, and how many of each a step has: as many tokens as its packed sequences, rounded."""
-    options = best.choice.table.job.options
-    rows = sorted(options.documents, key=lambda row: -row.tokens)
-    shares = [row.share for row in rows]
-    mean = sum(row.tokens * row.share for row in rows) / sum(shares)
-    total = max(round(options.global_batch * options.sequence_tokens / mean), 1)
-    return [row.tokens for row in rows], apportioned(shares, total)
 
 
 def degree_problem(best: Evaluation, lengths: list[int], counts: list[int]) -> DegreeProblem:
