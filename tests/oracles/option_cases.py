@@ -101,7 +101,7 @@ PACKED = (
     " ; options.documents=[{tokens: 512, share: 1}, {tokens: 1024, share: 1}]"
 )
 MOVED = (
-    "options.task=sft ; options.sequence_tokens=65536 ; options.global_batch=8 ; options.search={tp: 2, dp: 4}"
+    "options.task=sft ; options.sequence_tokens=65536 ; options.global_batch=4 ; options.search={tp: 2, dp: 4}"
     " ; options.documents=[{tokens: 65536, share: 1}, {tokens: 4096, share: 16}] ; options.core_attention_apart={}"
 )
 SPARSE = (
