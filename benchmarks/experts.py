@@ -18,11 +18,12 @@ import numpy as np
 import routing_replay
 from inputs import SHARED, shown
 
-from planner.experts.instance import ExpertsInstance, ExpertsPlacement, SolveOptions, read_instance, solve_instance
+from planner.experts.instance import ExpertsInstance, ExpertsPlacement, SolveOptions, solve_instance
 from planner.experts.replay import served_imbalance
 from planner.experts.steps import StepPlanner
 from planner.experts.tokens import plan_tokens
 from planner.experts.tradeoff import token_tradeoffs
+from planner.interchange.experts_instance import read_instance
 
 INSTANCES = SHARED / "experts"
 REPEATS = 3

@@ -44,6 +44,7 @@ LAYERS: tuple[frozenset[str], ...] = (
             "execute",
             "explain",
             "importing",
+            "interchange",
             "load",
             "propose",
             "timelines",

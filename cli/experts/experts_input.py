@@ -9,13 +9,15 @@ from planner.cli.options import fraction
 from planner.cli.output import say
 from planner.documents.units import BYTES, parse_quantity
 from planner.errors import PlannerError
-from planner.experts.instance import ExpertsInstance, SolveOptions, has_meta, read_instance, read_resident
+from planner.experts.instance import DRIFT_SLACK, ExpertsInstance
 from planner.experts.model_layers import layers_of
 from planner.experts.ranks import make_ranks
 from planner.experts.readers import Loads, read_loads
 from planner.experts.step_time import MoeCosts, expert_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
+from planner.interchange.experts_instance import experts_problem, read_instance
+from planner.interchange.formats import states_instance
 from planner.models.architecture import Architecture
 from planner.models.library import find_model, load_model
 
@@ -31,7 +33,7 @@ def instance_of(
     model: str | None = None,
 ) -> ExpertsInstance:
     """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
-    if has_meta(path):
+    if states_instance(path):
         given = {
             "--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--rank-speeds": speeds,
             "--ranks-per-node": ranks_per_node,
@@ -96,16 +98,35 @@ def model_of(name: str) -> Architecture:
         raise PlannerError(error.what, where=f"--model: {error.where}".removesuffix(": "), hint=error.hint) from None
 
 
-def solve_options(
+def problem_of(
+    path: str,
+    instance: ExpertsInstance,
+    array: str | None,
+    model: str | None,
+    resident: str | None,
+    seed: int,
+    **wishes: Any,  # noqa: ANN401 - options of the kind
+) -> dict[str, Any]:
+    """The problem of kind `experts` that the instance and the flags state."""
+    near = resident is not None and instance.kind == "static" and not wishes["ahead"]
+    if near and wishes["tolerance"] is None:
+        wishes["tolerance"] = DRIFT_SLACK
+    stated = {name: value for name, value in wishes.items() if value not in (False, "equal")}
+    problem = experts_problem(instance, path, array=array, resident=resident, **stated)
+    if model is not None and not states_instance(path):
+        problem["models"] = {"moe": {"config" if Path(model).exists() else "name": model}}
+    return {**problem, "seed": seed} if seed else problem
+
+
+def wishes_of(
     shares: str,
     ahead: bool,
     tolerance: str | None,
     most_moved: str | None,
     nodes_per_group: int | None,
-    resident: str | None,
-    seed: int,
     imbalance_price: float | None,
-) -> SolveOptions:
+) -> dict[str, Any]:
+    """Flags of the search as options of the kind."""
     if shares not in ("equal", "free"):
         raise PlannerError(f"must be `equal` or `free`, found `{shares}`", where="--shares", hint="use `equal`")
     if ahead and (shares == "free" or most_moved is not None):
@@ -117,21 +138,19 @@ def solve_options(
     most_bytes = None if most_moved is None else parse_quantity(most_moved, BYTES, where="--most-moved")
     if most_bytes is not None and most_bytes < 0:
         raise PlannerError(f"must be at least 0, found `{most_moved}`", where="--most-moved", hint="write `50GB`")
-    return SolveOptions(
-        shares="free" if shares == "free" else "equal",
-        ahead=ahead,
-        tolerance=None if tolerance is None else fraction(tolerance, "--tolerance"),
-        most_moved_bytes=most_bytes,
-        nodes_per_group=nodes_per_group,
-        resident_LP=None if resident is None else read_resident(resident),
-        seed=seed,
-        imbalance_price=None if imbalance_price is None else 100.0 * imbalance_price,
-    )
+    return {
+        "shares": shares,
+        "ahead": ahead,
+        "tolerance": None if tolerance is None else fraction(tolerance, "--tolerance"),
+        "most_moved_bytes": most_bytes,
+        "nodes_per_group": nodes_per_group,
+        "imbalance_price": imbalance_price,
+    }
 
 
 def loads_of(path: str, array: str | None, ranks: int | None, model: str | None = None) -> tuple[Any, int]:
     """[W, L, E] loads and the number of ranks, from an instance or from recorded loads."""
-    if has_meta(path):
+    if states_instance(path):
         instance = read_instance(path)
         if instance.kind == "affinity":
             raise PlannerError("holds choices of tokens, not loads", where=path, hint="name loads by window")

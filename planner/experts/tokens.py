@@ -11,7 +11,15 @@ import numpy.typing as npt
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.experts.ranks import Ranks, require_slots
-from planner.solvers.layouts.affinity import PRICE, AffinityProblem, solve_affinity
+from planner.solvers.layouts.affinity import (
+    PRICE,
+    AffinityLayout,
+    AffinityProblem,
+    covariance,
+    home_groups,
+    judged,
+    solve_affinity,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +76,20 @@ def plan_tokens(
         solution = solve_affinity(problem, seed=seed).solution
         assert solution is not None
         layouts.append(solution)
+    return _of_layers(layouts)
+
+
+def judge_tokens(expert_NLK: Ints, ranks: Ranks, num_experts: int, expert_LP: Ints) -> TokenLayout:
+    """A given layout with its figures, as `plan_tokens` states them of its own."""
+    layouts = []
+    for layer, item_P in enumerate(expert_LP):
+        expert_NK = np.ascontiguousarray(expert_NLK[:, layer], np.int64)
+        problem = AffinityProblem(expert_NK, num_experts, ranks.slots_R, ranks.node_R, speed_R=ranks.speed_R)
+        layouts.append(judged(problem, item_P, covariance(problem, home_groups(problem)) * problem.noise))
+    return _of_layers(layouts)
+
+
+def _of_layers(layouts: list[AffinityLayout]) -> TokenLayout:
     return TokenLayout(
         np.array([layout.item_P for layout in layouts]),
         np.array([layout.groups_touched for layout in layouts]),

@@ -45,6 +45,7 @@ class Kind:
     solvable: bool = True  # plans of other kinds are read, not yet made
     levels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # of a solve, with the options of each
     moved: bool = False  # whether its plans stand on copies of models, which can move: functions of the module `keep`
+    stated: bool = False  # whether problems may name neither model nor GPU, where options state all figures needed
     tables_unasked: bool = False  # whether kernel tables of the machine price it where none are named
 
     def check(self, envelope: Envelope, decision: Decision) -> list[Finding]:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from planner.documents.read import Document, given_document, load_document
+from planner.documents.read import Document, given_document
+from planner.interchange.formats import problem_document
 from planner.progress import Limits
 from planner.schema.base import Where
 from planner.schema.keys import validated
@@ -36,7 +37,7 @@ def _document(problem: str | Path | Mapping[str, Any]) -> tuple[Document, Path]:
     """The problem as a document, and the folder that its paths are relative to."""
     if isinstance(problem, Mapping):
         return given_document(dict(problem), "problem"), Path()
-    return load_document(problem), Path(problem).parent
+    return problem_document(problem), Path(problem).parent
 
 
 def swept(

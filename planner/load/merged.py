@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.documents.read import load_document
 from planner.documents.tree import leaves
+from planner.interchange.formats import problem_document
 from planner.load.overrides import OverriddenWhere
 from planner.load.problems import flag_origins, override_problem, resolve_document
 from planner.problem.schema import Problem
@@ -20,7 +20,7 @@ def merged_config(
 
     Raises PlannerError as `load_problem` does.
     """
-    document = load_document(path)
+    document = problem_document(path)
     base = Path() if str(path) == "-" else Path(path).parent
     resolved = resolve_document(document, base, overrides=overrides, profiles=profiles, seed=seed)
     overridden = override_problem(document, overrides)

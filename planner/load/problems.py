@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from planner.documents.read import Document, load_document
+from planner.documents.read import Document
 from planner.documents.user_catalog import require_catalog
 from planner.errors import PlannerError
+from planner.interchange.formats import problem_document
 from planner.load.overrides import Overridden, OverriddenWhere, apply_overrides
 from planner.problem.schema import Problem, WorkloadSpec
 from planner.schema.base import Path as Keys
@@ -14,6 +15,7 @@ from planner.schema.base import Spec, Where
 from planner.schema.keys import short_names, validated, written_names
 
 if TYPE_CHECKING:
+    from planner.kinds.registry import Kind
     from planner.plan.schema import Decision, Envelope
     from planner.problem.resolve import Resolved
 
@@ -25,13 +27,15 @@ def load_problem(
     profiles: Sequence[str] = (),
     seed: int | None = None,
 ) -> "Resolved":
-    """The problem in a YAML or JSON file (`-` is standard input), validated and with every name looked up.
+    """The problem in a file (`-` is standard input), validated and with every name looked up.
+
+    The file is a YAML or JSON problem, or one of the formats of `planner.interchange`.
 
     `overrides` are `path=value` texts; `profiles` and `seed` replace those of the file when given. Paths in the file
     are relative to its folder, `profiles` to the working directory. Raises PlannerError with file, line and hint.
     """
     base = Path() if str(path) == "-" else Path(path).parent
-    return resolve_document(load_document(path), base, overrides=overrides, profiles=profiles, seed=seed)
+    return resolve_document(problem_document(path), base, overrides=overrides, profiles=profiles, seed=seed)
 
 
 def resolve_document(
@@ -98,8 +102,8 @@ def _resolved(
         )
     problem = validated(Problem, overridden.data, where)
     kind = find_kind(problem.kind, where=where(("kind",)))
-    if not problem.models and kind.reads.reads("models.*.name"):
-        raise PlannerError("`models` is missing", where=where(()), hint="add `models:`")
+    if not kind.stated:
+        _require_named(problem, kind, where)
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
     if list(profiles) == ["none"] and not kind.reads.reads("costs.profiles"):
         profiles = ()  # what plans of the kind do anyway
@@ -107,6 +111,21 @@ def _resolved(
         refuse_unread(kind.reads, _flagged(problem, profiles, seed), where)
     rooted = _rooted(problem, kind.options, base, profiles, seed)
     return resolve(_with_tables(rooted) if kind.tables_unasked and not recorded else rooted, where, base=base)
+
+
+def _require_named(problem: Problem, kind: "Kind", where: Where) -> None:
+    """Refuses a problem without models or GPUs, of a kind that prices them."""
+    from planner.hardware.unspecified import UNSPECIFIED
+
+    if not problem.models and kind.reads.reads("models.*.name"):
+        raise PlannerError("`models` is missing", where=where(()), hint="add `models:`")
+    for index, pool in enumerate(problem.cluster.pools):
+        if pool.gpu == UNSPECIFIED:
+            place = where(("cluster", "pools", index, "gpu"))
+            hint = "name one of `planner hardware list`"
+            raise PlannerError(
+                f"plans of kind `{kind.name}` price GPUs, and this pool names none", where=place, hint=hint
+            )
 
 
 def load_plan(path: str | Path) -> "tuple[Envelope, Decision]":

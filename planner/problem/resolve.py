@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from planner.documents.files import digest
 from planner.errors import PlannerError, errors_at
 from planner.hardware.cluster import NodeType, Pool
+from planner.hardware.unspecified import NODE, UNSPECIFIED
 from planner.models.architecture import Architecture
 from planner.problem.cached_prefixes import CachedPrefixes
 from planner.problem.lengths import LengthFacts
@@ -176,7 +177,7 @@ def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
     path = ("cluster", "pools", index)
     place = where(path)
     with errors_at(where((*path, "gpu"))):
-        node = find_node(spec.gpu)
+        node = NODE if spec.gpu == UNSPECIFIED else find_node(spec.gpu)
     if spec.fabric is not None:
         with errors_at(where((*path, "fabric"))):
             node = node.on(find_fabric(spec.fabric))

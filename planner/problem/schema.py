@@ -56,7 +56,10 @@ class PoolSpec(Spec):
         "price": ("usd_per_gpu_hour", USD_PER_HOUR),
         "nic_bandwidth": ("nic_bandwidth_bytes_per_s", BYTES_PER_S),
     }
-    gpu: Name = Field(description="accelerator, node type or cloud instance of the hardware catalog")
+    gpu: Name = Field(
+        description="accelerator, node type or cloud instance of the hardware catalog; `unspecified` where the options "
+        "of the kind state every figure that is needed"
+    )
     name: Name | None = Field(default=None, description="defaults to what `gpu` says")
     nodes: Annotated[int, Field(ge=1, le=MAX_NODES)] | None = None
     gpus: Annotated[int, Field(ge=1, le=MAX_GPUS)] | None = Field(

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planner.documents.read import Document, load_document
+from planner.documents.read import Document
 from planner.errors import PlannerError, UnknownKeyError, UnknownNameError, did_you_mean
+from planner.interchange.formats import problem_document
 from planner.load.problems import override_problem, resolve_document
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
@@ -103,7 +104,7 @@ def open_base(sweep: SweepFile, overrides: Sequence[str] = (), profiles: Sequenc
     if not path.is_file():
         what, hint = f"there is no problem file `{path}`", "give the path relative to the folder of the sweep"
         raise PlannerError(what, where=sweep.where(("base",)), hint=hint)
-    return BaseProblem(sweep, load_document(path), path.parent, tuple(overrides), tuple(profiles))
+    return BaseProblem(sweep, problem_document(path), path.parent, tuple(overrides), tuple(profiles))
 
 
 def _hint(hint: str, path: str) -> str:

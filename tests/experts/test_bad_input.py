@@ -9,9 +9,11 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.experts.ahead import plan_ahead
-from planner.experts.instance import SolveOptions, read_instance, read_resident, solve_instance
+from planner.experts.instance import SolveOptions, solve_instance
+from planner.experts.placements import read_resident
 from planner.experts.ranks import make_ranks
 from planner.experts.readers import read_loads
+from planner.interchange.experts_instance import read_instance
 
 LOADS = np.random.default_rng(0).lognormal(0, 1, (2, 32)) * 1000
 META: dict[str, Any] = {"kind": "static", "experts": 32, "ranks": 8, "slots_per_rank": [5] * 8, "expert_bytes": 1e6}

@@ -6,7 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from planner.experts.instance import read_instance, solve_instance
+from planner.experts.instance import solve_instance
+from planner.interchange.experts_instance import read_instance
 
 SHARED = Path(__file__).parent.parent.parent.parent / "shared" / "data" / "experts"
 pytestmark = pytest.mark.skipif(not (SHARED / "score.py").exists(), reason="the shared instances are not here")

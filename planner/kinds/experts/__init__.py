@@ -11,4 +11,5 @@ KIND = Kind(
     decision=ExpertsDecision,
     reads=READS,
     proofs=("slots_and_mean",),
+    stated=True,
 )

@@ -23,6 +23,8 @@ def check(envelope: Envelope, decision: ExpertsDecision) -> list[Finding]:
     if problem is None or options is None:
         return findings
     findings += _asked(decision, options)
+    if decision.roles[0].model is None:
+        return findings
     model = recorded_model(problem, decision.roles[0].model)
     if model is None:
         what = f"not judged: the catalog does not know model `{decision.roles[0].model}`"
@@ -88,29 +90,22 @@ def _covered(decision: ExpertsDecision) -> Finding:
     if SIDE_FILE in decision.side_files:
         inside = f"the layout is in the side file `{SIDE_FILE}`"
         return Finding("experts.layers", not decision.layouts, inside, "layouts", hint)
-    spans = sorted((layout.first_layer, layout.num_layers) for layout in decision.layouts)
-    reached = 0
+    spans = sorted(
+        (layout.window * decision.num_layers + layout.first_layer, layout.num_layers) for layout in decision.layouts
+    )
+    reached, wanted = 0, decision.num_layers * decision.num_windows
     for first, count in spans:
         if first != reached:
-            return Finding(
-                "experts.layers",
-                False,
-                f"layer {min(first, reached)} is laid out {'twice' if first < reached else 'nowhere'}",
-                "layouts",
-                hint,
-            )
+            row, times = min(first, reached), "twice" if first < reached else "nowhere"
+            window, layer = divmod(row, decision.num_layers)
+            place = f"layer {layer}" if decision.num_windows == 1 else f"layer {layer} of window {window}"
+            return Finding("experts.layers", False, f"{place} is laid out {times}", "layouts", hint)
         reached += count
-    return Finding(
-        "experts.layers",
-        reached == decision.num_layers,
-        f"{reached} layers laid out of {decision.num_layers}",
-        "layouts",
-        hint,
-    )
+    return Finding("experts.layers", reached == wanted, f"{reached} layers laid out of {wanted}", "layouts", hint)
 
 
 def _layout(decision: ExpertsDecision, layout: LayerLayout) -> Iterator[Finding]:
-    where = f"layouts.{layout.first_layer}"
+    where = f"layouts.{layout.window * decision.num_layers + layout.first_layer}"
     slots, wanted = len(layout.expert_of_slot), _num_slots(decision)
     yield Finding(
         "experts.layout",
@@ -128,6 +123,7 @@ def _layout(decision: ExpertsDecision, layout: LayerLayout) -> Iterator[Finding]
         where,
         "experts count from 0",
     )
+    yield from _empty(decision, layout, where)
     lost = next((expert for expert in range(decision.num_experts) if expert not in present), None)
     yield Finding(
         "experts.placed",
@@ -140,10 +136,19 @@ def _layout(decision: ExpertsDecision, layout: LayerLayout) -> Iterator[Finding]
         yield _quota(layout, where)
 
 
+def _empty(decision: ExpertsDecision, layout: LayerLayout, where: str) -> Iterator[Finding]:
+    """Slots stay empty in micro-batches, and where layers have fewer than the ranks."""
+    empty = layout.expert_of_slot.count(-1)
+    if empty and decision.policy != "micro_batches" and not decision.slots_by_layer:
+        what, hint = f"{empty} slots are empty", "give every slot an expert"
+        yield Finding("experts.empty", False, what, where, hint)
+
+
 def _quota(layout: LayerLayout, where: str) -> Finding:
     assert layout.quota is not None
     totals: dict[int, float] = {}
-    for expert, share in zip(layout.expert_of_slot, layout.quota, strict=True):
+    filled = (pair for pair in zip(layout.expert_of_slot, layout.quota, strict=True) if pair[0] >= 0)
+    for expert, share in filled:
         totals[expert] = totals.get(expert, 0.0) + share
     wrong = sorted(expert for expert, total in totals.items() if abs(total - 1.0) > QUOTA_TOL)
     return Finding(
@@ -157,7 +162,7 @@ def _quota(layout: LayerLayout, where: str) -> Finding:
 
 def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Finding]:
     ep, given, asked = decision.roles[0].parallelism.ep, decision.slots_per_rank, options.slots_per_rank
-    room = asked if isinstance(asked, tuple) else (asked,)
+    room = (asked,) if isinstance(asked, int) else options.slots_by_rank
     if len(given) > 1 and len(room) > 1:
         kept = all(slots <= most for slots, most in zip(given, room, strict=False))
     else:  # one figure for all ranks, however many a plan that was edited says there are
@@ -168,6 +173,13 @@ def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Findi
         f"ep {ep} with up to {max(given)} slots a rank, the problem gives {options.ep} and {max(room)}",
         "slots_per_rank",
         "keep to the ranks and slots of the problem",
+    )
+    yield Finding(
+        "experts.by_layer",
+        decision.slots_by_layer == options.slots_by_layer,
+        f"{len(decision.slots_by_layer)} layers with slots of their own, the problem has {len(options.slots_by_layer)}",
+        "slots_by_layer",
+        "keep to the slots of the problem",
     )
     yield Finding(
         "experts.policy",

@@ -9,16 +9,18 @@ from planner.problem.schema import Problem
 def _unread(problem: Problem) -> Iterator[Unread]:
     """Only the local search of static layouts draws, and stops early; only windows to come rise and fall by group."""
     policy = problem.options.get("policy", "static")
-    if policy != "periodic":
+    of_groups = policy == "periodic" or problem.options.get("ahead") or problem.options.get("nodes_per_group")
+    if not of_groups:
         yield from idle_options(
             problem.options, "groups", why=f"with `policy: {policy}`, which takes loads as recorded"
         )
     if policy != "realtime":
         for name in LINKS:
             yield Unread(name, f"with `policy: {policy}`, whose layouts are of loads and no seconds", "remove it")
+    if policy not in ("static", "windows", "affinity"):
+        yield Unread("seed", f"with `policy: {policy}`, which draws nothing", "leave it out")
     if policy != "static":
-        for name in ("seed", "gap"):
-            yield Unread(name, f"with `policy: {policy}`, which draws nothing and has no bound to near", "leave it out")
+        yield Unread("gap", f"with `policy: {policy}`, which has no bound to near", "leave it out")
 
 
 RAILS, SCALE_UP = (f"cluster.pools.*.topology.{name}" for name in ("rails", "scale_up"))

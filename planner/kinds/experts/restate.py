@@ -1,5 +1,6 @@
 """States an expert layout again from its problem, its loads and its own slots. Suffixes: L layer, P slot, E expert."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -8,11 +9,13 @@ from pydantic import JsonValue
 
 from planner.arrays import Floats, Ints
 from planner.errors import Infeasible, PlannerError
-from planner.experts.instance import read_resident
-from planner.experts.layout import Layout, copies_moved, spread_problems
+from planner.experts.layout import Layout, at_slots, copies_moved
+from planner.experts.placements import read_resident
+from planner.experts.ranks import Ranks
 from planner.experts.readers import Loads
 from planner.kinds.experts.check import SIDE_FILE
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions
+from planner.kinds.experts.recorded import Recorded
 from planner.kinds.experts.solve import EVEN, ExpertsSetting, envelope, memory_of, read_setting, require_room
 from planner.plan.findings import Finding, unverifiable
 from planner.plan.restated import LeftOut, Restated, unproven
@@ -64,19 +67,19 @@ def prove(envelope: Envelope, decision: ExpertsDecision, hand: AtHand) -> Iterat
 def bounds_again(stated: Envelope, decision: ExpertsDecision, hand: AtHand) -> tuple[float, ...]:
     """What no layout of each layer beats; raises NotAtHand where the loads are not."""
     setting = _setting(stated, hand)
-    expert_LP, share_LP = _slots(decision)
-    if decision.policy == "realtime":
+    expert_LP, share_LP = slots_of(decision)
+    if decision.policy in ("realtime", "micro_batches", "affinity"):
         return (EVEN,) * len(expert_LP)
-    problems = spread_problems(setting.planned_LE, setting.ranks)
+    problems = setting.row_problems()
     rows = zip(problems, expert_LP, share_LP, strict=True)
-    return tuple(min(time_bound(row[0]) / _mean_time(row[0]), _imbalance(*row)) for row in rows)
+    return tuple(min(time_bound(row[0]) / _mean_time(row[0]), _imbalance(setting.ranks, *row)) for row in rows)
 
 
-def stated_bounds(proof: Mapping[str, JsonValue]) -> tuple[float, ...]:
-    """The bounds by layer of a proof; raises PlannerError where they are no numbers."""
-    bounds = proof.get("bound_by_layer")
+def stated_bounds(proof: Mapping[str, JsonValue], name: str = "bound_by_layer") -> tuple[float, ...]:
+    """The bounds by layer of a proof, or its figures of another name; raises PlannerError where they are no numbers."""
+    bounds = proof.get(name)
     if not isinstance(bounds, list) or not all(isinstance(bound, int | float) for bound in bounds):
-        raise PlannerError("is no list of numbers", where="certificate.proof.bound_by_layer", hint="solve again")
+        raise PlannerError("is no list of numbers", where=f"certificate.proof.{name}", hint="solve again")
     return tuple(float(bound) for bound in bounds if isinstance(bound, int | float))
 
 
@@ -86,20 +89,18 @@ def _setting(stated: Envelope, hand: AtHand) -> ExpertsSetting:
 
 def _again(stated: Envelope, decision: ExpertsDecision, setting: ExpertsSetting) -> Envelope:
     layers, experts = setting.planned_LE.shape
-    expert_LP, share_LP = _slots(decision)
-    if len(expert_LP) != layers or decision.num_experts != experts:
+    expert_LP, share_LP = slots_of(decision)
+    if len(expert_LP) != layers or decision.num_experts != experts or decision.num_windows != setting.num_windows:
         what = (
             f"lays out {len(expert_LP)} layers of {decision.num_experts} experts, the loads have {layers} of {experts}"
         )
         raise PlannerError(what, where="decision.layouts")
-    problems = spread_problems(setting.planned_LE, setting.ranks)
-    imbalance_L = np.array([_imbalance(*row) for row in zip(problems, expert_LP, share_LP, strict=True)])
+    problems = setting.row_problems()
+    rows = zip(problems, expert_LP, share_LP, strict=True)
+    imbalance_L = np.array([_imbalance(setting.ranks, *row) for row in rows])
     quota_LP = share_LP if decision.layouts[0].quota is not None else None
     layout = _with_bounds(stated, Layout(expert_LP, quota_LP, imbalance_L, imbalance_L, Status.FEASIBLE))
-    resident = setting.options.resident
-    if resident is not None:
-        moved = copies_moved(setting.ranks, read_resident(resident), expert_LP)
-        layout = replace(layout, moved_experts=moved)
+    layout = replace(layout, moved_experts=_moved(setting, expert_LP))
     try:
         require_room(setting, layout)
         made = envelope(setting, layout, memory_of(setting))
@@ -108,6 +109,17 @@ def _again(stated: Envelope, decision: ExpertsDecision, setting: ExpertsSetting)
     if stated.certificate.proof:
         return made
     return made.model_copy(update={"certificate": unproven(made.certificate.objective)})
+
+
+def _moved(setting: ExpertsSetting, expert_NP: Ints) -> int | None:
+    """Copies sent from the layout that runs before, and from window to window where each has its own."""
+    options, windows = setting.options, expert_NP.reshape(setting.num_windows, -1, expert_NP.shape[1])
+    if options.policy == "windows":
+        first = () if options.resident is None else (read_resident(options.resident),)
+        return sum(copies_moved(setting.ranks, *pair) for pair in itertools.pairwise((*first, *windows)))
+    if options.resident is None or options.policy not in ("static", "periodic"):
+        return None
+    return copies_moved(setting.ranks, read_resident(options.resident), expert_NP)
 
 
 def _with_bounds(stated: Envelope, layout: Layout) -> Layout:
@@ -126,9 +138,10 @@ def _without_loads(stated: Envelope, decision: ExpertsDecision, missing: NotAtHa
     problem = recorded_problem(stated.inputs)
     named = {} if problem is None else {**problem.options}
     inputs = {**stated.inputs, "options": {name: named[name] for name in named if name not in ExpertsOptions.paths}}
-    loads = Loads(np.ones((1, decision.num_layers, decision.num_experts)), decision.layer_ids)
-    setting = read_setting(resolved_again(inputs, ExpertsOptions, stated.digests.models, AtHand()), loads)
-    expert_LP, share_LP = _slots(decision)
+    loads = Loads(np.ones((decision.num_windows, decision.num_layers, decision.num_experts)), decision.layer_ids)
+    recorded = Recorded(loads)
+    setting = read_setting(resolved_again(inputs, ExpertsOptions, stated.digests.models, AtHand()), recorded)
+    expert_LP, share_LP = slots_of(decision)
     ones_L, quota_LP = np.ones(len(expert_LP)), share_LP if decision.layouts[0].quota is not None else None
     made = envelope(setting, Layout(expert_LP, quota_LP, ones_L, ones_L, Status.FEASIBLE), memory_of(setting))
     taken = made.model_copy(
@@ -146,18 +159,22 @@ def _without_loads(stated: Envelope, decision: ExpertsDecision, missing: NotAtHa
     )
 
 
-def _slots(decision: ExpertsDecision) -> tuple[Ints, Floats]:
+def slots_of(decision: ExpertsDecision) -> tuple[Ints, Floats]:
     """[L, P] the expert of every slot, and the share of its tokens that the slot takes."""
-    rows = [layout for layout in decision.layouts for _ in range(layout.num_layers)]
+    ordered = sorted(decision.layouts, key=lambda layout: (layout.window, layout.first_layer))
+    rows = [layout for layout in ordered for _ in range(layout.num_layers)]
     expert_LP = np.array([layout.expert_of_slot for layout in rows], np.int64)
     equal = (equal_shares(expert_P, decision.num_experts) for expert_P in expert_LP)
     shares = [share_P if row.quota is None else row.quota for row, share_P in zip(rows, equal, strict=True)]
     return expert_LP, np.array(shares, np.float64)
 
 
-def _imbalance(problem: SpreadProblem, expert_P: Ints, share_P: Floats) -> float:
-    """The time of the slowest rank over the mean."""
-    return float(bin_times(problem, expert_P, share_P).max()) / _mean_time(problem)
+def _imbalance(ranks: Ranks, problem: SpreadProblem, expert_P: Ints, share_P: Floats) -> float:
+    """The time of the slowest rank over the mean; raises PlannerError for experts beyond the slots of a layer."""
+    slots = at_slots(ranks, problem.slots_R)
+    if np.delete(expert_P, slots).max(initial=-1) >= 0:
+        raise PlannerError("fills more slots of a rank than the layer has", where="decision.layouts")
+    return float(bin_times(problem, expert_P[slots], share_P[slots]).max()) / _mean_time(problem)
 
 
 def _mean_time(problem: SpreadProblem) -> float:

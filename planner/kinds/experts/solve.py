@@ -15,18 +15,21 @@ from planner.documents.files import digest
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible, PlannerError
 from planner.experts.ahead import plan_ahead
-from planner.experts.instance import read_resident
-from planner.experts.layout import Layout, plan_layout
+from planner.experts.instance import ExpertsInstance, SolveOptions, confined_rows, judged_tokens, lay_out
+from planner.experts.layout import Layout, spread_problems
 from planner.experts.model_layers import layers_of
+from planner.experts.placements import read_resident
 from planner.experts.ranks import Ranks, linear_layout, make_ranks
-from planner.experts.readers import Loads, read_loads
+from planner.experts.readers import Loads
 from planner.experts.replay import served_imbalance
-from planner.experts.step_time import MoeCosts, experts_per_token
+from planner.experts.step_time import MoeCosts, expert_bytes, experts_per_token
 from planner.experts.steps import CopyRules, StepPlanner
 from planner.experts.worth import CopiesWorth, copies_worth, in_micro_batches
 from planner.hardware.cluster import Pool
-from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions, LayerLayout
+from planner.hardware.unspecified import UNSPECIFIED
+from planner.kinds.experts.decision import OF_WINDOWS, STEPWISE, ExpertsDecision, ExpertsOptions, LayerLayout
 from planner.kinds.experts.proof import METHOD, bound_records
+from planner.kinds.experts.recorded import Recorded, read_recorded
 from planner.kinds.experts.stands import devices_of, pool_of
 from planner.models.architecture import Architecture
 from planner.plan.blocks import block_on
@@ -48,6 +51,8 @@ from planner.plan.schema import (
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
 from planner.schema.base import Where
+from planner.solvers.layouts.spread import TOLERANCE as OF_BOUND
+from planner.solvers.layouts.spread import SpreadProblem
 from planner.solvers.result import Status
 
 ROLE = "experts"
@@ -59,17 +64,43 @@ ASSUMPTIONS = (
 )
 
 
+MICRO_BATCHES = ("min_chunk_tokens", "copy_domain", "relays", "micro_batch_tokens")
+OF_POLICY: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("shares", "ahead", "most_moved_bytes"), OF_WINDOWS),
+    "tolerance": (*OF_WINDOWS, "micro_batches"),
+    "resident": (*OF_WINDOWS, "periodic"),
+    "nodes_per_group": ("static",),
+    "imbalance_price": ("affinity",),
+    "num_experts": ("affinity",),
+    "home_slots": ("micro_batches",),
+}
+"""Options that some policies alone read."""
+INSTANCES = {"static": "static", "windows": "drift", "micro_batches": "realtime", "affinity": "affinity"}
+"""Kinds of instances by the policy that solves them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExpertsSetting:
-    """A resolved problem with its loads: everything the solve reads."""
+    """A resolved problem with its loads: everything the solve reads; no model where the options say what it would."""
 
     resolved: Resolved
     options: ExpertsOptions
-    key: str  # of the problem's models
-    model: Architecture
+    key: str | None  # of the problem's models
+    model: Architecture | None
     pool: Pool
-    loads: Loads
+    recorded: Recorded
     ranks: Ranks
+
+    @property
+    def loads(self) -> Loads:
+        return self.recorded.loads
+
+    @property
+    def expert_bytes(self) -> float:
+        """Weights of one expert of one layer; 0 where nobody says."""
+        if self.options.expert_bytes is not None or self.model is None:
+            return self.options.expert_bytes or 0.0
+        return expert_bytes(self.model)
 
     @property
     def devices(self) -> Ints:
@@ -88,17 +119,78 @@ class ExpertsSetting:
         return CopyRules(float(options.min_chunk_tokens or 0), options.copy_domain, options.relays)
 
     @property
+    def priced(self) -> Architecture:
+        """The model, where copies in micro-batches are priced on it."""
+        if self.model is None:
+            where = self.resolved.where(("models",))
+            hint = "name the model, or write `policy: micro_batches` for what is recorded"
+            raise PlannerError("`policy: realtime` prices micro-batches of a model", where=where, hint=hint)
+        return self.model
+
+    @property
     def micro_batch_WLE(self) -> Floats:
         """Tokens of every micro-batch."""
         tokens, load_WLE = self.options.micro_batch_tokens, self.loads.load_WLE
         if tokens is None:
             return load_WLE
-        return in_micro_batches(load_WLE, float(tokens), self.options.ep, experts_per_token(self.model))
+        return in_micro_batches(load_WLE, float(tokens), self.options.ep, experts_per_token(self.priced))
 
     @property
     def planned_LE(self) -> Floats:
-        """The loads that figures of a layout are for: the last window where layouts change from window to window."""
-        return self.loads.load_WLE[-1] if self.options.policy == "periodic" else self.loads.total_LE
+        """The loads that figures of a layout are for, a row for each of its rows.
+
+        The last window where layouts change from window to window; all of them where each has a layout of its own.
+        """
+        load_WLE = self.loads.load_WLE
+        if self.options.policy in STEPWISE:
+            return load_WLE.reshape(-1, load_WLE.shape[2])
+        return load_WLE[-1] if self.options.policy == "periodic" else self.loads.total_LE
+
+    @property
+    def num_windows(self) -> int:
+        """Windows or micro-batches with layouts of their own."""
+        return len(self.loads.load_WLE) if self.options.policy in STEPWISE else 1
+
+    @property
+    def instance(self) -> ExpertsInstance:
+        """What is laid out, as arrays."""
+        counted, policy = self.recorded.counted, self.options.policy
+        array = self.loads.load_WLE if policy == "windows" else self.planned_LE if counted is None else counted
+        by_layer = self.options.slots_by_layer
+        return ExpertsInstance(
+            name=self.resolved.problem.name,
+            kind=INSTANCES[policy],
+            array=array,
+            ranks=self.ranks,
+            num_experts=self.loads.load_WLE.shape[2],
+            groups=self.options.groups,
+            expert_bytes=self.expert_bytes,
+            slots_LR=np.array(by_layer, np.int64) if by_layer else None,
+        )
+
+    def wishes(self, limits: Limits) -> SolveOptions:
+        """How the instance is solved."""
+        options = self.options
+        near = options.tolerance if limits.gap == 0.0 else limits.gap
+        if options.policy == "static" and not options.ahead and near is None:
+            near = OF_BOUND
+        price = options.imbalance_price
+        return SolveOptions(
+            shares=options.shares,
+            ahead=options.ahead,
+            tolerance=near,
+            most_moved_bytes=options.most_moved_bytes,
+            imbalance_price=None if price is None else 100.0 * price,
+            nodes_per_group=options.nodes_per_group,
+            resident_LP=None if options.resident is None else read_resident(options.resident),
+            seed=self.resolved.problem.seed,
+        )
+
+    def row_problems(self) -> list[SpreadProblem]:
+        """What balances each row of a layout, on the slots and ranks that it may use."""
+        by_layer = np.array(self.options.slots_by_layer, np.int64)
+        confined = confined_rows(self.instance, self.wishes(Limits())) if self.options.nodes_per_group else None
+        return spread_problems(self.planned_LE, self.ranks, by_layer if by_layer.size else None, confined)
 
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
@@ -114,14 +206,14 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     return envelope(setting, layout, memory)
 
 
-def read_setting(resolved: Resolved, loads: Loads | None = None) -> ExpertsSetting:
+def read_setting(resolved: Resolved, recorded: Recorded | None = None) -> ExpertsSetting:
     """The setting of a problem, with the loads that it names where none are given.
 
     Raises PlannerError for loads that do not fit the model or the ranks, Infeasible where slots do not hold experts.
     """
     problem, where = resolved.problem, resolved.where
     options = ExpertsOptions.model_validate(problem.options)
-    if len(problem.models) != 1 or len(resolved.pools) != 1:
+    if len(problem.models) > 1 or len(resolved.pools) != 1:
         raise PlannerError(
             f"{len(problem.models)} models on {len(resolved.pools)} pools",
             where=where(("models",)),
@@ -131,7 +223,7 @@ def read_setting(resolved: Resolved, loads: Loads | None = None) -> ExpertsSetti
         raise PlannerError(
             "expert layouts minimise imbalance", where=where(("objective",)), hint="write `minimize: imbalance`"
         )
-    if options.loads is None and loads is None:
+    if options.loads is None and recorded is None:
         raise PlannerError(
             "needs `loads` to be solved",
             where=where(("options",)),
@@ -144,34 +236,48 @@ def read_setting(resolved: Resolved, loads: Loads | None = None) -> ExpertsSetti
             hint="give `interval` with `policy: periodic`, and with no other",
         )
     _require_rules(options, where)
-    ((key, model),) = resolved.models.items()
-    resolved.require_priceable(key)
+    key, model = next(iter(resolved.models.items()), (None, None))
+    if key is not None:
+        resolved.require_priceable(key)
     pool = resolved.pools[0]
-    loads = loads or _loads(options, model, where)
+    recorded = recorded or read_recorded(options, model, where)
     _require_devices(options, pool, where(("options", "ep")))
-    experts = loads.load_WLE.shape[2]
+    experts = recorded.loads.load_WLE.shape[2]
     if sum(options.slots_by_rank) < experts:
         raise _too_few_slots(options, experts)
-    home = experts // options.ep if options.policy == "realtime" else 0
+    home = experts // options.ep if options.policy == "realtime" else options.home_slots or 0
     ranks = make_ranks(
         options.ep,
         options.slots_by_rank,
         speeds=options.rank_speeds,
         ranks_per_node=min(pool.node.num_gpus, options.ep),
+        node_of_rank=options.node_of_rank,
         home_slots=home,
     )
-    return ExpertsSetting(resolved, options, key, model, pool, loads, ranks)
+    return ExpertsSetting(resolved, options, key, model, pool, recorded, ranks)
 
 
 def _require_rules(options: ExpertsOptions, where: Where) -> None:
-    """Refuses rules of copies where none are planned in micro-batches, and domains that do not divide the ranks."""
-    for name in ("min_chunk_tokens", "copy_domain", "relays", "micro_batch_tokens"):
+    """Refuses what the policy would pass over, and domains that do not divide the ranks."""
+    for name in MICRO_BATCHES:
         if getattr(options, name) is not None and options.policy != "realtime":
             raise PlannerError(
                 f"policy `{options.policy}` plans no copies in micro-batches",
                 where=where(("options", name)),
                 hint="write `policy: realtime`, or leave it out",
             )
+    for name, policies in OF_POLICY.items():
+        if getattr(options, name) not in (None, False, "equal") and options.policy not in policies:
+            hint = f"write `policy: {' or '.join(policies)}`, or leave it out"
+            raise PlannerError(
+                f"has no effect with policy `{options.policy}`", where=where(("options", name)), hint=hint
+            )
+    if options.slots_by_layer and options.policy != "static":
+        raise PlannerError(
+            f"policy `{options.policy}` has as many slots in every layer",
+            where=where(("options", "slots_per_rank")),
+            hint="write `policy: static`, or one figure a rank",
+        )
     if options.copy_domain is not None and options.ep % options.copy_domain:
         near = max(ranks for ranks in range(1, options.copy_domain + 1) if options.ep % ranks == 0)
         raise PlannerError(
@@ -179,20 +285,6 @@ def _require_rules(options: ExpertsOptions, where: Where) -> None:
             where=where(("options", "copy_domain")),
             hint=f"write `copy_domain: {near}`",
         )
-
-
-def _loads(options: ExpertsOptions, model: Architecture, where: Where) -> Loads:
-    """Loads of the model's layers with experts, with or without those of multi-token prediction."""
-    assert options.loads is not None
-    try:
-        layers = layers_of(model)
-    except PlannerError as error:
-        raise PlannerError(error.what, where=where(("models",)), hint=error.hint) from None
-    try:
-        return read_loads(options.loads, array=options.array, model=layers)
-    except PlannerError as error:
-        place = f"{where(('options', 'loads'))}: {error.where}".removesuffix(": ")
-        raise PlannerError(error.what, where=place, hint=error.hint) from None
 
 
 def _require_devices(options: ExpertsOptions, pool: Pool, where: str) -> None:
@@ -224,19 +316,23 @@ def _each(options: ExpertsOptions) -> str:
     return f"{given[0]} slots" if len(given) == 1 else f"{given[0]} to {given[-1]} slots"
 
 
-def memory_of(setting: ExpertsSetting) -> Memory:
-    """Weights of a rank, redundant slots included; Infeasible where they exceed what the engine may use."""
+def memory_of(setting: ExpertsSetting) -> Memory | None:
+    """Weights of a rank, redundant slots included; Infeasible where they exceed what the engine may use.
+
+    None where nobody names the model or the GPU.
+    """
     options, model, pool = setting.options, setting.model, setting.pool
+    if model is None or pool.node.name == UNSPECIFIED:
+        return None
     shards = Shards.of(1, dp=options.ep, ep=options.ep)
-    costs = MoeCosts(model, pool, options.ep, 1.0)
     layers, experts = setting.loads.load_WLE.shape[1:]
     widest = max(options.slots_by_rank)
     redundant = widest - experts / options.ep
-    weights = float(weight_bytes(model, shards)[0]) + redundant * layers * costs.expert_bytes
+    weights = float(weight_bytes(model, shards)[0]) + redundant * layers * setting.expert_bytes
     share = setting.resolved.problem.engine.memory_utilisation
     capacity = pool.node.accelerator.usable_bytes(share)
     if weights > capacity:
-        most = int(widest - (weights - capacity) / (layers * costs.expert_bytes))
+        most = int(widest - (weights - capacity) / (layers * setting.expert_bytes))
         conflict: list[Conflict] = [
             {"limit": f"slots_per_rank = {widest}", "nearest": f"{most} slots" if most > 0 else ""},
             {"limit": f"memory of {pool.name} = {format_si(capacity, 'B')}", "nearest": format_si(weights, "B")},
@@ -246,14 +342,13 @@ def memory_of(setting: ExpertsSetting) -> Memory:
 
 
 def _layout(setting: ExpertsSetting, limits: Limits) -> Layout:
-    options, loads, ranks = setting.options, setting.loads, setting.ranks
-    resident = None if options.resident is None else read_resident(options.resident)
+    options, ranks = setting.options, setting.ranks
     if options.policy == "realtime":
         return _homes(ranks, setting.micro_batch_WLE.mean(axis=0), setting.rules)
     if options.policy == "periodic":
-        return plan_ahead(loads.load_WLE, ranks, groups=options.groups, resident_LP=resident)
-    tolerance = {} if limits.gap == 0.0 else {"tolerance": limits.gap}
-    return plan_layout(loads.total_LE, ranks, resident_LP=resident, seed=setting.resolved.problem.seed, **tolerance)  # type: ignore[arg-type]  # one key of a known type
+        resident = None if options.resident is None else read_resident(options.resident)
+        return plan_ahead(setting.loads.load_WLE, ranks, groups=options.groups, resident_LP=resident)
+    return lay_out(setting.instance, setting.wishes(limits))
 
 
 def require_room(setting: ExpertsSetting, layout: Layout) -> None:
@@ -291,7 +386,7 @@ def _homes(ranks: Ranks, load_LE: Floats, rules: CopyRules) -> Layout:
     return Layout(filled_NP, rows.quota_NP, rows.imbalance_N, bound_L, status)
 
 
-def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelope:
+def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory | None) -> Envelope:
     """The plan of a layout."""
     problem = setting.resolved.problem
     inputs = _inputs(setting)
@@ -305,7 +400,7 @@ def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Envelop
         digests=_digests(setting, inputs),
         inputs=inputs,
         decision=_decision(setting, layout, memory).model_dump(mode="json", exclude_none=True),
-        predictions=(*_predictions(layout), *_of_copies(worth)),
+        predictions=(*_predictions(layout), *_of_tokens(setting, layout), *_of_copies(worth)),
         certificate=_certificate(setting, layout),
         evidence=Evidence(
             basis={"measured": 1.0},
@@ -328,14 +423,17 @@ def _inputs(setting: ExpertsSetting) -> dict[str, JsonValue]:
 
 def _digests(setting: ExpertsSetting, inputs: dict[str, JsonValue]) -> Digests:
     known = setting.resolved.digests()
-    traces = {**known["traces"], "loads": digest(setting.loads.load_WLE.tolist())}
+    counted = setting.recorded.counted
+    read = setting.loads.load_WLE if counted is None else counted
+    traces = {**known["traces"], "loads": digest(read.tolist())}
     return Digests(problem=digest(inputs), models=known["models"], hardware=known["hardware"], traces=traces)
 
 
-def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory) -> ExpertsDecision:
+def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory | None) -> ExpertsDecision:
     options, engine, pool = setting.options, setting.resolved.problem.engine, setting.pool
     moved = layout.moved_experts or 0
-    costs = MoeCosts(setting.model, pool, options.ep, 1.0)
+    model = setting.model
+    by_layer = options.slots_by_layer
     return ExpertsDecision(
         roles=(
             Role(
@@ -359,22 +457,25 @@ def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory) -> Expert
         ),
         policy=options.policy,
         num_experts=setting.loads.load_WLE.shape[2],
-        num_layers=len(layout.expert_LP),
-        layer_ids=setting.loads.layer_ids,
-        mtp_layer_ids=layers_of(setting.model).mtp_ids,
-        num_model_layers=setting.model.num_layers,
+        num_layers=len(layout.expert_LP) // setting.num_windows,
+        num_windows=setting.num_windows,
+        layer_ids=setting.loads.layer_ids if model is not None else (),
+        mtp_layer_ids=layers_of(model).mtp_ids if model is not None else (),
+        num_model_layers=model.num_layers if model is not None else 0,
         slots_per_rank=options.slots_by_rank if len(set(options.slots_by_rank)) > 1 else options.slots_by_rank[:1],
+        slots_by_layer=by_layer,
         home_slots_per_rank=setting.ranks.home_slots,
         interval_s=options.interval_s,
-        moved_bytes=moved * costs.expert_bytes,
-        layouts=tuple(_layers(layout)),
+        moved_bytes=moved * setting.expert_bytes,
+        layouts=tuple(_layers(layout, len(layout.expert_LP) // setting.num_windows)),
     )
 
 
-def _layers(layout: Layout) -> Iterator[LayerLayout]:
-    for layer, row_P in enumerate(layout.expert_LP.tolist()):
-        quota = None if layout.quota_LP is None else tuple(np.maximum(layout.quota_LP[layer], 0.0).tolist())
-        yield LayerLayout(first_layer=layer, expert_of_slot=tuple(row_P), quota=quota)
+def _layers(layout: Layout, num_layers: int) -> Iterator[LayerLayout]:
+    for row, row_P in enumerate(layout.expert_LP.tolist()):
+        quota = None if layout.quota_LP is None else tuple(np.maximum(layout.quota_LP[row], 0.0).tolist())
+        window, layer = divmod(row, num_layers)
+        yield LayerLayout(first_layer=layer, window=window, expert_of_slot=tuple(row_P), quota=quota)
 
 
 def _predictions(layout: Layout) -> Iterator[Prediction]:
@@ -382,12 +483,21 @@ def _predictions(layout: Layout) -> Iterator[Prediction]:
     yield Prediction(metric="imbalance", statistic="max", value=float(layout.imbalance_L.max()))
 
 
+def _of_tokens(setting: ExpertsSetting, layout: Layout) -> Iterator[Prediction]:
+    """Of choices of tokens: nodes that a token visits, and the imbalance to expect of as many fresh ones."""
+    if setting.options.policy != "affinity" or setting.recorded.counted is None:
+        return
+    tokens = judged_tokens(setting.instance, layout.expert_LP)
+    yield Prediction(metric="nodes_per_token", value=float(tokens.nodes_per_token_L.mean()))
+    yield Prediction(metric="fresh_imbalance", value=float(tokens.fresh_imbalance_L.mean()))
+
+
 def _worth(setting: ExpertsSetting) -> CopiesWorth:
     """What copies gain in the micro-batches of the loads."""
     load_WLE, options = setting.micro_batch_WLE, setting.options
     routed = float(load_WLE.sum(axis=2).mean())
-    tokens = routed / (options.ep * experts_per_token(setting.model))
-    costs = MoeCosts(setting.model, setting.near, options.ep, tokens)
+    tokens = routed / (options.ep * experts_per_token(setting.priced))
+    costs = MoeCosts(setting.priced, setting.near, options.ep, tokens)
     return copies_worth(load_WLE, setting.ranks, setting.rules, costs)
 
 
@@ -418,7 +528,7 @@ def _certificate(setting: ExpertsSetting, layout: Layout) -> Certificate:
     closed = gap <= TOLERANCE
     space = "of these slots, with any copies, places and shares, for the recorded loads"
     claim = f"no layout {space} is better balanced" if closed else f"no layout {space} is below the bound"
-    above = bound_records(setting.planned_LE, setting.ranks, layout.bound_L)
+    above = bound_records(setting.row_problems(), layout.bound_L)
     return Certificate(
         claim=claim,
         status="optimal" if closed else "feasible",
