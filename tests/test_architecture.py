@@ -182,7 +182,7 @@ def test_ground_floor_rests_on_the_foundation_alone() -> None:
 
 
 def test_only_emission_estimates_proposals_and_what_reads_artifacts_know_a_kind_by_name() -> None:
-    allowed = ("audit", "emit", "estimate", "importing", "propose")
+    allowed = ("audit", "emit", "estimate", "importing", "interchange", "propose")
     wrong = []
     for module in _modules().values():
         kind = (*module.name.split("."), "", "", "")[2] if module.part == "kinds" else ""

@@ -119,18 +119,17 @@ def solve(
 
       planner experts solve recorded.pt --ranks 32 --slots-per-rank 9 --model deepseek-v3 --form sglang -o launch
     """
+    from planner.api import solve as solve_problem
     from planner.cli.experts.experts_input import instance_of, problem_of, wishes_of
     from planner.cli.experts.experts_report import below_peak, document_of, launch_files, summary_of, write_files
-    from planner.experts.placements import write_placement
-    from planner.interchange.experts_placement import placement_of_plan
-    from planner.kinds.experts.decision import ExpertsDecision
-    from planner.library.verbs import solve as solve_problem
+    from planner.experts.ranks import require_slots
+    from planner.interchange.experts_placement import placement_of_plan, write_placement
 
     instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, groups, model)
+    require_slots(instance.ranks.slots_R, instance.num_experts)
     wishes = wishes_of(shares, ahead, tolerance, most_moved, nodes_per_group, imbalance_price)
-    plan = solve_problem(problem_of(loads, instance, array, model, resident, seed, **wishes))
-    assert isinstance(plan.decision, ExpertsDecision)
-    placement = placement_of_plan(plan.envelope, plan.decision, instance)
+    envelope = solve_problem(problem_of(loads, instance, array, model, resident, seed, **wishes))
+    placement = placement_of_plan(envelope, instance)
     if peak_tokens is not None and not below_peak(instance, placement, peak_tokens):
         return 1
     if output is not None and form == "npz":
@@ -295,8 +294,8 @@ def tradeoff(
 
     from planner.cli.experts.experts_input import costs_of, instance_of, loads_of
     from planner.cli.experts.experts_report import token_rows, token_table, tradeoff_rows, tradeoff_table
-    from planner.experts.placements import read_resident
     from planner.experts.ranks import linear_layout
+    from planner.experts.readers import read_resident
     from planner.experts.tradeoff import token_tradeoffs, tradeoffs
 
     instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, 1, model)

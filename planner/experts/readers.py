@@ -7,6 +7,7 @@ further back may as well have experts that nobody called. Shape suffixes: W wind
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -338,3 +339,35 @@ def _megatron(records: list[dict[str, Any]]) -> Counts:
     for record, key, ids in zip(records, keys, chosen, strict=True):
         counts[step_at[int(record["step"])], layer_at[key]] += np.bincount(ids, minlength=experts)
     return Counts(counts, tuple(layers), sparse=True)
+
+
+@contextmanager
+def opened(path: str | Path, noun: str, hint: str) -> Iterator[Any]:
+    """The content of an .npz file; PlannerError where there is none, or its content is not read as that of a `noun`."""
+    where = str(path)
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            yield content
+    except FileNotFoundError:
+        raise PlannerError("there is no such file", where=where, hint=f"name the file of the {noun}") from None
+    except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile) as problem:
+        raise PlannerError(f"is no {noun}: {problem}", where=where, hint=hint) from None
+
+
+def read_resident(path: str | Path) -> Ints:
+    """[L, P] the layout in a placement file; of windows, the last."""
+    with opened(path, "placement", "it holds `phy2log`") as content:
+        layout = np.asarray(content["phy2log"])
+    if layout.ndim not in (2, 3) or layout.size == 0 or layout.dtype.kind not in "iu":
+        raise PlannerError(
+            f"has a layout of shape {layout.shape} and type {layout.dtype}",
+            where=str(path),
+            hint="give whole numbers as [layer, slot]",
+        )
+    least = int(layout.min())
+    if least < -1:
+        raise PlannerError(
+            f"names expert {least}", where=str(path), hint="experts count from 0, and -1 is an empty slot"
+        )
+    resident: Ints = (layout[-1] if layout.ndim == 3 else layout).astype(np.int64)
+    return resident

@@ -33,7 +33,8 @@ def layout_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
     yield Fact("limit", what, about, figures={"moved_bytes": data["moved_bytes"]})
     of_model = f"{data['num_layers']} layers of {data['num_experts']} experts"
     about = ("num_experts", "num_layers", "layer_ids", "mtp_layer_ids", "num_model_layers", "layouts")
-    yield Fact("limit", f"{of_model}, of {data['num_model_layers']} layers of the model", about)
+    among = f", of {data['num_model_layers']} layers of the model" if data["num_model_layers"] else ""
+    yield Fact("limit", of_model + among, about)
 
 
 def _others(envelope: Envelope) -> list[dict[str, Any]]:

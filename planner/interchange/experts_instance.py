@@ -16,8 +16,8 @@ import numpy.typing as npt
 from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.experts.instance import ExpertsInstance
-from planner.experts.placements import opened
 from planner.experts.ranks import Ranks, make_ranks, require_loads
+from planner.experts.readers import opened
 from planner.hardware.unspecified import UNSPECIFIED
 from planner.kinds.experts.solve import INSTANCES
 from planner.problem.schema import SCHEMA

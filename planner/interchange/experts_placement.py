@@ -1,9 +1,14 @@
 """Plans of expert layouts back in the format of layout benchmarks: `phy2log` and, of free shares, `quota`."""
 
+import io
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from planner.documents.files import write_bytes_atomic
 from planner.errors import PlannerError
 from planner.experts.instance import ExpertsInstance, ExpertsPlacement, placement_of
 from planner.experts.layout import Layout
@@ -16,11 +21,12 @@ FILE = "placement.json"
 CLOSED = 1.0 + 1e-9  # of a bound
 
 
-def placement_of_plan(envelope: Envelope, decision: ExpertsDecision, instance: ExpertsInstance) -> ExpertsPlacement:
+def placement_of_plan(envelope: Envelope, instance: ExpertsInstance) -> ExpertsPlacement:
     """The layouts of a plan in the axes of its instance, with its figures by layer and what follows from both.
 
     Raises PlannerError for a plan that proves nothing, and so states no figures by layer.
     """
+    decision = ExpertsDecision.model_validate(envelope.decision)
     expert_NP, share_NP = slots_of(decision)
     proof = envelope.certificate.proof
     imbalance_N = np.array(stated_bounds(proof, "imbalance_by_layer"))
@@ -58,3 +64,13 @@ def placement_files(envelope: Envelope, decision: Decision) -> dict[str, str]:
     if decision.layouts[0].quota is not None:
         placement["quota"] = share_NP.reshape(shape).tolist()
     return {FILE: json.dumps(placement) + "\n"}
+
+
+def write_placement(placement: ExpertsPlacement, path: str | Path) -> None:
+    """`phy2log` (int32) and, where shares are free, `quota` as compressed `.npz`, whole or not at all."""
+    arrays: dict[str, npt.NDArray[Any]] = {"phy2log": placement.expert_P.astype(np.int32)}
+    if placement.quota_P is not None:
+        arrays["quota"] = placement.quota_P
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes keywords for the flag
+    write_bytes_atomic(path, buffer.getvalue())

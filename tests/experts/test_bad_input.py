@@ -10,9 +10,8 @@ import pytest
 from planner.errors import PlannerError
 from planner.experts.ahead import plan_ahead
 from planner.experts.instance import SolveOptions, solve_instance
-from planner.experts.placements import read_resident
 from planner.experts.ranks import make_ranks
-from planner.experts.readers import read_loads
+from planner.experts.readers import read_loads, read_resident
 from planner.interchange.experts_instance import read_instance
 
 LOADS = np.random.default_rng(0).lognormal(0, 1, (2, 32)) * 1000

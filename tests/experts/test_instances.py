@@ -11,9 +11,9 @@ from expert_loads import imbalance, zipf_loads
 from planner.errors import PlannerError
 from planner.experts.instance import SolveOptions, solve_instance
 from planner.experts.layout import new_copies
-from planner.experts.placements import write_placement
 from planner.experts.ranks import make_ranks
 from planner.interchange.experts_instance import read_instance
+from planner.interchange.experts_placement import write_placement
 
 META: dict[str, Any] = {
     "name": "made-up", "experts": 64, "ranks": 8, "nodes": 2, "node_of_rank": [0] * 4 + [1] * 4,

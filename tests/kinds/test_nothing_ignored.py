@@ -90,6 +90,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(path / "both.npz", one=loads["one"], two=loads["two"])
     np.savez(path / "windows.npz", load=loads["one"][:1] * draw.lognormal(0, 0.5, (8, 48, 128)))
     np.savez(path / "resident.npz", np.tile(np.arange(132) % 128, (48, 1)))
+    small = draw.lognormal(0, 0.8, (2, 2, 16)) * 1000
+    np.savez(path / "small.npz", load=small)
+    np.savez(path / "steps.npz", src=np.repeat(small[:, :, None] / 4, 4, axis=2))
+    np.savez(path / "tokens.npz", topk_ids=draw.integers(0, 16, (64, 2, 2)))
     (path / "day.csv").write_text("arrival_s,input_tokens,output_tokens\n60,8,8\n40000,8,8\n40001,8,8\n")
     (path / "a.csv").write_text("input_tokens,output_tokens,other\n100,100,50\n200,90,60\n")
     talks = [f"{second},c{second % 4},{600 * (1 + second // 4)},50" for second in range(40)]

@@ -10,9 +10,8 @@ from pydantic import JsonValue
 from planner.arrays import Floats, Ints
 from planner.errors import Infeasible, PlannerError
 from planner.experts.layout import Layout, at_slots, copies_moved
-from planner.experts.placements import read_resident
 from planner.experts.ranks import Ranks
-from planner.experts.readers import Loads
+from planner.experts.readers import Loads, read_resident
 from planner.kinds.experts.check import SIDE_FILE
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions
 from planner.kinds.experts.recorded import Recorded
@@ -51,6 +50,9 @@ def prove(envelope: Envelope, decision: ExpertsDecision, hand: AtHand) -> Iterat
         again = bounds_again(envelope, decision, hand)
     except NotAtHand as missing:
         yield unverifiable("certificate.proof", missing.what, missing.where, missing.hint)
+        return
+    except PlannerError as wrong:
+        yield Finding("certificate.proof", False, wrong.what, wrong.where, "solve again")
         return
     wrong = [
         layer for layer, (bound, least) in enumerate(zip(stated, again, strict=False)) if bound > least * (1 + REL_TOL)

@@ -18,9 +18,8 @@ from planner.experts.ahead import plan_ahead
 from planner.experts.instance import ExpertsInstance, SolveOptions, confined_rows, judged_tokens, lay_out
 from planner.experts.layout import Layout, spread_problems
 from planner.experts.model_layers import layers_of
-from planner.experts.placements import read_resident
 from planner.experts.ranks import Ranks, linear_layout, make_ranks
-from planner.experts.readers import Loads
+from planner.experts.readers import Loads, read_resident
 from planner.experts.replay import served_imbalance
 from planner.experts.step_time import MoeCosts, expert_bytes, experts_per_token
 from planner.experts.steps import CopyRules, StepPlanner
