@@ -21,6 +21,7 @@ from static_level import solve
 from planner import verify
 from planner.check import check_plan
 from planner.cli.main import main
+from planner.experts.layout import spread_problems
 from planner.experts.ranks import make_ranks
 from planner.kinds.experts.proof import bound_records
 from planner.kinds.registry import find_kind
@@ -100,7 +101,7 @@ def experts_plan(seed: int = 0) -> Plan:
             "method": "slots_and_mean",
             "bound_by_layer": bounds.tolist(),
             "imbalance_by_layer": reached,
-            "bounds_above_1": bound_records(loads, ranks, bounds),
+            "bounds_above_1": bound_records(spread_problems(loads, ranks), bounds),
         },
     }
     certificate["proof"]["checksum"] = checksum(certificate)  # type: ignore[index]  # the dictionary above

@@ -51,8 +51,8 @@ def prove(envelope: Envelope, decision: ExpertsDecision, hand: AtHand) -> Iterat
     except NotAtHand as missing:
         yield unverifiable("certificate.proof", missing.what, missing.where, missing.hint)
         return
-    except PlannerError as wrong:
-        yield Finding("certificate.proof", False, wrong.what, wrong.where, "solve again")
+    except PlannerError as error:
+        yield Finding("certificate.proof", False, error.what, error.where, "solve again")
         return
     wrong = [
         layer for layer, (bound, least) in enumerate(zip(stated, again, strict=False)) if bound > least * (1 + REL_TOL)
