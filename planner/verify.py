@@ -436,30 +436,25 @@ def _horizon(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
 def _slots_and_mean(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """A layer's bound T is 1, or breaks a rule just below T; the objective and the bound are means over layers.
 
-    (B1) T >= 1; (B2) sum_e max(1, ceil(w_e / (T max s_r))) <= slots; (B3) sum_r min(T s_r, S_r heaviest w_e) >= 1;
-    (B4) T times the speed of some ranks carries the experts confined to them.
+    (B1) T >= 1; (B2) sum_e max(1, ceil(w_e / (T max s_r))) <= slots; (B3) sum_r min(T s_r, S_r heaviest w_e) >= 1.
     """
     bounds, reached = ([_number(x) for x in stated[name]] for name in ("bound_by_layer", "imbalance_by_layer"))
     above, decision = {row["layer"]: row for row in stated["bounds_above_1"]}, plan["decision"]
     slots, value = decision["slots_per_rank"], _number(certificate["objective"]["value"])
     slots = slots[0] * decision["roles"][0]["parallelism"]["ep"] if len(slots) == 1 else sum(slots)
-    by_layer = [sum(row) for row in decision.get("slots_by_layer", ())] or [slots] * len(bounds)
     for layer, bound in enumerate(bounds):
-        row, T = above.pop(layer, {}), bound * (1 - ROUNDING)
+        row, T, own = above.pop(layer, {}), bound * (1 - ROUNDING), decision.get("slots_by_layer")
         if "heavy" in row:
             heavy = [math.ceil(_number(w) / (T * _number(row["top_speed"]))) for w in row["heavy"]]
-            right = sum(heavy) + decision["num_experts"] - len(heavy) > by_layer[layer]
-        elif "confined" in row:
-            right = T * _number(row["speed"]) < _number(row["confined"])
+            right = sum(heavy) + decision["num_experts"] - len(heavy) > (sum(own[layer]) if own else slots)
         else:
             ranks = [(_count(n), _number(speed), _number(top)) for n, _, speed, top in row.get("ranks", [])]
             whole = _near(sum(n * speed for n, speed, _ in ranks), 1)
             right = T <= 1 or (whole and sum(n * min(T * speed, top) for n, speed, top in ranks) < 1)
         yield _judged("layer", right and reached[layer] >= T, f"layer {layer}: no layout is below {float(bound):.9g}")
     rows = decision["num_layers"] * decision.get("num_windows", 1)
-    right = len(bounds) == len(reached) == rows == certificate["candidates"] and not above
-    right = right and _near(sum(reached) / len(reached), value)
-    yield _judged("mean", right, f"the objective is the mean imbalance of {len(reached)} layers")
+    right = rows == len(bounds) == len(reached) == certificate["candidates"] and _near(sum(reached) / rows, value)
+    yield _judged("mean", right and not above, f"the objective is the mean imbalance of {len(reached)} layers")
     yield _follows(certificate, [sum(bounds) / len(bounds), value], "layers, in the mean,")
 
 

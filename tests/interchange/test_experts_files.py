@@ -96,8 +96,8 @@ def test_a_bound_of_confined_experts_that_is_stated_too_high_is_refused(tmp_path
     path = _write(tmp_path, "static", speed_of_rank=[1.0] * 4)
     envelope = solve(experts_problem(read_instance(path), str(path), nodes_per_group=1))
     records: Any = envelope.certificate.proof["bounds_above_1"]
-    assert any("confined" in record for record in records)
-    raised: Any = [{**row, "confined": row["confined"] / 2} if "confined" in row else row for row in records]
+    assert any(len(record.get("ranks", ())) == 2 for record in records)
+    raised: Any = [{**row, "ranks": [[1, 9, 1.0, 1.0]]} if "ranks" in row else row for row in records]
     proof = {**envelope.certificate.proof, "bounds_above_1": raised}
     forged = envelope.model_copy(update={"certificate": envelope.certificate.model_copy(update={"proof": proof})})
     assert any(finding.startswith("certificate.layer") for finding in _findings(forged, tmp_path))
