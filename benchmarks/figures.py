@@ -14,12 +14,13 @@ stay left out.
 import argparse
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,7 +28,7 @@ from planner.documents.files import write_text_atomic
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^<!-- figures(?P<words>[^>]*)-->\n```console\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMAND = re.compile(r"^\$ (?:.*\\\n)*.*$", re.MULTILINE)
+PROMPT = "$ "
 LEFT_OUT = re.compile(r"^\s*\.\.\. \((\d+) more\)$")
 INSTALLED = "make -o .venv/installed -o .venv/installed-dev"  # a run of a page installs nothing
 BIN = ".venv/bin/"  # in front of the commands that make prints
@@ -46,14 +47,36 @@ class Shown:
     row: int = 0
 
 
-def commands_of(body: str) -> list[Shown]:
-    """The commands of a block, each with the lines up to the next."""
-    matches = list(COMMAND.finditer(body))
-    ends = [match.start() for match in matches[1:]] + [len(body)] * bool(matches)
-    return [
-        Shown(match[0], body[match.end() + 1 : end], body.count("\n", 0, match.start()))
-        for match, end in zip(matches, ends, strict=True)
-    ]
+def commands_of(body: str, prompt: str = PROMPT) -> list[Shown]:
+    """The commands of a block, each with the lines up to the next.
+
+    Without a prompt every line is one that is not empty, indented or a comment. A command goes on in the next line
+    behind a backslash or within quotes.
+    """
+    commands: list[Shown] = []
+    lines, row = body.splitlines(keepends=True), 0
+    while row < len(lines):
+        first, line = row, lines[row]
+        row += 1
+        if not (line.startswith(prompt) if prompt else line[:1].strip("# \n")):
+            if commands:
+                commands[-1] = replace(commands[-1], output=commands[-1].output + line)
+            continue
+        while row < len(lines) and _goes_on(line):
+            line += lines[row]
+            row += 1
+        commands.append(Shown(line.removesuffix("\n"), "", first))
+    return commands
+
+
+def _goes_on(command: str) -> bool:
+    if command.endswith("\\\n"):
+        return True
+    try:
+        shlex.split(command, comments=True)
+    except ValueError:  # a quotation without an end
+        return True
+    return False
 
 
 def merged(shown: str, printed: str) -> str:

@@ -5,8 +5,9 @@ python benchmarks/page_commands.py docs/emit.md        some of them
 
 Blocks of `sh`, `bash` and `console` are read. A page's commands run in a folder of their own with a copy of `examples/`
 and `docs/` and links to the rest of the checkout, so that later commands read what earlier ones wrote. `planner solve`
-without a `--level` runs with `--level static`, which answers in seconds, and `make demo` as the lines of its rule. What
-cannot run is counted with its reason: by rule (`Rule`), or by an annotation in a line above the block,
+without a `--level` runs with `--level static`, which answers in seconds, and `make demo` as the lines of its rule. A
+plan of the same problem and flags is solved once for all pages. What cannot run is counted with its reason: by rule
+(`Rule`), or by an annotation in a line above the block,
 
     <!-- commands: problem.yaml=examples/a.yaml; rows.csv=../shared/rows.csv; 2 4: need a GPU -->
 
@@ -17,6 +18,8 @@ Exit code 1 where a command fails.
 """
 
 import argparse
+import hashlib
+import os
 import re
 import resource
 import shutil
@@ -27,9 +30,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from figures import FAILED, ROOT, checkout_in, commands_of, environment_of_pages, pages
+from figures import FAILED, PROMPT, ROOT, Shown, checkout_in, commands_of, environment_of_pages, pages
 
 CPU_LIMIT_S = 30  # of one command; all pages together are to take 5 minutes on two cores
 AT_ONCE = 2  # pages
@@ -40,9 +44,11 @@ FENCED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SHELLS = ("sh", "bash", "console")
-LINE = re.compile(r"^(?=[^#\s])", re.MULTILINE)  # of a block of a shell: where a command may begin
 SOLVE = re.compile(r"^planner solve (?!.*--level )")
 STATIC = "planner solve --level static "
+PLANNED = re.compile(
+    r"planner solve (?P<before>[^|;&>$]*?)(?P<problem>\S+\.yaml) ?(?P<after>[^|;&>$]*?) ?-o (?P<plan>\S+)"
+)
 COPIED = ("examples", "docs")  # that commands may write into
 
 
@@ -86,12 +92,6 @@ def _without_comment(command: str) -> str:
     return re.sub(r"\s+#.*$", "", command)
 
 
-def _in_shell(body: str) -> str:
-    """A block of a shell as one of a console: a prompt before every command."""
-    continued = re.sub(r"\\\n", "\\\\\0", body)
-    return LINE.sub("$ ", continued).replace("\0", "\n")
-
-
 @dataclass(slots=True)
 class Notes:
     """What an annotation says: files to copy, reasons by the number of a command, the file that the block is."""
@@ -132,16 +132,14 @@ def blocks_of(page: str) -> Iterator[Block]:
         if notes.file:
             yield Block([], notes.copies, (notes.file, body))
         elif match["language"] in SHELLS:
-            yield Block(
-                _commands(body if match["language"] == "console" else _in_shell(body), first, notes), notes.copies
-            )
+            prompt = PROMPT if match["language"] == "console" else ""
+            yield Block(_commands(commands_of(body, prompt), first, notes), notes.copies)
 
 
-def _commands(body: str, first: int, notes: Notes) -> list[PageCommand]:
-    shown = commands_of(body)
+def _commands(shown: Sequence[Shown], first: int, notes: Notes) -> list[PageCommand]:
     if set(notes.reasons) - set(range(1, len(shown) + 1)):
         raise ValueError(f"line {first}: reasons for commands {sorted(notes.reasons)}, the block has {len(shown)}")
-    texts = [_without_comment(command.command.removeprefix("$ ")) for command in shown]
+    texts = [_without_comment(command.command.removeprefix(PROMPT)) for command in shown]
     return [
         PageCommand(first + command.row, text, notes.reasons.get(number) or _why_skipped(text))
         for number, (command, text) in enumerate(zip(shown, texts, strict=True), 1)
@@ -170,8 +168,51 @@ def run_as(command: str) -> str:
     return SOLVE.sub(STATIC, command)
 
 
-def error_of(command: str, folder: Path) -> str | None:
-    """What a command says where it fails, None where it answers."""
+@dataclass(frozen=True, slots=True)
+class SolvedOnce:
+    """Where the plan of a `planner solve` goes, and where pages keep it that solve the same problem alike."""
+
+    plan: Path
+    kept: Path
+
+    @classmethod
+    def of(cls, command: str, folder: Path, shelf: Path) -> "SolvedOnce | None":
+        """None for other commands, and where the output is more than a plan."""
+        match = PLANNED.fullmatch(run_as(command))
+        if match is None or not (folder / match["problem"]).is_file():
+            return None
+        digest = hashlib.sha256((folder / match["problem"]).read_bytes())
+        flags = " ".join(f"{match['before']} {match['after']}".replace("--level static", "").split())
+        digest.update(flags.encode())
+        return cls(folder / match["plan"], shelf / digest.hexdigest())
+
+    def take(self) -> bool:
+        """Puts the kept plan into its place; whether there is one."""
+        if not self.kept.exists():
+            return False
+        shutil.copy(self.kept, self.plan)
+        return True
+
+    def keep(self) -> None:
+        """Keeps the plan, in one step."""
+        if self.plan.is_file():
+            beside = self.kept.with_suffix(f".{os.getpid()}")
+            shutil.copy(self.plan, beside)
+            beside.rename(self.kept)
+
+
+def error_of(command: str, folder: Path, shelf: Path) -> str | None:
+    """What a command says where it fails, None where it answers; plans are solved once for all pages."""
+    once = SolvedOnce.of(command, folder, shelf)
+    if once and once.take():
+        return None
+    error = _error_of_run(command, folder)
+    if once and error is None:
+        once.keep()
+    return error
+
+
+def _error_of_run(command: str, folder: Path) -> str | None:
     run = subprocess.run(
         ["bash", "-c", run_as(command)],
         cwd=folder,
@@ -198,8 +239,8 @@ class PageRun:
     skipped: list[tuple[str, str]] = field(default_factory=list)  # `page:line: command`, reason
 
 
-def run_page(page: Path) -> PageRun:
-    """Runs the commands of a page in a folder of their own."""
+def run_page(page: Path, shelf: Path) -> PageRun:
+    """Runs the commands of a page in a folder of their own; `shelf` has the plans that pages share."""
     outcome = PageRun(page.resolve().relative_to(ROOT.resolve()).as_posix())
     with tempfile.TemporaryDirectory() as parent:
         folder = _folder_in(Path(parent))
@@ -218,7 +259,7 @@ def run_page(page: Path) -> PageRun:
                     outcome.skipped.append((place, why))
                     continue
                 before = _cpu_s()
-                error = error_of(command.text, folder)
+                error = error_of(command.text, folder, shelf)
                 outcome.cpu_s[place] = _cpu_s() - before
                 if error:
                     outcome.failures.append(f"{place}\n{error}")
@@ -231,8 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("pages", nargs="*", type=Path)
     given = parser.parse_args(arguments)
     begin, outcomes = time.monotonic(), []
-    with ProcessPoolExecutor(AT_ONCE) as pool:
-        for outcome in pool.map(run_page, given.pages or pages()):
+    with tempfile.TemporaryDirectory() as shelf, ProcessPoolExecutor(AT_ONCE) as pool:
+        for outcome in pool.map(partial(run_page, shelf=Path(shelf)), given.pages or pages()):
             outcomes.append(outcome)
             for place, why in outcome.skipped:
                 print(f"  {place}\n    not run: {why}")
