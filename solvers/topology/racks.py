@@ -98,27 +98,18 @@ def rank_orders(problem: Racks) -> Iterator[Ints]:
 
 def capacity_bound_s(problem: Racks, shared: SharedGradients | None = None) -> float:
     """The least time at which all racks together have room for all cells, whichever way `shared` are shared out."""
+    from planner.solvers.compiled.topology.rack_bounds import least_time_s
+
     most = max(problem.free_B)
     least_K = least_bytes(problem, most) if shared is None else least_bytes_of_any(problem, most, shared)
     rates = np.array(problem.uplink_bytes_per_s_B)
-    times = np.unique(
-        np.concatenate([least_K[: free + 1] / rate for free, rate in zip(problem.free_B, rates, strict=True)])
-    )
-    low, high = 0, len(times) - 1
-    while low < high:
-        middle = (low + high) // 2
-        room = sum(
-            int(np.flatnonzero(least_K[: free + 1] <= times[middle] * rate * (1.0 + DUST)).max(initial=0))
-            for free, rate in zip(problem.free_B, rates, strict=True)
-        )
-        low, high = (low, middle) if room >= problem.cells else (middle + 1, high)
-    return float(times[low])
+    return float(least_time_s(least_K, np.array(problem.free_B), rates, problem.cells, DUST))
 
 
 def least_bytes(problem: Racks, most: int) -> Floats:
     """h(k): the least bytes that k cells of one rack send, k = 0 .. `most`; infinite for more than all cells.
 
-    least(s, n, k) = g_s [0 < n < D] + min over n' of least(s - 1, n', k - n) + a_{s-1} |n - n'|, O(S D^2 most).
+    least(s, n, k) = g_s [0 < n < D] + min over n' of least(s - 1, n', k - n) + a_{s-1} |n - n'|, O(S D most).
     """
     return np.asarray(_least_by_whole(problem, most, 0)[0])
 
@@ -147,23 +138,10 @@ def _most_whole(problem: Racks, most: int) -> int:
 
 def _least_by_whole(problem: Racks, most: int, told_apart: int) -> Floats:
     """The least bytes [W, k] that k cells send by stages that the rack has whole or not at all, the last W or more."""
-    counts = np.arange(min(problem.replicas, most) + 1)
-    apart = np.abs(counts[:, None] - counts[None, :])
-    partly = (counts > 0) & (counts < problem.replicas)
-    least_WNK = np.full((told_apart + 1, len(counts), most + 1), np.inf)
-    least_WNK[np.where(partly, 0, min(1, told_apart)), counts, counts] = 0.0
-    least_WNK += problem.gradient_bytes_S[0] * partly[:, None]
-    for edge, gradient in zip(problem.activation_bytes_S, problem.gradient_bytes_S[1:], strict=True):
-        reached = ((edge * apart)[:, :, None] + least_WNK[:, None]).min(axis=2)  # [W, n, k before]
-        least_WNK = np.full_like(least_WNK, np.inf)
-        for n in counts:
-            before_WK = reached[:, n, : most + 1 - n]
-            if partly[n] or not told_apart:
-                least_WNK[:, n, n:] = before_WK + gradient * partly[n]
-            else:
-                least_WNK[1:, n, n:] = before_WK[:-1]
-                least_WNK[-1, n, n:] = np.minimum(least_WNK[-1, n, n:], before_WK[-1])
-    return np.asarray(least_WNK.min(axis=1))
+    from planner.solvers.compiled.topology.rack_bounds import least_by_whole
+
+    gradient_S, activation_S = np.array(problem.gradient_bytes_S), np.array(problem.activation_bytes_S)
+    return np.asarray(least_by_whole(problem.replicas, most, gradient_S, activation_S, told_apart))
 
 
 def decode(problem: Racks, count_BS: Ints) -> RackPlan:
