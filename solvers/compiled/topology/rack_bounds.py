@@ -46,7 +46,7 @@ def least_by_whole(replicas, most, gradient_S, activation_S, told_apart):
 
 @njit(cache=True)
 def least_time_s(least_K, free_B, rate_B, cells, dust):
-    """The least time at which all racks together have room for so many cells: a rack for as many as it sends by then."""
+    """The least time at which racks have room for so many cells together, each for as many as it sends by then."""
     times = np.empty(free_B.sum() + len(free_B))
     filled = 0
     for b in range(len(free_B)):
