@@ -17,6 +17,8 @@ from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable
 from planner.plan.schema import Axis, Block, Decision, Envelope, Parallelism, Role
 from planner.problem.recorded import recorded_model, recorded_options
+from planner.reliability.lost_nodes import pools_of
+from planner.reliability.rack_nodes import nodes_on_racks
 
 PIPELINE_OUTSIDE, DATA_OUTSIDE = ("pp", "dp", "cp", "tp"), ("dp", "pp", "cp", "tp")
 """The two orders of ranks, outermost first, that Megatron-LM and torchtitan can lay out."""
@@ -219,8 +221,23 @@ def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
     apart = [module.block for module in decision.modules if module.block is not None]
     behind = sorted(apart, key=lambda block: block.first_device)
     nodes, gpus_per_node = _nodes(role, [*blocks, *behind], cluster)
+    order = _order(decision, blocks)
+    nodes = _on_racks(envelope, decision, nodes, order)
     model = windowed(model, options.window_tokens)
-    return LaunchJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, _order(decision, blocks))
+    return LaunchJob(envelope, decision, options, model, cluster, nodes, gpus_per_node, order)
+
+
+def _on_racks(
+    envelope: Envelope, decision: TrainDecision, nodes: tuple[NodeId, ...], order: tuple[str, ...]
+) -> tuple[NodeId, ...]:
+    """The nodes in rank order: those on the decided racks, stage after stage, where the plan has decided racks."""
+    if decision.racks is None:
+        return nodes
+    if order != PIPELINE_OUTSIDE:
+        raise refuse("racks are of nodes stage after stage", "placement", "place ranks pp, dp, cp, tp")
+    (index,) = {place.pool for place in nodes}
+    pool = list(pools_of(envelope).values())[index]
+    return tuple(NodeId(index, node) for node in nodes_on_racks(decision, pool))
 
 
 def refuse(what: str, where: str, hint: str) -> PlannerError:

@@ -9,7 +9,9 @@ import pytest
 from train_problems import problem
 
 from planner.api import solve
+from planner.emit.registry import emit
 from planner.errors import PlannerError
+from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.search import one_pool
 from planner.kinds.train.search.search import Leaf
 from planner.kinds.train.whole_run.on_racks import Uplinks, least_waits_s, placed, uplinks_of
@@ -51,6 +53,21 @@ def test_the_busiest_uplink_is_that_of_the_racks_that_the_plan_states(free: list
 
 TOKENS = problem(nodes=4, global_batch=32, search=SEARCH)["options"]["sequence_tokens"]
 HIDDEN = 4096
+
+
+def test_launchers_start_ranks_on_the_nodes_of_the_decided_racks() -> None:
+    data = problem(nodes=4, global_batch=32, search=SEARCH)
+    wiring = {"racks": [3, 2], "uplink_bytes_per_s": UPLINK}
+    names = [f"n{node}" for node in range(5)]
+    data["cluster"]["pools"] = [{**data["cluster"]["pools"][0], "nodes": 5, "topology": wiring, "node_names": names}]
+    plan = solve(data)
+    decision = TrainDecision.model_validate(plan.decision)
+    assert decision.racks is not None
+    racks = [rack for row in decision.racks.rack_of_node for rack in row]
+    hosts = emit(plan, decision, "slurm-topology")["hostfile"].split()[::8]
+    assert [int(host[1:]) >= 3 for host in hosts] == racks
+    assert f"#SBATCH --nodelist={','.join(hosts)}\n" in emit(plan, decision, "slurm")["train.sbatch"]
+    assert sorted(hosts) != names[:4]  # where ranks in order would stand
 
 
 def test_racks_that_cannot_hold_the_job_are_refused_with_what_would_work() -> None:
