@@ -22,7 +22,7 @@ _FIRST = ("schema", "kind", "name", "metric", "of", "role", "function", "workloa
 def plan_json(envelope: "Envelope") -> str:
     """The one text of a plan: sections in the envelope's order, keys sorted below, exact floats, a newline last."""
     data = envelope.model_dump(mode="json", by_alias=True, exclude_none=True)
-    sections = [f" {json.dumps(key)}: {_pretty(value, 1)}" for key, value in data.items()]
+    sections = [f" {json.dumps(key)}: {_pretty(_ordered(value), 1)}" for key, value in data.items()]
     return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
@@ -33,7 +33,6 @@ def plan_digest(text: str) -> str:
 
 def _pretty(value: Any, depth: int) -> str:  # noqa: ANN401 - JSON
     """JSON on one line where it fits, else one entry a line, indented by one space a level."""
-    value = _ordered(value)
     line = json.dumps(value, allow_nan=False, ensure_ascii=False)
     if len(line) + depth <= _WIDTH or not isinstance(value, dict | list) or not value:
         return line

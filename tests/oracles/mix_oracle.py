@@ -1,6 +1,7 @@
 """Brute force for small mix problems: every vector of counts, placed by search, loads by SciPy's linear programs."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,17 +14,39 @@ FloatArray = NDArray[np.float64]
 
 
 def brute_force_mix(problem: MixProblem) -> float | None:
-    """The optimal objective, or None when no mix is feasible; written in rates, without the model's scaling."""
+    """The optimal objective, or None when no mix is feasible; written in rates, without the model's scaling.
+
+    Mixes are tried in order of the best that they could reach, up to the first that cannot beat the best so far.
+    """
     best: float | None = None
     ranges = [range(_most_instances(problem, shape) + 1) for shape in problem.shapes]
     sign = 1.0 if problem.maximising else -1.0
-    for counts in itertools.product(*ranges):
+    tried = [(sign * _at_best(problem, counts), counts) for counts in itertools.product(*ranges)]
+    for at_best, counts in sorted(tried, reverse=True):
+        if best is not None and at_best <= sign * best:
+            break
         if not _within_limits(problem, counts) or not _placeable(problem, counts):
             continue
         value = _objective(problem, counts)
         if value is not None and (best is None or sign * value > sign * best):
             best = value
     return best
+
+
+def _at_best(problem: MixProblem, counts: Sequence[int]) -> float:
+    """The cost of a mix, or no less than the most that it gives: all its engines busy with what counts most."""
+    pairs = [(shape, count) for shape, count in zip(problem.shapes, counts, strict=True) if count]
+    if not problem.maximising:
+        by_devices = problem.objective is MixObjective.DEVICES
+        return float(sum((s.devices if by_devices else s.price_per_hour) * k for s, k in pairs))
+    demands = range(len(problem.demands))
+    served = [(shape, count) for shape, count in pairs if shape.role is not MixRole.FIRST]
+    if problem.objective is MixObjective.SCALE:
+        shares = [(w, problem.demands[w].share) for w in demands if problem.demands[w].share > 0.0]
+        rates = (sum(s.rate_per_s[w] * k for s, k in served) / share for w, share in shares)
+        return (1.0 + 1e-9) * min(rates, default=math.inf)
+    worth = [max(problem.demands[w].value * s.rate_per_s[w] for w in demands) * k for s, k in served]
+    return (1.0 + 1e-9) * sum(worth)
 
 
 def _most_instances(problem: MixProblem, shape: MixShape) -> int:
@@ -261,8 +284,4 @@ def _objective(problem: MixProblem, counts: Sequence[int]) -> float | None:
     )
     if result.status != 0 or result.x is None:
         return None
-    if problem.maximising:
-        return float(value @ result.x)
-    pairs = zip(problem.shapes, counts, strict=True)
-    by_devices = problem.objective is MixObjective.DEVICES
-    return float(sum((s.devices if by_devices else s.price_per_hour) * k for s, k in pairs))
+    return float(value @ result.x) if problem.maximising else _at_best(problem, counts)

@@ -7,6 +7,7 @@ replicas of a role are alike. What differs between targets is how groups are wri
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from planner.emit.clusters.engines import engine_of, image_of, router_image_of
 from planner.emit.documents import manifest, plan_title
@@ -122,7 +123,7 @@ class Front:
         return self.colocated + self.prefill + self.decode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Launch:
     """A serving plan for a cluster."""
 
@@ -137,7 +138,7 @@ class Launch:
     notes: tuple[str, ...]
     placed: Decision | None = None  # of a placement, from which the decision was made
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return plan_digest(plan_json(self.envelope))
 
