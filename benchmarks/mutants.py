@@ -323,16 +323,30 @@ def mutated_source(mutant: Mutant) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Where statements hold statements."""
+
+
 @cache
 def _imports_of(path: Path) -> frozenset[str]:
     """Names that a file imports, modules and what may be modules."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in _statements(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return frozenset(names | _found_by_name(path))
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All statements, and no expressions, which are most of a tree and import nothing."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for block in _BLOCKS:
+            waiting += getattr(node, block, ())
 
 
 def _found_by_name(path: Path) -> set[str]:

@@ -60,6 +60,10 @@ def best_choices(problem: ChoiceProblem) -> SolveResult[Chosen]:
     least = sum(min(size for _, size in problem.groups[index].options) for index in items)
     if least > problem.capacity * (1.0 + DUST):
         return SolveResult(Status.INFEASIBLE, "finished", None, None, None, time.perf_counter() - started_s, SOLVER)
+    fastest = _fastest(problem)
+    if total_bytes(problem, fastest) <= problem.capacity:
+        value = total_time(problem, fastest)
+        return SolveResult(Status.OPTIMAL, "finished", fastest, value, value, time.perf_counter() - started_s, SOLVER)
     hulls = _rests(problem, items)
     best = _rounded(problem, items)
     rounding = DUST * sum(max(seconds for seconds, _ in problem.groups[index].options) for index in items)
@@ -67,6 +71,15 @@ def best_choices(problem: ChoiceProblem) -> SolveResult[Chosen]:
     chosen = _read_off(problem, items, layers)
     value = total_time(problem, chosen)
     return SolveResult(Status.OPTIMAL, "finished", chosen, value, value, time.perf_counter() - started_s, SOLVER)
+
+
+def _fastest(problem: ChoiceProblem) -> Chosen:
+    """All items under the fastest option of their group, of equal ones the smallest."""
+    places = [min(range(len(group.options)), key=group.options.__getitem__) for group in problem.groups]
+    return tuple(
+        tuple(group.count * (option == place) for option in range(len(group.options)))
+        for group, place in zip(problem.groups, places, strict=True)
+    )
 
 
 def total_time(problem: ChoiceProblem, chosen: Chosen) -> float:
@@ -129,23 +142,28 @@ def _above(first: tuple[float, float], middle: tuple[float, float], last: tuple[
 def _rests(problem: ChoiceProblem, items: Sequence[int]) -> list[_Hull]:
     """The relaxations of items k, k + 1, ... for k = 0 to all of them."""
     corners = [_corners(group) for group in problem.groups]
+    least = [corners[index][0] for index in items]
+    steps = sorted(_steps(corners, items))
+    more_S, less_S = (np.array([step[figure] for step in steps]) for figure in (1, 2))
+    place_S = np.array([step[3] for step in steps], dtype=np.int64)
     hulls = []
     for first in range(len(items) + 1):
-        size = sum(corners[index][0][0] for index in items[first:])
-        seconds = sum(corners[index][0][1] for index in items[first:])
-        steps = sorted(_steps(corners, items[first:]))
-        bytes_C = np.cumsum([size, *(more for _, more, _ in steps)])
-        time_C = np.cumsum([seconds, *(-less for _, _, less in steps)])
+        rest_S = place_S >= first
+        start_bytes, start_time = (sum(corner[figure] for corner in least[first:]) for figure in (0, 1))
+        bytes_C = np.cumsum(np.concatenate(([start_bytes], more_S[rest_S])))
+        time_C = np.cumsum(np.concatenate(([start_time], -less_S[rest_S])))
         hulls.append(_Hull(bytes_C, time_C))
     return hulls
 
 
-def _steps(corners: Sequence[Sequence[tuple[float, float]]], items: Sequence[int]) -> list[tuple[float, float, float]]:
-    """Edges of the hulls of the items: (slope, bytes more, time less); steep ones first when sorted."""
+def _steps(
+    corners: Sequence[Sequence[tuple[float, float]]], items: Sequence[int]
+) -> list[tuple[float, float, float, int]]:
+    """Edges of the hulls of the items: (slope, bytes more, time less, item); steep ones first when sorted."""
     steps = []
-    for index in items:
+    for place, index in enumerate(items):
         for (size, seconds), (larger, faster) in zip(corners[index], corners[index][1:], strict=False):
-            steps.append(((faster - seconds) / (larger - size), larger - size, seconds - faster))
+            steps.append(((faster - seconds) / (larger - size), larger - size, seconds - faster, place))
     return steps
 
 
