@@ -53,7 +53,7 @@ def row(name: str, resolved: Resolved) -> str:
     started_s = time.process_time()
     plan = solve(resolved)
     spent_s, memory = time.process_time() - started_s, PrefixMemory.model_validate(plan.decision["cache"])
-    search = MemorySearch(prepare(resolved), prefix_choices_of(resolved), Limits(), ())
+    search = MemorySearch(prepare(resolved), prefix_choices_of(resolved), Limits())
     most = search.problem.most_K
     all_of = [tuple(most[k] if k == tier else 0 for k in range(len(most))) for tier in range(len(most))]
     trivial = [search.problem.memory(units) + search.machines.value(units) for units in [(0,) * len(most), *all_of]]

@@ -93,9 +93,8 @@ class PrefixMemory(Spec):
 
     tiers: tuple[PrefixTier, ...]
     token_bytes: Annotated[float, Field(gt=0)] = Field(description="of the cache of a token, all ranks together")
-    none_above: Amount | None = Field(default=None, description="times its prices from which on no memory is bought")
-    held_tighter: bool = Field(
-        default=False, description="`none_above` is of limits tighter than the problem's, for simulation to keep them"
+    none_above: Amount | None = Field(
+        default=None, description="times its prices from which on a plan without memory costs less"
     )
 
     @property
@@ -105,8 +104,6 @@ class PrefixMemory(Spec):
         if not bought:
             return "buys no memory for prefixes: none on offer saves what it costs"
         until = "" if self.none_above is None else f"; from {self.none_above:.3g} times its prices on it would buy none"
-        if until and self.held_tighter:
-            until += ", under limits held as tight as this plan's"
         return (
             f"buys {' and '.join(bought)} for prefixes, {self.usd_per_hour:.3g} USD/h, which have {self.hit_share:.1%} "
             f"of the tokens of prompts when they come{until}"

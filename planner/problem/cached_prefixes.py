@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +26,17 @@ class CachedPrefixes:
     computed_cv: float  # of the tokens of a prompt that are computed
     before_tokens: float  # before a mean number of them, of a prompt whose tokens attend to as many as those of all do
     fetch_s_R: Floats  # by request, ascending: from its arrival until what tiers have of it is there
+    least_computed_R: Ints  # of each prompt of the trace, what is computed though all that came before is held
     digest: str  # of the blocks of the trace
     token_bytes: float  # of the cache of a token, all ranks together
     none_above: float | None = (
         None  # times the prices of memory from which on none would be bought, where that is known
     )
-    tightened: tuple[tuple[str, float], ...] = ()  # times by whose factors limits are held tighter than the problem's
 
     @property
     def units(self) -> tuple[int, ...]:
         """Of every tier, in the order of the problem."""
         return tuple(tier.units for tier in self.tiers)
-
-    def factor(self, time: str) -> float:
-        """By which limits on a time (`ttft`, `tpot`, ...), or how busy `prefill` may be, are multiplied."""
-        return dict(self.tightened).get(time, 1.0)
 
     @property
     def usd_per_hour(self) -> float:

@@ -133,10 +133,6 @@ class ServeOptions(Spec):
         """Whether engines may do what no formula prices: other orders of requests, or one cache for several."""
         return self.queueing != ("fcfs",) or self.elastic != (False,)
 
-    def roomier(self, factor: float) -> "ServeOptions":
-        """With prefill no more than that many times as busy."""
-        return self.model_copy(update={"max_prefill_utilisation": self.max_prefill_utilisation * factor})
-
     def filled(self, clients: float | None) -> float:
         """The share of the sequences of instances that requests fill on average: all of clients that wait."""
         return self.max_decode_occupancy if clients is None else 1.0

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.kinds.serve.cached.again import beside_memory_again, bought_again
+from planner.kinds.serve.cached.again import beside_memory_again, bought_again, memory_findings
 from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.context import beyond_predictions
@@ -63,7 +63,11 @@ def restate(stated: Envelope, decision: ServeDecision, hand: AtHand) -> Restated
 
 
 def prove(envelope: Envelope, decision: ServeDecision, hand: AtHand) -> Iterator[Finding]:
-    """That what simulations said of other placements is not judged; trees of duals are, at every level."""
+    """What the search for memory said, searched again; what simulations said of other placements is not judged.
+
+    Trees of duals are, at every level.
+    """
+    yield from memory_findings(envelope, hand)
     if envelope.certificate.proof.get("method") == "optimistic_simulation":
         what = "not judged: what simulations said of other placements"
         yield Finding("certificate.proof", True, what, "certificate.proof", skipped=True)
@@ -76,7 +80,7 @@ def _priced(
         resolved_again(stated.inputs, ServeOptions, stated.digests.models, hand, stated.digests.profiles),
         Tally(),
     )
-    setting = prepare(bought_again(resolved, stated, decision), reserving=reserving)
+    setting = prepare(bought_again(resolved, decision), reserving=reserving)
     under = _proposed_under(stated, setting) if limited else relaxed(setting.targets, ANY_LIMIT)
     candidates = list_candidates(setting, under, tally)
     if "verified" in stated.certificate.proof or not limited:

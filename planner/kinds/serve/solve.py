@@ -15,7 +15,7 @@ from planner.kinds.serve.steady.failures import most_losses
 from planner.kinds.serve.steady.frontier import frontier
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search, solve_problem
-from planner.kinds.serve.verified.verifiable import ASKED, BROKEN, Unverified, estimated, unverifiable
+from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -77,13 +77,12 @@ def _solved(resolved: Resolved, limits: Limits) -> Envelope:
 
 
 def solve_by_formulas(resolved: Resolved, limits: Limits) -> Envelope:
-    """The best plan by formulas, called an estimate; raises as `solve` does."""
+    """The best plan by formulas; raises Infeasible where there is none."""
     setting = prepare(resolved)
     outcome = search(setting, setting.targets, limits)
     if not outcome.has_mix:
         raise explain_infeasible(setting, limits)
-    why = ASKED if setting.options.judged_by == "queueing" else unverifiable(setting)
-    return estimated(_proven(setting, outcome, limits), why or BROKEN)
+    return _proven(setting, outcome, limits)
 
 
 def _proven(setting: ServeSetting, outcome: Outcome, limits: Limits) -> Envelope:

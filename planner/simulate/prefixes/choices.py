@@ -83,6 +83,12 @@ class PrefixChoices:
             waits = np.maximum(waits, np.where(bytes_RK[:, k] > 0.0, own - self.arrival_s_R, 0.0))
         return waits
 
+    def _least_computed(self) -> Ints:
+        """Tokens of each prompt that are computed where everything is held that ever came before. [R]"""
+        reused = self.distance_A != NEVER
+        held_R = np.bincount(self.requests.request_A[reused], self.tokens_A[reused], minlength=len(self.input_R))
+        return np.asarray(np.maximum(self.input_R - held_R.astype(np.int64), 1))
+
     def _cached(self, units: Sequence[int], tokens_RK: Ints, fetch_s_R: Floats) -> CachedPrefixes:
         whole = float(self.input_R.sum())
         computed_R = np.maximum(self.input_R - tokens_RK.sum(axis=1), 1)
@@ -104,6 +110,7 @@ class PrefixChoices:
             float(computed_R.std()) / mean,
             pairs / mean - mean / 2.0,
             np.sort(fetch_s_R),
+            self._least_computed(),
             self.digest,
             self.token_bytes,
         )

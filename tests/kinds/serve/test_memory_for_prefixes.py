@@ -14,10 +14,11 @@ from planner.cli.render.plan import render_plan
 from planner.documents.read import given_document
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
+from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.cached.choices import prefix_choices_of
 from planner.kinds.serve.cached.solve import MemorySearch, with_memory
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.solve import solve_by_formulas
+from planner.kinds.serve.restate import prove
 from planner.kinds.serve.steady.search import prepare, search
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
@@ -27,6 +28,7 @@ from planner.progress import Limits
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan
 from planner.simulate.plans.trace_streams import rows_of_plan
+from planner.solvers.caches.stack_distances import NEVER
 from planner.verify import REFUSED, judge
 
 HOST = {"name": "host", "unit": "1GB", "max_units": 4, "usd_per_gb_hour": 0.01, "bandwidth": "100GB/s"}
@@ -86,7 +88,7 @@ def test_the_least_cost_is_that_of_all_units_of_memory(folder: Path, plan: Envel
         beside = with_memory(setting, cached)
         value = search(beside, beside.targets, Limits(), tie_break=False).objective
         costs[units] = math.inf if value is None else value
-    answer = MemorySearch(setting, choices, Limits(), ()).cheapest()
+    answer = MemorySearch(setting, choices, Limits()).cheapest()
     assert answer.objective == pytest.approx(min(costs.values()))
     assert answer.bound == pytest.approx(answer.objective)
     assert costs[(0, 0)] > min(costs.values())
@@ -105,14 +107,14 @@ def test_a_plan_with_memory_costs_less_than_the_best_without_and_says_until_whic
     assert float(str(without["objective"])) > value
     assert decision.cache.none_above is not None
     saved = float(str(without["objective"])) - value + decision.cache.usd_per_hour
-    assert decision.cache.none_above >= saved / decision.cache.usd_per_hour - 1e-6
+    assert decision.cache.none_above == pytest.approx(saved / decision.cache.usd_per_hour)
     assert "from" in decision.reasons()[0]
 
 
 def test_such_a_plan_is_confirmed_and_checks_and_keeps_its_limits_in_simulation(folder: Path, plan: Envelope) -> None:
     decision, hand = ServeDecision.model_validate(plan.decision), AtHand((folder,))
     assert plan.certificate.estimate is None
-    assert "confirmed" in plan.certificate.proof
+    assert "verified" in plan.certificate.proof
     assert [finding for finding in check_plan(plan, decision, hand=hand) if not finding.ok] == []
     assert REFUSED not in {line.verdict for line in judge(json.loads(plan.model_dump_json(by_alias=True)))}
     rows = rows_of_plan(recorded_problem(plan.inputs), decision, hand)
@@ -166,18 +168,33 @@ def test_no_line_is_drawn_through_choices_of_memory(folder: Path) -> None:
         find_kind("serve").along(resolved(folder), "rate", Limits())
 
 
-def test_what_no_memory_costs_is_said_to_be_of_limits_as_tight_where_they_are(folder: Path, plan: Envelope) -> None:
-    search_of = MemorySearch(prepare(resolved(folder)), prefix_choices_of(resolved(folder)), Limits(), (("ttft", 0.9),))
-    tight = search_of.plan(search_of.cheapest(), None, solve_by_formulas)
-    for told, held in ((tight, True), (plan, False)):
-        decision = ServeDecision.model_validate(told.decision)
-        assert decision.cache is not None
-        assert decision.cache.held_tighter is held
-        assert decision.reasons()[0].endswith("as tight as this plan's") is held
-        assert isinstance(told.certificate.next_best, list)
-        (without, *_) = told.certificate.next_best
-        assert isinstance(without, dict)
-        assert str(without["plan"]).endswith("as tight") is held
+def test_the_bound_holds_for_plans_beside_any_memory_that_simulation_keeps(folder: Path, plan: Envelope) -> None:
+    memory, bound = plan.certificate.proof["memory"], plan.certificate.bound
+    assert isinstance(memory, dict)
+    assert isinstance(memory["simulated"], list)
+    costs = {tuple(row["units"]): row["usd_per_hour"] for row in memory["simulated"]}  # type: ignore[index, call-overload]
+    assert (0, 0) in costs
+    assert bound is not None
+    assert all(cost is None or cost >= bound for cost in costs.values())  # type: ignore[operator]
+    known = resolved(folder)
+    setting, choices = prepare(known), prefix_choices_of(known)
+    whole = ProblemBounds(setting).whole.value
+    assert whole is not None
+    assert bound <= whole  # of machines that compute whole prompts
+    spared = choices.input_R - choices.at_best((4, 2)).least_computed_R
+    assert spared.sum() == choices.tokens_A[choices.distance_A != NEVER].sum()
+
+
+def test_the_search_for_memory_is_made_again_and_an_altered_one_fails(folder: Path, plan: Envelope) -> None:
+    decision, hand = ServeDecision.model_validate(plan.decision), AtHand((folder,))
+    assert all(finding.ok for finding in prove(plan, decision, hand))
+    memory = plan.certificate.proof["memory"]
+    assert isinstance(memory, dict)
+    for name, other in (("bound", 1.0), ("units", [0, 0]), ("choices", 1)):
+        proof = {**plan.certificate.proof, "memory": {**memory, name: other}}
+        altered = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"proof": proof})})
+        (wrong,) = [finding for finding in prove(altered, decision, hand) if not finding.ok]
+        assert wrong.where == f"certificate.proof.memory.{name}"
 
 
 def test_the_screen_says_which_cost_is_that_of_memory(plan: Envelope) -> None:

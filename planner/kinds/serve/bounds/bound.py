@@ -198,7 +198,8 @@ def _unknown(setting: ServeSetting) -> str | None:
         "drafts are not priced": max(options.searched_drafts) > 0,
         "sides apart are not priced": "attention-ffn" in options.modes,
         "other orders of requests and shared caches are not priced": options.reordered,
-        "prefix hits are not priced": any(target.prefix_hits > 0.0 for target in setting.targets),
+        "prefix hits are not priced": setting.resolved.cached is None
+        and any(target.prefix_hits > 0.0 for target in setting.targets),
         "clients that wait have no rate": any(target.clients is not None for target in setting.targets),
         "failures are not priced": problem.availability is not None,
         "a trade-off has no one bound": problem.objective.pareto is not None,

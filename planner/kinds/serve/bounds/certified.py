@@ -28,7 +28,8 @@ def with_bound(setting: ServeSetting, plan: Envelope, known: Bound | None = None
         return plan.model_copy(update={"certificate": certificate.model_copy(update={"claim": claim})})
     status: Literal["optimal", "feasible"] = "optimal" if closed else "feasible"
     worth = "is better" if closed else "is proven to beat the bound"
-    claim = f"{verified}; {SPACE}, {worth} on {metric} {PROCESS}"
+    space = SPACE if setting.resolved.cached is None else f"{SPACE}, and whatever memory for prefixes it buys"
+    claim = f"{verified}; {space}, {worth} on {metric} {PROCESS}"
     proof = {**certificate.proof, **known.proof}
     update = {"claim": claim, "status": status, "bound": bound, "gap": gap, "proof": proof}
     return plan.model_copy(update={"certificate": certificate.model_copy(update=update)})

@@ -12,8 +12,9 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.kinds.serve.bounds.prices import PricedDemand, SequenceClass
-from planner.kinds.serve.simulated.load_streams import drawn
+from planner.kinds.serve.simulated.load_streams import divided, drawn
 from planner.kinds.serve.steady.search import ServeSetting
+from planner.problem.cached_prefixes import CachedPrefixes
 from planner.problem.schema import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.goodput.step_prices import contexts, pairs
@@ -41,6 +42,12 @@ class Workload:
     output_tokens: Floats
     ttft: tuple[SharedLimit, ...]
     tpot: SharedLimit | None
+    computed_tokens: Floats | None = None  # of each prompt, where caches spare the rest of it at best
+
+    @property
+    def prefilled_tokens(self) -> Floats:
+        """Of each prompt, what no cache spares [R]."""
+        return self.input_tokens if self.computed_tokens is None else self.computed_tokens
 
     @property
     def several(self) -> float:
@@ -52,17 +59,33 @@ class Workload:
         room = tokens - self.input_tokens
         inputs = np.where(room > 0.0, self.input_tokens, 0.0)
         outputs = np.where(room > 0.0, np.minimum(self.output_tokens, room), 0.0)
-        return Workload(self.share, inputs, outputs, self.ttft, self.tpot)
+        computed = np.where(room > 0.0, self.prefilled_tokens, 0.0)
+        return Workload(self.share, inputs, outputs, self.ttft, self.tpot, computed)
 
 
 def workloads_of(setting: ServeSetting, shares: tuple[float, ...]) -> tuple[Workload, ...]:
-    """Every workload of a problem; `shares` are those of all requests."""
+    """Every workload of a problem; `shares` are those of all requests.
+
+    Beside memory for prefixes it is the trace, whose prompts have computed what no cache of any size spares.
+    """
+    if setting.resolved.cached is not None:
+        return (_traced(setting, setting.resolved.cached, *shares),)
     mixture = drawn(setting, (1.0,) * len(shares), DRAWS, 0, LENGTH_SEED + setting.resolved.problem.seed)
     return tuple(
         Workload(
             share, draws.input_tokens.astype(float), draws.output_tokens.astype(float), _limits(slo, "ttft"), _tpot(slo)
         )
         for share, draws, slo in zip(shares, mixture.draws, mixture.slos, strict=True)
+    )
+
+
+def _traced(setting: ServeSetting, cached: CachedPrefixes, share: float) -> Workload:
+    """The requests of the trace, each once."""
+    (target,), (workload,) = setting.targets, setting.resolved.workloads
+    slo = divided(workload.spec.slo, target.margins)
+    inputs, outputs = (np.array(facts.traced, dtype=np.float64) for facts in (workload.input, workload.output))
+    return Workload(
+        share, inputs, outputs, _limits(slo, "ttft"), _tpot(slo), cached.least_computed_R.astype(np.float64)
     )
 
 
@@ -113,7 +136,9 @@ def priced(
     Unless `contexts_cost`, nothing is asked for the tokens that decode steps attend to.
     """
     inputs, outputs = workload.input_tokens, np.maximum(workload.output_tokens, 1.0)
-    prompt = (float(inputs.mean()), float(pairs(inputs).mean())) if prefills else (0.0, 0.0)
+    computed = workload.prefilled_tokens
+    attending = computed * (inputs - computed) + pairs(computed)
+    prompt = (float(computed.mean()), float(attending.mean())) if prefills else (0.0, 0.0)
     if not decodes:
         return PricedDemand(workload.share, (0.0, 0.0, *prompt))
     below = (float(contexts_below(inputs, outputs, threshold).mean()) for threshold in thresholds)

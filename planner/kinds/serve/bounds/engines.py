@@ -172,7 +172,7 @@ def _of_function(
     points = make_points(
         function, pool_costs, shapes, setting.options, targets, Tally(), copies=1, release=setting.release
     )
-    lengths = np.concatenate([workloads[index].input_tokens + workloads[index].output_tokens for index in own])
+    lengths = np.concatenate([workloads[index].prefilled_tokens + workloads[index].output_tokens for index in own])
     for number, shape in enumerate(shapes):
         rows = np.flatnonzero(points.shape == number)
         if not len(rows):

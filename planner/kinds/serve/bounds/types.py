@@ -90,7 +90,7 @@ def _idle(engine: EngineType, workload: Workload, overhead_s: float) -> tuple[tu
     """By limit on TTFT the share of the prompts that an idle engine answers too late, and the mean time there."""
     if not engine.prefills or not workload.ttft:
         return tuple(0.0 for _ in workload.ttft), 0.0
-    idle_R = _idle_s(engine, workload.input_tokens) + overhead_s
+    idle_R = _idle_s(engine, workload.prefilled_tokens) + overhead_s
     return tuple(_late(idle_R, limit) for limit in workload.ttft), float(idle_R.mean()) / SAFETY
 
 

@@ -1,25 +1,30 @@
-"""Solves a serving problem with memory for prefixes on offer: units of memory and instances in one optimum.
+"""Solves a serving problem with memory for prefixes on offer: units of memory and instances at least cost together.
 
 For units n of memory the trace says what prompts have left to compute and how long they wait for tiers, and the mix of
 instances for that is the one of any serving problem: `g(n)` of `solvers.caches.memory_boxes`. Its floor for all units
 up to u is the mix for prompts that u spares most, and that wait for nothing: with fewer units every prompt computes no
-less, and more work of every prompt takes no fewer instances.
+less, and more work of every prompt takes no fewer instances. That optimum is one of formulas, and says which units are
+worth a simulation; beside these, and beside none, the cheapest mix that keeps the limits is looked for in simulation of
+the trace with its tiers, as it is for any serving problem (`verified`).
 """
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from planner.errors import Infeasible, PlannerError
-from planner.kinds.serve.cached.choices import prefix_choices_of, trace_of
-from planner.kinds.serve.cached.confirm import Confirmation, confirmation
-from planner.kinds.serve.plan.memory import CONFIRMED, beside_memory
+from planner.errors import Infeasible, PlannerError, Stopped
+from planner.kinds.serve.bounds.bound import ProblemBounds
+from planner.kinds.serve.cached.choices import prefix_choices_of
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.plan.memory import MEMORY, beside_memory
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
-from planner.kinds.serve.verified.verifiable import ASKED, unverifiable
-from planner.plan.schema import Certificate, Envelope
+from planner.kinds.serve.verified.loop import solve_verified
+from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
+from planner.plan.schema import Envelope
 from planner.problem.cached_prefixes import CachedPrefixes
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
@@ -28,65 +33,45 @@ from planner.solvers.caches.memory_boxes import Machines, MemoryProblem, Units, 
 from planner.solvers.result import SolveResult
 
 WITHOUT = "without memory for prefixes"
-AS_TIGHT = ", under limits held as tight"
-MOST_TRIES = 5  # plans that are simulated, each under tighter limits than the one before
+MORE = 2  # times the units that formulas prefer: what is simulated too, where that may cost less
+NO_PLAN = "no plan with its memory kept the limits in simulation"
 Formulas = Callable[[Resolved, Limits], Envelope]
-
-Tightened = tuple[tuple[str, float], ...]
 
 
 def solve_cached(resolved: Resolved, limits: Limits, by_formulas: Formulas) -> Envelope:
-    """The plan of least cost, memory included, that simulation confirms where it may; `by_formulas` plans the mix.
+    """The plan of least cost, memory included, of those that simulation finds to keep the limits.
 
+    An estimate of `by_formulas`, which plans the mix, where none is simulated or none of them does.
     Raises Infeasible where no memory lets any mix keep the limits.
     """
     setting = prepare(resolved)
-    choices, asked = prefix_choices_of(resolved), setting.options.judged_by
+    search_of = MemorySearch(setting, prefix_choices_of(resolved), limits)
+    asked = setting.options.judged_by
     why = ASKED if asked == "queueing" else unverifiable(setting)
-    tightened: Tightened = ()
-    floor: float | None = None
-    plan: Envelope | None = None
-    for number in range(1, MOST_TRIES + 1):
-        limits.tell("pricing memory for prefixes")
-        search_of = MemorySearch(setting, choices, limits, tightened)
-        answer = search_of.cheapest()
-        if answer.solution is None:
-            break
-        floor = answer.bound if floor is None else floor
-        plan = search_of.plan(answer, floor, by_formulas)
-        if why is not None:
-            return plan
-        limits.tell("simulating the plan with its memory")
-        told = confirmation(plan, trace_of(resolved))
-        if told.kept:
-            return _confirmed(plan, told, number)
-        tightened = told.tighter(tightened)
-    if plan is None:
+    limits.tell("pricing memory for prefixes")
+    answer = search_of.cheapest()
+    if why is None:
+        verified, why = VerifiedMemory(search_of, ProblemBounds(search_of.free)).plan(answer)
+        if verified is not None:
+            return verified
+    if answer.solution is None:
         raise search_of.infeasible()
     if asked == "verification":
         raise PlannerError(
-            "no plan was verified: every one that was simulated broke a limit",
+            f"no plan was verified: {why}",
             where=resolved.where(("options", "judged_by")),
             hint="take `--level static`, whose answer is an estimate, or loosen the limits",
         )
-    return plan
-
-
-def _confirmed(plan: Envelope, told: Confirmation, tries: int) -> Envelope:
-    """The plan as one that simulation confirms, no estimate."""
-    proof = {**plan.certificate.proof, CONFIRMED: {"tries": tries, **told.evidence}}
-    certificate = plan.certificate.model_copy(update={"estimate": None, "proof": proof})
-    return plan.model_copy(update={"certificate": certificate})
+    return estimated(search_of.plan(answer, by_formulas), why)
 
 
 @dataclass(slots=True)
 class MemorySearch:
-    """What machines cost beside any units of memory, under limits that may be tighter than the problem's."""
+    """What machines cost beside any units of memory, by formulas."""
 
     setting: ServeSetting
     choices: PrefixChoices
     limits: Limits
-    tightened: Tightened
     problem: MemoryProblem = field(init=False)
     machines: Machines = field(init=False)
 
@@ -104,40 +89,44 @@ class MemorySearch:
         """The units of least cost with their mix; without a solution where no mix keeps the limits."""
         return cheapest_memory(self.problem, self.machines, gap=self.limits.gap or 0.0)
 
-    def plan(self, answer: SolveResult[Units], floor: float | None, by_formulas: Formulas) -> Envelope:
-        """The plan at the units of an answer, with what the search says of others; `floor` bounds every plan."""
+    def plan(self, answer: SolveResult[Units], by_formulas: Formulas) -> Envelope:
+        """The plan at the units of an answer, with what the search says of others, which bounds every plan."""
         units = answer.solution
         assert units is not None
-        cached, alone = self._tight(self.choices.of(units)), self.machines.value((0,) * len(units))
+        cached, alone = self.choices.of(units), self.machines.value(self.none)
         assert cached is not None
         cached = replace(cached, none_above=none_above(self.problem, self.machines, units) if any(units) else None)
         plan = by_formulas(replace(self.setting.resolved, cached=cached), self.limits)
-        certificate = beside_memory(plan.certificate, self._memory(floor))
-        return plan.model_copy(
-            update={"certificate": self._beside_none(certificate, alone) if any(units) else certificate}
-        )
+        certificate = beside_memory(plan.certificate, self.proof(answer))
+        plan = plan.model_copy(update={"certificate": certificate})
+        return _beside_none(plan, None if alone == math.inf else alone) if any(units) else plan
 
-    def _memory(self, floor: float | None) -> dict[str, JsonValue]:
-        """What the search for memory says, as a part of the proof."""
+    def proof(self, answer: SolveResult[Units]) -> dict[str, JsonValue]:
+        """What the search for memory says, as a part of a proof."""
         return {
             "method": "boxes",
-            "bound": floor,
+            "units": None if answer.solution is None else list(answer.solution),
+            "bound": answer.bound,
             "choices": math.prod(most + 1 for most in self.problem.most_K),
             "mixes": self.machines.asked,
-            "tightened": dict(self.tightened),
         }
 
+    @property
+    def none(self) -> Units:
+        """No unit of any tier."""
+        return (0,) * len(self.problem.most_K)
+
+    @property
+    def free(self) -> ServeSetting:
+        """The problem beside memory that costs nothing, of which nothing is said but what no memory spares."""
+        return with_memory(self.setting, self.choices.at_best(self.none))
+
     def _value(self, units: Units) -> float:
-        cached = self._tight(self.choices.of(units))
+        cached = self.choices.of(units)
         return math.inf if cached is None else self._mix(cached)
 
     def _floor(self, units: Units) -> float:
-        cached = self._tight(self.choices.at_best(units))
-        assert cached is not None
-        return self._mix(cached)
-
-    def _tight(self, cached: CachedPrefixes | None) -> CachedPrefixes | None:
-        return None if cached is None else replace(cached, tightened=self.tightened)
+        return self._mix(self.choices.at_best(units))
 
     def _mix(self, cached: CachedPrefixes) -> float:
         """The least cost of instances for prompts of which memory has so much; infinite where none do."""
@@ -146,25 +135,107 @@ class MemorySearch:
         value = outcome.objective
         return math.inf if value is None or not outcome.has_mix else value - cached.usd_per_hour
 
-    def _beside_none(self, certificate: Certificate, alone: float) -> Certificate:
-        """The certificate with the best plan that buys no memory, under the same limits, among the others."""
-        value, others = certificate.objective.value, certificate.next_best
-        assert value is not None
-        name = WITHOUT + (AS_TIGHT if self.tightened else "")
-        none: JsonValue = {"plan": name, "objective": None, "loss": None}
-        if alone < math.inf:
-            none = {"plan": name, "objective": alone, "loss": abs(alone - value) / max(abs(value), 1e-9)}
-        return certificate.model_copy(update={"next_best": [none, *(others if isinstance(others, list) else [])]})
-
     def infeasible(self) -> Infeasible:
         """The limits that no mix keeps with all memory there is."""
-        most = self._tight(self.choices.at_best(self.problem.most_K))
-        assert most is not None
-        return explain_infeasible(with_memory(self.setting, most), self.limits)
+        return explain_infeasible(with_memory(self.setting, self.choices.at_best(self.problem.most_K)), self.limits)
+
+
+@dataclass(slots=True)
+class VerifiedMemory:
+    """The cheapest plan beside each of a few choices of memory that keeps the limits in simulation."""
+
+    formulas: MemorySearch
+    bounds: ProblemBounds  # of the problem beside memory that costs nothing
+    started_s: float = field(default_factory=time.monotonic)
+    why: str = NO_PLAN  # there is no plan
+    costs: dict[Units, float | None] = field(
+        default_factory=dict
+    )  # of what was simulated; None: no plan kept the limits
+
+    def plan(self, answer: SolveResult[Units]) -> tuple[Envelope | None, str]:
+        """The cheapest of them with what the others cost, or None; and why there is none."""
+        plans: dict[Units, Envelope] = {}
+        for units in self._units(answer):
+            plan = self._beside(units)
+            self.costs[units] = None if plan is None else _cost(plan)
+            if plan is not None:
+                plans[units] = plan
+        if not plans:
+            return None, self.why
+        best = min(plans, key=lambda units: _cost(plans[units]))
+        alone = plans.get(self.formulas.none)
+        plan = self._proven(plans[best], answer)
+        return (self._worth(plan, None if alone is None else _cost(alone)) if any(best) else plan), ""
+
+    def _units(self, answer: SolveResult[Units]) -> Iterator[Units]:
+        """Those that formulas prefer, more of each that they buy where that may cost less, and none."""
+        most = self.formulas.problem.most_K
+        units = most if answer.solution is None else answer.solution
+        yield units
+        more = tuple(min(MORE * count, most_k) for count, most_k in zip(units, most, strict=True))
+        cost, bound = self.costs[units], self.bounds.whole.value
+        if more != units and (cost is None or bound is None or bound + self.formulas.problem.memory(more) < cost):
+            yield more
+        if any(units):
+            yield self.formulas.none
+
+    def _beside(self, units: Units) -> Envelope | None:
+        """The cheapest mix beside these units that keeps the limits in simulation, of those tried."""
+        setting, choices, limits = self.formulas.setting, self.formulas.choices, self.formulas.limits
+        cached = choices.of(units)
+        if cached is None:
+            return None
+        beside = with_memory(setting, cached)
+        outcome = search(beside, beside.targets, limits)
+        try:
+            return solve_verified(beside, outcome, limits, self.started_s, self.bounds)
+        except Unverified as ended:
+            self.why = str(ended)
+        except (Infeasible, Stopped):
+            pass
+        return None
+
+    def _proven(self, plan: Envelope, answer: SolveResult[Units]) -> Envelope:
+        """The plan with what formulas say of all memory, and what plans beside the other simulated choices cost."""
+        simulated: list[JsonValue] = [
+            {"units": list(units), "usd_per_hour": cost} for units, cost in self.costs.items()
+        ]
+        memory: dict[str, JsonValue] = {**self.formulas.proof(answer), "simulated": simulated}
+        proof = {**plan.certificate.proof, MEMORY: memory}
+        return plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"proof": proof})})
+
+    def _worth(self, plan: Envelope, alone: float | None) -> Envelope:
+        """The plan with the price of memory from which on the one without costs less."""
+        decision = ServeDecision.model_validate(plan.decision)
+        memory = decision.cache
+        assert memory is not None
+        if alone is not None and memory.usd_per_hour > 0.0:
+            factor = (alone - _cost(plan)) / memory.usd_per_hour + 1.0
+            cache = memory.model_copy(update={"none_above": factor})
+            decision = decision.model_copy(update={"cache": cache})
+            plan = plan.model_copy(update={"decision": decision.model_dump(mode="json", exclude_none=True)})
+        return _beside_none(plan, alone)
+
+
+def _cost(plan: Envelope) -> float:
+    value = plan.certificate.objective.value
+    assert value is not None
+    return value
+
+
+def _beside_none(plan: Envelope, alone: float | None) -> Envelope:
+    """The plan with the best one that buys no memory, judged as it is, among the others."""
+    certificate, value = plan.certificate, _cost(plan)
+    none: JsonValue = {
+        "plan": WITHOUT,
+        "objective": alone,
+        "loss": None if alone is None else abs(alone - value) / max(abs(value), 1e-9),
+    }
+    others = certificate.next_best if isinstance(certificate.next_best, list) else []
+    return plan.model_copy(update={"certificate": certificate.model_copy(update={"next_best": [none, *others]})})
 
 
 def with_memory(setting: ServeSetting, cached: CachedPrefixes) -> ServeSetting:
     """A setting without memory for prefixes as one with it; its prompts are priced anew."""
     targets = tuple(target.beside(cached) for target in setting.targets)
-    options, resolved = setting.options.roomier(cached.factor("prefill")), replace(setting.resolved, cached=cached)
-    return replace(setting, resolved=resolved, options=options, targets=targets, priced={})
+    return replace(setting, resolved=replace(setting.resolved, cached=cached), targets=targets, priced={})

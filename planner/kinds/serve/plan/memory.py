@@ -8,7 +8,6 @@ from planner.plan.schema import Certificate, PrefixMemory, PrefixTier, Role
 from planner.problem.resolve import Resolved
 
 MEMORY = "memory"  # of a proof: what the search for units of memory says
-CONFIRMED = "confirmed"  # of a proof: what simulation of the plan with its memory says
 
 
 def prefix_memory(resolved: Resolved) -> PrefixMemory | None:
@@ -31,12 +30,14 @@ def prefix_memory(resolved: Resolved) -> PrefixMemory | None:
         ),
         token_bytes=cached.token_bytes,
         none_above=cached.none_above,
-        held_tighter=bool(cached.tightened),
     )
 
 
-def memory_assumptions(resolved: Resolved) -> Iterator[str]:
-    """What hit rates and waits for tiers take for granted."""
+UNCOUNTED = "what devices keep beside is not counted, nor are writes to tiers"
+
+
+def memory_assumptions(resolved: Resolved, beside: str = UNCOUNTED) -> Iterator[str]:
+    """What hit rates and waits for tiers take for granted; `beside`: of what else is kept."""
     cached = resolved.cached
     if cached is None or not any(cached.units):
         return
@@ -46,12 +47,8 @@ def memory_assumptions(resolved: Resolved) -> Iterator[str]:
     )
     yield (
         "all instances read all tiers; a request is queued once what tiers have of it is there, each tier serving one "
-        "after another; what devices keep beside is not counted, nor are writes to tiers"
+        f"after another; {beside}"
     )
-    for time, factor in cached.tightened:
-        what = "prefill was kept" if time == "prefill" else f"limits on {time} were held"
-        of = "as busy as it might be" if time == "prefill" else "of what they are"
-        yield f"{what} to {factor:.3g} {of}, so that simulation keeps limits too"
 
 
 def beside_memory(proven: Certificate, memory: Mapping[str, JsonValue] | None) -> Certificate:

@@ -208,22 +208,18 @@ class Target:
         Limits on first tokens and whole requests are left what those waits leave of them, at the same statistic.
         """
 
-        def behind(name: str, limits: tuple[TimeLimit, ...]) -> tuple[TimeLimit, ...]:
-            kept = (replace(limit, limit_s=limit.limit_s * cached.factor(name)) for limit in limits)
-            waits = name in ("ttft", "latency")
+        def behind(limits: tuple[TimeLimit, ...]) -> tuple[TimeLimit, ...]:
             return tuple(
-                replace(limit, limit_s=max(limit.limit_s - waits * cached.fetch_s(limit.quantile), NO_TIME_S))
-                for limit in kept
+                replace(limit, limit_s=max(limit.limit_s - cached.fetch_s(limit.quantile), NO_TIME_S))
+                for limit in limits
             )
 
         return replace(
             self,
             prefix_hits=cached.hit_share,
             service_cv2=cached.computed_cv**2,
-            ttft_limits=behind("ttft", self.ttft_limits),
-            tpot_limits=behind("tpot", self.tpot_limits),
-            itl_limits=behind("itl", self.itl_limits),
-            latency_limits=behind("latency", self.latency_limits),
+            ttft_limits=behind(self.ttft_limits),
+            latency_limits=behind(self.latency_limits),
             cached=cached,
         )
 

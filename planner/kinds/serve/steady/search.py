@@ -157,7 +157,6 @@ def prepare(resolved: Resolved, *, reserving: bool = True) -> ServeSetting:
     )
     if resolved.cached is not None:
         targets = tuple(target.beside(resolved.cached) for target in targets)
-        options = options.roomier(resolved.cached.factor("prefill"))
     costs_of_pool = {
         (model, index): _pool_costs(resolved, options, model, index, calibration, store, drafter)
         for model, drafter in drafters.items()

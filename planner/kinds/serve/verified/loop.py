@@ -29,6 +29,7 @@ from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.learnt import Learnt
 from planner.kinds.serve.verified.plan import Verified, answered_per_s, limits_of, verified_plan
 from planner.kinds.serve.verified.shared_streams import SharedStreams
+from planner.kinds.serve.verified.traced import trace_rows
 from planner.kinds.serve.verified.trials import Trials, Variants
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.restated import unproven
@@ -53,10 +54,13 @@ BETTER = 1.003  # times the best plan that was kept: what a proposal must promis
 WORTHWHILE = 1.008  # times the best plan: what another one must keep that formulas do not prefer
 
 
-def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, started_s: float) -> Envelope:
+def solve_verified(
+    setting: ServeSetting, outcome: Outcome, limits: Limits, started_s: float, bounds: ProblemBounds | None = None
+) -> Envelope:
     """The best plan that keeps its limits in simulation; raises Infeasible where none of the proposals does.
 
     Steady state proposes under limits as stated, and relaxed: some of its mixes are worse in theory than in simulation.
+    `bounds` are those of the problem, where they are known.
     Raises Unverified where simulation is too much work, or the time limit, counted from `started_s`, ends it.
     """
     if not is_compiled():
@@ -75,7 +79,7 @@ def solve_verified(setting: ServeSetting, outcome: Outcome, limits: Limits, star
             best = min((each.cost for each, _ in kept), default=None)
             kept += [(each, searches[-1]) for each in searches[-1].proposals(best)]
     refused: list[Kept] = []
-    bounds = ProblemBounds(setting)
+    bounds = bounds or ProblemBounds(setting)
     while kept:
         proposed_kept, proposing = kept.pop(min(range(len(kept)), key=lambda index: kept[index][0].cost))
         limits.tell("varying the best plan")
@@ -119,7 +123,8 @@ class Search:
         if before is not None:
             return cls(setting, outcome, budget, learnt, before.trials, factor)
         served = outcome.solution.served_per_s
-        shared = SharedStreams(setting, tuple(rate / sum(served) for rate in served), budget)
+        fractions = tuple(rate / sum(served) for rate in served)
+        shared = SharedStreams(setting, fractions, budget, rows=trace_rows(setting.resolved))
         count = max(LEAST_REQUESTS, shared.least_requests(), fewest_requests(setting))
         return cls(setting, outcome, budget, learnt, Trials(shared, count), factor)
 

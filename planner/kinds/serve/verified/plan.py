@@ -12,6 +12,7 @@ from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
+from planner.kinds.serve.plan.memory import memory_assumptions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.confirm import Confirmed
 from planner.kinds.serve.verified.shared_streams import SharedStreams
@@ -19,12 +20,15 @@ from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.problem.schema import SloSpec
 from planner.simulate.judge.limits import Judgement
 
-ASSUMPTIONS = (
+JUDGED = (
     "limits are judged by simulation of every step, on independent streams that the plan was not chosen on, with the "
-    "step times that plans are costed with",
-    "prefixes are cached only where hits are stated, and nothing is swapped",
+    "step times that plans are costed with"
+)
+NO_MEMORY = "prefixes are cached only where hits are stated, and nothing is swapped"
+BESIDE_MEMORY = "instances keep prefixes of their own beside, nothing is swapped, and writes to tiers take no time"
+PROPOSED = (
     "plans are proposed by steady state, with what simulation found of the instance types that it simulated, and "
-    "varied on one axis at a time; a better plan that no such step leads to is not looked for",
+    "varied on one axis at a time; a better plan that no such step leads to is not looked for"
 )
 
 
@@ -84,7 +88,8 @@ def verified_plan(
         proof={"verified": {**evidence, **_told(verified, evidence), "limits": list(_rows(setting, verified))}},
     )
     predictions = (*_predictions(setting, verified, shared), *beyond_predictions(setting, outcome))
-    assumed = (*ASSUMPTIONS, *context_assumptions(setting, outcome), *setting.resolved.price_notes)
+    kept = [NO_MEMORY] if setting.resolved.cached is None else memory_assumptions(setting.resolved, BESIDE_MEMORY)
+    assumed = (JUDGED, *kept, PROPOSED, *context_assumptions(setting, outcome), *setting.resolved.price_notes)
     plan = envelope(setting, outcome, certificate, predictions, assumed)
     return with_bound(setting, plan, bound)
 

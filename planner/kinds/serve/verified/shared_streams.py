@@ -18,6 +18,7 @@ from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import STREAM_SEEDS, with_models
+from planner.simulate.plans.trace_streams import TraceRows, buys_memory
 from planner.simulate.plans.workload import ROUNDS
 from planner.simulate.requests.stream import Requests, all_requests, together
 from planner.simulate.run.attainment import Draws
@@ -26,6 +27,7 @@ from planner.simulate.run.mixture import Mixture
 from planner.simulate.run.result import SimulationResult
 
 SEARCH_STREAMS = 5  # independent ones that proposals share
+MOST_ROWS = 12_000  # of a trace that a stream of the search goes through: caches fill, and forget
 WHOLE = slice(None)
 
 
@@ -39,6 +41,7 @@ class SharedStreams:
     runs: int = 0
     requests: int = 0
     events: int = 0
+    rows: TraceRows | None = None  # whose prompts share beginnings: streams go on from one to the next
     _drawn: dict[tuple[int, int, int], list[Mixture]] = field(default_factory=dict)
     _fleets: dict[tuple[int, int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
     _grids: SharedGrids = field(default_factory=SharedGrids)
@@ -49,7 +52,9 @@ class SharedStreams:
         return self.streams(SEARCH_STREAMS, 0)[0].slos
 
     def least_requests(self) -> int:
-        """Requests of all streams that give every client its rounds."""
+        """Requests of all streams that give every client its rounds, and caches a round of the trace."""
+        if self.rows is not None:
+            return SEARCH_STREAMS * min(len(self.rows.trace), MOST_ROWS)
         clients = (
             target.clients / fraction
             for target, fraction in zip(self.setting.targets, self.fractions, strict=True)
@@ -82,7 +87,10 @@ class SharedStreams:
         `rate_per_s` is the load of all workloads together; clients are those of the problem. Raises OutOfTime.
         """
         self.budget.require_time()
-        streams = [self._requests(mixture, rate_per_s * scale, scale) for mixture in self.streams(count, seed, number)]
+        streams = [
+            self._requests(mixture, rate_per_s * scale, scale, seed + stream)
+            for stream, mixture in enumerate(self.streams(count, seed, number))
+        ]
         planned = self._fleet(plan, decision, streams, count, seed)
         watch = self.budget.require_time
         results = [simulate(planned.fleet, with_models(planned, requests), watch=watch) for requests in streams[part]]
@@ -91,8 +99,10 @@ class SharedStreams:
         self.events += sum(result.num_events for result in results)
         return results
 
-    def _requests(self, mixture: Mixture, rate_per_s: float, scale: float) -> Requests:
+    def _requests(self, mixture: Mixture, rate_per_s: float, scale: float, seed: int) -> Requests:
         """The requests of all workloads: at their rates, and of so many times their clients."""
+        if self.rows is not None:
+            return self.rows.requests(mixture.requests(rate_per_s).arrival_s, seed)
         targets = self.setting.targets
         if all(target.clients is None for target in targets):
             return mixture.requests(rate_per_s)
@@ -118,7 +128,7 @@ class SharedStreams:
                 plan,
                 decision,
                 all_requests(streams),
-                Policies(),
+                Policies(prefix_caching=buys_memory(decision)),
                 profiles=costs.profiles,
                 calibration=costs.calibration,
                 grids=self._grids,

@@ -10,7 +10,6 @@ UNLIMITED = "no workload states a limit, so that there is none to simulate"
 
 
 STOPPED = "the search was stopped before it had an answer to verify"
-BROKEN = "the simulated plan broke a limit"
 REPRICED = "the decision was priced anew"
 
 
@@ -39,8 +38,6 @@ def estimated_again(plan: Envelope, setting: ServeSetting, stated: Certificate) 
 
     What ended a simulation is told by no figure.
     """
-    if setting.resolved.cached is not None and stated.estimate is None and stated.proof:
-        return plan
     why = ASKED if setting.options.judged_by == "queueing" else unverifiable(setting)
     if not stated.proof:
         why = REPRICED
