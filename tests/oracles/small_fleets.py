@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from step_simulator import StepSimulator
 
 from planner.simulate.fleet.instances import (
+    EVICTIONS,
     QUEUEINGS,
     ROUTINGS,
     UNLIMITED,
@@ -134,6 +135,7 @@ def ahead_fleets(chosen: Draw) -> Fleet:
         migration_period_s=math.inf,
         skew=chosen(st.sampled_from([(), (1.0, 1.5)])),
         tiers=chosen(tiers()),
+        eviction=chosen(st.sampled_from(sorted(EVICTIONS))),
     )
 
 
@@ -224,6 +226,7 @@ def operated_fleets(chosen: Draw) -> Fleet:
         control=chosen(st.sampled_from([None, control])),
         pool_links=(link,) if pools == {0, 1} else (),
         tiers=chosen(tiers()),
+        eviction=chosen(st.sampled_from(sorted(EVICTIONS))),
     )
 
 

@@ -132,12 +132,45 @@ class StepMemory(StepState):
             return
         for held in self.memory:
             held[:] = [block for block in held if block not in r.prefix]
-        self.memory[0] += reversed(r.prefix)
+        for block in reversed(r.prefix):
+            self.uses[block] += 1
+            self.enter(0, block)
         for number, tier in enumerate(self.fleet.tiers):
             while self.size_all(self.memory[number]) > tier.kv_tokens // self.fleet.block_tokens:
-                oldest = self.memory[number].pop(0)
+                gone = self.victim(number)
+                self.memory[number].remove(gone)
                 if number + 1 < len(self.memory):
-                    self.memory[number + 1].append(oldest)
+                    self.enter(number + 1, gone)
+
+    def enter(self, number: int, block: int) -> None:
+        self.memory[number].append(block)
+        if self.fleet.eviction == "pgdsf":
+            self.worth[block] = self.clock[number] + self.uses[block] * self.seconds(block)
+        else:
+            to_come = (r.id for r in self.requests if block in r.prefix and r.fetched is None and r.state != "rejected")
+            self.worth[block] = -float(min(to_come, default=len(self.requests)))
+
+    def before(self, block: int) -> list[int]:
+        """The blocks before it in any prompt."""
+        prompt = next(r.prefix for r in self.requests if block in r.prefix)
+        return prompt[: prompt.index(block)]
+
+    def seconds(self, block: int) -> float:
+        """To compute a KV block of it."""
+        grid = next(e.rules.grid for e in self.engines if e.rules.role != "decode")
+        tokens = int(self.load.prefix_tokens[block])
+        start = sum(int(self.load.prefix_tokens[other]) for other in self.before(block))
+        return grid.prefill_s(tokens, start + (tokens + 1) / 2.0) / max(self.size(block), 1)
+
+    def victim(self, number: int) -> int:
+        """What a tier evicts."""
+        held = self.memory[number]
+        if self.fleet.eviction == "lru":
+            return held[0]
+        leaves = [block for block in held if not any(block in self.before(other)[-1:] for other in held)]
+        gone = min(leaves, key=lambda block: (self.worth[block], -len(self.before(block)), block))
+        self.clock[number] = self.worth[gone]
+        return gone
 
     def growing(self, e: Engine) -> list[Request]:
         if e.rules.reserves and e.role != "prefill":

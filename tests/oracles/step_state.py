@@ -111,6 +111,9 @@ class StepState:
             e.leader = leader
         self.memory: list[list[int]] = [[] for _ in fleet.tiers]  # blocks of every tier, oldest first
         self.tier_free_s = [0.0 for _ in fleet.tiers]
+        self.uses: Counter[int] = Counter()  # prompts with each block that were prefilled
+        self.worth: dict[int, float] = {}  # of blocks in a tier, to what it evicts
+        self.clock = [0.0 for _ in fleet.tiers]
         self.link_free_s: dict[tuple[int, int], float] = {}
         self.caches = caches = fleet.prefix_caching and len(requests.prefix_tokens) > 0
         self.memory = self.memory if caches else []

@@ -27,6 +27,7 @@ QUEUEINGS: Final = {
     "shortest-predicted": fields.SHORTEST,
     "feedback": fields.FEEDBACK,
 }
+EVICTIONS: Final = {"lru": fields.LEAST_RECENT, "pgdsf": fields.PGDSF, "farthest": fields.FARTHEST}
 PREEMPTIONS: Final = ("recompute", "swap")
 UNLIMITED: Final = 2**31  # tokens of prompt and answer together
 
@@ -171,6 +172,7 @@ class Fleet:
     control: Control | None = None
     pool_links: tuple[PoolLink, ...] = ()
     tiers: tuple[MemoryTier, ...] = ()  # of prefixes, fastest first, that all instances share
+    eviction: str = "lru"  # what tiers evict: the least recent, the least worth (pgdsf), or the farthest next use
     paths: tuple[tuple[RequestPath, ...], ...] = ()  # by workload
     elastic: ElasticEngines | None = None  # instances work on requests together, none by itself
 
@@ -178,6 +180,7 @@ class Fleet:
         require_known("routing", self.routing, ROUTINGS)
         require_known("routing", self.decode_routing, ROUTINGS)
         require_known("queueing", self.queueing, QUEUEINGS)
+        require_known("eviction", self.eviction, EVICTIONS)
         require_known("first_token_from", self.first_token_from, ("decode", "prefill"))
         roles = {instance.role for instance in self.instances}
         if not self.instances or ("prefill" in roles) != ("decode" in roles):

@@ -116,6 +116,10 @@ class OperationSpec(Spec):
     control: ControlSpec | None = None
     adapters: AdaptersSpec | None = None
     prefix_store: PrefixStoreSpec | None = None
+    prefix_eviction: Literal["lru", "pgdsf", "farthest"] = Field(
+        default="lru",
+        description="what memory tiers evict: the least recent, the least worth, or what is used again last, a bound",
+    )
     elastic: ElasticSpec | None = None
     skew: tuple[Annotated[float, Field(ge=1, le=1000)], ...] = Field(
         default=(), description="factors by which successive steps are longer where experts are loaded unevenly"

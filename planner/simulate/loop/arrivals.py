@@ -55,13 +55,14 @@ from planner.simulate.loop.fields import (
     WAITING,
 )
 from planner.simulate.loop.heaps import pop, push
-from planner.simulate.loop.memory import blocks_of, cached_blocks, fetched_s
+from planner.simulate.loop.memory import blocks_of, cached_blocks
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.routing import route, takes
 from planner.simulate.loop.scheduler.queues import enqueue
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.steps import mixed_step_s, of_rank_tokens
 from planner.simulate.loop.stretches import interrupt
+from planner.simulate.loop.tiers.nested import fetched_s
 
 
 @compiled

@@ -76,13 +76,14 @@ from planner.simulate.loop.fields import (
 from planner.simulate.loop.gaps import note_gap, note_steps
 from planner.simulate.loop.groups import schedule_group
 from planner.simulate.loop.heaps import drop_batch, pop, set_end
-from planner.simulate.loop.memory import give_back, growth_within, keep_in_tiers, publish, take
+from planner.simulate.loop.memory import give_back, growth_within, publish, take
 from planner.simulate.loop.migration import crowded_and_spare, end_copy, next_copy, next_tick, start_copy
 from planner.simulate.loop.program import compiled, entry, state_of
 from planner.simulate.loop.scheduler.queues import start_decoding
 from planner.simulate.loop.speculation import accept_drafts
 from planner.simulate.loop.state import RunState
 from planner.simulate.loop.stretches import interrupt, mark, wake
+from planner.simulate.loop.tiers.nested import keep_in_tiers
 
 
 @compiled

@@ -77,7 +77,7 @@ REQUEST_SECONDS: Final = 11
 ) = range(13)
 
 # An instance, whole numbers. What routing and steps look at stands together, since a row has many cache lines.
-INSTANCE_FIELDS: Final = 69
+INSTANCE_FIELDS: Final = 70
 (
     ROLE,
     LIFE,
@@ -148,10 +148,11 @@ INSTANCE_FIELDS: Final = 69
     NUM_ENDING,  # requests in their last step here, while the one after that is formed
     HOLDING,  # of those, requests that still have their place and their blocks
     FRESH,  # requests of its decoding batch whose last token did not come with the last step of that
+    HEAPED,  # leaves in the heap of a memory tier
 ) = range(INSTANCE_FIELDS)
 
 # An instance, seconds.
-SECONDS_FIELDS: Final = 22
+SECONDS_FIELDS: Final = 23
 (
     START,  # of the stretch under way
     ENDS,  # when that ends
@@ -175,6 +176,7 @@ SECONDS_FIELDS: Final = 22
     OPENS,  # when it will have started; inf
     LAST_STEP,  # end of the last step that gave its decoding batch tokens
     REQUEST_RATE,  # tokens per second that a memory tier gives to one request
+    CLOCK,  # of a memory tier: what the block was worth that it evicted last
 ) = range(SECONDS_FIELDS)
 
 # Roles.
@@ -226,7 +228,7 @@ SECONDS_FIELDS: Final = 22
 ) = range(4)
 
 # The run, whole numbers.
-RUN_FIELDS: Final = 27
+RUN_FIELDS: Final = 28
 (
     NEXT_ARRIVAL,  # of the requests that come at given times
     NUM_OPEN,
@@ -255,6 +257,7 @@ RUN_FIELDS: Final = 27
     LAST_LOOK,  # 1 if the autoscaler has looked while nothing else was to happen
     TIER,  # the row of instances that stands for the first memory tier of prefixes; NONE
     NUM_TIERS,  # rows from there on, fastest first
+    EVICTION,  # what tiers evict
 ) = range(RUN_FIELDS)
 
 # The run, seconds.
@@ -288,6 +291,23 @@ RUN_SECONDS: Final = 14
     USERS,
     LAST_USE,  # NONE: not loaded
 ) = range(2)
+
+# What memory tiers evict first.
+(
+    LEAST_RECENT,  # what was used least recently
+    PGDSF,  # the leaf of least worth
+    FARTHEST,  # the leaf that is used again last
+) = range(3)
+
+# A prefix block in memory tiers.
+TIER_FIELDS: Final = 5
+(
+    ABOVE,  # the block before it in its prompt; NONE
+    DEPTH,  # blocks before it
+    USES,  # prompts with it that were prefilled
+    NEXT_USE,  # the place in `use` of the next request with it
+    PLACE_IN_HEAP,
+) = range(TIER_FIELDS)
 
 # A cached prefix block on an instance.
 (

@@ -4,8 +4,7 @@ A prefix block is shared by all requests whose prompts agree up to its end. All 
 nobody, are kept too when it lets them go: as its chain, which is evicted from its end, in its turn among the prefix
 blocks, and which the request finds again if it was preempted. Blocks that are not full are free at once. (vLLM 0.33.0,
 `free_blocks` and `get_new_blocks` of v1/core/block_pool.py: all hashed blocks go to the end of one queue, others to its
-front.) A memory tier that all instances share is a row of instances that never runs: blocks of prefilled prompts are
-kept there too.
+front.) Memory tiers are in `tiers`.
 """
 
 from planner.simulate.loop.adapters import release
@@ -17,33 +16,25 @@ from planner.simulate.loop.fields import (
     CHAIN,
     DONE,
     EVICTABLE,
-    FETCH_FROM,
-    FETCHED,
     FREE,
     GENERATED,
-    HIT_TOKENS,
     INPUT,
     ITERATION,
-    LINK_RATE,
     MIXED,
     NEWER,
     NEWEST,
     NONE,
-    NUM_TIERS,
     OLDER,
     OLDEST,
     OUTPUT,
     PEAK_BLOCKS,
     POLICY,
     REFERENCES,
-    REQUEST_RATE,
     RESERVES,
     RESERVING,
-    SENT,
     SEQUENCES,
     SHARED,
     SHARED_BLOCKS,
-    TIER,
 )
 from planner.simulate.loop.program import compiled
 from planner.simulate.loop.state import RunState
@@ -264,81 +255,6 @@ def publish(s: RunState, i: int, r: int) -> None:
             s.instance[i, FREE] += size
         s.request[r, SHARED] += 1
         s.request[r, SHARED_BLOCKS] += size
-
-
-@compiled
-def fetched_s(s: RunState, r: int, hits: int, now_s: float) -> float:
-    """When the prefix blocks behind the first `hits` that memory tiers have are there; asks for them.
-
-    Tiers give side by side, each to one request after another, and to none faster than a request may go.
-    """
-    first, done_s = s.prefix_of[r], now_s
-    s.request[r, FETCH_FROM] = hits
-    for index in range(first, first + hits):
-        s.request[r, FETCHED] += s.prefix_size[s.prefix[index], 0]
-    end = first + hits
-    while end < s.prefix_of[r + 1] and tier_of(s, s.prefix[end]) != NONE:
-        end += 1
-    for tier in range(s.run[TIER], s.run[TIER] + s.run[NUM_TIERS]):
-        tokens = 0
-        for index in range(first + hits, end):
-            if tier_of(s, s.prefix[index]) == tier:
-                tokens += s.prefix_size[s.prefix[index], 0]
-        if tokens > 0:
-            start = max(now_s, s.instance_s[tier, SENT])
-            s.instance_s[tier, SENT] = start + tokens / s.instance_s[tier, LINK_RATE]
-            done_s = max(done_s, s.instance_s[tier, SENT], start + tokens / s.instance_s[tier, REQUEST_RATE])
-            s.instance[tier, HIT_TOKENS] += tokens
-            s.request[r, FETCHED] += tokens
-    return float(done_s)
-
-
-@compiled
-def tier_of(s: RunState, block: int) -> int:
-    """The memory tier that has a prefix block; NONE if none has."""
-    for tier in range(s.run[TIER], s.run[TIER] + s.run[NUM_TIERS]):
-        if s.cached[tier, block, REFERENCES] == 0:
-            return int(tier)
-    return NONE
-
-
-@compiled
-def keep_in_tiers(s: RunState, r: int) -> None:
-    """Makes the prefix blocks of a prefilled prompt the most recent of all tiers, its first block the most.
-
-    What a tier has no room for falls to the next one, and from the last one out (nested least recently used caches).
-    """
-    first, last = s.run[TIER], s.run[TIER] + s.run[NUM_TIERS]
-    if first == NONE:
-        return
-    for index in range(s.prefix_of[r], s.prefix_of[r + 1]):
-        tier = tier_of(s, s.prefix[index])
-        if tier != NONE:
-            leave_tier(s, tier, s.prefix[index])
-    for index in range(s.prefix_of[r + 1] - 1, s.prefix_of[r] - 1, -1):
-        enter_tier(s, first, s.prefix[index])
-    for tier in range(first, last):
-        while s.instance[tier, FREE] < 0:
-            oldest = s.instance[tier, OLDEST]
-            leave_tier(s, tier, oldest)
-            if tier + 1 < last:
-                enter_tier(s, tier + 1, oldest)
-
-
-@compiled
-def leave_tier(s: RunState, tier: int, block: int) -> None:
-    """Takes a prefix block out of a memory tier."""
-    unlink(s, tier, block)
-    s.cached[tier, block, REFERENCES] = NONE
-    s.instance[tier, FREE] += s.prefix_size[block, 1]
-
-
-@compiled
-def enter_tier(s: RunState, tier: int, block: int) -> None:
-    """Makes a prefix block the most recent of a memory tier, which may have less than no room then."""
-    s.cached[tier, block, REFERENCES] = 0
-    link(s, tier, block)
-    s.instance[tier, FREE] -= s.prefix_size[block, 1]
 
 
 @compiled

@@ -23,7 +23,9 @@ from planner.simulate.loop.state import RunState
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
 _structref: Any = structref
-_SOURCES = [path for folder in (".", "scheduler") for path in sorted((Path(__file__).parent / folder).glob("*.py"))]
+_SOURCES = [
+    path for folder in (".", "scheduler", "tiers") for path in sorted((Path(__file__).parent / folder).glob("*.py"))
+]
 _caching: Any = caching
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 Shapes: I instances, R requests, S most sequences, B tokens a KV block, U distinct prefix blocks, H prefix blocks of all
 requests, K tables, N batches, C contexts, T prefill tokens, M mean attended tokens, J new tokens, A adapters, P pools,
 F factors, E changes, Y most stages of a pipeline, W workloads, G parts
-of a run, X bins of gaps, N numbers of instances.
+of a run, X bins of gaps, N numbers of instances, L memory tiers.
 """
 
 from typing import NamedTuple
@@ -50,3 +50,10 @@ class RunState(NamedTuple):
     mates: Ints  # [I, W] the others of each
     gap_counts: Ints  # [W, G, X] gaps between tokens
     gap_s: Floats  # [W, G] their sum
+    tier_block: Ints  # [U, TIER_FIELDS]
+    tier_heap: Ints  # [L, U] leaves by tier, a heap by what is evicted first
+    behind: Ints  # [L, U] blocks directly behind each that the tier has
+    block_worth: Floats  # [U] of the tier that it is in
+    block_cost: Floats  # [U] seconds to compute it, a KV block
+    use_of: Ints  # [U + 1] where the requests with each prefix block begin
+    use: Ints  # [H] requests, block by block

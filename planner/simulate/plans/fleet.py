@@ -175,6 +175,7 @@ def _operated(
     fleet = replace(
         fleet,
         skew=operation.skew,
+        eviction=operation.prefix_eviction,
         changes=operation.changes_of(leaders),
         control=operation.control.control() if operation.control else None,
     )

@@ -15,13 +15,23 @@ from planner.arrays import Ints
 from planner.errors import PlannerError
 from planner.simulate.fleet.context import ENDLESS, answer_tokens
 from planner.simulate.fleet.elastic import common_arrays, most_prefill_tokens
-from planner.simulate.fleet.instances import POLICIES, QUEUEINGS, ROLES, ROUTINGS, Fleet, Instance, MemoryTier
+from planner.simulate.fleet.instances import (
+    EVICTIONS,
+    POLICIES,
+    QUEUEINGS,
+    ROLES,
+    ROUTINGS,
+    Fleet,
+    Instance,
+    MemoryTier,
+)
 from planner.simulate.fleet.operation import ACTIONS, Change, Control
 from planner.simulate.fleet.shares import instances_of
 from planner.simulate.fleet.step_grid import stacked
 from planner.simulate.loop import fields as f
 from planner.simulate.loop.state import RunState
 from planner.simulate.requests.stream import Requests
+from planner.simulate.run.evicted import tier_arrays
 from planner.simulate.run.result import SimulationResult
 
 PIECE_EVENTS = 200_000  # of a run that is watched: some 0.2 CPU-s
@@ -142,6 +152,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         mates=np.zeros((rows, workloads), dtype=np.int64),
         gap_counts=np.zeros((workloads, f.GAP_PARTS, f.GAP_BINS), dtype=np.int64),
         gap_s=np.zeros((workloads, f.GAP_PARTS)),
+        **tier_arrays(fleet, requests if caches else None),
     )
 
 
@@ -186,6 +197,7 @@ def _run(fleet: Fleet, requests: Requests, seed: int, most_events: int, caches: 
     run[f.UNROUTED] = f.NONE
     run[f.NUM_TIERS] = len(fleet.tiers) if caches else 0
     run[f.TIER] = len(fleet.instances) if run[f.NUM_TIERS] else f.NONE
+    run[f.EVICTION] = EVICTIONS[fleet.eviction] if run[f.NUM_TIERS] else f.LEAST_RECENT
     run[f.CHANGES] = int(bool(fleet.changes) or fleet.control is not None)
     run[f.LEAST_OPEN] = fleet.control.least if fleet.control else 0
     run[f.NUM_MODELS] = max(instance.model for instance in fleet.instances) + 1

@@ -88,7 +88,7 @@ def verified_plan(
         proof={"verified": {**evidence, **_told(verified, evidence), "limits": list(_rows(setting, verified))}},
     )
     predictions = (*_predictions(setting, verified, shared), *beyond_predictions(setting, outcome))
-    kept = [NO_MEMORY] if setting.resolved.cached is None else memory_assumptions(setting.resolved, BESIDE_MEMORY)
+    kept = list(memory_assumptions(setting.resolved, BESIDE_MEMORY)) or [NO_MEMORY]
     assumed = (JUDGED, *kept, PROPOSED, *context_assumptions(setting, outcome), *setting.resolved.price_notes)
     plan = envelope(setting, outcome, certificate, predictions, assumed)
     return with_bound(setting, plan, bound)

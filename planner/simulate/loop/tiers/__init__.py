@@ -1,0 +1,1 @@
+"""Memory tiers of prefixes that all instances share: what they have, give and evict."""
