@@ -26,14 +26,14 @@ def words(case: Case, target: str, engine: str, role: str) -> tuple[str, ...]:
     return READERS[target](files_of(case, target, engine))[role].pods[0].argv
 
 
-@pytest.mark.parametrize("target", [target for target, engines in ENGINES_OF.items() if target != "disaggregatedset"])
+@pytest.mark.parametrize("target", [each for each in ENGINES_OF if each not in ("disaggregatedset", "dynamo")])
 def test_vllm_is_told_what_all_ranks_of_a_core_keep(target: str) -> None:
     argv = words(WHOLE, target, "vllm", "plan-colocated")
     size = float(argv[argv.index("--kv-offloading-size") + 1])
     assert size * 2**30 == pytest.approx(4 * 64 * GB)
 
 
-@pytest.mark.parametrize("target", ["kubernetes", "lws", "docker-compose", "dynamo", "disaggregatedset", "llm-d"])
+@pytest.mark.parametrize("target", ["kubernetes", "lws", "docker-compose", "disaggregatedset", "llm-d"])
 def test_vllm_keeps_prefixes_beside_the_connector_and_not_in_its_place(target: str) -> None:
     argv = words(APART, target, "vllm", "plan-prefill")
     assert "--kv-offloading-size" not in argv
@@ -42,6 +42,27 @@ def test_vllm_keeps_prefixes_beside_the_connector_and_not_in_its_place(target: s
     assert (told["kv_connector"], transfer["kv_connector"]) == ("MultiConnector", "NixlConnector")
     assert host["kv_connector_extra_config"] == {"cpu_bytes_to_use": 4 * 64 * GB}
     decode = words(APART, target, "vllm", "plan-decode")
+    assert json.loads(decode[decode.index("--kv-transfer-config") + 1])["kv_connector"] == "NixlConnector"
+
+
+def test_dynamo_has_its_block_manager_keep_prefixes_of_vllm() -> None:
+    argv, environment = pod(WHOLE, "dynamo", "vllm", "plan-colocated")
+    assert "--kv-offloading-size" not in argv
+    own = {
+        "kv_connector": "DynamoConnector",
+        "kv_connector_module_path": "kvbm.vllm_integration.connector",
+        "kv_role": "kv_both",
+    }
+    assert json.loads(argv[argv.index("--kv-transfer-config") + 1]) == own
+    assert float(environment["DYN_KVBM_CPU_CACHE_GB"]) == 64.0
+    argv, environment = pod(with_limits(APART, {**KEEPS, **DISKS}), "dynamo", "vllm", "plan-prefill")
+    told = json.loads(argv[argv.index("--kv-transfer-config") + 1])
+    assert (told["kv_connector"], told["kv_connector_module_path"]) == ("PdConnector", own["kv_connector_module_path"])
+    first, transfer = told["kv_connector_extra_config"]["connectors"]
+    assert (first, transfer["kv_connector"]) == (own, "NixlConnector")
+    assert float(environment["DYN_KVBM_DISK_CACHE_GB"]) == 500.0
+    assert not [name for name in environment if name.startswith("LMCACHE_")]
+    decode, _ = pod(APART, "dynamo", "vllm", "plan-decode")
     assert json.loads(decode[decode.index("--kv-transfer-config") + 1])["kv_connector"] == "NixlConnector"
 
 

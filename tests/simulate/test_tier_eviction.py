@@ -5,6 +5,7 @@ of tiers. Requests come one after another.
 """
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ class Lists:
         self.served = 0
         self.sets = [set(prompt) for prompt in prompts]
         self.depth = {block: depth for prompt in prompts for depth, block in enumerate(prompt)}
-        self.above = {block: before for prompt in prompts for before, block in zip(prompt, prompt[1:], strict=False)}
+        self.above = {block: before for prompt in prompts for before, block in pairwise(prompt)}
         self.order: dict[tuple[int, ...], int] = {}  # blocks are numbered as they come
         for prompt in prompts:
             for block in prompt:

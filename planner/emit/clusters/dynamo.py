@@ -4,10 +4,12 @@ Workers are `dynamo.vllm` and `dynamo.sglang`, which take the engine's own flags
 settings from a file; they listen to Dynamo and not to a port of requests. Of an instance over several nodes the
 operator sets how they meet (docs.nvidia.com/dynamo, multinode deployments), from `multinode.nodeCount` and the engine's
 sizes; ranks of TensorRT-LLM it starts over SSH with a key of its own, by a command that it writes into a shell. It
-mounts shared memory and sets probes.
+mounts shared memory and sets probes. Memory of a vLLM engine's own for prefixes is managed by KVBM, Dynamo's block
+manager.
 """
 
 import re
+from dataclasses import replace
 
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
 from planner.emit.clusters.launch import FOLDER, Front, Group, Launch, serving_target
@@ -15,6 +17,7 @@ from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, metadata, mounts, pod_spec, runs, surroundings
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES, flag
+from planner.emit.serving import kvbm
 from planner.emit.serving.scene import API_PORT
 from planner.emit.shell import Word, word
 from planner.errors import PlannerError
@@ -59,6 +62,8 @@ def _frontend(launch: Launch) -> Json:
 def _worker(launch: Launch, group: Group) -> Json:
     group.require_equal_pods("Dynamo")
     pod = group.pods[0].without(*LISTENS, *_OF_SERVE, *(ACROSS_NODES if group.across_nodes else ()))
+    if launch.engine.name == "vLLM" and kvbm.manages(group.role):
+        pod = replace(pod, flags=kvbm.flags_of(pod.flags), settings=kvbm.settings_of(group.role, pod.settings))
     module, own = _program(launch, group)
     if launch.engine.over_mpi and group.across_nodes:
         _require_started(launch, group)

@@ -183,13 +183,24 @@ def _operated(
         pool = list(settings[0].pools.values())[fleet.instances[0].pool]
         fleet = elastic_fleet(fleet, operation.elastic, settings[0].arch, pool)
     if operation.prefix_store is None:
-        return fleet
+        return _evicting(fleet)
     token_bytes = max(map(moved_bytes, settings))
     store = MemoryTier(
         int(operation.prefix_store.size_bytes / token_bytes),
         request_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
     )
-    return replace(fleet, tiers=(*fleet.tiers, store))
+    return _evicting(replace(fleet, tiers=(*fleet.tiers, store)))
+
+
+def _evicting(fleet: Fleet) -> Fleet:
+    """The fleet; raises PlannerError where no tier could evict as it is told to."""
+    if fleet.eviction != "lru" and not (fleet.tiers and fleet.prefix_caching):
+        raise PlannerError(
+            f"`{fleet.eviction}` is for memory tiers of prefixes, and there are none",
+            where="operation.prefix_eviction",
+            hint="give a `prefix_store` and `--prefix-caching`, or a plan that buys memory, or leave it out",
+        )
+    return fleet
 
 
 def _calibration(problem: Problem, given: str | None) -> Calibration:
