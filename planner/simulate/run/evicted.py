@@ -1,6 +1,7 @@
 """What memory tiers know of prefix blocks to evict them by: who uses each, and what it takes to compute it."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from planner.simulate.loop import fields as f
 from planner.simulate.requests.stream import Requests
 
 
-def tier_arrays(fleet: Fleet, requests: Requests | None) -> dict[str, Ints | Floats]:
+def tier_arrays(fleet: Fleet, requests: Requests | None) -> dict[str, Any]:
     """The arrays of `RunState` that tiers evict by; small ones where they evict what is least recent."""
     if not fleet.tiers or fleet.eviction == "lru":
         requests = None
