@@ -33,7 +33,7 @@ def prompts_of(seed: int) -> list[list[tuple[int, ...]]]:
 
 def sizes_of(seed: int) -> list[int]:
     """Blocks of two tiers."""
-    return np.random.default_rng(seed + 1000).integers(3, 30, 2).tolist()
+    return [int(size) for size in np.random.default_rng(seed + 1000).integers(3, 30, 2)]
 
 
 class Lists:
@@ -103,7 +103,7 @@ def simulated(policy: str, sizes: list[int], prompts: list[list[tuple[int, ...]]
     engine = replace(ENGINE, kv_tokens=(DEVICE + 1) * BLOCK, token_budget=(DEVICE + 1) * BLOCK)
     tiers = tuple(MemoryTier(size * BLOCK) for size in sizes)
     fleet = Fleet((engine,), block_tokens=BLOCK, prefix_caching=True, tiers=tiers, eviction=policy)
-    return (simulate(fleet, requests).cached_tokens // BLOCK).tolist()
+    return [int(tokens) // BLOCK for tokens in simulate(fleet, requests).cached_tokens]
 
 
 @pytest.mark.parametrize("policy", ["lru", "pgdsf", "farthest"])
