@@ -19,8 +19,7 @@ Json: TypeAlias = Any  # what json.loads returns
 Plan: TypeAlias = Mapping[str, Any]
 Number: TypeAlias = Any  # a fraction or an integer
 VERIFIED, REFUSED, STATED, MISSING, NOTHING = "verified", "REFUSED", "as stated", "not verifiable", "claims nothing"
-CLOSED = Fraction(1e-6)  # a gap up to this counts as optimal; relative, of rows of a model that count as kept
-ROUNDING = Fraction(3, 10**9)  # relative, of what floats state of sums
+CLOSED, ROUNDING = Fraction(1e-6), Fraction(3, 10**9)  # gaps that count as optimal, rows as kept; of sums of floats
 LEAST_RATE = Fraction(1e-5)  # of the fastest instance's; a rate to be met counts as no less
 AGAIN = "`planner check --level proof` derives them again from the plan's inputs"
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)  # what damaged data raise when read
@@ -28,9 +27,7 @@ MAXIMISED = ("goodput_per_gpu", "tokens_per_s_per_gpu", "tokens_per_usd")
 STOPS = ("finished", "time_limit", "node_limit", "interrupted", "numerical")
 
 
-class Line(NamedTuple):
-    """What was found of one claim."""
-
+class Line(NamedTuple):  # what was found of one claim
     rule: str
     verdict: str
     what: str
@@ -149,9 +146,7 @@ Column: TypeAlias = tuple[Number, Number, bool]  # least, most, whether it is an
 Row: TypeAlias = tuple[str, dict[str, Number], Number, Number]  # name, terms, least and most of their sum
 
 
-class Model(NamedTuple):
-    """A mixed-integer linear model; the objective is a sum of terms too, and None is no limit."""
-
+class Model(NamedTuple):  # a mixed-integer linear model; the objective is a sum of terms too, and None is no limit
     columns: dict[str, Column]
     rows: list[Row]
     objective: dict[str, Number]
@@ -160,7 +155,6 @@ class Model(NamedTuple):
 
 def leaf_side(model: Model, box: Mapping[str, Column], multipliers: Json, *, with_objective: bool) -> Number:
     """sum_j max over [l_j, u_j] of (c - yA)_j x_j + sum_i max(y_i L_i, y_i U_i), of a maximisation.
-
     It is above c x at every feasible x of the box, for any y; with c = 0 it is not below 0 where there is such an x.
     """
     sign = 0 if not with_objective else 1 if model.maximising else -1
@@ -178,7 +172,6 @@ def leaf_side(model: Model, box: Mapping[str, Column], multipliers: Json, *, wit
 
 def tree_bound(model: Model, nodes: Json) -> Number | None:
     """The bound of the worst leaf on the objective, in its own sense; None where the leaves prove all boxes empty.
-
     A split of integer column j at k parts a box into x_j <= k and x_j >= k + 1: the leaves hold every point. ValueError
     where the nodes are no tree.
     """
@@ -241,8 +234,8 @@ class Mix:
         self.unit: Number = max(_number(rate) for shape in self.shapes for rate in shape["rate_per_s"]) or 1
         self.dearest: Number = max(_number(shape["price_per_hour"]) for shape in self.shapes) or 1
         self.v = [_number(shape["price_per_hour"]) / self.dearest for shape in self.shapes]
-        rates = ((c, w, _number(rate)) for c in self.C for w, rate in enumerate(self.shapes[c]["rate_per_s"]))
-        self.R = {(c, w): rate / self.unit for c, w, rate in rates if rate}
+        rates = (((c, w), _number(r)) for c in self.C for w, r in enumerate(self.shapes[c]["rate_per_s"]) if r)
+        self.R = {key: rate / self.unit for key, rate in rates}
         self.U, self.last = [self._most(c) for c in self.C], [c for c in self.C if self.shapes[c]["role"] != "first"]
         self.y = [c for c in self.C if "shapes" in self.limits or 1 < self.shapes[c]["least"] <= self.U[c]]
         self.K = sorted({shape["channel"] for shape in self.shapes if shape["role"] != "whole"})
@@ -387,8 +380,7 @@ def _branch_and_bound(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[L
     illegal = {why: number for why, number in pruned.items() if why.startswith("illegal: ")}
     right = ends | illegal == {**pruned, "evaluated": stated["evaluated"]}
     right = right and sum(ends.values()) == certificate["candidates"]
-    degrees = [(group.get(x), certificate["axes"][x]) for group in stated["groups"] for x in ("tp", "pp")]
-    right = right and all(degree is None or degree in axis for degree, axis in degrees)
+    right = right and all(g.get(x) in (None, *certificate["axes"][x]) for g in stated["groups"] for x in ("tp", "pp"))
     right = right and [sum(mixes), mixes[0]] == [stated.get("cuts_of_mixes", 0), stated.get("cuts_solved", 0)]
     yield _judged("candidates", right, "the groups hold all, as many as each rule left out")
     if "legal" in stated:
@@ -403,15 +395,13 @@ def _best_first(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     yield _follows(certificate, [_number(certificate["objective"]["value"]), *floors], f"{len(floors)} groups")
     priced, plans = sum(_count(group["priced"]) for group in stated["groups"]), sum(ends.values())
     counts = [certificate["candidates"], stated["priced_exactly"], stated["excluded_by_bound"]]
-    right = [*counts, *certificate["pruned"].values()] == [plans, priced, plans - priced, plans - priced]
-    replicas = {group["first_replicas"] for group in stated["groups"]}
-    right = right and replicas <= {*certificate["axes"]["generating replica"]}
+    right = {group["first_replicas"] for group in stated["groups"]} <= {*certificate["axes"]["generating replica"]}
+    right = right and [*counts, *certificate["pruned"].values()] == [plans, priced, plans - priced, plans - priced]
     yield _judged("candidates", right, f"the groups hold all {plans} plans, {priced} of them priced")
 
 
 def _horizon(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """v_t(s) = c_t(s) + min over s' of (v_t-1(s') + sum of the changes from s' to s), over the open states of a period.
-
     A path through another state costs no less than its `least_left` and the least of every other period.
     """
     changes = [_number(change) for change in stated["changes"]]
@@ -435,7 +425,6 @@ def _horizon(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
 
 def _slots_and_mean(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """A layer's bound T is 1, or breaks a rule just below T; the objective and the bound are means over layers.
-
     (B1) T >= 1; (B2) sum_e max(1, ceil(w_e / (T max s_r))) <= slots; (B3) sum_r min(T s_r, S_r heaviest w_e) >= 1.
     """
     bounds, reached = ([_number(x) for x in stated[name]] for name in ("bound_by_layer", "imbalance_by_layer"))
@@ -462,9 +451,19 @@ def _optimistic_simulation(plan: Plan, certificate: Plan, stated: Plan) -> Itera
     """The bound is the best floor of all groups of placements."""
     ends, floors = _floors(stated, "placements", "bound")
     yield _follows(certificate, [] if certificate.get("bound") is None else floors, f"{len(ends)} groups of placements")
-    left = certificate["pruned"].values()
-    right = all(not number or end in ("simulated", "not reached") or number in left for end, number in ends.items())
-    yield _judged("candidates", right and stated["seed"] == plan["seed"], "as many as each rule left out")
+    left = (0, "simulated", "not reached", *certificate["pruned"].values())
+    right = stated["seed"] == plan["seed"] and all(number in left or end in left for end, number in ends.items())
+    yield _judged("candidates", right, "as many as each rule left out")
+
+
+def _covered(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
+    """Every combination of the axes ended once, and none that can be costs less than the `least` of its end."""
+    ends, floors = _floors(stated, "combinations", "least")
+    yield _follows(certificate, [_number(certificate["objective"]["value"]), *floors], f"{len(floors)} groups")
+    every = math.prod(map(len, certificate["axes"].values())) if certificate.get("axes") else sum(ends.values())
+    right = {g["end"] for g in stated["groups"] if "least" not in g} <= {"late", "no room", "too few", "unable"}
+    whole = sum(ends.values()) == certificate["candidates"] == every
+    yield _judged("candidates", right and whole, f"the groups hold all {every} combinations")
 
 
 METHODS: Mapping[str, tuple[str, Any, str, str]] = {  # kind, judge, evidence, and what that rests on
@@ -474,6 +473,7 @@ METHODS: Mapping[str, tuple[str, Any, str, str]] = {  # kind, judge, evidence, a
     "branch_and_bound": ("train", _branch_and_bound, "groups", "axes; floors of candidates, and which do not fit"),
     "best_first": ("rl", _best_first, "groups", "axes; curves, floors and prices of plans"),
     "horizon": ("rl", _horizon, "periods", "axes; curves, changes and prices of plans"),
+    "covered": ("workflow", _covered, "groups", "axes; simulations, which break limits, floors of costs or times"),
     "slots_and_mean": ("experts", _slots_and_mean, "bounds_above_1", "recorded loads; imbalance of each layer"),
 }
 

@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 import planner
 from planner.documents.read import Document, parse_document
 from planner.errors import PlannerError
+from planner.kinds.registry import find_kind
 from planner.load.json_schema import plan_schema, problem_schema
 from planner.load.merged import merged_config
 from planner.load.overrides import apply_overrides
@@ -35,8 +36,10 @@ PROBLEMS = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not pat
 def test_every_example_loads(path: Path) -> None:
     resolved = load_problem(path)
     assert resolved.problem.name == path.stem
-    assert resolved.pools
-    assert resolved.models or resolved.problem.kind == "fleet"  # whose jobs have the models
+    reads = find_kind(resolved.problem.kind).reads  # graphs of functions stand on no GPUs
+    assert bool(resolved.pools) is reads.pools(resolved.problem)
+    models = reads.models(resolved.problem) and resolved.problem.kind != "fleet"  # whose jobs have the models
+    assert bool(resolved.models) is models
 
 
 def test_the_public_functions_are_found_and_no_others() -> None:

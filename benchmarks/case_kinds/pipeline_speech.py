@@ -34,7 +34,7 @@ def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
         tuple(RequestPool(o["usd_per_h"], o["base_s"] + o["per_token_s"] * prompt_R) for o in options["prefill"]),
         tuple(DecodePool(o["usd_per_h"], o["slots"], o["step_s"]) for o in options["decode"]),
         tuple(VocodePool(o["usd_per_h"], o["base_s"], o["per_token_s"]) for o in options["vocoder"]),
-        tuple(case["max_replicas"][name] for name in NAMES),
+        tuple(tuple(range(1, case["max_replicas"][name] + 1)) for name in NAMES),
         Speech(
             case["first_audio_s"],
             case["quantile"],

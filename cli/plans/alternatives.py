@@ -48,14 +48,18 @@ def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str
 
 def _rendered(answer: "Alternatives", most: int) -> str:
     metric = answer.plans[0].certificate.objective.metric
-    rows, shapes_of = [], [_shapes(plan.decision) for plan in answer.plans]
+    from planner.alternatives.why_not import shapes_of as stages_of
+
+    workflow = answer.plans[0].kind == "workflow"
+    rows, shapes_of = [], [stages_of(plan) if workflow else _shapes(plan.decision) for plan in answer.plans]
     for place, plan in enumerate(answer.plans):
         shapes = shapes_of[place]
         if shapes_of.count(shapes) > 1:
             shapes += f"; {', '.join(sorted(answer.parts[place]))}"
         loss = "-" if place == 0 else f"{100 * answer.loss(place):.2f} %"
         rows.append((str(place + 1), figure(metric, plan.certificate.objective.value), loss, shapes))
-    head = wrapped(f"{answer.plans[0].name}: the {len(rows)} best plans by formulas; {answer.distinct}", indent=0)
+    how = "" if workflow else " by formulas"  # workflows are simulated
+    head = wrapped(f"{answer.plans[0].name}: the {len(rows)} best plans{how}; {answer.distinct}", indent=0)
     return f"{head}\n\n{fitted(('plan', metric, 'worse by', 'of'), rows)}"
 
 

@@ -22,11 +22,12 @@ def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = F
     from planner.plan.placement import gpus_in_use
 
     gpus = gpus_in_use(decision.roles, decision.placement)
-    counted = f"{gpus} GPU{'s' if gpus != 1 else ''}"
-    headline = [wrapped(f"{envelope.name}: {envelope.kind}, {counted}, {_proof(envelope)}", indent=0)]
+    counted = f"{gpus} GPU{'s' if gpus != 1 else ''}, " if decision.roles else ""
+    headline = [wrapped(f"{envelope.name}: {envelope.kind}, {counted}{_proof(envelope)}", indent=0)]
     if envelope.certificate.estimate:
         headline.append(wrapped(f"an estimate: {envelope.certificate.estimate}", hanging=0))
-    parts = ["\n".join(headline), _roles(decision), *_own_parts(decision, verbose=verbose)]
+    launched = [_roles(decision)] if decision.roles else []  # a workflow of functions alone launches none
+    parts = ["\n".join(headline), *launched, *_own_parts(decision, verbose=verbose)]
     limits = render_limits(envelope, decision)
     parts += [part for part in (limits, _predictions(envelope), _overload(envelope), _money(envelope)) if part]
     parts.append("\n".join(proof_lines(envelope, decision) if verbose else render_proof(envelope, decision)))

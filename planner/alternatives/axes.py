@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from planner.errors import Infeasible, PlannerError, did_you_mean
 from planner.kinds.registry import find_kind
 from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
 
 _TRAIN = ("tp", "pp", "vpp", "dp", "cp", "ep", "moe_tp", "micro_batch", "schedule", "zero_stage", "recompute")
 _DEGREES = ("tp", "pp", "dp", "ep")
@@ -35,6 +36,8 @@ AXES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "experts": {"ep": ("ep",), "slots_per_rank": ("slots_per_rank",)},
 }
 """The path in a problem's `options` that lists the values of each axis, by kind."""
+_CHOSEN = {"speech": ("encode", "prefill", "decode", "vocode"), "images": ("encode", "prefill", "decode")}
+"""Stages of the pools of a workflow, by the option that asks for them."""
 _SINGLE = frozenset({("experts", "ep"), ("experts", "slots_per_rank")})
 """Axes whose option is one value and no list."""
 
@@ -54,12 +57,29 @@ class Wish:
         return f"{self.axis}={self.value}"
 
 
-def read_wishes(texts: Sequence[str], kind: str, flag: str, functions: Mapping[str, str] | None = None) -> list[Wish]:
+def axes_of(problem: Problem) -> Mapping[str, tuple[str, ...]]:
+    """The axes of a kind; of a workflow its stages, by the names that they have, and their servers."""
+    return _stages_of(problem.options) if problem.kind == "workflow" else AXES.get(problem.kind, {})
+
+
+def _stages_of(options: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    pools = next((stages for form, stages in _CHOSEN.items() if options.get(form) is not None), ())
+    own = () if options.get("servers") or options.get("engines") else options.get("stages") or ()
+    axes: dict[str, tuple[str, ...]] = {}
+    for name in (*pools, *(str(stage["name"]) for stage in own)):
+        axes[name] = ("choices", name, "options")
+        axes[f"{name}.servers"] = ("choices", name, "servers")
+    return axes
+
+
+def read_wishes(
+    texts: Sequence[str], problem: Problem, flag: str, functions: Mapping[str, str] | None = None
+) -> list[Wish]:
     """Wishes from texts such as `tp=4,pp=1`; `functions` gives that of a role by its name.
 
     Raises PlannerError for an axis that plans of the kind do not have, and for what is no `axis=value`.
     """
-    wishes = [_wish(part, kind, flag, functions or {}) for text in texts for part in text.split(",")]
+    wishes = [_wish(part, problem, flag, functions or {}) for text in texts for part in text.split(",")]
     paths = [wish.path for wish in wishes if wish.single]
     for wish in wishes:
         if paths.count(wish.path) > 1:
@@ -69,11 +89,15 @@ def read_wishes(texts: Sequence[str], kind: str, flag: str, functions: Mapping[s
     return wishes
 
 
-def _wish(text: str, kind: str, flag: str, functions: Mapping[str, str]) -> Wish:
-    if kind not in AXES:
-        what = f"plans of kind `{kind}` have no axes whose values can be fixed"
-        raise PlannerError(what, where=flag, hint="change the problem: `--set options...`")
-    known = AXES[kind]
+def _wish(text: str, problem: Problem, flag: str, functions: Mapping[str, str]) -> Wish:
+    kind, known = problem.kind, axes_of(problem)
+    if not known:
+        what = f"plans of kind `{kind}`"
+        if kind == "workflow":
+            what = "schedules of graphs that run once"
+        raise PlannerError(
+            f"{what} have no axes whose values can be fixed", where=flag, hint="change the problem: `--set options...`"
+        )
     axis, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not axis or not value:
         raise PlannerError(f"`{text}` is no `axis=value`", where=flag, hint=f"write for example `{flag} tp=4`")
@@ -117,7 +141,7 @@ def fixed(resolved: Resolved, texts: Sequence[str], flag: str = "--fix") -> Reso
     """
     from planner.api import with_options
 
-    wishes = read_wishes(texts, resolved.problem.kind, flag)
+    wishes = read_wishes(texts, resolved.problem, flag)
     try:
         changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
     except PlannerError as error:

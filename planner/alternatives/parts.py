@@ -34,6 +34,11 @@ def distinctness(problem: Problem) -> Distinctness:
     options = problem.options
     if problem.kind == "rl" and options.get("horizon"):
         return _OVER_TIME
+    if problem.kind == "workflow" and (options.get("servers") or options.get("engines")):
+        what = "nothing says when two schedules of a graph are distinct"
+        raise PlannerError(
+            what, where="kind", hint="leave `--alternatives` out: the shortest is proven, or has a bound"
+        )
     form = next((name for name in _PLACED if options.get(name) is not None), None) if problem.kind == "place" else None
     if form is None and problem.kind not in _KINDS:
         what = f"nothing says when two plans of kind `{problem.kind}` are distinct"
@@ -192,7 +197,50 @@ def _fewer_slots(best: Envelope, options: Options, parts: Sequence[str]) -> Iter
             yield {**options, "slots_per_rank": most if isinstance(stated, int) else slots}
 
 
+def _stage_options(envelope: Envelope) -> frozenset[str]:
+    """The option of every stage; a pool that encodes images or none."""
+    decision: Any = envelope.decision
+    chosen = {f"{stage['stage']}={stage['option']}" for stage in decision["stages"]}
+    names = {str(stage["stage"]) for stage in decision["stages"]}
+    return frozenset(chosen | ({"encode=none"} if "images" in _form(envelope) and "encode" not in names else set()))
+
+
+def _form(envelope: Envelope) -> Mapping[str, Any]:
+    options: Any = envelope.inputs["options"]
+    return {name: options[name] for name in ("speech", "images") if options.get(name) is not None}
+
+
+def _without_options(best: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:
+    """Every stage without the options that are gone; a stage that has none left leaves no plan."""
+    stages: Any = options.get("choices") or {}
+    left = _left(_options_by_stage(best, stages), parts)
+    if all(left.values()):
+        choices = {stage: {**stages.get(stage, {}), "options": names} for stage, names in left.items()}
+        yield {**options, "choices": {**stages, **choices}} if choices else options
+
+
+def _options_by_stage(best: Envelope, stages: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of options by stage, without those that the problem leaves out."""
+    inputs: Any = best.inputs
+    named: dict[str, list[str]] = {}
+    for key, form in _form(best).items():
+        pools = ("encode", "prefill", "decode", *(("vocode",) if key == "speech" else ()))
+        named = {stage: [option["name"] for option in form[stage]] for stage in pools}
+        if key == "images":
+            named["encode"].append("none")
+    for stage in inputs["options"].get("stages") or ():
+        if stage.get("serve") is None:
+            named[stage["name"]] = [option["name"] for option in stage["options"]]
+        else:
+            own = stage["serve"].get("pools")
+            held = own or [pool.get("name") or pool["gpu"] for pool in inputs["cluster"]["pools"]]
+            named[stage["name"]] = [f"served on {pool}" for pool in held]
+    kept = {stage: choice.get("options") for stage, choice in stages.items()}
+    return {stage: [name for name in names if name in (kept.get(stage) or names)] for stage, names in named.items()}
+
+
 _KINDS: Mapping[str, Distinctness] = {
+    "workflow": Distinctness("any two differ in the option of a stage", _stage_options, _without_options),
     "serve": Distinctness(
         "each does without an instance type (function, model, degrees, pool) of every better one",
         _instance_types,

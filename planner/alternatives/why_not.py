@@ -1,6 +1,6 @@
 """Why a plan is not another one that somebody names: what that would lose, or the rule that forbids it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,10 @@ def why_not(
 
     Raises PlannerError for unknown axes, and for a plan whose problem is not at hand.
     """
-    wishes = read_wishes([text], envelope.kind, FLAG, roles_by_name(decision.roles))
     problem = recorded_problem(envelope.inputs)
     if problem is None:
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
+    wishes = read_wishes([text], problem, FLAG, roles_by_name(decision.roles))
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
     resolved = resolve(problem, INPUTS, base=base)
@@ -100,8 +100,22 @@ def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -
         figures = {"loss": loss, theirs.metric: theirs.value}
         judged = _judged(loss, best.certificate.tolerance)
         what += f" for {figure(ours.metric, ours.value)} of the best of all: {judged}"
-    shapes = ", ".join(_shape(role) for role in there.decision["roles"][:4])  # type: ignore[index,union-attr]  # a list of records
+    shapes = shapes_of(there)
     return Fact("alternative", f"{what}; {shapes}", about, figures=figures)
+
+
+def shapes_of(plan: Envelope) -> str:
+    """What a plan is, in a line: its first roles, or the options of the stages of a workflow."""
+    decision: Any = plan.decision
+    if plan.kind == "workflow":
+        return ", ".join(map(_chosen, decision["stages"]))
+    return ", ".join(_shape(role) for role in decision["roles"][:4])
+
+
+def _chosen(stage: Mapping[str, Any]) -> str:
+    """`search 2 x fast`."""
+    servers = f"{stage['servers']} x " if stage.get("servers") else ""
+    return f"{stage['stage']} {servers}{stage['option']}"
 
 
 def _judged(loss: float, tolerance: float) -> str:

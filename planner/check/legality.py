@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 AXES = ("replica", "pp", "dp", "cp", "tp")
 SERVING = ("colocated", "prefill", "decode")
+SHARE_DUST = 1e-6  # of a device
 
 
 def placement_findings(decision: Decision, pools: "Mapping[str, Pool]") -> Iterator[Finding]:
@@ -128,22 +129,29 @@ def _domains(pool: "Pool") -> Callable[[int], int]:
 
 
 def _sharing_findings(decision: Decision, pools: "Mapping[str, Pool]") -> Iterator[Finding]:
-    """No device works for two ranks at a time: only roles that never share a phase may share devices."""
+    """No device works for more ranks at a time than it has shares for: those that take turns need none."""
     phases = {
         role.name: {phase.name for phase in decision.phases if role.name in phase.roles} for role in decision.roles
     }
+    share_of = {role.name: _gpu_share(role) for role in decision.roles}
     users: dict[tuple[str, int], list[str]] = {}
     clash = ""
     for block in decision.placement:
         for device in placement.devices(block) if block.pool in pools and not clash else ():
             others = users.setdefault((block.pool, device), [])
-            other = next((name for name in others if not _take_turns(phases, name, block.role)), None)
-            if other is not None:
-                clash = f"device {device} of pool `{block.pool}` serves `{other}` and `{block.role}` at a time"
+            beside = [name for name in others if not _take_turns(phases, name, block.role)]
+            if beside and sum(share_of[name] for name in (*beside, block.role)) > 1.0 + SHARE_DUST:
+                clash = f"device {device} of pool `{block.pool}` serves `{beside[0]}` and `{block.role}` at a time"
                 break
             others.append(block.role)
     hint = "lay them on different devices, or give the roles `phases` of their own"
     yield Finding("placement.exclusive", not clash, clash or "no device serves two ranks at a time", "placement", hint)
+
+
+def _gpu_share(role: Role) -> float:
+    """Of each device that a replica stands on; all of it where the role says nothing that can be one."""
+    share = role.limits.get(placement.GPU_SHARE)
+    return share if isinstance(share, int | float) and 0.0 < share <= 1.0 else 1.0
 
 
 def _take_turns(phases: Mapping[str, set[str]], role: str, other: str) -> bool:

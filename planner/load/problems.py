@@ -104,6 +104,8 @@ def _resolved(
     kind = find_kind(problem.kind, where=where(("kind",)))
     if not kind.stated:
         _require_named(problem, kind, where)
+    if not problem.cluster.pools and kind.reads.pools(problem):
+        raise PlannerError("`cluster` is missing", where=where(()), hint="add `cluster:` with a pool at least")
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
     if list(profiles) == ["none"] and not kind.reads.reads("costs.profiles"):
         profiles = ()  # what plans of the kind do anyway
@@ -117,7 +119,7 @@ def _require_named(problem: Problem, kind: "Kind", where: Where) -> None:
     """Refuses a problem without models or GPUs, of a kind that prices them."""
     from planner.hardware.unspecified import UNSPECIFIED
 
-    if not problem.models and kind.reads.reads("models.*.name"):
+    if not problem.models and kind.reads.reads("models.*.name") and kind.reads.models(problem):
         raise PlannerError("`models` is missing", where=where(()), hint="add `models:`")
     for index, pool in enumerate(problem.cluster.pools):
         if pool.gpu == UNSPECIFIED:

@@ -11,6 +11,7 @@ from math import prod
 from planner.errors import PlannerError
 from planner.plan.records import Axis, Block, Role
 
+GPU_SHARE = "gpu_share"  # among the limits of a role: the share of a device that a replica takes beside others
 MOST_DEVICES = 1 << 24  # of a pool: more than any cluster has
 
 

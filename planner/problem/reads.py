@@ -55,6 +55,8 @@ class Reads:
     limits: frozenset[str]  # of `FLAGS`
     instead: dict[str, str] = field(default_factory=dict)  # what to do, by a field or limit that is not read
     unread: Callable[[Problem], Iterable[Unread]] = lambda problem: ()  # what other fields leave without effect
+    models: Callable[[Problem], bool] = lambda problem: True  # whether it needs any, where plans read them
+    pools: Callable[[Problem], bool] = lambda problem: True  # whether it needs any
 
     def reads(self, name: str) -> bool:
         """Whether plans depend on a field of the problem, by its dotted path, or on a limit of `FLAGS`."""
@@ -81,8 +83,10 @@ def unread_fields(reads: Reads, problem: Problem, where: Callable[[Path], str]) 
         if not reads.reads(name):
             hint = reads.remedy(name) or f"remove `{written}`"
             yield PlannerError(f"{reads.plans} do not read `{written}`", where=place, hint=hint)
-        elif name in idle:
-            yield PlannerError(f"`{written}` has no effect {idle[name].why}", where=place, hint=idle[name].remedy)
+            continue
+        unread = next((idle[above] for above in _prefixes(name) if above in idle), None)
+        if unread is not None:
+            yield PlannerError(f"`{written}` has no effect {unread.why}", where=place, hint=unread.remedy)
     for name, unread in idle.items():
         if name.startswith("options."):
             yield PlannerError(

@@ -141,7 +141,9 @@ def normalised(resolved: Resolved) -> dict[str, JsonValue]:
     data.pop("current", None)
     if "objective" not in resolved.problem.model_fields_set:
         del data["objective"]  # its default is that of serving alone
-    for written, pool in zip(data["cluster"]["pools"], resolved.pools, strict=True):
+    if not resolved.pools:
+        del data["cluster"]  # of plans that stand on none
+    for written, pool in zip(data.get("cluster", {}).get("pools", []), resolved.pools, strict=True):
         if pool.usd_per_gpu_hour is not None:
             written["usd_per_gpu_hour"] = pool.usd_per_gpu_hour
     for key, model in resolved.problem.models.items():

@@ -107,7 +107,7 @@ class PoolLinkSpec(Spec):
 
 
 class ClusterSpec(Spec):
-    pools: Annotated[tuple[PoolSpec, ...], Field(min_length=1)]
+    pools: tuple[PoolSpec, ...] = Field(description="one at least, where plans stand on any")
     links: tuple[PoolLinkSpec, ...] = ()
 
 
@@ -300,8 +300,8 @@ class WorkloadSpec(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"prefix_hits": ("prefix_hits", FRACTION)}
     name: Name = "default"
     model: Name | None = Field(default=None, description="key of `models`; the only one when absent")
-    input_tokens: Lengths
-    output_tokens: Lengths
+    input_tokens: Lengths = Field(default=1, description="of a request; stated where any model answers it")
+    output_tokens: Lengths = Field(default=1, description="of an answer; stated where any model gives it")
     load: LoadSpec | None = Field(default=None, description="absent: as much as the cluster can serve")
     prefix_hits: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None, description="share of the tokens of a prompt that prefix caches hold when it comes"
@@ -415,7 +415,7 @@ class Problem(Spec):
     kind: Name
     name: Name = "plan"
     models: dict[Name, ModelSpec] = Field(default_factory=dict, description="one at least, where the kind reads any")
-    cluster: ClusterSpec
+    cluster: ClusterSpec = Field(default=ClusterSpec(pools=()), description="where plans stand on any")
     workloads: tuple[WorkloadSpec, ...] = ()
     cache: PrefixCacheSpec | None = Field(
         default=None, description="memory for prefixes that may be bought beside GPUs; none when absent"
@@ -444,6 +444,9 @@ class Problem(Spec):
     @model_validator(mode="after")
     def references(self) -> "Problem":
         for index, workload in enumerate(self.workloads):
+            for side in ("input_tokens", "output_tokens") if self.models else ():
+                if side not in workload.model_fields_set:
+                    raise _at_workload(index, f"`{side}` is missing", f"add `{side}:` to it")
             if workload.model is None and len(self.models) > 1:
                 raise _at_workload(index, "several models and none named", "add `model:` to the workload")
             if workload.model is not None and workload.model not in self.models:
@@ -463,8 +466,8 @@ class Problem(Spec):
         return self
 
     def model_of(self, workload: WorkloadSpec) -> str:
-        """The key of the model that serves `workload`."""
-        return workload.model if workload.model is not None else next(iter(self.models))
+        """The key of the model that serves `workload`; empty where there is none."""
+        return workload.model if workload.model is not None else next(iter(self.models), "")
 
 
 def _at_workload(index: int, what: str, hint: str) -> Exception:

@@ -3,12 +3,12 @@
 Source      Singh et al., "Efficiently Serving Large Multimodal Models Using EPD Disaggregation", ICML 2025
             (arXiv:2501.05460), section 3; images of a request encoded in parallel: section 3.2
 Sets        r in R requests in the order of arrival;  s in encode, prefill, decode;  o in O_s options
-Parameters  t_r [s] arrival, m_r images, n_r tokens of the answer;  c_so cost of a replica;  N replicas at most
+Parameters  t_r [s] arrival, m_r images, n_r tokens of the answer;  c_so cost of a replica;  N_s numbers of replicas
             encode: E_o, F_o [s] of a call and of each image;  prefill: p_o,r [s], and what it takes to encode there
             decode: m_o slots a replica, h_o [s] a step;  a_r, b_r [s] to move features and caches
             quantile q of TTFT within L [s], quantile u of TPOT within T [s]
-Variables   o_s in O_s, k_s in 1..N_s, of encode 0 too: prefill encodes then;  images of a request split or not
-Minimise    sum_s c_s,o_s k_s
+Variables   o_s in O_s, k_s in N_s, of encode 0 too: prefill encodes then;  images of a request split or not
+Minimise    sum_s c_s,o_s k_s, of shares of GPUs the price of the fewest that hold them (shared_gpus)
 (C1) pools take jobs first come, first served: requests' images or each of them, prompts, a slot for n_r h
 (C2) quantile q over R of end of prefill - t_r <= L
 (C3) quantile u over R of (end of decode - end of prefill) / n_r <= T
@@ -20,7 +20,7 @@ Method      stages are decided in order, the cheapest completion first; a pool i
 
 import heapq
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,13 +28,16 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, of_best_first
+from planner.solvers.workflow.cover import CHOSEN, DEARER, LATE, Cover
 from planner.solvers.workflow.encode_pools import encode_s, encoded_s
+from planner.solvers.workflow.shared_gpus import Part, Priced, cost_of
 from planner.solvers.workflow.speech_pools import SOLVER, DecodePool
 
 WHERE = "images"
 STAGES = ("encode", "prefill", "decode")
 MAY_BE_LEFT_OUT = frozenset({"encode"})
 NO_POOL = (0, 0)
+UNABLE = "unable"  # to encode, where no pool does
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class EncodePool:
     cost: float
     base_s: float
     image_s: float
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +57,7 @@ class PrefillPool:
     cost: float
     service_s_R: Floats
     encodes_s: tuple[float, float] | None
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +72,10 @@ class TokenLimits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImagePools:
-    """The problem. Raises PlannerError for stages without options, and where no option encodes."""
+    """The problem; `replicas` to choose from by stage, and whether there may be no encode pool.
+
+    Raises PlannerError for stages without options, and where no option encodes.
+    """
 
     arrival_s_R: Floats
     images_R: Ints
@@ -77,12 +85,13 @@ class ImagePools:
     encode: tuple[EncodePool, ...]
     prefill: tuple[PrefillPool, ...]
     decode: tuple[DecodePool, ...]
-    most: int
+    replicas: tuple[tuple[int, ...], ...]
     split: tuple[bool, ...]
     limits: TokenLimits
+    may_skip: bool = True
 
     def __post_init__(self) -> None:
-        if not self.prefill or not self.decode or self.most < 1 or not self.split:
+        if not self.prefill or not self.decode or min(map(min, self.replicas)) < 1 or not self.split:
             raise PlannerError("prefill and decode need an option and a replica at least", where=WHERE)
         if not self.encode and all(option.encodes_s is None for option in self.prefill):
             raise PlannerError("no option encodes images", where=WHERE, hint="give one of encode or prefill")
@@ -97,9 +106,10 @@ class ImagePlan:
 
 
 def cost(problem: ImagePools, pools: tuple[tuple[int, int], ...]) -> float:
-    """Of the replicas of these stages."""
-    prices = ([option.cost for option in rows] for rows in (problem.encode, problem.prefill, problem.decode))
-    return sum(k * by_option[o] for (o, k), by_option in zip(pools, prices, strict=False) if k)
+    """Of the replicas of these stages; shares of GPUs as such until all stages are there."""
+    rows: tuple[Sequence[Priced], ...] = (problem.encode, problem.prefill, problem.decode)
+    chosen = [(options[o], k) for (o, k), options in zip(pools, rows, strict=False) if k]
+    return cost_of(chosen, whole=len(pools) == len(STAGES))
 
 
 def served(problem: ImagePools, plan: ImagePlan) -> tuple[float, float]:
@@ -161,8 +171,12 @@ class _Node:
 class _Search:
     """Best first over what the stages decided cost, with the cheapest replica of every later one."""
 
-    def __init__(self, problem: ImagePools) -> None:
-        self.problem = problem
+    def __init__(self, problem: ImagePools, cover: Cover) -> None:
+        self.problem, self.cover = problem, cover
+        prefills, decodes = (
+            len(rows) * len(problem.replicas[stage]) for stage, rows in ((1, problem.prefill), (2, problem.decode))
+        )
+        self.below = (0, prefills * decodes, decodes, 1)  # combinations with so many stages decided
         cheapest = [min(option.cost for option in rows) for rows in (problem.prefill, problem.decode)]
         self.rest = (sum(cheapest), cheapest[1], 0.0)  # behind encode, prefill, decode
         self.heap: list[_Node] = []
@@ -178,16 +192,24 @@ class _Search:
                 return None, "time_limit"
             if len(node.plan.pools) == len(STAGES):
                 if _tpot(self.problem, node.plan.pools[-1], node.ready_s_R) <= self.problem.limits.tpot_s:
+                    self._end(node.plan)
                     return node.plan, "finished"
+                self.cover.add(LATE, 1)
                 continue
             self._open(node)
         return None, "finished"
 
+    def _end(self, plan: ImagePlan) -> None:
+        self.cover.add(CHOSEN, 1, cost(self.problem, plan.pools))
+        for node in self.heap:
+            self.cover.add(DEARER, self.below[len(node.plan.pools)], node.bound)
+
     def _encodes(self) -> Iterator[tuple[tuple[int, int], bool]]:
-        """No encode pool first, then every other, with images split or not."""
-        yield NO_POOL, False
+        """No encode pool first, where there may be none, then every other, with images split or not."""
+        if self.problem.may_skip:
+            yield NO_POOL, False
         for option in range(len(self.problem.encode)):
-            for replicas in range(1, self.problem.most + 1):
+            for replicas in self.problem.replicas[0]:
                 yield from (((option, replicas), split) for split in self.problem.split)
 
     def _open(self, node: _Node) -> None:
@@ -197,6 +219,9 @@ class _Search:
             ready_s_R = _encoded(problem, plan.pools[0], split=plan.split_images)
             encodes = plan.pools[0] == NO_POOL
             able = [o for o, row in enumerate(problem.prefill) if not encodes or row.encodes_s is not None]
+            unable = len(problem.prefill) - len(able)
+            if unable:
+                self.cover.add(UNABLE, unable * len(problem.replicas[1]) * self.below[2])
             if not able:
                 return
             fastest_s_R = np.min([_prefill_s(problem, problem.prefill[o], encodes=encodes) for o in able], axis=0)
@@ -205,9 +230,10 @@ class _Search:
             ready_s_R = earliest_s_R = _prefilled(problem, plan.pools, node.ready_s_R)
             able = list(range(len(problem.decode)))
         if _ttft(problem, earliest_s_R) > problem.limits.ttft_s:
+            self.cover.add(LATE, len(able) * len(problem.replicas[len(plan.pools)]) * self.below[len(plan.pools) + 1])
             return
         for option in able:
-            for replicas in range(1, problem.most + 1):
+            for replicas in problem.replicas[len(plan.pools)]:
                 self._push(ImagePlan((*plan.pools, (option, replicas)), plan.split_images), ready_s_R)
 
     def _push(self, plan: ImagePlan, ready_s_R: Floats) -> None:
@@ -216,10 +242,15 @@ class _Search:
         heapq.heappush(self.heap, _Node(bound, self.pushed, plan, ready_s_R))
 
 
-def cheapest_pools(problem: ImagePools, *, time_limit_s: float = 600.0) -> SolveResult[ImagePlan]:
-    """The cheapest pools that keep both limits, proven; UNKNOWN with the cost below which none do at the time limit."""
+def cheapest_pools(
+    problem: ImagePools, *, time_limit_s: float = 600.0, cover: Cover | None = None
+) -> SolveResult[ImagePlan]:
+    """The cheapest pools that keep both limits, proven; UNKNOWN with the cost below which none do at the time limit.
+
+    A search that finishes leaves in `cover` what became of all combinations.
+    """
     started_s = time.perf_counter()
-    search = _Search(problem)
+    search = _Search(problem, cover if cover is not None else Cover())
     plan, reason = search.run(started_s + time_limit_s)
     value = None if plan is None else cost(problem, plan.pools)
     return of_best_first(plan, value, reason, search.bound, time.perf_counter() - started_s, SOLVER)

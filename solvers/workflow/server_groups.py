@@ -28,13 +28,16 @@ from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
+from planner.solvers.workflow.cover import Cover
 
 if TYPE_CHECKING:
     from planner.solvers.backends.cpsat_functions import Grouping
 
 SOLVER = "groupings by bound, each by CP-SAT"
 WHERE = "stages"
-PROOF = 1e-6  # share of the objective within which times in whole units prove it
+PROOF = 5e-7  # share of the objective by which another answer must be shorter, for times in whole units to tell
+CLOSED = 1e-6  # share of the objective within which a bound proves it
+BOUNDED, SOLVED = "bounded", "solved"  # ends of groupings
 MOST_PATHS = 10_000  # of a grouping; bounds of more would take longer than what they save
 
 Nearness = tuple[bool, bool]  # reads, writes
@@ -186,31 +189,35 @@ def _paths(problem: ServerGroups) -> list[tuple[int, ...]]:
     return paths
 
 
-def group_stages(problem: ServerGroups, *, time_limit_s: float = 60.0) -> SolveResult[Grouped]:
-    """The shortest longest path [s], proven within a millionth unless the time limit ends the search first."""
+def group_stages(
+    problem: ServerGroups, *, time_limit_s: float = 60.0, cover: Cover | None = None
+) -> SolveResult[Grouped]:
+    """The shortest longest path [s], proven within a millionth unless the time limit ends the search first.
+
+    `cover` holds what became of all groupings.
+    """
     from planner.solvers.backends.cpsat_functions import functions_within
 
-    started_s = time.perf_counter()
+    started_s, ends = time.perf_counter(), cover if cover is not None else Cover()
     paths = _paths(problem)
     bounded = sorted((lower_bound_s(problem, g, paths), g) for g in groupings(useful_groups(problem)))
     best: Grouped | None = None
-    best_s, unproven_s = math.inf, math.inf
-    for bound_s, groups in bounded:
-        left_s = time_limit_s - (time.perf_counter() - started_s)
-        if bound_s >= best_s * (1.0 - PROOF):
+    best_s = math.inf
+    for place, (bound_s, groups) in enumerate(bounded):
+        left_s, most_s = time_limit_s - (time.perf_counter() - started_s), best_s * (1.0 - PROOF)
+        if bound_s >= most_s or left_s <= 0:
+            ends.add(BOUNDED, len(bounded) - place, bound_s)
             break
-        if left_s <= 0:
-            unproven_s = min(unproven_s, bound_s)
-            break
-        solved = functions_within(_grouping(problem, groups), best_s * (1.0 - PROOF), time_limit_s=left_s)
-        unproven_s = min(unproven_s, solved.bound_s)
+        solved = functions_within(_grouping(problem, groups), most_s, time_limit_s=left_s)
+        ends.add(SOLVED, 1, max(bound_s, min(solved.bound_s, most_s)))
         if solved.functions_S is None:
             continue
         answer = Grouped(solved.functions_S, groups, solved.server_G)
         value_s = longest_path_s(problem, answer)
         if value_s < best_s:
             best, best_s = answer, value_s
-    return _result(best, best_s, unproven_s, time.perf_counter() - started_s)
+    least_s = min((end.least for end in ends.ends.values() if end.least is not None), default=0.0)
+    return _result(best, best_s, least_s, time.perf_counter() - started_s)
 
 
 def _grouping(problem: ServerGroups, groups: tuple[tuple[int, ...], ...]) -> "Grouping":
@@ -225,10 +232,10 @@ def _grouping(problem: ServerGroups, groups: tuple[tuple[int, ...], ...]) -> "Gr
     return Grouping(tuple(stage.parents for stage in problem.stages), times, problem.slots_V, groups)
 
 
-def _result(best: Grouped | None, best_s: float, unproven_s: float, solve_s: float) -> SolveResult[Grouped]:
+def _result(best: Grouped | None, best_s: float, least_s: float, solve_s: float) -> SolveResult[Grouped]:
     if best is None:
-        return SolveResult(Status.UNKNOWN, "time_limit", None, None, None, solve_s, SOLVER)
-    bound_s = min(best_s, unproven_s)
-    proven = bound_s >= best_s * (1.0 - 2 * PROOF)
+        return SolveResult(Status.UNKNOWN, "time_limit", None, None, least_s, solve_s, SOLVER)
+    bound_s = min(best_s, least_s)
+    proven = bound_s >= best_s * (1.0 - CLOSED)
     status, reason = (Status.OPTIMAL, "finished") if proven else (Status.FEASIBLE, "time_limit")
     return SolveResult(status, reason, best, best_s, bound_s, solve_s, SOLVER)

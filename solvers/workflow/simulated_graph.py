@@ -29,6 +29,7 @@ import numpy as np
 from planner.arrays import Bools, Floats
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
+from planner.solvers.workflow.cover import CHOSEN, DEARER, LATE, NO_ROOM, Cover
 
 SOLVER = "best-first branch and bound over simulated stages"
 WHERE = "stages"
@@ -172,31 +173,43 @@ def fits(graph: SimulatedGraph, options: Sequence[int]) -> bool:
 
 
 def cheapest_simulated(
-    graph: SimulatedGraph, simulations: Simulations | None = None, *, time_limit_s: float | None = None
+    graph: SimulatedGraph,
+    simulations: Simulations | None = None,
+    *,
+    time_limit_s: float | None = None,
+    cover: Cover | None = None,
 ) -> SolveResult[tuple[int, ...]]:
     """The cheapest option of every stage that keeps all limits, proven over these requests.
 
-    INFEASIBLE where no options do; at the time limit UNKNOWN with the cost below which none do.
+    INFEASIBLE where no options do; at the time limit UNKNOWN with the cost below which none do. A search that finishes
+    leaves in `cover` what became of all combinations.
     """
     started_s = time.perf_counter()
-    kept = simulations or Simulations(graph)
+    kept, ends = simulations or Simulations(graph), cover if cover is not None else Cover()
     least = [min(option.cost for option in stage.options) for stage in graph.stages]
     rest = [math.fsum(least[s:]) for s in range(len(least) + 1)]
+    below = [math.prod(len(stage.options) for stage in graph.stages[s:]) for s in range(len(least) + 1)]
     nodes: list[tuple[float, int, tuple[int, ...]]] = [(rest[0], 0, ())]  # bound, stages left first, options so far
     while nodes:
         bound, _, options = heapq.heappop(nodes)
         if time_limit_s is not None and time.perf_counter() - started_s > time_limit_s:
             return SolveResult(Status.UNKNOWN, "time_limit", None, None, bound, _since(started_s), SOLVER)
         if not graph.kept(least_taken(graph, kept.times(options))):
+            ends.add(LATE, below[len(options)])
             continue
         if len(options) == len(graph.stages):
             value = cost_of(graph, options)
+            ends.add(CHOSEN, 1, value)
+            for left, _, prefix in nodes:
+                ends.add(DEARER, below[len(prefix)], left)
             return SolveResult(Status.OPTIMAL, "finished", options, value, value, _since(started_s), SOLVER)
         for option in range(len(graph.stages[len(options)].options)):
             further = (*options, option)
             if fits(graph, further):
                 paid = cost_of(graph, further) + rest[len(further)]
                 heapq.heappush(nodes, (paid, -len(further), further))
+            else:
+                ends.add(NO_ROOM, below[len(further)])
     return SolveResult(Status.INFEASIBLE, "finished", None, None, None, _since(started_s), SOLVER)
 
 

@@ -2,13 +2,14 @@
 
 Source      the question of Step-Audio 2 (arXiv:2507.16632) and vLLM-Omni's stages; no deployment split is published
 Sets        r in R requests in the order of arrival;  s in encode, prefill, decode, vocode;  o in O_s options
-Parameters  t_r [s] arrival, n_r tokens of the reply;  c_so cost of a replica;  N_s replicas at most
+Parameters  t_r [s] arrival, n_r tokens of the reply;  c_so cost of a replica;  N_s numbers of replicas
+            f_so in (0, 1] share of a GPU of some type that a replica takes, where it is not alone on what it stands on
             encode, prefill: e_so,r [s] of a request;  decode: m_o slots a replica, h_o [s] a step
             vocode: a_o + b_o (tokens + context, none for the first chunk) [s] a chunk
             F lengths of the first chunk, l tokens of later ones;  v tokens played a second, w [s] of slack
             q quantile of first audio within L [s];  at most a share e of later chunks late
-Variables   o_s in O_s, k_s in 1..N_s;  f in F
-Minimise    sum_s c_s,o_s k_s
+Variables   o_s in O_s, k_s in N_s;  f in F
+Minimise    sum_s c_s,o_s k_s, of shares the price of the fewest GPUs that hold them (shared_gpus)
 (C1) pools take jobs first come, first served: encode, prefill, a slot for n_r h, then chunks as they are ready
 (C2) quantile q over R of first chunk's end - t_r <= L
 (C3) |{later chunks: end > end of first chunk + tokens before / v + w}| <= e |{later chunks}|
@@ -16,7 +17,7 @@ Minimise    sum_s c_s,o_s k_s
 Method      stages are decided in order, the cheapest completion first; a pool is simulated once for what is before it.
             Left out are pools that cannot do in the time there is the work that must be on time, and prefixes whose
             requests cannot be in time even with the fastest of every later stage and no wait. The first answer that
-            keeps the limits is then the cheapest.
+            keeps the limits is then the cheapest. Shares count as such until all stages are decided.
 """
 
 import heapq
@@ -30,10 +31,13 @@ import numpy as np
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, of_best_first
+from planner.solvers.workflow.cover import CHOSEN, DEARER, LATE, Cover
+from planner.solvers.workflow.shared_gpus import Part, cost_of
 
 WHERE = "stages"
 SOLVER = "best-first search over pools, each simulated"
 STAGES = ("encode", "prefill", "decode", "vocode")
+TOO_FEW = "too few"  # replicas for the work that must be on time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +46,7 @@ class RequestPool:
 
     cost: float
     service_s_R: Floats
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,7 @@ class DecodePool:
     cost: float
     slots: int
     step_s: float
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class VocodePool:
     cost: float
     base_s: float
     per_token_s: float
+    part: Part | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,10 @@ class Speech:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeechPools:
-    """The problem; `most` replicas by stage. Raises PlannerError for stages without options and impossible chunks."""
+    """The problem; `replicas` to choose from by stage, rising.
+
+    Raises PlannerError for stages without options and impossible chunks.
+    """
 
     arrival_s_R: Floats
     reply_tokens_R: Ints
@@ -86,13 +96,13 @@ class SpeechPools:
     prefill: tuple[RequestPool, ...]
     decode: tuple[DecodePool, ...]
     vocode: tuple[VocodePool, ...]
-    most: tuple[int, int, int, int]
+    replicas: tuple[tuple[int, ...], ...]
     speech: Speech
 
     def __post_init__(self) -> None:
-        for name, options, most in zip(STAGES, self.options, self.most, strict=True):
-            if not options or most < 1:
-                what = f"stage {name} has {len(options)} options and at most {most} replicas"
+        for name, options, replicas in zip(STAGES, self.options, self.replicas, strict=True):
+            if not options or min(replicas, default=0) < 1:
+                what = f"stage {name} has {len(options)} options and {max(replicas, default=0)} replicas at most"
                 raise PlannerError(what, where=WHERE, hint="give at least one of each")
         if not len(self.arrival_s_R) or len(self.arrival_s_R) != len(self.reply_tokens_R):
             what = f"{len(self.arrival_s_R)} arrivals and {len(self.reply_tokens_R)} replies"
@@ -129,8 +139,9 @@ class Heard:
 
 
 def cost(problem: SpeechPools, pools: tuple[tuple[int, int], ...]) -> float:
-    """Of the replicas of these stages."""
-    return sum(k * options[o].cost for (o, k), options in zip(pools, problem.options, strict=False))
+    """Of the replicas of these stages; shares of GPUs as such until all stages are there."""
+    chosen = [(options[o], k) for (o, k), options in zip(pools, problem.options, strict=False)]
+    return cost_of(chosen, whole=len(pools) == len(STAGES))
 
 
 def heard(problem: SpeechPools, plan: SpeechPlan) -> Heard:
@@ -211,13 +222,16 @@ def _least_vocoders(problem: SpeechPools, option: VocodePool, span_s: float) -> 
 class _Search:
     """Nodes are stages decided so far; the heap holds (bound, order, pools, first chunk or 0, ready of the parent)."""
 
-    def __init__(self, problem: SpeechPools) -> None:
-        self.problem = problem
+    def __init__(self, problem: SpeechPools, cover: Cover) -> None:
+        self.problem, self.cover = problem, cover
         self.least = least_replicas(problem)
         self.rest = [0.0] * (len(STAGES) + 1)
+        self.below = [1] * (len(STAGES) + 1)  # combinations with so many stages decided, of one first chunk
         for stage in range(len(STAGES) - 1, -1, -1):
-            prices = (k * o.cost for o, k in zip(problem.options[stage], self.least[stage], strict=True))
+            options = problem.options[stage]
+            prices = (k * o.cost for o, k in zip(options, self.least[stage], strict=True))
             self.rest[stage] = self.rest[stage + 1] + min(prices)
+            self.below[stage] = self.below[stage + 1] * len(options) * len(problem.replicas[stage])
         self.heap: list[tuple[float, int, tuple[tuple[int, int], ...], int, Floats]] = []
         self.pushed = self.simulated = 0
         self.bound = self.rest[0]
@@ -232,26 +246,47 @@ class _Search:
             if len(pools) == len(STAGES):
                 plan = SpeechPlan(pools, first)
                 if keeps(self.problem, _vocoded(self.problem, before_s_R, plan)):
+                    self._end(plan)
                     return plan, "finished"
+                self.cover.add(LATE, 1)
                 continue
             ready_s_R = _after(self.problem, len(pools) - 1, pools[-1], before_s_R)
             for first in self._first_chunks(pools, ready_s_R):
                 self._push_children(pools, first, ready_s_R)
         return None, "finished"
 
+    def _combinations(self, pools: tuple[tuple[int, int], ...], first: int) -> int:
+        """With these stages decided; all first chunks where none is."""
+        return self.below[len(pools)] * (1 if first else len(self.problem.speech.first_chunks))
+
+    def _end(self, plan: SpeechPlan) -> None:
+        self.cover.add(CHOSEN, 1, cost(self.problem, plan.pools))
+        for bound, _, pools, first, _ in self.heap:
+            self.cover.add(DEARER, self._combinations(pools, first), bound)
+
     def _push_children(self, pools: tuple[tuple[int, int], ...], first: int, ready_s_R: Floats) -> None:
-        stage, paid = len(pools), cost(self.problem, pools)
-        for option, pool in enumerate(self.problem.options[stage]):
-            for replicas in range(self.least[stage][option], self.problem.most[stage] + 1):
-                bound = paid + replicas * pool.cost + self.rest[stage + 1]
+        stage = len(pools)
+        for option in range(len(self.problem.options[stage])):
+            least = self.least[stage][option]
+            for replicas in self.problem.replicas[stage]:
+                further = (*pools, (option, replicas))
+                if replicas < least:
+                    self.cover.add(TOO_FEW, self._combinations(further, first))
+                    continue
                 self.pushed += 1
-                heapq.heappush(self.heap, (bound, self.pushed, (*pools, (option, replicas)), first, ready_s_R))
+                bound = cost(self.problem, further) + self.rest[stage + 1]
+                heapq.heappush(self.heap, (bound, self.pushed, further, first, ready_s_R))
 
     def _first_chunks(self, pools: tuple[tuple[int, int], ...], ready_s_R: Floats) -> Iterator[int]:
         """First chunks with which enough requests can still be in time; 0 stands for any, before decode is decided."""
         firsts = self.problem.speech.first_chunks
         kept = [first for first in firsts if self._in_time(pools, first, ready_s_R)]
-        return iter(kept if len(pools) == len(STAGES) - 1 else [0] if kept else [])
+        if len(pools) < len(STAGES) - 1:
+            kept = [0] if kept else []
+        late = 0 if kept == [0] else len(firsts) - len(kept)
+        if late:
+            self.cover.add(LATE, late * self.below[len(pools)])
+        return iter(kept)
 
     def _in_time(self, pools: tuple[tuple[int, int], ...], first: int, ready_s_R: Floats) -> bool:
         problem, heads_R = self.problem, np.minimum(first, self.problem.reply_tokens_R)
@@ -270,10 +305,15 @@ def keeps(problem: SpeechPools, reached: Heard) -> bool:
     return in_time and reached.late_share <= problem.speech.late_share
 
 
-def cheapest_pools(problem: SpeechPools, *, time_limit_s: float = 600.0) -> SolveResult[SpeechPlan]:
-    """The cheapest pools that keep both limits, proven; UNKNOWN with the cost below which none do at the time limit."""
+def cheapest_pools(
+    problem: SpeechPools, *, time_limit_s: float = 600.0, cover: Cover | None = None
+) -> SolveResult[SpeechPlan]:
+    """The cheapest pools that keep both limits, proven; UNKNOWN with the cost below which none do at the time limit.
+
+    A search that finishes leaves in `cover` what became of all combinations.
+    """
     started_s = time.perf_counter()
-    search = _Search(problem)
+    search = _Search(problem, cover if cover is not None else Cover())
     plan, reason = search.run(started_s + time_limit_s)
     value = None if plan is None else cost(problem, plan.pools)
     return of_best_first(plan, value, reason, search.bound, time.perf_counter() - started_s, SOLVER)

@@ -23,6 +23,7 @@ from planner.load.problems import load_problem
 from planner.plan.findings import passed
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
+from planner.problem.schema import Problem
 from planner.progress import Limits
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -153,8 +154,9 @@ def test_every_axis_of_a_kind_is_an_option_that_it_takes(kind: str) -> None:
         "experts": {"ep": 8, "slots_per_rank": 9},
     }
     base = needed.get(kind, {})
+    problem = Problem.model_validate({"kind": kind, "options": base})
     for axis in AXES[kind]:
-        (wish,) = read_wishes([f"{axis}={words.get(axis.rpartition('.')[2], 1)}"], kind, "--fix")
+        (wish,) = read_wishes([f"{axis}={words.get(axis.rpartition('.')[2], 1)}"], problem, "--fix")
         options.model_validate(with_wishes(base, [wish]))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import yaml
 from field_cases import AHEAD, BASES, HORIZON, ONE_NODE, ONE_PASS, READ, REFUSED, TIGHT, TWO_NODES
-from option_cases import FAR, LAUNCHED, MIXED, OPTIONS, SIMULATED
+from option_cases import FAR, LAUNCHED, MIXED, OPTIONS, OTHER_BASE, SIMULATED
 from schema_leaves import FIELDS, leaves
 from static_level import solve
 
@@ -148,13 +148,17 @@ def _running(folder: Path) -> str:
 
 def written(kind: str, changes: str) -> tuple[dict[str, Any], list[str]]:
     """The base problem of a kind, and overrides as `--set` takes them."""
-    return base(kind), [text for text in changes.split(" ; ") if text]
+    texts = [text for text in changes.split(" ; ") if text]
+    if texts and texts[0].startswith(OTHER_BASE):  # of problems that leave out what the base of the kind has
+        return base(f"{kind}/{texts[0].removeprefix(OTHER_BASE)}"), texts[1:]
+    return base(kind), texts
 
 
 @cache
 def _base_json(kind: str) -> str:
     """Read once: YAML takes as long as the check of what it says."""
-    return json.dumps({"schema": "planner.problem/1", "kind": kind, **yaml.safe_load(BASES[kind])})
+    named = {"schema": "planner.problem/1", "kind": kind.partition("/")[0]}
+    return json.dumps({**named, **yaml.safe_load(BASES[kind])})
 
 
 def base(kind: str) -> dict[str, Any]:

@@ -73,6 +73,38 @@ BASES: dict[str, str] = {
               serve:
                 limits_s: [1.0]
                 options: {modes: [colocated], tp: [1], pp: [1], max_batch: [16], chunk_tokens: [2048]}""",
+    "workflow/servers": """
+        options:
+          servers: {slots: [3, 3], most_members: 2, memory_speedup: 10}
+          stages:
+            - {name: a, work: {computes: {split: 2s, whole: 100ms}, reads: {split: 1s}, writes: {split: 3s, whole: 1s}}}
+            - {name: b, after: [a], work: {computes: {split: 1s}, reads: {split: 4s, whole: 2s}, writes: {split: 1s}}}
+            - {name: c, after: [b], work: {reads: {split: 1s, whole: 300ms}, one_function: 2s}}""",
+    "workflow/engines": """
+        options:
+          engines:
+            queries_s: [0, 0.1]
+            primitives: {p: {engine: e, setup: 50ms, each: 20ms, most_members: 2}, q: {engine: f, setup: 0.2s}}
+          stages: [{name: a, primitive: p}, {name: b, after: [a], primitive: q}]""",
+    "workflow/functions": """
+        workloads: [{load: {rate: 2/s}, slo: {latency: {p90: 8s}}}]
+        objective: {minimize: cost}
+        options:
+          stages:
+            - name: a
+              options:
+                - {name: s, latency: {samples_s: [3, 4]}, usd_per_call: 0.001}
+                - {name: t, latency: {samples_s: [1, 2]}, usd_per_call: 0.002}
+            - name: b
+              after: [a]
+              options:
+                - name: m
+                  latency:
+                    transfers:
+                      buffer: 10GB
+                      clusters:
+                        - {name: x, transfer: 2s, compute: 1s, size: 6GB}
+                        - {name: y, transfer: 1s, compute: 2s, size: 3GB}""",
 }
 
 TWO_POOLS = "cluster={pools: [{gpu: h100_sxm, gpus: 2}, {gpu: h200, gpus: 2}], links: [%s]}"

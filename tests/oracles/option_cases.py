@@ -519,6 +519,45 @@ WORKFLOW: dict[str, Case] = {
     "simulated_requests": ("", "options.simulated_requests=300"),
 }
 
+OTHER_BASE = "base="
+"""Before the name of another base problem of the kind (`field_cases.BASES`), as the first of the overrides."""
+
+
+def _other(base: str, change: str, before: str = "") -> Case:
+    first = OTHER_BASE + base + before
+    return first, f"{first} ; options.{change}"
+
+
+MOVES = "stages.1.options.0.latency.transfers"
+SCHEDULES: dict[str, Case] = {
+    **{f"stages.*.work.{part}.{key}_s": _other("servers", f"stages.1.work.{part}.{key}=6s")
+       for part in ("computes", "reads", "writes") for key in ("split", "whole")},
+    "stages.*.work.one_function_s": _other("servers", "stages.2.work.one_function=3s"),
+    "stages.*.primitive": _other("engines", "stages.1.primitive=p"),
+    "servers.slots": _other("servers", "servers.slots=[4, 4]"),
+    "servers.most_members": _other("servers", "servers.most_members=1"),
+    "servers.memory_speedup": _other("servers", "servers.memory_speedup=2"),
+    "engines.queries_s": _other("engines", "engines.queries_s=[0, 0.05]"),
+    "engines.primitives.*.engine": _other("engines", "engines.primitives.q.engine=e"),
+    "engines.primitives.*.setup_s": _other("engines", "engines.primitives.p.setup=60ms"),
+    "engines.primitives.*.each_s": _other("engines", "engines.primitives.p.each=30ms"),
+    "engines.primitives.*.most_members": _other(
+        "engines", "engines.primitives.p.most_members=1", " ; options.engines.queries_s=[0, 0]"
+        " ; options.engines.primitives.q.most_members=2"
+    ),
+    "stages.*.options.*.latency.transfers.buffer_bytes": _other("functions", f"{MOVES}.buffer=6GB"),
+    "stages.*.options.*.latency.transfers.clusters.*.name": _other("functions", f"{MOVES}.clusters.0.name=z"),
+    "stages.*.options.*.latency.transfers.clusters.*.transfer_s": _other(
+        "functions", f"{MOVES}.clusters.0.transfer=3s"
+    ),
+    "stages.*.options.*.latency.transfers.clusters.*.compute_s": _other("functions", f"{MOVES}.clusters.0.compute=3s"),
+    "stages.*.options.*.latency.transfers.clusters.*.size_bytes": _other("functions", f"{MOVES}.clusters.0.size=8GB"),
+    "scenarios": _other("functions", "scenarios=apart", " ; options.stages.1.options=[{name: n, latency: {samples_s: "
+                        "[1, 3]}, usd_per_call: 0.001}]"),
+    "choices.*.options": _other("functions", "choices={a: {options: [t]}}"),
+    "choices.*.servers": ("", "options.choices={f: {servers: [2]}}"),
+}  # fmt: skip
+
 SPOKEN = (
     "workloads.0={input_tokens: 100, output_tokens: {mean: 80, cv: 0.5}, load: {rate: 2/s}, slo: {ttft: {p90: 1s}}}"
     " ; cluster.pools=[{name: a, gpu: h100_sxm, gpus: 32, price: 2USD/h},"
@@ -553,7 +592,7 @@ SPEECH: dict[str, Case] = {
     "speech.most_replicas": _spoken("most_replicas=5"),
     **{f"speech.{stage}.*.{name}": _spoken(f"{stage}.0.{name}={value}")
        for stage in ("encode", "prefill", "decode", "vocode")
-       for name, value in (("name", "other"), ("pool", "b"), ("gpus", "2"))},
+       for name, value in (("name", "other"), ("pool", "b"), ("gpus", "2"), ("gpu_share", "50%"))},
     "speech.encode.*.base_s": _spoken("encode.0.base_s=0.03"),
     "speech.encode.*.per_audio_s": _spoken("encode.0.per_audio_s=0.02"),
     "speech.prefill.*.base_s": _spoken("prefill.0.base_s=0.04"),
@@ -590,7 +629,7 @@ IMAGES: dict[str, Case] = {
     "images.most_replicas": _shown("most_replicas=5"),
     **{f"images.{stage}.*.{name}": _shown(f"{stage}.0.{name}={value}")
        for stage in ("encode", "prefill", "decode")
-       for name, value in (("name", "other"), ("pool", "b"), ("gpus", "2"))},
+       for name, value in (("name", "other"), ("pool", "b"), ("gpus", "2"), ("gpu_share", "50%"))},
     "images.encode.*.base_s": _shown("encode.0.base_s=0.03"),
     "images.encode.*.per_image_s": _shown("encode.0.per_image_s=0.11"),
     "images.prefill.*.base_s": _shown("prefill.0.base_s=0.04"),
@@ -602,7 +641,7 @@ IMAGES: dict[str, Case] = {
 }  # fmt: skip
 
 OPTIONS = {
-    "workflow": WORKFLOW | SPEECH | IMAGES,
+    "workflow": WORKFLOW | SCHEDULES | SPEECH | IMAGES,
     "fleet": FLEET,
     "serve": SERVE,
     "train": TRAIN,

@@ -8,6 +8,7 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.solvers.result import Status
+from planner.solvers.workflow.cover import Cover
 from planner.solvers.workflow.image_pools import (
     NO_POOL,
     EncodePool,
@@ -45,7 +46,7 @@ def drawn(seed: int, count: int = 20) -> ImagePools:
         encode=tuple(EncodePool(price(), 0.01, float(rng.uniform(0.02, 0.1))) for _ in range(rng.integers(1, 3))),
         prefill=prefill,
         decode=tuple(DecodePool(price(), int(rng.integers(1, 5)), float(rng.uniform(0.005, 0.02))) for _ in range(2)),
-        most=2,
+        replicas=((1, 2),) * 3,
         split=((True, False), (True,), (False,))[int(rng.integers(3))],
         limits=TokenLimits(float(rng.uniform(0.2, 0.8)), 0.9, float(rng.uniform(0.015, 0.06)), 0.8),
     )
@@ -95,7 +96,7 @@ def by_hand(problem: ImagePools, plan: ImagePlan) -> tuple[float, float]:
 
 
 def every_plan(problem: ImagePools) -> list[ImagePlan]:
-    counts = range(1, problem.most + 1)
+    counts = problem.replicas[0]
     encode, prefill, decode = (
         list(itertools.product(range(count), counts))
         for count in (len(problem.encode), len(problem.prefill), len(problem.decode))
@@ -147,3 +148,12 @@ def test_a_problem_whose_images_nothing_encodes_is_refused() -> None:
         replace(problem, encode=(), prefill=prefill)
     with pytest.raises(PlannerError, match="need an option"):
         replace(problem, decode=())
+
+
+def test_every_combination_is_counted_once_where_prefill_encodes_or_not() -> None:
+    for seed in range(12):
+        problem, cover = drawn(seed), Cover()
+        if cheapest_pools(problem, cover=cover).solution is not None:
+            encodes = 1 + len(problem.encode) * len(problem.replicas[0]) * len(problem.split)
+            rest = len(problem.prefill) * len(problem.decode) * len(problem.replicas[1]) * len(problem.replicas[2])
+            assert cover.combinations == encodes * rest >= len(every_plan(problem))

@@ -9,6 +9,8 @@ import pytest
 
 from planner.errors import PlannerError
 from planner.solvers.result import Status
+from planner.solvers.workflow.cover import Cover
+from planner.solvers.workflow.shared_gpus import Part
 from planner.solvers.workflow.speech_pools import (
     DecodePool,
     RequestPool,
@@ -17,7 +19,9 @@ from planner.solvers.workflow.speech_pools import (
     SpeechPools,
     VocodePool,
     cheapest_pools,
+    cost,
     heard,
+    keeps,
     least_replicas,
 )
 
@@ -53,7 +57,7 @@ def random_problem(seed: int) -> SpeechPools:
             VocodePool(float(draws.integers(1, 6)), float(draws.uniform(0.0, 0.2)), float(draws.uniform(0.0, 0.02)))
             for _ in range(2)
         ),
-        (2, 2, 2, 3),
+        ((1, 2), (1, 2), (1, 2), (1, 2, 3)),
         speech,
     )
 
@@ -98,7 +102,7 @@ def reached(problem: SpeechPools, plan: SpeechPlan) -> tuple[float, float]:
 def every_plan(problem: SpeechPools) -> list[SpeechPlan]:
     pools = [
         list(itertools.product(range(len(o)), range(1, m + 1)))
-        for o, m in zip(problem.options, problem.most, strict=True)
+        for o, m in zip(problem.options, map(max, problem.replicas), strict=True)
     ]
     return [SpeechPlan(tuple(p), f) for p in itertools.product(*pools) for f in problem.speech.first_chunks]
 
@@ -146,3 +150,23 @@ def test_first_chunks_longer_than_every_answer_and_stages_without_options_are_re
         replace(problem, vocode=())
     with pytest.raises(PlannerError, match="give every request both"):
         replace(problem, arrival_s_R=problem.arrival_s_R[:-1])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pools_that_share_gpus_are_the_cheapest_of_all_and_all_are_accounted_for(seed: int) -> None:
+    draws, problem = np.random.default_rng(seed), random_problem(seed)
+    own = {}
+    for name, options in zip(("encode", "prefill", "decode", "vocode"), problem.options, strict=True):
+        shares = [float(draws.choice((0.25, 0.3, 0.45, 0.6))) if draws.random() < 0.6 else None for _ in options]
+        own[name] = tuple(
+            option if share is None else replace(option, cost=3.0 * share, part=Part(0, share))
+            for option, share in zip(options, shares, strict=True)
+        )
+    shared, cover = replace(problem, **own), Cover()
+    kept = [cost(shared, plan.pools) for plan in every_plan(shared) if keeps(shared, heard(shared, plan))]
+    result = cheapest_pools(shared, cover=cover)
+    assert result.objective == (pytest.approx(min(kept)) if kept else None)
+    if kept:
+        assert cover.combinations == len(every_plan(shared))
+        assert min(end.least for end in cover.ends.values() if end.least is not None) == pytest.approx(min(kept))
+        assert cover.ends["chosen"].combinations == 1

@@ -1,5 +1,6 @@
 """The stages of a workflow plan as services: what starts each, and where it answers."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,8 @@ from planner.emit.registry import EmitTarget, LayoutPlan, targets
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
 from planner.kinds.workflow.decision import StageChoice, WorkflowDecision
-from planner.kinds.workflow.options import FunctionOption, StageSpec, WorkflowOptions
+from planner.kinds.workflow.options import WorkflowOptions
+from planner.kinds.workflow.stage_options import FunctionOption, StageSpec
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
 
@@ -21,6 +23,13 @@ FUNCTION_PORT = 8080
 COMPLETIONS = "/v1/completions"
 ENGINES = ("vllm", "sglang", "trtllm")
 TAKES = ("image", "router_image", "namespace", "model_cache", "token_secret", "gpus")
+
+ORDERS = "orders.json"
+_NOT_LAUNCHED = {
+    "servers": "no launcher at hand takes how many functions a stage has, and which stages share a server's memory",
+    "engines": "batches are of queries that are known: engines batch what waits, and take no batches of a plan",
+}
+"""Why schedules leave in no form, by the option that asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,9 @@ def read_stages(envelope: Envelope, decision: Decision) -> list[Stage]:
         key, hint = ("speech", "`vllm-omni`") if options.speech is not None else ("images", "`vllm-epd`, `sglang-epd`")
         what = f"pools of stages for {key} are one engine's, and no graph of services"
         raise PlannerError(what, where=f"inputs.options.{key}", hint=f"emit for {hint}")
+    for key, why in _NOT_LAUNCHED.items():
+        if getattr(options, key) is not None:
+            raise PlannerError(why, where=f"inputs.options.{key}", hint="take the schedule from `planner show --json`")
     order = options.order()
     number = {options.stages[index].name: place for place, index in enumerate(order)}
     choices = {choice.stage: choice for choice in decision.stages}
@@ -118,11 +130,13 @@ def _function(stage: Stage, image: str, options: ClusterOptions) -> Iterator[Jso
 def header(envelope: Envelope, stages: Sequence[Stage], *more: str) -> tuple[str, ...]:
     """Comments above a file: the plan, functions that must be there, and that bodies are the application's."""
     own = [stage for stage in stages if stage.function is not None and stage.function.image is None]
-    missing = (
+    missing = [
         f'Service "{stage.name}" on port {FUNCTION_PORT} is not among these: option "{stage.choice.option}", '
         f"{stage.replicas if stage.choice.servers else 'any number of'} servers."
         for stage in own
-    )
+    ]
+    ordered = [stage.name for stage in stages if stage.choice.transfer_order]
+    missing += [f"{ORDERS} has the order in which {name} moves and computes its clusters." for name in ordered]
     bodies = "What a stage makes of the answers before it is the application's own."
     return (plan_title(envelope), *missing, bodies, *more)
 
@@ -142,6 +156,9 @@ def workflow_target(name: str, purpose: str, files: WorkflowFiles, takes: Sequen
         del layouts
         options = options or ClusterOptions()
         refuse_options(name, options, takes)
-        return files(envelope, read_stages(envelope, decision), options)
+        stages = read_stages(envelope, decision)
+        orders = {stage.name: list(stage.choice.transfer_order) for stage in stages if stage.choice.transfer_order}
+        text = {ORDERS: json.dumps(orders, indent=2) + "\n"} if orders else {}
+        return {**files(envelope, stages, options), **text}
 
     return EmitTarget(name, purpose, ("workflow",), emitted, None, emitted)

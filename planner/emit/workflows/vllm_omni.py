@@ -11,16 +11,19 @@ from planner.emit.workflows.node_gpus import gpus_of_roles
 from planner.errors import PlannerError
 from planner.kinds.workflow.decision import WorkflowDecision
 from planner.kinds.workflow.options import WorkflowOptions
+from planner.plan.placement import GPU_SHARE
 from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import recorded_options, recorded_problem
 
 _CONNECTOR = "chunks"
 
 
-def _stage(number: int, role: Role, places: list[int]) -> Json:
+def _stage(number: int, role: Role, places: list[int], utilisation: float) -> Json:
     stage: Json = {"stage_id": number, "devices": ",".join(map(str, places)), "num_replicas": role.replicas}
     if role.parallelism.tp > 1:
         stage["tensor_parallel_size"] = role.parallelism.tp
+    if GPU_SHARE in role.limits:
+        stage["gpu_memory_utilization"] = round(float(role.limits[GPU_SHARE]) * utilisation, 4)
     if "slots" in role.limits:
         stage["max_num_seqs"] = role.limits["slots"]
     if role.function == "vocode":  # its loop of generation cannot be captured as a graph
@@ -39,7 +42,12 @@ def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
         hint = "emit for `kserve-graph`, `argo` or `ray-serve-graph`"
         raise PlannerError("the plan has no pools of stages for speech", where="inputs.options", hint=hint)
     places = gpus_of_roles(problem, decision, "a deploy file of vLLM-Omni numbers")
-    speech = options.speech
+    for role in decision.roles:
+        if len(set(places[role.name])) < len(places[role.name]):
+            what = f"two replicas of `{role.name}` share a GPU, and a deploy file names each of its devices once"
+            hint = "give the option a `gpu_share` above 50%, or others to choose from"
+            raise PlannerError(what, where="decision.placement", hint=hint)
+    speech, utilisation = options.speech, problem.engine.memory_utilisation
     chunks = {
         "initial_codec_chunk_frames": decision.first_chunk_tokens,
         "codec_chunk_frames": speech.chunk_tokens,
@@ -48,7 +56,7 @@ def emit_omni(envelope: Envelope, decision: Decision) -> dict[str, str]:
     config: Json = {
         "async_chunk": True,
         "connectors": {_CONNECTOR: {"name": "SharedMemoryConnector", "extra": chunks}},
-        "stages": [_stage(number, role, places[role.name]) for number, role in enumerate(decision.roles)],
+        "stages": [_stage(number, role, places[role.name], utilisation) for number, role in enumerate(decision.roles)],
     }
     order = ", ".join(f"{number} {role.name}" for number, role in enumerate(decision.roles))
     told = (plan_title(envelope), f"Stages of the pipeline: {order}. A model whose pipeline has others joins them.")

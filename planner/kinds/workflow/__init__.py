@@ -11,4 +11,5 @@ KIND = Kind(
     options=WorkflowOptions,
     decision=WorkflowDecision,
     reads=READS,
+    proofs=("covered",),
 )

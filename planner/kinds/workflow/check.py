@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from planner.kinds.workflow.decision import WorkflowDecision
 from planner.kinds.workflow.options import WorkflowOptions
+from planner.kinds.workflow.schedules.rules import schedule_rules
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
@@ -21,7 +22,9 @@ def check(envelope: Envelope, decision: WorkflowDecision) -> list[Finding]:
         return findings
     if not options.stages:
         return [*findings, *_stages(decision, _pools(options, decision))]
-    return [*findings, *_stages(decision, {stage.name for stage in options.stages}), *_served(decision)]
+    findings += _stages(decision, {stage.name for stage in options.stages})
+    scheduled = schedule_rules(options, decision) if all(finding.ok for finding in findings) else ()
+    return [*findings, *scheduled, *_served(decision), *_orders(decision, options)]
 
 
 def _pools(options: WorkflowOptions, decision: WorkflowDecision) -> set[str]:
@@ -48,6 +51,23 @@ def _served(decision: WorkflowDecision) -> Iterator[Finding]:
         what = f"{len(choice.roles)} roles, {'a' if choice.plan is not None else 'no'} serving plan"
         hint = "give a served stage plan, limit and roles, and others none"
         yield Finding("workflow.served", right, what, f"stages.{choice.stage}", hint)
+
+
+def _orders(decision: WorkflowDecision, options: WorkflowOptions) -> Iterator[Finding]:
+    """Stages beyond GPU memory move every cluster once, and no others state an order."""
+    chosen = {choice.stage: choice for choice in decision.stages}
+    for stage in options.stages:
+        choice = chosen.get(stage.name)
+        option = next((row for row in stage.options or () if choice is not None and row.name == choice.option), None)
+        clusters = () if option is None or option.latency.transfers is None else option.latency.transfers.clusters
+        stated = () if choice is None else choice.transfer_order
+        if clusters or stated:
+            right = sorted(stated) == sorted(cluster.name for cluster in clusters)
+            what = (
+                f"the order has {len(stated)} of {len(clusters)} clusters, each once" if right else "is no such order"
+            )
+            hint = "name every cluster of the option once"
+            yield Finding("workflow.transfers", right, what, f"stages.{stage.name}.transfer_order", hint)
 
 
 def _stages(decision: WorkflowDecision, asked: set[str]) -> Iterator[Finding]:

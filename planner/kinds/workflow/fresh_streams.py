@@ -13,6 +13,8 @@ from planner.kinds.workflow.graph.setting import GraphSetting
 from planner.kinds.workflow.options import WorkflowOptions
 from planner.kinds.workflow.pools import plan as pools
 from planner.kinds.workflow.pools.forms import read_form
+from planner.kinds.workflow.schedules import plan as schedules
+from planner.kinds.workflow.schedules.forms import read_schedule
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
@@ -24,6 +26,9 @@ T_95 = 2.365  # of Student's distribution with seven degrees of freedom: eight s
 def judged(envelope: Envelope, decision: WorkflowDecision, hand: AtHand) -> tuple[list[Finding], dict[str, Any]]:
     """One finding a limit, and the limits with what was simulated of them; raises as `restate` does."""
     resolved = resolved_again(envelope.inputs, WorkflowOptions, envelope.digests.models, hand)
+    schedule = read_schedule(resolved)
+    if schedule is not None:
+        return schedules.judged(schedule, decision)
     form = read_form(resolved)
     if form is not None:
         return pools.judged(form, decision)

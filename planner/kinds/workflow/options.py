@@ -1,126 +1,32 @@
-"""Schema of workflow problems: a graph of stages, with the options of each."""
+"""Schema of workflow problems: a graph of stages, with the options of each, or pools of stages."""
 
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
-from typing import Annotated, ClassVar
+from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, model_validator
 
-from planner.documents.units import FRACTION, TIME_S, USD_PER_HOUR
 from planner.kinds.workflow.images_options import ImagesOptions
+from planner.kinds.workflow.latency_options import Key
+from planner.kinds.workflow.primitives_options import EnginesSpec
+from planner.kinds.workflow.servers_options import ServersSpec
 from planner.kinds.workflow.speech_options import SpeechOptions
-from planner.plan.records import Count
-from planner.problem.schema import Lengths
+from planner.kinds.workflow.stage_options import ChoiceSpec, StageSpec
 from planner.schema.base import Spec, refuse
 
-Positive = Annotated[float, Field(gt=0)]
-Amount = Annotated[float, Field(ge=0)]
-Key = Annotated[str, Field(min_length=1, max_length=60)]
-
-
-class LatencySpec(Spec):
-    """Times of a call: log-normal of a mean and CV, or samples, which are the same scenarios in every stage."""
-
-    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"mean": ("mean_s", TIME_S)}
-    mean_s: Positive | None = None
-    cv: Amount = 0.0
-    samples_s: Annotated[tuple[Amount, ...], Field(min_length=1)] | None = Field(
-        default=None, description="the time in every scenario, in one order in all options"
-    )
-
-    @model_validator(mode="after")
-    def one_form(self) -> "LatencySpec":
-        if (self.mean_s is None) == (self.samples_s is None):
-            raise refuse("a latency is either a `mean`, with its `cv`, or `samples_s`", "give one of the two")
-        if self.samples_s is not None and self.cv:
-            raise refuse("samples have a spread of their own", "remove `cv`", "cv")
-        return self
-
-
-class FunctionOption(Spec):
-    """A way to run a stage: a function as often as it is called, or servers that each take some calls at a time."""
-
-    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
-        "price": ("usd_per_hour", USD_PER_HOUR),
-        "recall": ("recall", FRACTION),
-    }
-    name: Key
-    latency: LatencySpec
-    usd_per_call: Amount = 0.0
-    usd_per_hour: Amount = Field(default=0.0, description="of a server")
-    servers: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(
-        default=None, description="numbers of servers to choose from; calls never wait when absent"
-    )
-    slots: Count = Field(default=1, description="calls that a server takes at a time")
-    image: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="container that answers calls on port 8080, for launch files; a Service of one's own when absent",
-    )
-    recall: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="share of the right neighbours that a search with this option finds"
-    )
-
-    @model_validator(mode="after")
-    def of_servers(self) -> "FunctionOption":
-        if self.servers is None and (self.usd_per_hour or self.slots > 1):
-            key = "usd_per_hour" if self.usd_per_hour else "slots"
-            raise refuse(f"`{key}` is of servers, and there are none", "write `servers: [1, 2, 4]`", key)
-        return self
-
-
-class ServeSpec(Spec):
-    """A model for which serving plans are solved: one for each limit on the p95 of the stage's own latency."""
-
-    model: Key | None = Field(default=None, description="key of `models`; that of the workload when absent")
-    input_tokens: Lengths | None = Field(default=None, description="of a call; those of the workload when absent")
-    output_tokens: Lengths | None = Field(default=None, description="of a call; those of the workload when absent")
-    pools: Annotated[tuple[Key, ...], Field(min_length=1)] | None = Field(
-        default=None, description="pools that it may stand on, each tried alone; all when absent"
-    )
-    limits_s: Annotated[tuple[Positive, ...], Field(min_length=1)] | None = Field(
-        default=None, description="p95 latencies of the stage to solve for; ever shorter ones when absent"
-    )
-    options: dict[str, JsonValue] = Field(default_factory=dict, description="`options` of kind `serve`")
-
-
-class StageSpec(Spec):
-    """A stage: what it waits for, and either its options or the model that is served."""
-
-    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"least_recall": ("least_recall", FRACTION)}
-    name: Key
-    after: tuple[Key, ...] = Field(default=(), description="stages whose ends it waits for; arrival when empty")
-    options: tuple[FunctionOption, ...] | None = None
-    serve: ServeSpec | None = None
-    least_recall: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="options with less `recall` are left out"
-    )
-
-    @model_validator(mode="after")
-    def some_options(self) -> "StageSpec":
-        if not self.options and self.serve is None:
-            raise refuse(f"stage `{self.name}` has no options", "give it `options`, or a model to `serve`", "options")
-        if self.options and self.serve is not None:
-            raise refuse(f"stage `{self.name}` has `options` and `serve`", "keep one of the two", "serve")
-        names = [option.name for option in self.options or ()]
-        if len(set(names)) != len(names):
-            raise refuse(f"two options of stage `{self.name}` have the same name", "give each its own", "options")
-        if self.least_recall is not None:
-            self._require_recall(self.least_recall)
-        return self
-
-    def _require_recall(self, least: float) -> None:
-        if any(option.recall is None for option in self.options or ()) or not self.options:
-            raise refuse(f"options of stage `{self.name}` state no recall", "give each its `recall`", "least_recall")
-        best = max(option.recall or 0.0 for option in self.options)
-        if best < least:
-            what = f"no option of stage `{self.name}` has a recall of {least:g}, the best has {best:g}"
-            raise refuse(what, f"ask for {best:g} at most", "least_recall")
+SERVED_ON = "served on "
 
 
 class WorkflowOptions(Spec):
     """The graph, or pools of stages for speech or images, and how limits are judged."""
 
     stages: tuple[StageSpec, ...] = Field(default=(), description="of a graph; this, `speech` or `images`")
+    servers: ServersSpec | None = Field(
+        default=None, description="of functions, over which stages split their `work`: the graph ends soonest"
+    )
+    engines: EnginesSpec | None = Field(
+        default=None, description="that take the `primitive` of stages in batches: queries end soonest"
+    )
     speech: SpeechOptions | None = Field(default=None, description="pools of encode, prefill, decode and vocode")
     images: ImagesOptions | None = Field(default=None, description="pools of encode, prefill and decode")
     correlation: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -128,6 +34,13 @@ class WorkflowOptions(Spec):
     )
     simulated_requests: Annotated[int, Field(ge=200, le=200_000)] = Field(
         default=10_000, description="requests of each stream that options are chosen on and judged by"
+    )
+    scenarios: Literal["together", "apart"] = Field(
+        default="together", description="whether `samples_s` of a request are of one scenario in all stages, or of any"
+    )
+
+    choices: dict[Key, ChoiceSpec] = Field(
+        default_factory=dict, description="by stage, what may be chosen of it; all when absent"
     )
 
     @model_validator(mode="after")
@@ -152,7 +65,70 @@ class WorkflowOptions(Spec):
                 "stages",
             ) from None
         self._require_scenarios()
+        self._require_form()
+        self._require_choices()
         return self
+
+    def named(self) -> dict[str, list[str] | None]:
+        """Names of options of every stage that has any to choose from; None of a model, which is served on pools."""
+        form = self.speech or self.images
+        if form is None:
+            rows = {
+                stage.name: stage.options for stage in self.stages if stage.work is None and stage.primitive is None
+            }
+            return {name: None if options is None else [row.name for row in options] for name, options in rows.items()}
+        names = [name for name in ("encode", "prefill", "decode", "vocode") if hasattr(form, name)]
+        none = ["none"] if self.images is not None else []
+        rows_of = {name: [row.name for row in getattr(form, name)] for name in names}
+        return {name: [*rows, *(none if name == "encode" else [])] for name, rows in rows_of.items()}
+
+    def may(self, stage: str, option: str, servers: int | None = None) -> bool:
+        """Whether an option of a stage, on so many servers, may be chosen."""
+        choice = self.choices.get(stage)
+        if choice is None:
+            return True
+        named = choice.options is None or option in choice.options
+        return named and (choice.servers is None or servers is None or servers in choice.servers)
+
+    def _require_choices(self) -> None:
+        known = self.named()
+        for stage, choice in self.choices.items():
+            if stage not in known:
+                what = f"`choices` names stage `{stage}`, which has none"
+                raise refuse(what, f"the stages are {', '.join(known)}" if known else "remove `choices`", "choices")
+            names = known[stage]
+            for name in choice.options or ():
+                if names is not None and name not in names:
+                    what = f"stage `{stage}` has no option `{name}`"
+                    raise refuse(what, f"its options are {', '.join(names)}", "choices")
+                if names is None and not name.startswith(SERVED_ON):
+                    raise refuse(f"stage `{stage}` serves a model", f"write `{SERVED_ON}POOL`", "choices")
+            own = next((row.options or () for row in self.stages if row.name == stage), ())
+            if choice.servers is not None and own and all(row.servers is None for row in own):
+                raise refuse(f"no option of stage `{stage}` has servers", "remove `servers`", "choices")
+            if choice.servers is not None and names is None:
+                raise refuse(f"stage `{stage}` serves a model, and has no servers", "remove `servers`", "choices")
+
+    def _require_form(self) -> None:
+        """Stages have what the graph is planned by: `work` for servers, a `primitive` for engines."""
+        if self.servers is not None and self.engines is not None:
+            raise refuse("a graph has either `servers` or `engines`", "keep one of the two", "engines")
+        for key, inner in (("servers", "work"), ("engines", "primitive")):
+            lacking = [stage.name for stage in self.stages if getattr(stage, inner) is None]
+            if getattr(self, key) is not None and (lacking or not self.stages):
+                what = f"stage `{lacking[0]}` has no `{inner}`" if lacking else f"`{key}` are of a graph"
+                raise refuse(f"{what}, and the graph has `{key}`", f"give every stage its `{inner}`", "stages")
+            if getattr(self, key) is None and len(lacking) < len(self.stages):
+                name = next(stage.name for stage in self.stages if stage.name not in lacking)
+                raise refuse(f"stage `{name}` has `{inner}`, and there are no `{key}`", f"give `{key}:`", "stages")
+        for stage in self.stages if self.engines is not None else ():
+            known = self.engines.primitives if self.engines is not None else {}
+            if stage.primitive not in known:
+                what = f"stage `{stage.name}` is of primitive `{stage.primitive}`, which is not given"
+                raise refuse(what, f"the primitives are {', '.join(known)}", "stages")
+        if self.servers is not None and sum(self.servers.slots) < len(self.stages):
+            what = f"{len(self.stages)} stages, and servers with {sum(self.servers.slots)} slots"
+            raise refuse(what, "give every stage one function at least", "servers")
 
     def order(self) -> list[int]:
         """Stages so that each comes behind those it waits for; of several the one that is written first."""
@@ -165,6 +141,14 @@ class WorkflowOptions(Spec):
             order += ready
             sorter.done(*ready)
         return order
+
+    @property
+    def every_scenario(self) -> bool:
+        """Whether each scenario is looked at once: all are functions that never wait, with nothing to draw."""
+        options = [option for stage in self.stages for option in stage.options or ()]
+        drawn = any(option.servers is not None or option.latency.mean_s is not None for option in options)
+        served = any(stage.serve is not None for stage in self.stages)
+        return bool(options) and not drawn and not served and self.scenarios == "together"
 
     def sampled(self) -> Iterator[tuple[str, int]]:
         """Options with samples, as `stage.option`, and how many."""

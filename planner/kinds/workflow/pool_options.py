@@ -1,10 +1,11 @@
 """Options of stages that stand on GPUs of the cluster, with times as measured."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from planner.documents.units import FRACTION
 from planner.plan.records import Count
 from planner.schema.base import Spec, refuse
 
@@ -14,11 +15,22 @@ Key = Annotated[str, Field(min_length=1, max_length=60)]
 
 
 class PoolOption(Spec):
-    """GPUs that a replica of a stage stands on."""
+    """GPUs that a replica of a stage stands on, or the share that it takes of one."""
 
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"gpu_share": ("gpu_share", FRACTION)}
     name: Key
     pool: Key | None = Field(default=None, description="of the cluster; the only one when absent")
     gpus: Count = Field(default=1, description="of a replica")
+    gpu_share: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None, description="of one GPU, with times as measured beside others; a replica has it alone when absent"
+    )
+
+    @model_validator(mode="after")
+    def of_one_gpu(self) -> "PoolOption":
+        if self.gpu_share is not None and self.gpus > 1:
+            what = f"option `{self.name}` takes a share of one GPU, and has {self.gpus}"
+            raise refuse(what, "remove `gpus` or `gpu_share`", "gpu_share")
+        return self
 
 
 class PrefillOption(PoolOption):

@@ -7,6 +7,8 @@ from planner.kinds.workflow.graph import plan
 from planner.kinds.workflow.options import WorkflowOptions
 from planner.kinds.workflow.pools import plan as pools
 from planner.kinds.workflow.pools.forms import read_form
+from planner.kinds.workflow.schedules import plan as schedules
+from planner.kinds.workflow.schedules.forms import read_schedule
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
 from planner.plan.schema import Envelope
@@ -19,6 +21,9 @@ def restate(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Resta
     Raises NotAtHand for inputs that are not, PlannerError for choices that the problem does not have.
     """
     resolved = resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand)
+    schedule = read_schedule(resolved)
+    if schedule is not None:
+        return schedules.restate(schedule, stated, decision)
     form = read_form(resolved)
     if form is not None:
         return pools.restate(form, stated, decision)
@@ -29,5 +34,9 @@ def prove(stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Iterato
     """Whether the bound follows from the problem."""
     del decision
     resolved = resolved_again(stated.inputs, WorkflowOptions, stated.digests.models, hand)
+    schedule = read_schedule(resolved)
+    if schedule is not None:
+        yield from schedules.prove(schedule, stated)
+        return
     form = read_form(resolved)
     yield from plan.prove(resolved, stated) if form is None else pools.prove(form, stated)

@@ -145,7 +145,7 @@ def test_stages_of_a_request_are_slow_together_as_far_as_they_are_said_to_be() -
 def test_scenarios_are_judged_on_those_that_options_were_not_chosen_on() -> None:
     samples = ", ".join(map(str, range(1, 41)))
     setting = read_setting(resolved(f"{STAGE}.options=[{{name: a, latency: {{samples_s: [{samples}]}}}}]"))
-    chosen, fresh = (set(draw(setting, 1, fresh=each).scenario_R) for each in (False, True))
+    chosen, fresh = (set(draw(setting, 1, fresh=each).scenario_SR[0]) for each in (False, True))
     assert chosen & fresh == set()
     assert chosen | fresh == set(range(40))
 

@@ -129,7 +129,7 @@ def test_servers_of_sglang_only_encode_or_only_know_language(tmp_path: Path) -> 
 def run_on_fakes(script: str, folder: Path) -> list[dict[str, Any]]:
     """GPUs and words of every command that a script starts, which are written down and nothing else."""
     told = folder / "told"
-    for name in ("vllm", "python"):
+    for name in ("vllm", "python", "vllm-router"):
         fake = folder / name
         fake.write_text(
             '#!/bin/bash\n(flock 9; printf "%q " "${CUDA_VISIBLE_DEVICES:--}" '
@@ -143,12 +143,21 @@ def run_on_fakes(script: str, folder: Path) -> list[dict[str, Any]]:
     return [{"gpus": gpus, "words": words} for gpus, *words in lines]
 
 
-def test_what_the_engines_have_no_servers_for_is_refused(
-    solved: tuple[Envelope, Decision], loose: tuple[Envelope, Decision]
+def test_without_an_encode_pool_prefill_and_decode_serve_the_whole_model(
+    loose: tuple[Envelope, Decision], tmp_path: Path
 ) -> None:
-    for target in ("vllm-epd", "sglang-epd"):
-        with pytest.raises(PlannerError, match="no encode pool"):
-            emit(*loose, target)
+    started = run_on_fakes(emit(*loose, "vllm-epd")["serve.sh"], tmp_path)
+    replicas = {role.name: role.replicas for role in loose[1].roles}
+    servers = [line["words"] for line in started if line["words"][0] == "vllm"]
+    assert len(servers) == sum(replicas.values())
+    assert not any("--ec-transfer-config" in words for words in servers)
+    (router,) = (line["words"] for line in started if line["words"][0] == "vllm-router")
+    assert (router.count("--prefill"), router.count("--decode")) == (replicas["prefill"], replicas["decode"])
+    ports = {words[words.index("--port") + 1] for words in servers}
+    assert {word.rpartition(":")[2] for word in router if word.startswith("http:")} == ports
+
+
+def test_what_the_engines_have_no_servers_for_is_refused(solved: tuple[Envelope, Decision]) -> None:
     with pytest.raises(PlannerError, match="the plan is for vllm, not for sglang") as raised:
         emit(*solved, "sglang-epd")
     assert "`vllm-epd`" in raised.value.hint

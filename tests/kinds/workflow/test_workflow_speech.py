@@ -117,6 +117,47 @@ def test_more_gpus_than_there_are_are_told_by_their_number() -> None:
     assert raised.value.conflict[-1]["nearest"].endswith(" GPUs")
 
 
+@pytest.fixture(scope="module")
+def shared() -> tuple[Envelope, Decision]:
+    resolved = load_problem(
+        EXAMPLE.with_name("serve-speech-shared.yaml"), overrides=("options.simulated_requests=800",)
+    )
+    envelope = find_kind("workflow").solve(resolved, Limits(seed=0))
+    return envelope, find_kind("workflow").decision.model_validate(envelope.decision)
+
+
+def test_replicas_that_share_gpus_stand_on_as_few_as_hold_them(shared: tuple[Envelope, Decision]) -> None:
+    findings = check_plan(*shared)
+    assert [finding.rule for finding in findings if finding.verdict == FAILED] == []
+    held: dict[int, float] = {}
+    for block in shared[1].placement:
+        role = next(role for role in shared[1].roles if role.name == block.role)
+        for device in devices(block):
+            held[device] = held.get(device, 0.0) + float(role.limits.get("gpu_share", 1.0))
+    assert max(held.values()) <= 1.0 + 1e-9
+    assert any(value < 1.0 for value in held.values()) or len(held) < sum(role.replicas for role in shared[1].roles)
+    assert shared[0].certificate.objective.value == pytest.approx(1.9 * len(held))
+    deploy = yaml.safe_load(emit(*shared, "vllm-omni")["deploy.yaml"])
+    shares = {role.name: role.limits.get("gpu_share") for role in shared[1].roles}
+    for stage, name in zip(deploy["stages"], shares, strict=True):
+        share = shares[name]
+        assert stage.get("gpu_memory_utilization") == (None if share is None else pytest.approx(0.9 * float(share)))
+
+
+def test_more_than_a_gpu_has_room_for_fails(shared: tuple[Envelope, Decision]) -> None:
+    data: Any = shared[0].model_dump(mode="json", by_alias=True)["decision"]
+    sharing = [block for block in data["placement"] if "gpu_share" in roles_of(data)[block["role"]]["limits"]]
+    whole = next(block for block in data["placement"] if block not in sharing)
+    sharing[0]["first_device"] = whole["first_device"]
+    decision = find_kind("workflow").decision.model_validate(data)
+    findings = check_plan(shared[0].model_copy(update={"decision": data}), decision)
+    assert "placement.exclusive" in {finding.rule for finding in findings if finding.verdict == FAILED}
+
+
+def roles_of(data: Any) -> dict[str, Any]:  # noqa: ANN401 - parsed JSON
+    return {role["name"]: role for role in data["roles"]}
+
+
 def test_a_deploy_file_numbers_the_gpus_of_one_node_alone() -> None:
     data = yaml.safe_load(EXAMPLE.read_text())
     data["cluster"]["pools"][0] |= {"gpus": 16, "gpus_per_node": 2}

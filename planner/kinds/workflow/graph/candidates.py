@@ -5,10 +5,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.errors import PlannerError
 from planner.kinds.workflow.graph.draws import Stream
 from planner.kinds.workflow.graph.serving import Served, serving_plans
 from planner.kinds.workflow.graph.setting import GraphSetting
-from planner.kinds.workflow.options import FunctionOption
+from planner.kinds.workflow.graph.transfers import fastest_order
+from planner.kinds.workflow.options import SERVED_ON
+from planner.kinds.workflow.stage_options import FunctionOption
 from planner.simulate.fleet.instances import Fleet
 from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.plans.fleet import fleet_of_plan
@@ -31,6 +34,7 @@ class Candidate:
     function: FunctionOption | None = None
     servers: int | None = None
     served: Served | None = None
+    order: tuple[str, ...] = ()  # of clusters beyond GPU memory
 
     @property
     def name(self) -> str:
@@ -38,7 +42,14 @@ class Candidate:
         if self.function is not None:
             return self.function.name
         assert self.served is not None
-        return f"served on {self.served.decision.roles[0].pool}"
+        return f"{SERVED_ON}{self.served.decision.roles[0].pool}"
+
+    @property
+    def text(self) -> str:
+        """With its servers, or the limit on its p95 that it is for."""
+        if self.served is not None:
+            return f"{self.name} within {self.served.limit_s:.6g} s"
+        return self.name if self.servers is None else f"{self.servers} x {self.name}"
 
 
 @dataclass(slots=True, eq=False)
@@ -102,16 +113,22 @@ def served_candidates(plans: list[Served]) -> list[Candidate]:
 
 
 def functions_of(setting: GraphSetting, stage: int) -> list[Candidate]:
-    """Options that find enough, with each number of servers."""
+    """Options that find enough, with each number of servers, and clusters beyond GPU memory in the fastest order."""
     spec = setting.stages[stage]
     rows = []
     for option in spec.options or ():
         if spec.least_recall is None or (option.recall or 0.0) >= spec.least_recall:
             calls = option.usd_per_call * setting.rate_per_s * SECONDS_PER_HOUR
+            order = () if option.latency.transfers is None else fastest_order(option.latency.transfers).names
             rows += [
-                Candidate(calls + option.usd_per_hour * (servers or 0), option, servers)
+                Candidate(calls + option.usd_per_hour * (servers or 0), option, servers, order=order)
                 for servers in option.servers or (None,)
+                if setting.options.may(spec.name, option.name, servers)
             ]
+    if not rows:
+        place = setting.resolved.where(("options", "choices", spec.name))
+        what = f"no option of stage `{spec.name}` is left to choose from"
+        raise PlannerError(what, where=place, hint="name other options or servers of it")
     return rows
 
 
@@ -158,7 +175,7 @@ def _option(
             uses,
         )
     assert row.function is not None
-    calls_s_R, places = stream.calls_s(stage, row.function.latency), (row.servers or 0) * row.function.slots
+    calls_s_R, places = stream.calls_s(stage, row.function.latency, row.order), (row.servers or 0) * row.function.slots
 
     def run(ready_s_R: Floats) -> Times:
         end = _queued(ready_s_R, calls_s_R, places) if places else ready_s_R + calls_s_R

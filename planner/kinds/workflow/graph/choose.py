@@ -1,17 +1,21 @@
 """The options of all stages: the cheapest on one stream, held against others that nothing was chosen on."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from pydantic import JsonValue
 
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible, Stopped
 from planner.kinds.workflow.graph.candidates import Candidate, Engines, candidates_of, graph_on
 from planner.kinds.workflow.graph.draws import Stream, draw
 from planner.kinds.workflow.graph.setting import GraphSetting
+from planner.kinds.workflow.graph.transfers import fastest_order
 from planner.progress import Limits
 from planner.solvers.result import Status
+from planner.solvers.workflow.cover import Cover
 from planner.solvers.workflow.simulated_graph import (
     SimulatedGraph,
     Simulations,
@@ -61,8 +65,9 @@ class Choice:
     rows: tuple[Candidate, ...]
     reached: Reached
     bound: float | None
-    candidates: int = 0
-    simulated: int = 0
+    cover: Cover
+    axes: Mapping[str, list[JsonValue]]
+    orders: dict[str, JsonValue] = field(default_factory=dict)  # makespans of clusters, and what none is below
 
 
 def streams_of(setting: GraphSetting, numbers: range) -> tuple[Stream, ...]:
@@ -88,10 +93,11 @@ def best_choice(setting: GraphSetting, limits: Limits) -> Choice:
     graph = graph_on(setting, candidates, engines, chosen)
     _require_possible(setting, graph)
     simulations = Simulations(graph)
-    bound: float | None = None
+    bound, cover = None, Cover()
     for _ in range(ROUNDS):
         simulations.graph = graph
-        result = cheapest_simulated(graph, simulations, time_limit_s=limits.time_limit_s)
+        own = Cover() if bound is not None else cover
+        result = cheapest_simulated(graph, simulations, time_limit_s=limits.time_limit_s, cover=own)
         if result.status is Status.UNKNOWN:
             raise Stopped(result.stop_reason, bound=bound if bound is not None else result.bound)
         if result.solution is None:
@@ -101,9 +107,25 @@ def best_choice(setting: GraphSetting, limits: Limits) -> Choice:
         rows = tuple(candidates[stage][option] for stage, option in enumerate(result.solution))
         told = reached(setting, rows, engines, fresh)
         if told.keeps(setting.limits):
-            return Choice(rows, told, bound, int(np.prod([len(row) for row in candidates])), simulations.runs)
+            return Choice(rows, told, bound, cover, _axes(setting, candidates), _orders(setting))
         graph = replace(graph, limits=_stricter(setting, graph, told))
     raise _none(setting, graph, simulations, proved=False)
+
+
+def _axes(setting: GraphSetting, candidates: list[list[Candidate]]) -> dict[str, list[JsonValue]]:
+    """The options of every stage that were chosen from, in words."""
+    return {stage.name: [row.text for row in rows] for stage, rows in zip(setting.stages, candidates, strict=True)}
+
+
+def _orders(setting: GraphSetting) -> dict[str, JsonValue]:
+    """Of options beyond GPU memory, as `stage.option`: the makespan of their order, and what no order is below."""
+    return {
+        f"{stage.name}.{option.name}": {"makespan_s": order.makespan_s, "bound_s": order.bound_s}
+        for stage in setting.stages
+        for option in stage.options or ()
+        if option.latency.transfers is not None
+        for order in (fastest_order(option.latency.transfers),)
+    }
 
 
 def reached(
@@ -185,7 +207,9 @@ def _none(setting: GraphSetting, graph: SimulatedGraph, simulations: Simulations
         conflict.append({"limit": limit_text(setting, limit), "nearest": nearest})
     conflict.append({"limit": f"{setting.workload.name}: rate {setting.rate_per_s:.3g}/s", "nearest": ""})
     pools = " and ".join(f"{len(p.job_devices)} GPUs of {p.name}" for p in setting.resolved.pools)
-    conflict.append({"limit": f"{pools}, and the options stated", "nearest": ""})
+    cost = "" if dearest is None else f"{cost_of(graph, dearest):.4g} USD/h for the dearest options"
+    held = f"{pools}, and the options stated" if pools else "the options stated"
+    conflict.append({"limit": held, "nearest": cost})
     return Infeasible(conflict, proved=proved)
 
 

@@ -7,7 +7,9 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.kinds.workflow.graph.setting import GraphSetting
-from planner.kinds.workflow.options import LatencySpec, ServeSpec
+from planner.kinds.workflow.graph.transfers import stated_s
+from planner.kinds.workflow.latency_options import LatencySpec
+from planner.kinds.workflow.stage_options import ServeSpec
 from planner.problem.schema import WorkloadSpec
 from planner.simulate.plans.workload import drawn_lengths
 from planner.simulate.requests.arrivals import arrivals
@@ -18,18 +20,23 @@ SPLIT = 20  # scenarios from which on some are kept for judging
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stream:
-    """`normal_SR` are standard normal, alike across stages as far as the problem says; `tokens` by stage served."""
+    """`normal_SR` are standard normal, alike across stages as far as the problem says; `tokens` by stage served.
+
+    `scenario_SR` are numbers of scenarios: one for all stages of a request, or one for each.
+    """
 
     arrival_s_R: Floats
     judged_R: Bools
     normal_SR: Floats
-    scenario_R: Ints
+    scenario_SR: Ints
     tokens: dict[int, tuple[Ints, Ints]]
 
-    def calls_s(self, stage: int, latency: LatencySpec) -> Floats:
-        """The time of every request's call [R]."""
+    def calls_s(self, stage: int, latency: LatencySpec, order: tuple[str, ...] = ()) -> Floats:
+        """The time of every request's call [R], with clusters beyond GPU memory in this order."""
         if latency.samples_s is not None:
-            return np.asarray(np.array(latency.samples_s)[self.scenario_R], dtype=np.float64)
+            return np.asarray(np.array(latency.samples_s)[self.scenario_SR[stage]], dtype=np.float64)
+        if latency.transfers is not None:
+            return np.full(len(self.arrival_s_R), stated_s(latency.transfers, order))
         assert latency.mean_s is not None
         variance = math.log1p(latency.cv**2)
         return np.asarray(latency.mean_s * np.exp(math.sqrt(variance) * self.normal_SR[stage] - variance / 2.0))
@@ -37,6 +44,8 @@ class Stream:
 
 def draw(setting: GraphSetting, seed: int, *, fresh: bool) -> Stream:
     """The stream of a seed. Scenarios are of those that are judged by where `fresh`, else those chosen on."""
+    if setting.every_scenario:
+        return _every_scenario(setting, fresh=fresh)
     count, stages = setting.options.simulated_requests, len(setting.stages)
     rng = np.random.default_rng(seed)
     shared = setting.options.correlation
@@ -45,9 +54,17 @@ def draw(setting: GraphSetting, seed: int, *, fresh: bool) -> Stream:
         _arrivals(setting, count, seed),
         np.arange(count) >= int(WARM_UP * count),
         math.sqrt(1.0 - shared) * own + math.sqrt(shared) * common,
-        rng.choice(_scenarios(setting, fresh=fresh), count),
+        _scenario_numbers(setting, rng, fresh=fresh),
         _tokens(setting, count, rng),
     )
+
+
+def _every_scenario(setting: GraphSetting, *, fresh: bool) -> Stream:
+    """A request in every scenario, where none waits for another and nothing is drawn."""
+    known, stages = _scenarios(setting, fresh=fresh), len(setting.stages)
+    shape = (stages, len(known))
+    judged_R = np.ones(len(known), dtype=bool)
+    return Stream(np.zeros(len(known)), judged_R, np.zeros(shape), np.broadcast_to(known, shape), {})
 
 
 def _arrivals(setting: GraphSetting, count: int, seed: int) -> Floats:
@@ -56,6 +73,19 @@ def _arrivals(setting: GraphSetting, count: int, seed: int) -> Floats:
     if load.arrival_cv > 0.0:
         return arrivals("gamma", setting.rate_per_s, count, cv=load.arrival_cv, seed=seed + 1)
     return np.arange(1, count + 1) / setting.rate_per_s
+
+
+def _scenario_numbers(setting: GraphSetting, rng: np.random.Generator, *, fresh: bool) -> Ints:
+    known, count, stages = _scenarios(setting, fresh=fresh), setting.options.simulated_requests, len(setting.stages)
+    if setting.options.scenarios == "apart":
+        return np.asarray(rng.choice(known, (stages, count)))
+    return np.broadcast_to(rng.choice(known, count), (stages, count))
+
+
+def scenarios_judged(setting: GraphSetting) -> tuple[int, bool]:
+    """How many scenarios plans are judged by, and whether they are others than those that are chosen on."""
+    fresh, chosen = (_scenarios(setting, fresh=each) for each in (True, False))
+    return len(fresh), not set(fresh.tolist()) & set(chosen.tolist())
 
 
 def _scenarios(setting: GraphSetting, *, fresh: bool) -> Ints:

@@ -1,15 +1,16 @@
 """Workflows of stages as plans: solved, stated again from their own choices, and their bound derived again."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from pydantic import ValidationError
 
-from planner import __version__
 from planner.costs.rates.calibration import load_calibration
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.kinds.registry import checksummed, find_kind
+from planner.kinds.workflow import envelopes
 from planner.kinds.workflow.decision import StageChoice, WorkflowDecision
 from planner.kinds.workflow.graph.candidates import Candidate, Engines, functions_of
 from planner.kinds.workflow.graph.choose import (
@@ -22,33 +23,25 @@ from planner.kinds.workflow.graph.choose import (
     reached,
     streams_of,
 )
+from planner.kinds.workflow.graph.draws import scenarios_judged
 from planner.kinds.workflow.graph.floor import laid, role_name
 from planner.kinds.workflow.graph.serving import Served, embedded
 from planner.kinds.workflow.graph.setting import GraphSetting, read_setting
 from planner.plan.evidence import weighted_shares
 from planner.plan.findings import Finding
-from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import (
-    SCHEMA,
-    Certificate,
-    Digests,
-    Envelope,
-    Evidence,
-    Objective,
-    Prediction,
-    Role,
-    Shares,
-    Software,
-)
+from planner.plan.restated import Restated
+from planner.plan.schema import Envelope, Evidence, Prediction, Role, Shares
 from planner.problem.recorded import AtHand
 from planner.problem.resolve import Resolved, normalised
 from planner.progress import Limits
-from planner.solvers.result import relative_gap
 from planner.solvers.workflow.simulated_graph import SOLVER, quantile_s
 
 METRIC = "usd_per_hour"
-TOLERANCE = 1e-6
-BOUND = LeftOut("certificate.bound", "whether no options cost less")
+CLAIM = (
+    "no options of the stages, of those stated and of the serving plans solved for, cost less than {plan} and keep the "
+    "limits on the stream that they were chosen on; figures are of other streams"
+)
+ORDERED = ", clusters beyond GPU memory in the orders that were found"
 ASSUMPTIONS = (
     "a stage begins for a request when all stages it waits for have ended, without a transfer between",
     "functions with servers take calls first come, first served; those without never wait",
@@ -67,16 +60,14 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
 def restate(resolved: Resolved, stated: Envelope, decision: WorkflowDecision, hand: AtHand) -> Restated:
     """The plan of its own choices; raises PlannerError for choices that the problem does not have."""
-    setting = read_setting(resolved)
+    setting, known = read_setting(resolved), stated.certificate
     rows = rows_of(setting, decision, hand)
     streams = streams_of(setting, FRESH)
     told = reached(setting, rows, Engines(setting, (chosen_stream(setting), *streams)), streams)
-    counted = stated.certificate
-    simulated = counted.pruned.get("stages simulated", 0)
-    made = envelope(setting, Choice(rows, told, counted.bound, counted.candidates, simulated))
-    if counted.bound is None:
-        return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
-    return Restated(made, (BOUND,))
+    orders = known.proof.get("orders")
+    beside = orders if isinstance(orders, dict) else {}
+    choice = Choice(rows, told, known.bound, envelopes.cover_of(known), known.axes, beside)
+    return envelopes.restated(envelope(setting, choice), known)
 
 
 def prove(resolved: Resolved, stated: Envelope) -> Iterator[Finding]:
@@ -84,15 +75,14 @@ def prove(resolved: Resolved, stated: Envelope) -> Iterator[Finding]:
     if stated.certificate.bound is None:
         return
     try:
-        again = best_choice(read_setting(resolved), Limits(seed=resolved.problem.seed)).bound
+        again = best_choice(read_setting(resolved), Limits(seed=resolved.problem.seed))
     except (Infeasible, Stopped) as error:
         yield Finding("certificate.bound_again", False, f"solved again, no plan was found: {error}", "certificate")
         return
-    bound = stated.certificate.bound
-    assert again is not None
-    what = f"states the bound {bound:.9g}, its options give {again:.9g}"
-    right = abs(bound - again) <= TOLERANCE * max(abs(again), 1.0)
-    yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+    yield from envelopes.bound_findings(stated.certificate, again.bound, again.cover)
+    what = "the options that were chosen from are those of the problem"
+    same = dict(again.axes) == dict(stated.certificate.axes)
+    yield Finding("certificate.axes", same, what, "certificate.axes", "solve again")
 
 
 def simulated(resolved: Resolved, decision: WorkflowDecision, hand: AtHand) -> tuple[GraphSetting, list[Reached]]:
@@ -116,10 +106,12 @@ def _row(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand) -
     if setting.stages[stage].serve is None:
         for row in functions_of(setting, stage):
             if row.name == choice.option and row.servers == choice.servers:
-                return row
+                if sorted(row.order) != sorted(choice.transfer_order):
+                    raise PlannerError("does not move every cluster once", where=where, hint="solve again")
+                return replace(row, order=choice.transfer_order)
         what = f"option `{choice.option}` on {choice.servers} servers is none of the stage"
         raise PlannerError(what, where=where, hint="solve again")
-    return Candidate(choice.usd_per_hour, served=_served(setting, stage, choice, hand))
+    return Candidate(choice.usd_per_hour or 0.0, served=_served(setting, stage, choice, hand))
 
 
 def _served(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand) -> Served:
@@ -144,28 +136,25 @@ def _served(setting: GraphSetting, stage: int, choice: StageChoice, hand: AtHand
 
 def envelope(setting: GraphSetting, choice: Choice) -> Envelope:
     """The plan of a choice."""
-    resolved = setting.resolved
-    inputs, known = normalised(resolved), resolved.digests()
+    resolved, value = setting.resolved, sum(row.usd_per_hour for row in choice.rows)
     decision = _decision(setting, choice.rows)
-    return Envelope(
-        schema=SCHEMA,
-        kind="workflow",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=SOLVER),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=load_calibration(resolved.problem.costs.calibration).digest,
-            traces=known["traces"],
+    return envelopes.envelope(
+        resolved,
+        SOLVER,
+        decision,
+        _predictions(setting, decision, choice.reached),
+        envelopes.certificate(
+            CLAIM + ORDERED if choice.orders else CLAIM,
+            METRIC,
+            value,
+            choice.bound,
+            choice.cover,
+            choice.axes,
+            {"orders": choice.orders} if choice.orders else {},
         ),
-        inputs=inputs,
-        decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(setting, decision, choice.reached)),
-        certificate=_certificate(setting, choice),
-        evidence=_evidence(setting, choice),
-        assumptions=(*ASSUMPTIONS, *resolved.price_notes),
+        _evidence(setting, choice),
+        ASSUMPTIONS,
+        calibration=load_calibration(resolved.problem.costs.calibration).digest if setting.serves else None,
     )
 
 
@@ -185,6 +174,7 @@ def _choice(stage: str, row: Candidate) -> StageChoice:
         option=row.name,
         usd_per_hour=row.usd_per_hour,
         servers=row.servers,
+        transfer_order=row.order,
         roles=tuple(role.name for role in _roles(stage, row)),
         limit_s=None if served is None else served.limit_s,
         plan=None if served is None else served.envelope.model_dump(mode="json", by_alias=True, exclude_none=True),
@@ -198,10 +188,10 @@ def _roles(stage: str, row: Candidate) -> tuple[Role, ...]:
 
 
 def _predictions(setting: GraphSetting, decision: WorkflowDecision, told: Reached) -> Iterator[Prediction]:
-    value = sum(choice.usd_per_hour for choice in decision.stages)
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
-    yield Prediction(metric=METRIC, value=value)
-    yield Prediction(metric="gpus", value=float(gpus))
+    yield Prediction(metric=METRIC, value=sum(choice.usd_per_hour or 0.0 for choice in decision.stages))
+    if setting.serves:
+        yield Prediction(metric="gpus", value=float(gpus))
     name = setting.workload.name
     yield Prediction(metric="requests_per_s", of=name, value=setting.rate_per_s)
     for limit in setting.limits:
@@ -216,23 +206,6 @@ def _predictions(setting: GraphSetting, decision: WorkflowDecision, told: Reache
         )
 
 
-def _certificate(setting: GraphSetting, choice: Choice) -> Certificate:
-    value = sum(row.usd_per_hour for row in choice.rows)
-    bound = None if choice.bound is None else min(choice.bound, value)
-    return Certificate(
-        claim="no options of the stages, of those stated and of the serving plans solved for, cost less than the bound "
-        "and keep the limits on the stream that they were chosen on; figures are of other streams",
-        status="feasible",
-        objective=Objective(metric=METRIC, sense="minimize", value=value),
-        bound=bound,
-        gap=relative_gap(value, bound),
-        tolerance=TOLERANCE,
-        axes={"stages": [stage.name for stage in setting.stages]},
-        candidates=choice.candidates,
-        pruned={"stages simulated": choice.simulated} if choice.simulated else {},
-    )
-
-
 def _evidence(setting: GraphSetting, choice: Choice) -> Evidence:
     """What serving plans rest on, weighted by cost; functions are as the problem states them."""
     stated_shares: Shares = {"measured": 1.0}
@@ -240,8 +213,19 @@ def _evidence(setting: GraphSetting, choice: Choice) -> Evidence:
         (row.usd_per_hour, stated_shares if row.served is None else row.served.envelope.evidence.basis)
         for row in choice.rows
     )
-    count = setting.options.simulated_requests
-    notes = (f"times are of {len(FRESH)} streams of {count} requests that nothing was chosen on",)
+    notes = (_judged_on(setting),)
     functions = ("latencies and prices of functions that the problem states",)
     stated = any(row.served is None for row in choice.rows)
     return Evidence(basis=basis, sources=functions if stated else (), notes=notes)
+
+
+def _judged_on(setting: GraphSetting) -> str:
+    """What the times of a plan are of."""
+    if not setting.every_scenario:
+        count = setting.options.simulated_requests
+        return f"times are of {len(FRESH)} streams of {count} requests that nothing was chosen on"
+    known, held_back = scenarios_judged(setting)
+    kept = (
+        "those that options were not chosen on" if held_back else "those that options were chosen on, as they are few"
+    )
+    return f"times are of {known} scenarios, {kept}"

@@ -9,7 +9,8 @@ from planner.errors import Infeasible, PlannerError
 from planner.kinds.registry import find_kind
 from planner.kinds.workflow.graph.draws import lengths_of
 from planner.kinds.workflow.graph.setting import GraphSetting, model_of
-from planner.kinds.workflow.options import ServeSpec
+from planner.kinds.workflow.options import SERVED_ON
+from planner.kinds.workflow.stage_options import ServeSpec
 from planner.plan.schema import Decision, Envelope
 from planner.problem.resolve import Resolved, Workload, lengths_facts
 from planner.problem.schema import ClusterSpec, Limit, LimitsSpec, ObjectiveSpec, SloSpec, WorkloadSpec
@@ -43,7 +44,15 @@ def serving_plans(setting: GraphSetting, stage: int) -> list[Served]:
     """Distinct plans of a stage, by pool and falling limit; raises Infeasible where no pool serves it in any time."""
     serve = setting.stages[stage].serve
     assert serve is not None
-    pools = [pool.name for pool in setting.resolved.pools if serve.pools is None or pool.name in serve.pools]
+    name = setting.stages[stage].name
+    pools = [
+        pool.name
+        for pool in setting.resolved.pools
+        if (serve.pools is None or pool.name in serve.pools) and setting.options.may(name, f"{SERVED_ON}{pool.name}")
+    ]
+    if not pools:
+        place = setting.resolved.where(("options", "choices", name))
+        raise PlannerError(f"stage `{name}` has no pool left to be served on", where=place, hint="name one of its own")
     places = [index for index, pool in enumerate(setting.resolved.pools) if pool.name in pools]
     plans = [served for pool in places for served in _on_pool(setting, stage, serve, pool)]
     if not plans:  # solved once more for what is in conflict

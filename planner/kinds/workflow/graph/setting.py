@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from planner.errors import PlannerError, require_known
 from planner.kinds.registry import find_kind
-from planner.kinds.workflow.options import ServeSpec, StageSpec, WorkflowOptions
+from planner.kinds.workflow.options import WorkflowOptions
+from planner.kinds.workflow.stage_options import ServeSpec, StageSpec
 from planner.kinds.workflow.stream import OneStream
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Lengths, TraceLengths
@@ -26,6 +27,16 @@ class GraphSetting(OneStream):
     def latency_s(self) -> float:
         """The loosest time that a request may take in all: what one stage alone could take of it."""
         return max(limit.bound_s for limit in self.limits)
+
+    @property
+    def serves(self) -> bool:
+        """Whether any stage serves a model."""
+        return any(stage.serve is not None for stage in self.stages)
+
+    @property
+    def every_scenario(self) -> bool:
+        """Whether requests are scenarios: calls that never wait, with times by scenario, the same in all stages."""
+        return self.options.every_scenario
 
     def where(self, stage: int, *below: str | int) -> str:
         """The place of a stage in the problem."""
@@ -55,12 +66,15 @@ def _require_objective(resolved: Resolved) -> None:
         raise PlannerError("workflows minimise cost", where=place, hint="write `objective: {minimize: cost}`")
     if len(resolved.workloads) != 1:
         what = f"{len(resolved.workloads)} workloads, and a workflow answers one stream of requests"
-        raise PlannerError(what, where=resolved.where(("workloads",)), hint="give one")
+        hint = "give one: `workloads: [{load: {rate: 2/s}, slo: {latency: {p95: 4s}}}]`"
+        raise PlannerError(what, where=resolved.where(("workloads",)), hint=hint)
     spec = resolved.workloads[0].spec
     if spec.load is None or spec.load.rate_per_s is None:
         what = f"workload `{spec.name}` has no rate"
         raise PlannerError(what, where=resolved.where(("workloads", 0)), hint="write `load: {rate: 2/s}`")
-
+    if spec.load.arrival_cv != 1.0 and WorkflowOptions.model_validate(resolved.problem.options).every_scenario:
+        place = resolved.where(("workloads", 0, "load", "arrival_cv"))
+        raise PlannerError("`arrival_cv` has no effect where no call waits for another", where=place, hint="remove it")
     for side, length in (("input_tokens", spec.input_tokens), ("output_tokens", spec.output_tokens)):
         _require_drawn(length, resolved.where(("workloads", 0, side)))
 

@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
+from pydantic import JsonValue
 
 from planner.arrays import Floats
 from planner.documents.units import format_si
 from planner.errors import PlannerError, require_known
 from planner.kinds.workflow.decision import WorkflowDecision
+from planner.kinds.workflow.options import WorkflowOptions
 from planner.kinds.workflow.pool_options import PoolOption
 from planner.kinds.workflow.stream import OneStream
 from planner.problem.resolve import Resolved
@@ -19,6 +21,8 @@ from planner.problem.schema import TraceLengths
 from planner.problem.statistics import quantile_of
 from planner.simulate.requests.arrivals import arrivals
 from planner.solvers.result import SolveResult
+from planner.solvers.workflow.cover import Cover
+from planner.solvers.workflow.shared_gpus import Part, Price, cost_of
 
 
 class PoolPlan(Protocol):
@@ -71,8 +75,8 @@ class PoolsForm(OneStream, ABC, Generic[P]):
     assumptions: ClassVar[tuple[str, ...]]
 
     @abstractmethod
-    def cheapest(self, seed: int, factor: float, time_limit_s: float) -> SolveResult[P]:
-        """The cheapest plan on the stream of a seed, for limits that are so much stricter."""
+    def cheapest(self, seed: int, factor: float, time_limit_s: float, cover: Cover) -> SolveResult[P]:
+        """The cheapest plan on the stream of a seed, for limits that are so much stricter; `cover` is filled."""
 
     @abstractmethod
     def measured(self, seed: int, plan: P) -> tuple[float, ...]:
@@ -95,16 +99,41 @@ class PoolsForm(OneStream, ABC, Generic[P]):
         options: tuple[PoolOption, ...] = getattr(self.spec, stage)
         return options
 
+    def counts(self, stage: str) -> tuple[int, ...]:
+        """Replicas of a stage to choose from."""
+        choice = self.options.choices.get(stage)
+        most = int(self.spec.most_replicas)
+        servers = range(1, most + 1) if choice is None or choice.servers is None else sorted(set(choice.servers))
+        return tuple(servers)
+
     def pool_of(self, option: PoolOption) -> int:
         """The number of the pool that an option stands on."""
         names = [pool.name for pool in self.resolved.pools]
         return names.index(option.pool) if option.pool is not None else 0
 
     def usd_per_hour(self, option: PoolOption) -> float:
-        """Of a replica."""
+        """Of a replica; of the share of a GPU that it takes."""
         price = self.resolved.pools[self.pool_of(option)].usd_per_gpu_hour
         assert price is not None
-        return price * option.gpus
+        return price * option.gpus * (option.gpu_share or 1.0)
+
+    def part_of(self, option: PoolOption) -> Part | None:
+        """The share of a GPU of its pool that a replica takes; None where it has whole ones."""
+        return None if option.gpu_share is None else Part(self.pool_of(option), option.gpu_share)
+
+    @property
+    @abstractmethod
+    def axes(self) -> dict[str, list[JsonValue]]:
+        """What is chosen from, each with its values."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether any option takes a share of a GPU."""
+        return any(option.gpu_share is not None for stage in self.stages for option in self.rows(stage))
+
+    def pools_of(self, stage: str) -> list[JsonValue]:
+        """Every option of a stage with every number of replicas."""
+        return [f"{replicas} x {row.name}" for row in self.rows(stage) for replicas in self.counts(stage)]
 
     def chosen(self, plan: P) -> Iterator[tuple[str, PoolOption, int]]:
         """Stages with replicas, their options and how many replicas."""
@@ -113,8 +142,21 @@ class PoolsForm(OneStream, ABC, Generic[P]):
                 yield stage, self.rows(stage)[option], replicas
 
     def cost(self, plan: P) -> float:
-        """USD an hour."""
-        return sum(self.usd_per_hour(row) * replicas for _, row, replicas in self.chosen(plan))
+        """USD an hour; GPUs that replicas share are paid for as such."""
+        rows = [(Price(self.usd_per_hour(row), self.part_of(row)), k) for _, row, k in self.chosen(plan)]
+        return cost_of(rows, whole=True)
+
+    def dearest(self) -> P:
+        """The dearest option of every stage with the most replicas."""
+        pools = []
+        for stage in self.stages:
+            prices = [self.usd_per_hour(row) for row in self.rows(stage)]
+            pools.append((prices.index(max(prices)), max(self.counts(stage))) if prices else (0, 0))
+        return self.any_of(tuple(pools))
+
+    @abstractmethod
+    def any_of(self, pools: tuple[tuple[int, int], ...]) -> P:
+        """A plan of these pools, with the first of what else there is to choose."""
 
     def keeps(self, values: tuple[float, ...]) -> bool:
         """Whether every limit holds."""
@@ -127,6 +169,18 @@ class PoolsForm(OneStream, ABC, Generic[P]):
         if cv > 0.0:
             return arrivals("gamma", self.rate_per_s, count, cv=cv, seed=seed + 1)
         return np.asarray(np.arange(1, count + 1) / self.rate_per_s)
+
+
+def narrowed(resolved: Resolved, key: str, stages: tuple[str, ...]) -> WorkflowOptions:
+    """The options of a problem with those of each stage that may be chosen; raises PlannerError for a stage without."""
+    options = WorkflowOptions.model_validate(resolved.problem.options)
+    form, left = getattr(options, key), {}
+    for stage in stages:
+        left[stage] = tuple(row for row in getattr(form, stage) if options.may(stage, row.name))
+        if not left[stage] and getattr(form, stage) and not options.may(stage, "none"):
+            place = resolved.where(("options", "choices", stage))
+            raise PlannerError(f"no option of `{stage}` is left to choose from", where=place, hint="name others of it")
+    return options.model_copy(update={key: form.model_copy(update=left)})
 
 
 def require_one_stream(resolved: Resolved, key: str) -> None:

@@ -7,42 +7,32 @@ from typing import Generic
 
 import numpy as np
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.errors import Conflict, Infeasible, PlannerError, Stopped
+from planner.kinds.workflow import envelopes
 from planner.kinds.workflow.decision import StageChoice, WorkflowDecision
 from planner.kinds.workflow.pool_options import DecodeOption
 from planner.kinds.workflow.pools.form import P, PoolLimit, PoolsForm
 from planner.plan.blocks import block_on
 from planner.plan.findings import Finding
-from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import (
-    SCHEMA,
-    Axis,
-    Block,
-    Certificate,
-    Digests,
-    Engine,
-    Envelope,
-    Evidence,
-    Objective,
-    Parallelism,
-    Prediction,
-    Role,
-    Software,
-)
-from planner.problem.resolve import normalised
+from planner.plan.placement import GPU_SHARE
+from planner.plan.restated import Restated
+from planner.plan.schema import Axis, Block, Engine, Envelope, Evidence, Parallelism, Prediction, Role
 from planner.progress import Limits
-from planner.solvers.result import Status, relative_gap
+from planner.solvers.result import Status
+from planner.solvers.workflow.cover import Cover
+from planner.solvers.workflow.shared_gpus import gpus_of, spread
 
 METRIC = "usd_per_hour"
-TOLERANCE = 1e-6
 SEEDS_APART = 100_003  # of one stream and the next
 FRESH, CHECKED = range(1, 7), range(7, 15)
 T_ONE_SIDED, T_95 = 2.015, 2.365  # of Student's distribution: six streams on one side, eight on both
 ROUNDS, STRICTER = 12, 0.97  # choices, each for a limit so much stricter, until fresh streams keep the one stated
 TIME_LIMIT_S = 600.0
-BOUND = LeftOut("certificate.bound", "whether no pools cost less")
+CLAIM = (
+    "no pools of the options stated cost less than {plan} and keep the limits on the stream that they were chosen on; "
+    "figures are of other streams"
+)
+SHARED = "replicas that share a GPU take as long as their options state, whoever the others are"
 
 Figures = tuple[float, ...]  # of the limits of a form, in their order
 
@@ -54,6 +44,7 @@ class PoolsChoice(Generic[P]):
     plan: P
     figures: tuple[Figures, ...]
     bound: float | None
+    cover: Cover
 
 
 def solve(form: PoolsForm[P], limits: Limits) -> Envelope:
@@ -63,9 +54,10 @@ def solve(form: PoolsForm[P], limits: Limits) -> Envelope:
 
 def _chosen(form: PoolsForm[P], limits: Limits) -> PoolsChoice[P]:
     """The cheapest on one stream that keep the limits on six others, of ever stricter limits on the first."""
-    seed, bound = form.resolved.problem.seed, None
+    seed, bound, cover = form.resolved.problem.seed, None, Cover()
     for number in range(ROUNDS):
-        result = form.cheapest(seed, STRICTER**number, limits.time_limit_s or TIME_LIMIT_S)
+        own = Cover() if bound is not None else cover
+        result = form.cheapest(seed, STRICTER**number, limits.time_limit_s or TIME_LIMIT_S, own)
         if result.status is Status.UNKNOWN:
             raise Stopped(result.stop_reason, bound=result.bound if bound is None else bound)
         if result.solution is None:
@@ -76,7 +68,7 @@ def _chosen(form: PoolsForm[P], limits: Limits) -> PoolsChoice[P]:
             raise _none(form, proved=alone, gpus=sum(_gpus(form, result.solution)))
         figures = _figures(form, result.solution, FRESH)
         if form.keeps(_beyond(figures, T_ONE_SIDED)):
-            return PoolsChoice(result.solution, figures, bound)
+            return PoolsChoice(result.solution, figures, bound, cover)
     raise _none(form, proved=False)
 
 
@@ -102,37 +94,53 @@ def _fits(form: PoolsForm[P], plan: P) -> bool:
 
 
 def _gpus(form: PoolsForm[P], plan: P) -> list[int]:
+    """In use, by pool."""
     used = [0] * len(form.resolved.pools)
     for _, row, replicas in form.chosen(plan):
-        used[form.pool_of(row)] += row.gpus * replicas
+        used[form.pool_of(row)] += row.gpus * replicas if row.gpu_share is None else 0
+    for pool in range(len(used)):
+        used[pool] += len(gpus_of([(share, count) for _, share, count in _sharing(form, plan, pool)]))
     return used
 
 
+def _sharing(form: PoolsForm[P], plan: P, pool: int) -> list[tuple[str, float, int]]:
+    """Stages whose replicas take a share of a GPU of a pool: the share, and how many."""
+    return [
+        (stage, row.gpu_share, replicas)
+        for stage, row, replicas in form.chosen(plan)
+        if row.gpu_share is not None and form.pool_of(row) == pool
+    ]
+
+
 def _none(form: PoolsForm[P], *, proved: bool, gpus: int | None = None) -> Infeasible:
-    conflict: list[Conflict] = [{"limit": f"{form.workload.name}: {limit}", "nearest": ""} for limit in form.limits]
-    most = f"at most {form.spec.most_replicas} replicas of a stage, and the GPUs and caps stated"
+    """What the dearest pools reach of each limit, and what they cost."""
+    dearest = form.dearest()
+    told = form.measured(form.resolved.problem.seed, dearest)
+    conflict: list[Conflict] = [
+        {
+            "limit": f"{form.workload.name}: {limit}",
+            "nearest": f"{limit.shown(value)} for {form.cost(dearest):.4g} USD/h",
+        }
+        for limit, value in zip(form.limits, told, strict=True)
+    ]
+    counts = max(max(form.counts(stage)) for stage in form.stages)
+    most = f"at most {counts} replicas of a stage, and the GPUs and caps stated"
     conflict.append({"limit": most, "nearest": "" if gpus is None else f"{gpus} GPUs"})
     return Infeasible(conflict, proved=proved)
 
 
 def restate(form: PoolsForm[P], stated: Envelope, decision: WorkflowDecision) -> Restated:
     """The plan of its own pools; raises PlannerError for those that the problem does not have."""
-    plan = plan_of(form, decision)
-    made = envelope(form, PoolsChoice(plan, _figures(form, plan, FRESH), stated.certificate.bound))
-    if stated.certificate.bound is None:
-        return Restated(made.model_copy(update={"certificate": unproven(made.certificate.objective)}))
-    return Restated(made, (BOUND,))
+    plan, known = plan_of(form, decision), stated.certificate
+    made = envelope(form, PoolsChoice(plan, _figures(form, plan, FRESH), known.bound, envelopes.cover_of(known)))
+    return envelopes.restated(made, known)
 
 
 def prove(form: PoolsForm[P], stated: Envelope) -> Iterator[Finding]:
     """Whether the bound is that of the problem: solved again."""
-    bound = stated.certificate.bound
-    if bound is None:
-        return
-    again = form.cheapest(form.resolved.problem.seed, 1.0, TIME_LIMIT_S).objective
-    what = f"states the bound {bound:.9g}, its pools give {again}"
-    right = again is not None and abs(bound - again) <= TOLERANCE * max(abs(again), 1.0)
-    yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+    cover = Cover()
+    again = form.cheapest(form.resolved.problem.seed, 1.0, TIME_LIMIT_S, cover).objective
+    yield from envelopes.bound_findings(stated.certificate, again, cover)
 
 
 def judged(form: PoolsForm[P], decision: WorkflowDecision) -> tuple[list[Finding], dict[str, object]]:
@@ -177,48 +185,28 @@ def plan_of(form: PoolsForm[P], decision: WorkflowDecision) -> P:
 
 def envelope(form: PoolsForm[P], choice: PoolsChoice[P]) -> Envelope:
     """The plan of pools."""
-    resolved = form.resolved
-    inputs, known = normalised(resolved), resolved.digests()
-    told, bound = _beyond(choice.figures), choice.bound
-    value = form.cost(choice.plan)
-    bound = None if bound is None else min(bound, value)
-    return Envelope(
-        schema=SCHEMA,
-        kind="workflow",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=form.solver),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs), models=known["models"], hardware=known["hardware"], traces=known["traces"]
-        ),
-        inputs=inputs,
-        decision=_decision(form, choice.plan).model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(form, choice, told)),
-        certificate=Certificate(
-            claim="no pools of the options stated cost less than the bound and keep the limits on the stream that they "
-            "were chosen on; figures are of other streams",
-            status="feasible",
-            objective=Objective(metric=METRIC, sense="minimize", value=value),
-            bound=bound,
-            gap=relative_gap(value, bound),
-            tolerance=TOLERANCE,
-            axes={stage: [option.name for option in form.rows(stage)] for stage in form.stages},
-            candidates=int(np.prod([len(form.rows(stage)) * form.spec.most_replicas for stage in form.stages])),
-        ),
-        evidence=Evidence(
+    told, value = _beyond(choice.figures), form.cost(choice.plan)
+    streams = f"times are of {len(FRESH)} streams of {form.options.simulated_requests} requests that nothing was"
+    return envelopes.envelope(
+        form.resolved,
+        form.solver,
+        _decision(form, choice.plan),
+        _predictions(form, choice, told),
+        envelopes.certificate(CLAIM, METRIC, value, choice.bound, choice.cover, form.axes),
+        Evidence(
             basis={"measured": 1.0},
             sources=("times of stages that the problem states",),
-            notes=(f"times are of {len(FRESH)} streams of {form.options.simulated_requests} requests that nothing "
-                   "was chosen on",),
+            notes=(f"{streams} chosen on",),
         ),
-        assumptions=(*form.assumptions, *resolved.price_notes),
-    )  # fmt: skip
+        (*form.assumptions, *((SHARED,) if form.shares else ())),
+    )
 
 
 def _decision(form: PoolsForm[P], plan: P) -> WorkflowDecision:
     roles, stages = [], []
     for stage, row, replicas in form.chosen(plan):
-        slots = {"slots": row.slots} if isinstance(row, DecodeOption) else {}
+        limits: dict[str, float | int | str] = {"slots": row.slots} if isinstance(row, DecodeOption) else {}
+        limits |= {} if row.gpu_share is None else {GPU_SHARE: row.gpu_share}
         engine = form.resolved.problem.engine
         roles.append(
             Role(
@@ -229,26 +217,32 @@ def _decision(form: PoolsForm[P], plan: P) -> WorkflowDecision:
                 pool=form.resolved.pools[form.pool_of(row)].name,
                 replicas=replicas,
                 parallelism=Parallelism(tp=row.gpus, moe_tp=row.gpus),
-                limits=dict(slots),
+                limits=limits,
             )
         )
         usd = form.usd_per_hour(row) * replicas
         stages.append(StageChoice(stage=stage, option=row.name, usd_per_hour=usd, servers=replicas, roles=(stage,)))
-    placement = tuple(_blocks(form, roles))
+    placement = tuple(_blocks(form, plan, roles))
     return WorkflowDecision(roles=tuple(roles), placement=placement, stages=tuple(stages), **form.details(plan))
 
 
-def _blocks(form: PoolsForm[P], roles: Sequence[Role]) -> Iterator[Block]:
-    """Roles of a pool one behind the other, those with large replicas first so that none lies across nodes."""
-    for pool in form.resolved.pools:
+def _blocks(form: PoolsForm[P], plan: P, roles: Sequence[Role]) -> Iterator[Block]:
+    """Roles of a pool one behind the other, those with large replicas first so that none lies across nodes; then GPUs
+    that replicas share."""
+    for number, pool in enumerate(form.resolved.pools):
         job, behind = pool.job_devices.tolist(), 0
-        own = [role for role in roles if role.pool == pool.name]
+        own = [role for role in roles if role.pool == pool.name and GPU_SHARE not in role.limits]
         for role in sorted(own, key=lambda role: -role.parallelism.tp):
             size = role.parallelism.tp
             axes = (Axis(name="replica", size=role.replicas, stride=size), Axis(name="tp", size=size, stride=1))
             taken = job[behind : behind + size * role.replicas]
             yield block_on(taken, role.name, pool.name, tuple(axis for axis in axes if axis.size > 1))
             behind += size * role.replicas
+        sharing = _sharing(form, plan, number)
+        for gpu, held in enumerate(spread([(share, count) for _, share, count in sharing])):
+            for (stage, _, _), count in zip(sharing, held, strict=True):
+                for _ in range(count):  # a replica each: two of a stage may stand on one GPU
+                    yield block_on([job[behind + gpu]], stage, pool.name, ())
 
 
 def _predictions(form: PoolsForm[P], choice: PoolsChoice[P], told: Figures) -> Iterator[Prediction]:

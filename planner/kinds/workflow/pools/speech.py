@@ -5,16 +5,24 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import JsonValue
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.kinds.workflow.decision import WorkflowDecision
-from planner.kinds.workflow.options import WorkflowOptions
-from planner.kinds.workflow.pools.form import PoolLimit, PoolsForm, percentile_limit, require_one_stream, require_pools
+from planner.kinds.workflow.pools.form import (
+    PoolLimit,
+    PoolsForm,
+    narrowed,
+    percentile_limit,
+    require_one_stream,
+    require_pools,
+)
 from planner.kinds.workflow.speech_options import SpeechOptions
 from planner.problem.resolve import Resolved
 from planner.simulate.plans.workload import drawn_lengths
 from planner.solvers.result import SolveResult
+from planner.solvers.workflow.cover import Cover
 from planner.solvers.workflow.speech_pools import (
     SOLVER,
     STAGES,
@@ -49,9 +57,14 @@ class SpeechForm(PoolsForm[SpeechPlan]):
         assert self.options.speech is not None
         return self.options.speech
 
-    def cheapest(self, seed: int, factor: float, time_limit_s: float) -> SolveResult[SpeechPlan]:
+    @property
+    def axes(self) -> dict[str, list[JsonValue]]:
         """As `PoolsForm` states."""
-        return cheapest_pools(faster(pools_on(self, seed), factor), time_limit_s=time_limit_s)
+        return {stage: self.pools_of(stage) for stage in STAGES} | {"first_chunk": [*self.speech.first_chunks]}
+
+    def cheapest(self, seed: int, factor: float, time_limit_s: float, cover: Cover) -> SolveResult[SpeechPlan]:
+        """As `PoolsForm` states."""
+        return cheapest_pools(faster(pools_on(self, seed), factor), time_limit_s=time_limit_s, cover=cover)
 
     def measured(self, seed: int, plan: SpeechPlan) -> tuple[float, ...]:
         """As `PoolsForm` states."""
@@ -65,6 +78,10 @@ class SpeechForm(PoolsForm[SpeechPlan]):
             raise PlannerError(what, where="decision.first_chunk_tokens", hint="solve again")
         return SpeechPlan(pools, decision.first_chunk_tokens or 0)
 
+    def any_of(self, pools: tuple[tuple[int, int], ...]) -> SpeechPlan:
+        """As `PoolsForm` states."""
+        return SpeechPlan(pools, min(self.speech.first_chunks))
+
     def details(self, plan: SpeechPlan) -> dict[str, Any]:
         """As `PoolsForm` states."""
         return {"first_chunk_tokens": plan.first_chunk}
@@ -72,7 +89,7 @@ class SpeechForm(PoolsForm[SpeechPlan]):
 
 def read_speech(resolved: Resolved) -> SpeechForm:
     """Raises PlannerError for problems without a rate, a limit on first audio or prices, and for impossible chunks."""
-    options = WorkflowOptions.model_validate(resolved.problem.options)
+    options = narrowed(resolved, "speech", STAGES)
     assert options.speech is not None
     require_one_stream(resolved, "speech")
     limits = list(resolved.workloads[0].spec.slo.limits())
@@ -100,11 +117,17 @@ def pools_on(form: SpeechForm, seed: int) -> SpeechPools:
     return SpeechPools(
         form.arrivals_s(seed),
         replies_R,
-        tuple(RequestPool(form.usd_per_hour(o), o.base_s + o.per_audio_s * audio_s_R) for o in speech.encode),
-        tuple(RequestPool(form.usd_per_hour(o), o.base_s + o.per_token_s * prompts_R) for o in speech.prefill),
-        tuple(DecodePool(form.usd_per_hour(o), o.slots, o.step_s) for o in speech.decode),
-        tuple(VocodePool(form.usd_per_hour(o), o.base_s, o.per_token_s) for o in speech.vocode),
-        (speech.most_replicas,) * 4,
+        tuple(
+            RequestPool(form.usd_per_hour(o), o.base_s + o.per_audio_s * audio_s_R, form.part_of(o))
+            for o in speech.encode
+        ),
+        tuple(
+            RequestPool(form.usd_per_hour(o), o.base_s + o.per_token_s * prompts_R, form.part_of(o))
+            for o in speech.prefill
+        ),
+        tuple(DecodePool(form.usd_per_hour(o), o.slots, o.step_s, form.part_of(o)) for o in speech.decode),
+        tuple(VocodePool(form.usd_per_hour(o), o.base_s, o.per_token_s, form.part_of(o)) for o in speech.vocode),
+        tuple(form.counts(stage) for stage in STAGES),
         Speech(
             form.limits[0].bound,
             form.limits[0].quantile,
