@@ -15,6 +15,7 @@ from planner.load.problems import load_plan, load_problem
 from planner.models.library import find_model
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_model, recorded_problem
+from planner.problem.schema import Problem
 
 EXAMPLES, PLANS = (Path(__file__).parent.parent.parent / "examples", Path(__file__).parent.parent / "plans")
 Plan = tuple[Envelope, Decision]
@@ -96,10 +97,10 @@ def test_rows_state_the_sizes_that_the_catalog_has(name: str) -> None:
 
 def test_every_recipe_can_be_asked_for() -> None:
     for row in table("post_training"):
-        assert read_wishes([post_training_recipe(row).axes], "rl", "--why-not")
+        assert read_wishes([post_training_recipe(row).axes], Problem.model_validate({"kind": "rl"}), "--why-not")
     by_id: dict[str, list[dict[str, str]]] = {}
     for row in table("serving"):
         by_id.setdefault(row["id"], []).append(dict(row))
     for roles in by_id.values():
-        assert read_wishes([serving_recipe(roles).axes], "serve", "--why-not")
+        assert read_wishes([serving_recipe(roles).axes], Problem.model_validate({"kind": "serve"}), "--why-not")
         assert {role["role"] for role in roles} in ({"colocated"}, {"prefill", "decode"})

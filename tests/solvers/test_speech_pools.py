@@ -3,6 +3,7 @@
 import heapq
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +156,7 @@ def test_first_chunks_longer_than_every_answer_and_stages_without_options_are_re
 @pytest.mark.parametrize("seed", range(20))
 def test_pools_that_share_gpus_are_the_cheapest_of_all_and_all_are_accounted_for(seed: int) -> None:
     draws, problem = np.random.default_rng(seed), random_problem(seed)
-    own = {}
+    own: dict[str, Any] = {}
     for name, options in zip(("encode", "prefill", "decode", "vocode"), problem.options, strict=True):
         shares = [float(draws.choice((0.25, 0.3, 0.45, 0.6))) if draws.random() < 0.6 else None for _ in options]
         own[name] = tuple(
