@@ -1,5 +1,6 @@
 """Emitted commands, all at once, under the engines' own argument parsers and configuration classes, slow to load."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from emit_plans import BY_TARGET
+from test_cluster_measure import told_to_vllm
 from test_emit_speculation import PLANS, built
 
 from planner.emit.registry import emit
@@ -14,6 +16,24 @@ from planner.emit.registry import emit
 VALIDATORS = Path(__file__).parents[2].parent / "shared" / "validators"
 HOME = Path(os.environ.get("VALIDATORS_HOME", Path.home() / ".cache" / "planner-validators"))
 PROGRAMS = {"vllm": "vllm serve ", "sglang": "python3 -m sglang.launch_server "}
+
+
+MEASURES = """
+import json, runpy, sys
+told, sys.argv = json.loads(sys.argv[1]), sys.argv[2:]
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except SystemExit:
+    pass
+from vllm.benchmarks.serve import add_cli_args
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+for words in told:
+    parser = FlexibleArgumentParser()
+    add_cli_args(parser)
+    parser.parse_args(words)
+print("every job that measures is understood")
+"""
+"""The validator, and after it the parser of vLLM's load generator, for the arguments of jobs that measure plans."""
 
 
 @pytest.mark.slow
@@ -35,11 +55,13 @@ def test_the_engine_accepts_every_emitted_command(target: str, tmp_path: Path) -
     num_commands = sum(text.count(PROGRAMS[target]) for text in texts)
     command: list[str | Path] = [python, validator, scripts]
     if target == "vllm":  # every model is a path: in a folder of models it takes a draft without one for the folder
-        command += ["--models", tmp_path / "none"]
+        told = json.dumps(told_to_vllm())
+        command = [python, "-c", MEASURES, told, validator, scripts, "--models", tmp_path / "none"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     refused = re.findall(r"^BAD .*\n.*", ran.stdout, re.MULTILINE)
     assert not refused, refused[0]
     assert f"{num_commands}/{num_commands} ok" in ran.stdout, ran.stdout[-2000:] + ran.stderr[-2000:]
+    assert target != "vllm" or "every job that measures is understood" in ran.stdout, ran.stderr[-2000:]
 
 
 def _local(named: re.Match[str]) -> str:
