@@ -149,7 +149,7 @@ def export(weight_E, first_R, speed_R, slots_R, least, relays, goal, rounds, ite
         amount_RJ[:] = 0.0
         return high
     best, T = high, low
-    used, reached = 0, 0  # relays tried, and those of the best time
+    used = reached = np.int64(0)  # relays tried, and those of the best time; a literal would compile `transport` again
     for step in range(rounds):
         if transport(
             T, used, least, weight_E, first_R, load_R, speed_R, slots_R, left_E, excess_R, slack_R, used_R, item_RJ,

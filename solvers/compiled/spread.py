@@ -312,9 +312,11 @@ def improve(item_P, bin_P, first_R, weight_E, speed_R, allowed_ER, goal, steps, 
     each_E = weight_E / copies_E
     for p in range(len(item_P)):
         load_R[bin_P[p]] += each_E[item_P[p]]
+    recounts = np.bool_(True)  # no literal, for which numba would compile `descend` once more
     best, steps = descend(
-        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, placed_ER, allowed_ER, goal, steps, True
-    )
+        item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, placed_ER, allowed_ER, goal, steps,
+        recounts,
+    )  # fmt: skip
     kept_P, kept_copies_E, kept_each_E = item_P.copy(), copies_E.copy(), each_E.copy()
     kept_R, kept_ER = load_R.copy(), placed_ER.copy()
     while best > goal and steps > 0:
