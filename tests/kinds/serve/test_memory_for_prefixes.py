@@ -6,7 +6,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from ahead_simulator import AheadSimulator
+from small_fleets import draw
 
 from planner.api import solve
 from planner.check import check_plan
@@ -25,9 +28,12 @@ from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, recorded_problem
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
+from planner.simulate.plans.fleet import fleet_of_plan
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.simulation import judge_plan
 from planner.simulate.plans.trace_streams import rows_of_plan
+from planner.simulate.plans.workload import own_requests
+from planner.simulate.run.engine import simulate
 from planner.solvers.caches.stack_distances import NEVER
 from planner.verify import REFUSED, judge
 
@@ -198,3 +204,21 @@ def test_the_search_for_memory_is_made_again_and_an_altered_one_fails(folder: Pa
 
 def test_the_screen_says_which_cost_is_that_of_memory(plan: Envelope) -> None:
     assert "USD/h (of it memory for prefixes)" in render_plan(plan, ServeDecision.model_validate(plan.decision))
+
+
+def test_the_slow_simulator_finds_that_the_plan_keeps_its_limits_with_its_memory(folder: Path, plan: Envelope) -> None:
+    decision, hand = ServeDecision.model_validate(plan.decision), AtHand((folder,))
+    known = recorded_problem(plan.inputs)
+    assert known is not None
+    requests = own_requests(plan, known, 150, 11, rows_of_plan(known, decision, hand))
+    planned = fleet_of_plan(plan, decision, requests, Policies(prefix_caching=True))
+    reference = AheadSimulator(planned.fleet, requests, draw)
+    reference.run()
+    result = simulate(planned.fleet, requests, seed=7)
+    assert [request.cached for request in reference.requests] == result.cached_tokens.tolist()
+    assert [request.finished_s for request in reference.requests] == pytest.approx(result.finished_s.tolist())
+    ttft_s = np.array([request.first_s - request.arrival_s for request in reference.requests])
+    tpot_s = [(r.finished_s - r.first_s) / (r.output - 1) for r in reference.requests]
+    assert np.quantile(ttft_s, 0.99) <= 2.0
+    assert np.mean(tpot_s) <= 0.15
+    assert result.cached_tokens.sum() > 0.5 * requests.input_tokens.sum()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from planner.arrays import Floats
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.simulated.load_streams import drawn
 from planner.kinds.serve.steady.search import ServeSetting
@@ -43,6 +44,7 @@ class SharedStreams:
     events: int = 0
     rows: TraceRows | None = None  # whose prompts share beginnings: streams go on from one to the next
     _drawn: dict[tuple[int, int, int], list[Mixture]] = field(default_factory=dict)
+    _traced: dict[tuple[int, int], Requests] = field(default_factory=dict)
     _fleets: dict[tuple[int, int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
     _grids: SharedGrids = field(default_factory=SharedGrids)
 
@@ -102,7 +104,7 @@ class SharedStreams:
     def _requests(self, mixture: Mixture, rate_per_s: float, scale: float, seed: int) -> Requests:
         """The requests of all workloads: at their rates, and of so many times their clients."""
         if self.rows is not None:
-            return self.rows.requests(mixture.requests(rate_per_s).arrival_s, seed)
+            return self._of_rows(self.rows, mixture.requests(rate_per_s).arrival_s, seed)
         targets = self.setting.targets
         if all(target.clients is None for target in targets):
             return mixture.requests(rate_per_s)
@@ -116,6 +118,13 @@ class SharedStreams:
                 for draws, clients in zip(mixture.draws, numbers, strict=True)
             ]
         )
+
+    def _of_rows(self, rows: TraceRows, arrival_s: Floats, seed: int) -> Requests:
+        """Rows of the trace at these times; which rows they are, and what they share, is the same at every load."""
+        key = seed, len(arrival_s)
+        if key not in self._traced:
+            self._traced[key] = rows.requests(arrival_s, seed)
+        return replace(self._traced[key], arrival_s=arrival_s)
 
     def _fleet(
         self, plan: Envelope, decision: ServeDecision, streams: Sequence[Requests], count: int, seed: int
