@@ -1,6 +1,7 @@
 """CP-SAT for passes on ranks within memory: intervals, a hint, a bound; the formulation of `modalities.passes`."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, lcm
@@ -44,6 +45,7 @@ class Passes(Protocol):
     def tails(self) -> tuple[float, ...]: ...
     @property
     def holds(self) -> dict[int, float]: ...
+    def ways_from(self, first: int) -> dict[int, float]: ...
 
 
 MOST_UNITS = 10**7  # horizon in units of time; finer durations are not given to a solver of whole numbers
@@ -84,6 +86,77 @@ def improve(
     return _bounded(problem, best, span_of, unit, sizes, (1.0 - SEARCHED) * time_limit_s, seed, threads)
 
 
+PER_SECOND, SLOWER = 0.7, 6.0
+"""CP-SAT's own units of time in a CPU-second, so that no bound hangs on load; and the clock at most, over the limit."""
+MOST_RELAXED = 600  # passes, of which the ways between those of a rank are laid out
+
+
+def bound_of_ranks(problem: Passes, span: float, bound: float, time_limit_s: float, seed: int = 0) -> float:
+    """Seconds that no schedule is below, of which `span` is one's: the first rank alone, then with the last.
+
+    Between passes of these ranks lie at least the ways through the others, which are as wide as is wanted.
+    """
+    unit = _unit([each.seconds for each in problem.passes], span)
+    sizes = _unit([*(each.held_bytes for each in problem.passes), *problem.capacity_bytes], max(problem.capacity_bytes))
+    if unit is None or sizes is None or len(problem.passes) > MOST_RELAXED:
+        return bound
+    last = len(problem.capacity_bytes) - 1
+    subsets = list(dict.fromkeys(((0,), (0, last))))
+    for turn, ranks in enumerate(subsets):
+        own = [o for o, each in enumerate(problem.passes) if each.rank in ranks]
+        least, most = ceil(bound * unit - 1e-6), round(span * unit)
+        if own and least < most:
+            started = time.process_time()
+            model = _relaxed(problem, ranks, own, unit, sizes, least, most)
+            solver = _solver(SLOWER * time_limit_s, seed, 1)
+            solver.parameters.max_deterministic_time = PER_SECOND * time_limit_s / (len(subsets) - turn)
+            solver.solve(model)
+            bound = max(bound, solver.best_objective_bound / unit)
+            time_limit_s -= time.process_time() - started
+    return min(bound, span)
+
+
+def _relaxed(
+    problem: Passes, ranks: tuple[int, ...], own: list[int], unit: int, sizes: int, least: int, most: int
+) -> "cp_model.CpModel":
+    """(C1) to (C3) of the passes of these ranks alone."""
+    from ortools.sat.python import cp_model
+
+    native = cp_model.CpModel()
+    T = native.new_int_var(least, most, "T")
+    span = {o: round(problem.passes[o].seconds * unit) for o in own}
+    tails = {o: round(problem.tails[o] * unit) for o in own}
+    heads = {o: round(problem.heads[o] * unit) for o in own}
+    x = {o: native.new_int_var(heads[o], max(heads[o], most - tails[o] - span[o]), f"x[{o}]") for o in own}
+    for o in own:
+        native.add(x[o] + span[o] + tails[o] <= T)
+    for first, later, way in _ways(problem, own):
+        native.add(x[later] >= x[first] + round(way * unit))  # C1
+    for rank in ranks:
+        mine = [o for o in own if problem.passes[o].rank == rank]
+        native.add_no_overlap([native.new_fixed_size_interval_var(x[o], span[o], "") for o in mine])  # C2
+        held = [o for o in mine if o in problem.holds]
+        _memory(native, problem, x, held, round(problem.capacity_bytes[rank] * sizes), unit, sizes, T)
+    native.minimize(T)
+    return native
+
+
+def _ways(problem: Passes, own: list[int]) -> list[tuple[int, int, float]]:
+    """Pairs of passes and the way between their starts, without those that ways over a third pass give."""
+    way_of = {o: problem.ways_from(o) for o in own}
+    rows = []
+    for first in own:
+        behind = [o for o in own if o != first and o in way_of[first]]
+        for later in behind:
+            way = way_of[first][later]
+            given = any(
+                later in way_of[o] and way_of[first][o] + way_of[o][later] >= way - 1e-9 for o in behind if o != later
+            )
+            if not given:
+                rows.append((first, later, way))
+    return rows
+
+
 def _unit(numbers: list[float], most: float) -> int | None:
     """How many units one is, so that all numbers are whole; None where that is too fine."""
     unit = lcm(*(Fraction(repr(float(number))).denominator for number in numbers))
@@ -120,7 +193,7 @@ def _build(problem: Passes, unit: int, sizes: int, least: int, horizon: int) -> 
 def _memory(
     native: "cp_model.CpModel",
     problem: Passes,
-    x: "list[cp_model.IntVar]",
+    x: "Sequence[cp_model.IntVar] | Mapping[int, cp_model.IntVar]",
     holding: list[int],
     capacity: int,
     unit: int,

@@ -10,9 +10,10 @@ Minimise    T >= x_o + p_o
 (C2) passes of a rank do not overlap
 (C3) sum of m_f over pairs that are begun and not ended <= C_r, at any time on any rank
 Bound       for each rank, the least way to it, its work and the least way behind it; and bytes times the least time
-            between the start of f and the end of b, over C_r, likewise; then what CP-SAT proves
-Method      annealing of orders, a pass alone or those of a sub-micro-batch on several ranks together; then CP-SAT,
-            once for schedules and, where it did not end, once for the bound alone.
+            between the start of f and the end of b, over C_r, likewise; then what CP-SAT proves, of the first
+            rank alone and with the last, whose passes lie as far apart as the way between them takes, and of all
+Method      annealing of orders, a pass alone or those of a sub-micro-batch on several ranks together; then CP-SAT: of
+            few passes at once on all, else first on these two for the bound.
 """
 
 import math
@@ -28,7 +29,8 @@ from planner.errors import PlannerError
 from planner.solvers.result import SolveResult, Status
 
 WHERE, SOLVER = "passes", "annealing"
-ANNEALED, MANY = (0.1, 0.5), 96  # of the time, for up to so many passes and for more: CP-SAT ends on few
+ANNEALED, MANY = (0.1, 0.3), 96  # of the time, for up to so many passes and for more: CP-SAT ends on few
+RANKS = 0.7  # of the time, for the bound of the first and last rank of many passes
 STEPS, MOST_STARTS = 2_000_000, 24  # the first four starts take a fifth of the steps
 
 
@@ -110,6 +112,15 @@ class PassProblem:
             tails[index] = max((tails[e] + self.passes[e].seconds for e in self.behind[index]), default=0.0)
         return tuple(tails)
 
+    def ways_from(self, first: int) -> dict[int, float]:
+        """Seconds from the start of a pass to the start of those behind it, at least."""
+        way = {first: 0.0}
+        for index in self.by_way:
+            for earlier in self.passes[index].before:
+                if earlier in way:
+                    way[index] = max(way.get(index, 0.0), way[earlier] + self.passes[earlier].seconds)
+        return way
+
     @cached_property
     def holds(self) -> dict[int, float]:
         """Of each forward pass that holds bytes, seconds from its start to the end of its partner, at least."""
@@ -117,11 +128,7 @@ class PassProblem:
         for first, each in enumerate(self.passes):
             if each.partner is None or each.held_bytes <= 0:
                 continue
-            way = {first: 0.0}
-            for index in self.by_way:
-                for earlier in self.passes[index].before:
-                    if earlier in way:
-                        way[index] = max(way.get(index, 0.0), way[earlier] + self.passes[earlier].seconds)
+            way = self.ways_from(first)
             holds[first] = way.get(each.partner, each.seconds) + self.passes[each.partner].seconds
         return holds
 
@@ -142,13 +149,17 @@ def best_schedule(
 
     exact: False leaves CP-SAT and clocks out: the same orders on every machine, in the time of `starts`.
     """
-    from planner.solvers.backends.cpsat_passes import improve
+    from planner.solvers.backends.cpsat_passes import bound_of_ranks, improve
 
     started = time.perf_counter()
     bound = work_bound_s(problem)
-    share = ANNEALED[len(problem.passes) > MANY]
+    many = len(problem.passes) > MANY
+    share = ANNEALED[many]
     orders = _annealed(problem, bound, starts, seed, share * time_limit_s if exact else math.inf)
     solver, stop = SOLVER, "finished"
+    if exact and many:
+        bound = max(bound, bound_of_ranks(problem, _span(problem, orders), bound, RANKS * time_limit_s, seed))
+        share += RANKS
     if exact and _span(problem, orders) > bound * (1.0 + 1e-9):
         left_s = (1.0 - share) * time_limit_s
         better = improve(problem, orders, partial(schedule_s, problem), bound, time_limit_s=left_s, seed=seed)

@@ -73,3 +73,19 @@ def test_modules_apart_begin_where_the_language_model_ends() -> None:
 def test_what_a_launcher_cannot_train_is_refused(target: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(PlannerError, match=says):
         emitted(target, **options)
+
+
+def test_a_generator_apart_is_refused_with_the_reason_whatever_its_ranks() -> None:
+    """Before its placement is looked at: 100 GPUs leave a node half full."""
+    data = problem(
+        "DistTrain/MLLM-72B",
+        nodes=13,
+        limits={"gpus": 100},
+        global_batch=16,
+        samples=[{"share": 1, "images": [{"width": 224, "height": 224}], "generated": [{"width": 64, "height": 64}]}],
+        search={**SEARCH, "tp": 8, "pp": 4, "dp": 1, "recompute": "none", "modules": "apart"},
+    )
+    plan = solve(data)
+    for target in ("megatron-bridge", "mindspeed-mm", "megatron-lm"):
+        with pytest.raises(PlannerError, match="trains no generator"):
+            emit(plan, TrainDecision.model_validate(plan.decision), target)

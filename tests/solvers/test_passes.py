@@ -101,3 +101,19 @@ def test_bad_input_is_refused_with_the_nearest_that_works() -> None:
         PassProblem(problem.passes, problem.capacity_bytes, tuple(order[::-1] for order in problem.orders))
     with pytest.raises(PlannerError, match="on no rank"):
         PassProblem((Pass(3, 1.0),), (1.0,), ((0,),))
+
+
+def test_the_bound_of_two_ranks_is_no_schedule_above() -> None:
+    """Of three ranks, of which the middle one is only a way between the others."""
+    from planner.solvers.backends.cpsat_passes import bound_of_ranks
+
+    tighter = 0
+    for seed in range(25):
+        problem = random_passes(seed, jobs=3, ranks=3)
+        result = best_schedule(problem, time_limit_s=300.0, starts=1)
+        assert result.status is Status.OPTIMAL
+        assert result.objective is not None
+        bound = bound_of_ranks(problem, 1e4, 0.0, 60.0)
+        assert bound <= result.objective + 1e-9
+        tighter += bound > work_bound_s(problem)
+    assert tighter >= 5

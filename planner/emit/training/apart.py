@@ -47,13 +47,6 @@ def bridge_files(job: LaunchJob, overrides: str) -> dict[str, str]:
 
 def _require_mimo(job: LaunchJob) -> None:
     """Raises PlannerError for what MegatronMIMO does not lay out."""
-    for module in job.decision.modules:
-        if module.name not in KEYS:
-            raise refuse(
-                f"MegatronMIMO has no {module.name} behind the language model",
-                "modules",
-                "train it in a program of your own; `planner show --json` has its ranks",
-            )
     if job.shape.vpp > 1:
         raise refuse(
             "MegatronMIMO interleaves no stages", "schedule", "write `search: {schedule: 1f1b}` into the options"

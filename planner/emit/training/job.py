@@ -102,8 +102,8 @@ def training_target(
     """
 
     def launched(envelope: Envelope, decision: Decision) -> dict[str, str]:
+        _require_launched(name, decision)
         job = read_job(envelope, decision)
-        _require_launched(name, job.decision)
         if job.decision.modules and not towers:
             raise refuse(
                 f"`{name}` launches language models alone, the plan trains a {job.decision.modules[0].name}",
@@ -120,9 +120,17 @@ def training_target(
     return EmitTarget(name, purpose, ("train",), launched)
 
 
-def _require_launched(name: str, decision: TrainDecision) -> None:
+def _require_launched(name: str, decision: Decision) -> None:
     """Raises PlannerError for what no public launcher of these targets runs."""
+    if not isinstance(decision, TrainDecision):
+        return
     unable = (
+        (
+            next((module for module in decision.modules if module.name == "generator"), None),
+            "modules",
+            f"`{name}` trains no generator: MegatronMIMO and MindSpeed-MM lay out towers and a language model",
+            "train it in a program of your own; `planner show --json` has the ranks and degrees of every module",
+        ),
         (
             decision.core_attention,
             "core_attention",

@@ -20,7 +20,7 @@ _MOCK = """    config.dataset = MockVLMConversationProvider(
 def require_towers(job: LaunchJob) -> None:
     """Raises PlannerError for modules that Megatron-Bridge does not train on the stages of the language model."""
     for module in job.decision.modules:
-        if module.name == "generator" or not job.model.name.startswith(FAMILIES):
+        if not job.model.name.startswith(FAMILIES):
             raise refuse(
                 f"Megatron-Bridge has no {module.name} of `{job.model.name}`",
                 "modules",

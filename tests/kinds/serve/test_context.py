@@ -148,3 +148,9 @@ def test_explain_says_the_context_why_and_what_more_would_take(tailed: Envelope)
     assert "longer than the context of their roles" in told(tailed)
     assert "the own limit of" in told(solve(small()))
     assert "takes no more beside weights" in told(solve(small(TIGHT | {"options.tp": [1]})))
+
+
+def test_a_model_that_sees_images_says_that_text_alone_is_priced() -> None:
+    plan = solve(small({"models.llama.name": "Qwen/Qwen3-VL-4B-Instruct"}))
+    assert any("priced as text alone" in each and "vision tower" in each for each in plan.assumptions)
+    assert not any("text alone" in each for each in solve(small()).assumptions)

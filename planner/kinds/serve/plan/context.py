@@ -1,4 +1,4 @@
-"""What of the requests is beyond the context of the roles of a plan: shares refused and cut, and what is assumed."""
+"""What of requests the roles of a plan are not priced for: beyond their context, and beside text; what is assumed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -45,6 +45,19 @@ def context_assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str
             yield (
                 f"`{name}` is priced for requests of up to {beyond.target.context_tokens} tokens, though memory ends "
                 "some of its roles before"
+            )
+    yield from _of_text_alone(setting, outcome)
+
+
+def _of_text_alone(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
+    """That no request is priced with images or sounds, of models that have towers for them."""
+    for key in dict.fromkeys(item.candidate.model for item in outcome.roles):
+        arch = setting.resolved.models[key]
+        towers = " and ".join(dict.fromkeys(f"{encoder.kind} tower" for encoder in arch.encoders))
+        if towers:
+            yield (
+                f"requests to `{key}` are priced as text alone: the {towers} lies in memory, what it computes of inputs"
+                " is not priced, and tokens that they become count where `input_tokens` holds them"
             )
 
 
