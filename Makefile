@@ -112,6 +112,7 @@ bench-topology: $(VENV)/installed
 .PHONY: bench-multimodal
 bench-multimodal: $(VENV)/installed
 	$(BIN)/python benchmarks/cases_scored.py --only mm_ lc_
+	$(BIN)/python benchmarks/module_splits.py
 
 bench-import: $(VENV)/installed
 	$(BIN)/python benchmarks/imports.py

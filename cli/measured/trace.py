@@ -1,4 +1,4 @@
-"""`planner trace`: statistics of request traces (rates, lengths, shared prefixes), conversion, workloads from them."""
+"""`planner trace`: statistics of request traces, conversion, workloads from them; lengths of training data."""
 
 import json
 from typing import TYPE_CHECKING, Annotated
@@ -155,6 +155,40 @@ def shapes(as_json: Json = False, output: Output = None) -> int:
     return 0
 
 
+def lengths(
+    file: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="A JSON object a line: `tokens` of a document, or `images`, `audio_s`."),
+    ],
+    rows: Annotated[
+        int, typer.Option("--rows", metavar="N", min=2, help="At most so many rows.", rich_help_panel=INPUT)
+    ] = 16,
+    as_json: Json = False,
+    output: Output = None,
+) -> int:
+    """Read lengths of training data: rows of `documents` or `samples` for the options of a training problem.
+
+    Examples:
+
+      planner trace lengths documents.jsonl
+
+      planner trace lengths sequences.jsonl --rows 8 --json
+    """
+    from dataclasses import asdict
+
+    from planner.kinds.train.recorded_lengths import recorded_lengths
+
+    read = recorded_lengths(file, rows)
+
+    def text() -> str:
+        kept = f"# {read.records} records, {read.distinct} of them different: mean size {read.mean_size:.6g}, of these"
+        told = [f"{kept} rows {read.rows_mean_size:.6g}", f"{read.option}:"]
+        return "\n".join([*told, *(f"  - {json.dumps(row)}" for row in read.rows)])
+
+    write_result({"schema": "planner.training_lengths/1", **asdict(read)}, text, output, as_json=as_json)
+    return 0
+
+
 def _rate(text: str | None) -> float | None:
 
     return None if text is None else parse_quantity(text, PER_S)
@@ -203,5 +237,6 @@ COMMANDS = {
     "convert": convert,
     "sample": sample,
     "shapes": shapes,
+    "lengths": lengths,
     "replicas": replicas,
 }

@@ -339,7 +339,11 @@ class TrainOptions(Spec):
         problems = (
             (self.task == "pretrain", "documents apart in pre-training", "write `task: sft` or `task: lora`"),
             (bool(self.lengths), "packed documents with several lengths", "leave `lengths` or `documents` out"),
-            (longest > self.sequence_tokens, f"a document of {longest} tokens in shorter sequences", "cut it"),
+            (
+                longest > self.sequence_tokens,
+                f"a document of {longest} tokens in shorter sequences",
+                f"cut documents at {self.sequence_tokens} tokens, or write `sequence_tokens: {longest}`",
+            ),
             (
                 any(size > 1 for size in self.search.micro_batch or ()),
                 "packed sequences in micro-batches of several",
