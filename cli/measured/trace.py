@@ -176,7 +176,7 @@ def lengths(
     """
     from dataclasses import asdict
 
-    from planner.kinds.train.recorded_lengths import recorded_lengths
+    from planner.importing.formats.lengths import recorded_lengths
 
     read = recorded_lengths(file, rows)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planner.errors import PlannerError
+from planner.importing.formats.lengths import recorded_lengths
 from planner.kinds.train.decision import InputLength
-from planner.kinds.train.recorded_lengths import recorded_lengths
 from planner.kinds.train.samples import Sample
 
 
