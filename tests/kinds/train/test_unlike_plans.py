@@ -93,6 +93,13 @@ def test_attention_moves_within_the_tolerance_and_no_work_is_lost(plans: dict[st
     assert made["bound_s"] <= made["span_s"] < made["packed_s"]
 
 
+def test_where_nothing_moves_replicas_do_not_wait_for_each_other() -> None:
+    alike = [{"tokens": 4096, "share": 1}]
+    made: Any = solve(data("core_attention", documents=alike)).decision["core_attention"]
+    assert not any(batch["ranges"] for batch in made["batches"])
+    assert made["span_s"] == made["packed_s"] == pytest.approx(made["bound_s"])
+
+
 def test_sequences_hold_their_documents_and_no_more_tokens_than_they_have() -> None:
     options = TrainOptions.model_validate(data("core_attention")["options"])
     rows = packed_sequences(options)
@@ -195,6 +202,7 @@ def test_ranges_that_cannot_be_are_told(plans: dict[str, Envelope], change: dict
         ("core_attention", {"degrees_by_document": True}, "leave one of them out"),
         ("core_attention", {"core_attention_apart": {"tolerance": -0.1}}, "tolerance"),
         ("core_attention", {"documents": [{"tokens": 65536, "share": 1}]}, "in shorter sequences"),
+        ("core_attention", {"core_attention_apart": {"tolerance": 0.0}}, "write `tolerance: 0.0"),
         ("sparse_heads", {"sparse_heads": {"heads": [{"heads": 16, "sparsity": 1.0}]}}, "sparsity"),
         ("sparse_heads", {"sparse_heads": {"heads": [{"heads": 3, "sparsity": 0.5}]}}, "state the sparsity of 16"),
         ("sparse_heads", {"search": {"tp": 2}}, "with tp"),

@@ -140,26 +140,39 @@ class Servers:
 
 def decided(servers: Servers, given: CoreAttentionApart | None) -> CoreAttentionApart:
     """The ranges of every micro-batch: those given, or those that cost fewest bytes; none where these are no faster."""
-    stated = given.batches if given is not None else (None,) * len(servers.batches)
-    if len(stated) != len(servers.batches):
-        raise _unlike(f"{len(stated)} micro-batches that differ, the step has {len(servers.batches)}")
-    rows = [
-        _batch(servers, sequences, number, row)
-        for (sequences, number), row in zip(servers.batches, stated, strict=True)
-    ]
+    problems = [servers.problem(sequences) for sequences, _ in servers.batches]
+    packed_s = _packed_s(servers)
+    moves = _stated_moves(problems, given) if given is not None else [_searched(servers, own) for own in problems]
+    if given is None and _span_s(servers, problems, moves) >= packed_s:
+        moves = [()] * len(problems)
     other_s, each_s = servers.passes
-    number, dp = sum(row.micro_batches for row, _, _ in rows), servers.best.choice.dp
-    total = sum(
-        row.micro_batches * sum(operations(0, tokens) for own in row.sequences for tokens in own) for row, _, _ in rows
-    )
+    number, dp = sum(number for _, number in servers.batches), servers.best.choice.dp
+    total = sum(number * sum(own.loads) for own, (_, number) in zip(problems, servers.batches, strict=True))
     return CoreAttentionApart(
         tolerance=servers.tolerance,
-        batches=tuple(row for row, _, _ in rows),
-        span_s=sum(row.micro_batches * span_s for row, span_s, _ in rows),
-        packed_s=_packed_s(servers),
+        batches=tuple(
+            _stated(servers, problem, repeats, moved)
+            for problem, (_, repeats), moved in zip(problems, servers.batches, moves, strict=True)
+        ),
+        span_s=_span_s(servers, problems, moves) if any(moves) else packed_s,
+        packed_s=packed_s,
         bound_s=number * other_s + total / dp * each_s,
-        received_bytes=max(received for _, _, received in rows),
+        received_bytes=max(_transfers(servers, own, moved)[1] for own, moved in zip(problems, moves, strict=True)),
     )
+
+
+Moves = list[tuple[Moved, ...]]
+"""Of each micro-batch that differs."""
+
+
+def _span_s(servers: Servers, problems: list[CoreAttention], moves: Moves) -> float:
+    """Passes of a step whose replicas wait for each other in every micro-batch."""
+    other_s, each_s = servers.passes
+    span_s = 0.0
+    for problem, moved, (_, number) in zip(problems, moves, servers.batches, strict=True):
+        computing_s = other_s + max(loads_after(problem, moved)) * each_s
+        span_s += number * max(computing_s, _transfers(servers, problem, moved)[0])
+    return span_s
 
 
 def _packed_s(servers: Servers) -> float:
@@ -178,38 +191,55 @@ def _packed_s(servers: Servers) -> float:
     return each * other_s + max(load_of) * each_s
 
 
-def _batch(
-    servers: Servers, sequences: tuple[Packed, ...], number: int, given: AttentionBatch | None
-) -> tuple[AttentionBatch, float, float]:
-    """A micro-batch with its ranges, the seconds that it takes, and bytes that a rank receives at most."""
-    problem = servers.problem(sequences)
-    moved = _searched(servers, problem) if given is None else _judged(servers, problem, given)
-    other_s, each_s = servers.passes
-    loads = loads_after(problem, moved)
-    transfer_s, received = _transfers(servers, problem, moved)
-    row = AttentionBatch(
+def _stated(servers: Servers, problem: CoreAttention, number: int, moved: tuple[Moved, ...]) -> AttentionBatch:
+    """A micro-batch with its ranges."""
+    loads, sent = loads_after(problem, moved), sent_bytes(problem, moved)
+    return AttentionBatch(
         micro_batches=number,
-        sequences=sequences,
+        sequences=problem.tokens,
         ranges=tuple(
             AttentionRange(home=m.home, document=m.document, first=m.first, last=m.last, replica=m.server)
             for m in moved
         ),
         busiest_over_mean=max(loads) * len(loads) / sum(loads),
-        moved_bytes=sent_bytes(problem, moved),
-        bound_bytes=min(bound_bytes(problem), sent_bytes(problem, moved)),
-        transfer_s=transfer_s,
+        moved_bytes=sent,
+        bound_bytes=min(bound_bytes(problem), sent),
+        transfer_s=_transfers(servers, problem, moved)[0],
     )
-    return row, max(other_s + max(loads) * each_s, transfer_s), received
 
 
 def _searched(servers: Servers, problem: CoreAttention) -> tuple[Moved, ...]:
-    """Ranges that relieve every replica; none where these are no faster, or take more room than there is."""
-    moved = move_ranges(problem).solution or ()
+    """Ranges that relieve every replica; none where these are no faster, or take more room than there is.
+
+    Raises PlannerError for a tolerance that whole blocks do not keep.
+    """
+    moved = move_ranges(problem).solution
+    if moved is None:
+        raise _too_tight(servers, problem)
     other_s, each_s = servers.passes
     transfer_s, received = _transfers(servers, problem, moved)
     moved_s = max(other_s + max(loads_after(problem, moved)) * each_s, transfer_s)
     better = moved_s < other_s + max(problem.loads) * each_s
     return moved if better and received <= servers.room_bytes else ()
+
+
+def _too_tight(servers: Servers, problem: CoreAttention) -> PlannerError:
+    """With the nearest tolerance of some that works."""
+    wider = (round(problem.most_over_mean + more, 6) for more in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
+    kept = (most for most in wider if move_ranges(replace(problem, most_over_mean=most)).solution is not None)
+    return PlannerError(
+        f"no ranges of whole blocks of {problem.block} tokens leave every replica within {servers.tolerance:.4g} above"
+        " the mean",
+        where=servers.best.choice.table.job.resolved.where(("options", "core_attention_apart", "tolerance")),
+        hint=f"write `tolerance: {next(kept, 2.0) - 1.0:.4g}`, or smaller `block_tokens`",
+    )
+
+
+def _stated_moves(problems: list[CoreAttention], given: CoreAttentionApart) -> Moves:
+    """The ranges of a plan; raises PlannerError where its micro-batches are not those of the step."""
+    if [row.sequences for row in given.batches] != [problem.tokens for problem in problems]:
+        raise _unlike("its micro-batches of core_attention are not those of the step")
+    return [_judged(problem, row) for problem, row in zip(problems, given.batches, strict=True)]
 
 
 def _transfers(servers: Servers, problem: CoreAttention, moved: tuple[Moved, ...]) -> tuple[float, float]:
@@ -228,7 +258,7 @@ def _transfers(servers: Servers, problem: CoreAttention, moved: tuple[Moved, ...
     return job.arch.num_layers * busiest / servers.link_bytes_per_s, max(received_S) / tp
 
 
-def _judged(servers: Servers, problem: CoreAttention, given: AttentionBatch) -> tuple[Moved, ...]:
+def _judged(problem: CoreAttention, given: AttentionBatch) -> tuple[Moved, ...]:
     """The ranges of a plan; raises PlannerError for those that overlap, leave blocks or break the tolerance."""
     moved = tuple(Moved(r.home, r.document, r.first, r.last, r.replica) for r in given.ranges)
     places = [(home, d) for home, row in enumerate(problem.tokens) for d in range(len(row))]
