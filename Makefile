@@ -113,6 +113,7 @@ bench-topology: $(VENV)/installed
 bench-multimodal: $(VENV)/installed
 	$(BIN)/python benchmarks/cases_scored.py --only mm_ lc_
 	$(BIN)/python benchmarks/module_splits.py
+	$(BIN)/python benchmarks/pass_schedules.py
 
 bench-import: $(VENV)/installed
 	$(BIN)/python benchmarks/imports.py
