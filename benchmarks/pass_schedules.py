@@ -1,7 +1,8 @@
 """Schedules of 128 passes of towers and language on four ranks within a tight memory: how far from their bounds.
 
-Seeded cases in the form of `mm_schedule_4x4`: micro-batches with one to three parts of images and one of language. Beside
-ours stand the best trivial answer (the best of 1F1B's orders that fit) and the bound that machines and memory alone give.
+Seeded cases in the form of `mm_schedule_4x4`: micro-batches with one to three parts of images and one of language.
+Beside ours stand the best trivial answer (the best of 1F1B's orders that fit) and the bound that machines and memory
+alone give.
 
     python benchmarks/pass_schedules.py [--quick]
 """
@@ -23,7 +24,7 @@ def drawn_case(seed: int) -> dict[str, Any]:
     draws = np.random.default_rng(seed)
     batches, left = [], PARTS
     while left > 0:
-        parts = int(min(left - 1, draws.integers(1, 4))) if left > 1 else 0
+        parts = min(left - 1, int(draws.integers(1, 4))) if left > 1 else 0
         parts += left - parts == 2  # no micro-batch of language alone is left over
         vision = []
         for _ in range(parts):
