@@ -19,9 +19,9 @@ from inputs import required
 from rl_recipes import best_recipe
 
 from planner.documents.read import load_document
+from planner.interchange.rl_plan import read_plan
+from planner.interchange.rl_problem import read_problem
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.benchmark_plan import read_plan
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.ranker import noisy_keys, recall
 from planner.rl.search.search import solve

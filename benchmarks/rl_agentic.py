@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from planner.documents.read import load_document
+from planner.interchange.rl_agentic import read_agentic
 from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic, policy_of, queues_for, token_parts
 from planner.rl.evaluate import gpus_of_pool, handover_s, hourly_usd, weight_sync_s
-from planner.rl.formats.agentic_format import read_agentic
 from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.agentic_search import solve_agentic

@@ -14,8 +14,8 @@ from inputs import required
 
 from planner.arrays import Ints
 from planner.documents.read import load_document
+from planner.interchange.rl_problem import read_problem
 from planner.rl.curves import DecodeCurve
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.partial import successive
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.dispatch import POLICIES, split_simulated

@@ -1,5 +1,6 @@
 """`planner rl solve` and `evaluate`: RL resource-planning problems in the benchmark's file format."""
 
+import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -48,16 +49,18 @@ def solve(
     """
     from planner.cli.rl.rl_forms import form_of, solution_document, solution_text
     from planner.documents.read import load_document
-    from planner.rl.formats.horizon_format import is_horizon
+    from planner.interchange.rl_horizon import is_horizon
+    from planner.progress import Limits
 
     document = load_document(problem)
     if is_horizon(document):
         where, hint = f"{document.where(('workload', 'periods'))}: workload.periods", "use `planner rl horizon`"
         raise PlannerError("a problem of several periods", where=where, hint=hint)
-    limit_s, wanted_gap = seconds(time_limit, "--time-limit"), fraction(gap, "--gap")
+    limits = Limits(time_limit_s=seconds(time_limit, "--time-limit"), gap=fraction(gap, "--gap"))
     form = form_of(document)
     given = form.read(document)
-    solution = form.solve(given, time_limit_s=limit_s, gap=wanted_gap)
+    started = time.perf_counter()
+    solution = form.solve(document, given, limits)
     if solution.evaluation is None:
         return _say_no_plan(form, given, solution, as_json=as_json)
     if output is not None:
@@ -66,7 +69,7 @@ def solve(
         write_json(solution_document(form, given, solution, solution.evaluation))
     elif output != "-":
         write_data(solution_text(form, given, solution, solution.evaluation))
-    say(f"solved in {solution.solve_s:.2f} s")
+    say(f"solved in {time.perf_counter() - started:.2f} s")
     return 0
 
 
@@ -85,7 +88,7 @@ def evaluate(
     """
     from planner.cli.rl.rl_forms import evaluation_document, evaluation_lines, form_of, rule_lines
     from planner.documents.read import load_document
-    from planner.rl.formats.horizon_format import is_horizon
+    from planner.interchange.rl_horizon import is_horizon
 
     document = load_document(problem)
     if is_horizon(document):

@@ -3,19 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isinf
+from pathlib import Path
 from typing import Any
 
+from planner.api import solve as solve_problem
 from planner.cli.render.columns import table
-from planner.documents.read import Document
+from planner.documents.read import Document, given_document
+from planner.errors import Infeasible, Stopped
+from planner.interchange.rl_agentic import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
+from planner.interchange.rl_plan import plan_document, read_plan, solution_of
+from planner.interchange.rl_problem import read_problem, rl_problem
+from planner.load.problems import resolve_document
+from planner.progress import Limits
 from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.agentic_format import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
-from planner.rl.formats.benchmark_plan import plan_document, read_plan
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.search.agentic_search import solve_agentic
-from planner.rl.search.search import RlSolution, solve
+from planner.rl.search.search import RlSolution
+from planner.rl.search.search import solve as search
+from planner.solvers.result import Status
 
 PRICED = ("objective", "feasible", "broken", "iteration_s", "cost_usd")
 PLAIN = (*PRICED, "generation_s", "training_s", "handover_s", "gpus_of_pool")
@@ -31,7 +38,7 @@ class ProblemForm:
     """
 
     read: Callable[[Document], Any]
-    solve: Callable[..., RlSolution[Any]]
+    solve: Callable[[Document, Any, Limits], RlSolution[Any]]
     evaluate: Callable[[Any, Any], RlEvaluation]
     plan_document: Callable[[Any], dict[str, object]]
     read_plan: Callable[[Document, Any], Any]
@@ -160,12 +167,27 @@ def _cost(evaluation: RlEvaluation) -> str:
     return f"  cost {evaluation.cost_usd:.4g} USD"
 
 
+def _solve_plain(document: Document, given: RlProblem, limits: Limits) -> RlSolution[RlPlan]:
+    """By `planner solve`; where no plan keeps within the deadline, with the shortest iteration there is."""
+    resolved = resolve_document(given_document(rl_problem(document), document.source), Path())
+    try:
+        return solution_of(solve_problem(resolved, limits), given, limits.gap)
+    except Infeasible:
+        return search(given, time_limit_s=limits.time_limit_s)
+    except Stopped as answer:
+        return RlSolution(Status.UNKNOWN, answer.reason, None, None, answer.bound, 0, 0, 0.0)
+
+
+def _solve_agentic(_: Document, given: AgenticProblem, limits: Limits) -> RlSolution[AgenticPlan]:
+    return solve_agentic(given, time_limit_s=limits.time_limit_s, gap=limits.gap)
+
+
 PLAIN_FORM = ProblemForm(
-    read_problem, solve, evaluate, plan_document, read_plan, PLAIN, (), _no_plan, _plan_lines, _plain_times
+    read_problem, _solve_plain, evaluate, plan_document, read_plan, PLAIN, (), _no_plan, _plan_lines, _plain_times
 )
 AGENTIC_FORM = ProblemForm(
     read_agentic,
-    solve_agentic,
+    _solve_agentic,
     evaluate_agentic,
     agentic_plan_document,
     read_agentic_plan,

@@ -1,6 +1,7 @@
 """`planner rl horizon`: plans over training time, re-split as response lengths grow."""
 
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,13 +33,22 @@ def horizon(
 
       planner rl horizon examples/rl-problems/horizon-drift.json --json
     """
-    from planner.documents.read import load_document
-    from planner.rl.formats.horizon_format import horizon_plan_document, read_horizon
-    from planner.rl.search.horizon import evaluate_horizon, plan_horizon
+    from planner.api import solve
+    from planner.documents.read import given_document, load_document
+    from planner.interchange.rl_horizon import (
+        horizon_of_envelope,
+        horizon_plan_document,
+        read_horizon,
+        rl_horizon_problem,
+    )
+    from planner.load.problems import resolve_document
+    from planner.rl.search.horizon import evaluate_horizon
 
-    given = read_horizon(load_document(problem))
+    document = load_document(problem)
+    given = read_horizon(document)
+    resolved = resolve_document(given_document(rl_horizon_problem(document), document.source), Path())
     try:
-        optimum = plan_horizon(given)
+        optimum = horizon_of_envelope(solve(resolved), given)
     except Infeasible as answer:
         return say_infeasible(answer, as_json=as_json)
     evaluation = evaluate_horizon(given, optimum.plans)
@@ -55,7 +65,7 @@ def horizon(
 def evaluate_document(document: "Document", plan: "Document", *, as_json: bool) -> int:
     """Prices a plan over training time of the problem in `document`; 1 where it breaks a rule."""
     from planner.cli.rl.rl_forms import rule_lines
-    from planner.rl.formats.horizon_format import read_horizon, read_horizon_plan
+    from planner.interchange.rl_horizon import read_horizon, read_horizon_plan
     from planner.rl.search.horizon import evaluate_horizon
 
     given = read_horizon(document)

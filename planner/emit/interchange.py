@@ -2,6 +2,7 @@
 
 from planner.emit.registry import EmitTarget
 from planner.interchange.experts_placement import placement_files
+from planner.interchange.rl_plan import rl_plan_files
 
 TARGETS = (
     EmitTarget(
@@ -9,5 +10,11 @@ TARGETS = (
         "the layout as `phy2log` and `quota`, as benchmarks of expert layouts score it",
         ("experts",),
         placement_files,
+    ),
+    EmitTarget(
+        "rl-plan",
+        "placement, synchrony, replicas and training, as benchmarks of RL planning score them",
+        ("rl",),
+        rl_plan_files,
     ),
 )

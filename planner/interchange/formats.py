@@ -14,7 +14,33 @@ def problem_document(path: str | Path) -> Document:
     """
     if str(path) != "-" and Path(path).is_file() and is_zipfile(path):
         return _of_arrays(Path(path))
-    return load_document(path)
+    document = load_document(path)
+    return _of_curves(document) if states_curves(document) else document
+
+
+def states_curves(document: Document) -> bool:
+    """Whether a document is a benchmark problem of RL: its costs are curves of generation, and it has no kind."""
+    data = document.data
+    if not isinstance(data, dict) or "kind" in data or "schema" in data:
+        return False
+    cost = data.get("cost")
+    return isinstance(cost, dict) and "gen" in cost and "workload" in data
+
+
+def _of_curves(document: Document) -> Document:
+    """A benchmark problem of RL, of one iteration or over training time."""
+    from planner.interchange.rl_agentic import is_agentic
+    from planner.interchange.rl_horizon import is_horizon, rl_horizon_problem
+    from planner.interchange.rl_problem import rl_problem
+
+    if is_agentic(document):
+        raise PlannerError(
+            "plans of kind `rl` have no worker for each trajectory, which problems of agents ask for",
+            where=f"{document.where(('stage',))}: stage",
+            hint="use `planner rl solve`",
+        )
+    problem = rl_horizon_problem(document) if is_horizon(document) else rl_problem(document)
+    return given_document(problem, document.source)
 
 
 def _of_arrays(path: Path) -> Document:

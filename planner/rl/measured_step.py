@@ -28,7 +28,7 @@ from typing import Literal
 
 from planner.documents.read import Document
 from planner.errors import PlannerError
-from planner.rl.formats.document_part import DocumentPart
+from planner.rl.document_part import DocumentPart
 
 Asynchrony = Literal["one_step", "fully"]
 BYTES_PER_PARAMETER = 2.0

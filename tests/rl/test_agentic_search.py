@@ -12,8 +12,8 @@ from agentic_oracle import best_ends, long_run, objective, optimum
 
 from planner.documents.read import given_document
 from planner.errors import PlannerError
+from planner.interchange.rl_agentic import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
 from planner.rl.agentic import evaluate_agentic
-from planner.rl.formats.agentic_format import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
 from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.training import ahead_s
 from planner.solvers.result import Status

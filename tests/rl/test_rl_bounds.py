@@ -13,9 +13,9 @@ from rl_problems import random_problem
 from rollout_cases import as_trajectories, as_workers, random_case
 
 from planner.documents.read import given_document
+from planner.interchange.rl_problem import read_problem
 from planner.rl.curves import DecodeCurve, GenerationOption, Scoring
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.generation import finish_times
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, RlPlan
 from planner.rl.problem import RlProblem

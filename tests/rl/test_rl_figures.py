@@ -12,9 +12,9 @@ from rl_problems import FEATURES, random_problem
 
 from planner.arrays import Floats
 from planner.documents.read import given_document
+from planner.interchange.rl_problem import read_problem
 from planner.rl.curves import Scoring
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.plan import Fusion, LateReplicas, RlMode, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.pricing import pricing_of

@@ -10,8 +10,8 @@ from rl_problems import random_problem
 
 from planner.documents.read import given_document
 from planner.errors import Infeasible
+from planner.interchange.rl_problem import read_problem
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.problem import RlProblem
 from planner.rl.search.horizon import ChangeCosts, HorizonProblem, Period, evaluate_horizon, plan_horizon
 from planner.rl.search.search import solve

@@ -11,9 +11,9 @@ from rl_oracle import objective, optimum, plans
 from rl_problems import FEATURES, Feature, random_problem
 
 from planner.documents.read import given_document, load_document
+from planner.interchange.rl_plan import plan_document, read_plan
+from planner.interchange.rl_problem import read_problem
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.benchmark_plan import plan_document, read_plan
-from planner.rl.formats.benchmark_problem import read_problem
 from planner.rl.search.search import solve
 from planner.rl.search.verify import derive_bound
 from planner.solvers.result import Status

@@ -7,8 +7,8 @@ from rl_oracle import finish_times, optimum
 from rl_problems import Feature, random_problem
 
 from planner.documents.read import given_document
-from planner.rl.formats.benchmark_plan import plan_document
-from planner.rl.formats.benchmark_problem import read_problem
+from planner.interchange.rl_plan import plan_document
+from planner.interchange.rl_problem import read_problem
 from planner.rl.sample_spans import sample_spans
 from planner.rl.search.search import solve
 

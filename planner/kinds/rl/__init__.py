@@ -12,4 +12,5 @@ KIND = Kind(
     reads=READS,
     proofs=("best_first", "horizon"),
     searched=("best_first", "horizon"),
+    stated=True,
 )

@@ -154,7 +154,10 @@ def _other_splits(solved: Solved, value: float) -> Iterator[JsonValue]:
     Replicas of generation and training stay as they are, and training has the best number of its own; none for roles
     that share GPUs, lie in several pools, or whose samples are not one group's.
     """
-    problem, plan, training = solved.formulated.problem, solved.plan, solved.training
+    problem, plan = solved.formulated.problem, solved.plan
+    if plan.training is None:
+        return
+    training = solved.training
     group, pool = plan.groups[0], training.option.pool
     plain = plan.fusion is None and plan.late is None and len(plan.groups) == 1
     if plan.mode.placement != "disaggregated" or group.option.pool != pool or not plain:

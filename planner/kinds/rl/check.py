@@ -13,12 +13,15 @@ from planner.problem.schema import Problem
 REL_TOL = 1e-9
 TIMELINE_TOL = 1e-6
 """Of times and prices that follow from sums of phases."""
+AHEAD = ("asynchronous", "one_step")
+"""Synchrony in which generation works for later iterations than training."""
 FUNCTIONS = ("rollout", "actor", "critic", "reference", "reward")
 
 
 def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     """One finding a rule."""
-    findings = [_roles(decision), _critic(decision), *_synchrony(decision), _phases(decision), *_shares(decision)]
+    findings = [_roles(envelope, decision), _critic(decision), *_synchrony(decision)]
+    findings += [_phases(decision), *_shares(decision)]
     if _countable(decision):
         devices = {role.name: set(placement.role_devices(decision.placement, role.name)) for role in decision.roles}
         findings += [_arrangement(decision, devices), *_residency(decision, devices)]
@@ -39,12 +42,14 @@ def _of(decision: RlDecision, function: str) -> list[Role]:
     return [role for role in decision.roles if role.function == function]
 
 
-def _roles(decision: RlDecision) -> Finding:
+def _roles(envelope: Envelope, decision: RlDecision) -> Finding:
+    options = recorded_options(recorded_problem(envelope.inputs), RlOptions)
+    trains = 0 if options is not None and options.generation_only else 1
     strange = sorted({role.function for role in decision.roles} - set(FUNCTIONS))
     return Finding(
         "rl.roles",
-        not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == 1,
-        f"unknown function `{strange[0]}`" if strange else "one actor trains and at least one role generates",
+        not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == trains,
+        f"unknown function `{strange[0]}`" if strange else f"{trains} actor trains and at least one role generates",
         "roles",
         f"use one `actor`, `rollout`, and {', '.join(FUNCTIONS[2:])}",
     )
@@ -63,7 +68,7 @@ def _critic(decision: RlDecision) -> Finding:
 
 
 def _synchrony(decision: RlDecision) -> Iterator[Finding]:
-    asynchronous = decision.synchrony == "asynchronous"
+    asynchronous = decision.synchrony in AHEAD
     yield Finding(
         "rl.staleness",
         asynchronous == (decision.staleness > 0),
@@ -165,7 +170,8 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
     samples = options.prompts * options.samples_per_prompt
     yield Finding(
         "rl.batch",
-        samples % decision.minibatches == 0 and decision.minibatches == options.minibatches,
+        (samples % decision.minibatches == 0 or not options.equal_shares)
+        and decision.minibatches == options.minibatches,
         f"{samples} samples in {decision.minibatches} minibatches, the problem asks for {options.minibatches}",
         "minibatches",
         "split the samples into the minibatches asked for",
@@ -200,7 +206,7 @@ def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, option
             "predictions",
             "solve again with this deadline, or relax it",
         )
-    yield _network(decision, problem)
+    yield _network(decision, problem, options)
     yield from _context(decision, problem)
 
 
@@ -211,7 +217,7 @@ def _timeline(decision: RlDecision, iteration: float) -> Finding:
     for phase in decision.phases:
         for role in phase.roles:
             busy[role] = busy.get(role, 0.0) + (phase.duration_s or 0.0)
-    if decision.synchrony == "asynchronous":
+    if decision.synchrony in AHEAD:
         longest = max(busy.values(), default=0.0)
         what = f"a role works {format_si(longest, 's')} in an iteration of {format_si(iteration, 's')}"
         right = longest <= iteration * (1 + TIMELINE_TOL)
@@ -243,9 +249,10 @@ def _cost(decision: RlDecision, problem: Problem, iteration: float, stated: floa
     )
 
 
-def _network(decision: RlDecision, problem: Problem) -> Finding:
+def _network(decision: RlDecision, problem: Problem, options: RlOptions) -> Finding:
     """Weights reach every generating pool."""
     joined = {frozenset(link.pools) for link in problem.cluster.links}
+    joined |= {frozenset((row.generation, row.training)) for row in options.costs.weight_sync}
     trained = {role.pool for role in _of(decision, "actor")}
     apart = sorted(
         role.pool

@@ -2,21 +2,22 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.documents.units import TIME_S
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Fraction
 from planner.problem.speculation import SpeculationSpec
-from planner.schema.base import Spec
+from planner.schema.base import Spec, refuse
 
-Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo"]
-CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
+Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo", "any"]
+CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo", "any")
+"""`any`: whatever trains or scores beside the actor is in its measured curves."""
 
 
 Arrangement = Literal["colocated", "disaggregated", "hybrid"]
 Priority = Literal["fifo", "longest_first"]
-Synchrony = Literal["synchronous", "stream", "asynchronous"]
+Synchrony = Literal["synchronous", "stream", "asynchronous", "one_step"]
 Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
@@ -71,11 +72,43 @@ class TrainingCurve(Spec):
     offload_sharded_s: Amount = Field(default=0.0, description="per turn on shared GPUs with dp 1, falling as 1 / dp")
 
 
+class MeasuredSync(Spec):
+    """Measured: new weights from a training pool to a generating one; pools without one have no network in common."""
+
+    generation: Key
+    training: Key
+    sync_s: Amount
+
+
 class MeasuredCurves(Spec):
     """Costs that were measured, in place of modelled ones of the same part."""
 
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"switch": ("switch_s", TIME_S)}
     generation: tuple[GenerationCurve, ...] = ()
     training: tuple[TrainingCurve, ...] = ()
+    weight_sync: tuple[MeasuredSync, ...] = Field(default=(), description="by pools; modelled when absent")
+    switch_s: Amount | None = Field(
+        default=None, description="per turn on shared GPUs beyond offloading; modelled when absent"
+    )
+
+
+class RecordedSamples(Spec):
+    """The samples of one iteration, one by one, in place of drawn ones."""
+
+    input_tokens: Annotated[tuple[Index, ...], Field(min_length=1)] = Field(description="one figure for all, or each")
+    output_tokens: Annotated[tuple[Count, ...], Field(min_length=1)]
+    predicted: tuple[float, ...] | None = Field(
+        default=None, description="larger is longer; the true lengths when absent"
+    )
+
+    @model_validator(mode="after")
+    def aligned(self) -> "RecordedSamples":
+        size = len(self.output_tokens)
+        for name in ("input_tokens", "predicted"):
+            given = getattr(self, name)
+            if given is not None and len(given) not in ((1, size) if name == "input_tokens" else (size,)):
+                raise refuse(f"{len(given)} figures for {size} samples", "give one a sample", name)
+        return self
 
 
 class HorizonPeriod(Spec):
@@ -83,6 +116,15 @@ class HorizonPeriod(Spec):
 
     iterations: Count
     output_scale: Positive = Field(default=1.0, description="output lengths of the workload, times this")
+    records: tuple[RecordedSamples, ...] = Field(default=(), description="its lengths, where they were recorded")
+
+
+class Running(Spec):
+    """A plan in words that no other plan of its problem has."""
+
+    mode: str
+    generation: str
+    training: str
 
 
 class Horizon(Spec):
@@ -98,6 +140,9 @@ class Horizon(Spec):
     training_change_s: Amount = Field(description="going to another parallelism, pool, dp or mode of training")
     circuit_change_s: Amount = Field(
         default=0.0, description="in addition where a role has another number of GPUs or another pool"
+    )
+    running: Running | None = Field(
+        default=None, description="what runs before, in the words of a plan; `current` names a plan instead"
     )
 
 
@@ -131,6 +176,16 @@ class RlOptions(Spec):
         default=False, description="samples generated that are not trained on go on in the next iteration"
     )
     max_output_tokens: Count | None = Field(default=None, description="where longer samples are cut off")
+    records: tuple[RecordedSamples, ...] = Field(
+        default=(), description="lengths of successive iterations, sample by sample; drawn when absent"
+    )
+    dispatch: Literal["fifo", "longest_first"] | None = Field(
+        default=None, description="order in which records are handed out; as recorded when absent"
+    )
+    generation_only: bool = Field(default=False, description="plans generation alone; nothing is trained")
+    equal_shares: bool = Field(
+        default=True, description="data-parallel ranks divide the samples of a minibatch, as most training codes ask"
+    )
     iterations: Annotated[int, Field(ge=1, le=64)] = Field(default=2, description="batches of lengths drawn")
     length_error: Amount | None = Field(
         default=None, description="deviation of the logarithm of predicted lengths; not predicted when absent"
@@ -229,14 +284,6 @@ class FusedTraining(Spec):
     in_turn_s: Amount = Field(description="one model after the other")
 
 
-class Running(Spec):
-    """A plan in words that no other plan of its problem has."""
-
-    mode: str
-    generation: str
-    training: str
-
-
 class HorizonStep(Running):
     """What runs in a period; `changed` on entering it, before its first iteration."""
 
@@ -254,7 +301,7 @@ class RlDecision(Decision):
 
     algorithm: Algorithm
     arrangement: Literal["colocated", "disaggregated", "hybrid"]
-    synchrony: Literal["synchronous", "stream", "asynchronous"]
+    synchrony: Synchrony
     staleness: Index = Field(default=0, description="iterations by which generation runs ahead of training")
     minibatches: Count = 1
     dispatch: Literal["fifo", "longest_first"] = "fifo"

@@ -21,7 +21,9 @@ from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoic
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
-_SYNCHRONY = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous"}
+_SYNCHRONY = {
+    "sync": "synchronous", "stream_sync": "stream", "k_step_async": "asynchronous", "one_step_async": "one_step"
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,20 @@ class Solved:
         return self.formulated.trainers[self.training.option]
 
     @property
+    def modelled_training(self) -> bool:
+        """Whether training is priced by the cost model, and not by a curve that was measured."""
+        return self.plan.training is not None and self.trainer.config is not None
+
+    @property
+    def actor_key(self) -> str | None:
+        """Of the problem's models; None where it names none."""
+        return self.setting.keys.get("actor")
+
+    def engine(self, name: str, version: str | None = None) -> Engine | None:
+        """The engine of a role; None where costs are stated, whatever they were measured on."""
+        return None if self.setting.bare else Engine(name=name, version=version)
+
+    @property
     def takes_turns(self) -> bool:
         """Whether some GPUs both generate and train."""
         return self.arrangement != "disaggregated"
@@ -74,6 +90,8 @@ class Solved:
         generating: dict[str, int] = {}
         for group in self.plan.groups:
             generating[group.option.pool] = generating.get(group.option.pool, 0) + group.gpus
+        if self.plan.training is None:
+            return "disaggregated"
         trained = {self.training.option.pool: self.training.gpus}
         if self.plan.mode.placement == "disaggregated" or not set(generating) & set(trained):
             return "disaggregated"
@@ -81,7 +99,7 @@ class Solved:
 
     @property
     def asynchronous(self) -> bool:
-        return self.plan.mode.sync == "k_step_async"
+        return self.plan.mode.sync in ("k_step_async", "one_step_async")
 
     def pool(self, name: str) -> Pool:
         return next(pool for pool in self.setting.pools if pool.name == name)
@@ -92,12 +110,14 @@ def decode(solved: Solved) -> RlDecision:
     names = rollout_names(solved)
     groups = list(zip(names, solved.plan.groups, strict=True))
     groups += [(LATE, solved.plan.late.group)] if solved.plan.late is not None else []
-    roles = [*(_rollout(solved, name, group) for name, group in groups), _actor(solved)]
-    roles += [_helper(solved, helper) for helper in solved.trainer.helpers]
+    roles = [_rollout(solved, name, group) for name, group in groups]
+    if solved.plan.training is not None:
+        roles += [_actor(solved), *(_helper(solved, helper) for helper in solved.trainer.helpers)]
     policy = solved.plan.policy
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
-    kept = {} if solved.takes_turns else {helper.part: helper.kept_bytes for helper in solved.trainer.helpers}
-    if not solved.takes_turns and solved.trainer.config is not None and solved.trainer.helpers:
+    apart = not solved.takes_turns and solved.plan.training is not None
+    kept = {helper.part: helper.kept_bytes for helper in solved.trainer.helpers} if apart else {}
+    if apart and solved.modelled_training and solved.trainer.helpers:
         kept["actor"] = float(solved.trainer.memory(solved.training.dp).state_R.max())
     return RlDecision(
         roles=tuple(roles),
@@ -135,6 +155,8 @@ def rollout_names(solved: Solved) -> tuple[str, ...]:
 
 
 def _weight_sync(solved: Solved) -> WeightSync:
+    if solved.plan.training is None:
+        return WeightSync(method="broadcast")
     across = {group.option.pool for group in solved.plan.groups} != {solved.training.option.pool}
     return WeightSync(
         method="reshard" if solved.takes_turns else "relay" if across else "broadcast",
@@ -145,13 +167,14 @@ def _weight_sync(solved: Solved) -> WeightSync:
 
 def _rollout(solved: Solved, name: str, group: GenerationGroup) -> Role:
     option, engine = group.option, solved.setting.resolved.problem.engine
-    sparse = any(isinstance(layer.ffn, MoeFfn) for layer in solved.setting.actor.layers)
+    bare = solved.setting.bare
+    sparse = not bare and any(isinstance(layer.ffn, MoeFfn) for layer in solved.setting.actor.layers)
     drafts = solved.setting.options.speculation
     return Role(
         name=name,
         function="rollout",
-        model=solved.setting.keys["actor"],
-        engine=Engine(name=engine.name, version=engine.version),
+        model=solved.actor_key,
+        engine=solved.engine(engine.name, engine.version),
         pool=option.pool,
         replicas=group.replicas,
         parallelism=Parallelism(
@@ -177,8 +200,8 @@ def _actor(solved: Solved) -> Role:
     return Role(
         name="actor",
         function="actor",
-        model=solved.setting.keys["actor"],
-        engine=Engine(name=TRAINER),
+        model=solved.actor_key,
+        engine=solved.engine(TRAINER),
         pool=choice.option.pool,
         replicas=1,
         parallelism=shape,
@@ -222,12 +245,13 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     """Roles of one pool one after the other, those with the larger tensor-parallel groups first, so that no group
     straddles nodes; models that take turns with the actor stand on its devices from the first on."""
     taken: dict[str, int] = {}
-    trained = solved.training.option
     parts: list[tuple[int, str, str, tuple[Axis, ...], int]] = [
         (_widest_tp(solved, g), n, g.option.pool, _rollout_axes(g), g.gpus)
         for n, g in zip(names, solved.plan.groups, strict=True)
     ]
-    parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
+    if solved.plan.training is not None:
+        trained = solved.training.option
+        parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
     for _, name, pool, axes, gpus in sorted(parts, key=lambda part: -part[0]):
         start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
         devices = solved.pool(pool).job_devices[start:].tolist()
@@ -294,6 +318,8 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     """
     evaluation, fused = solved.evaluation, solved.fused
     yield from _generating(solved)
+    if solved.plan.training is None:
+        return
     if solved.asynchronous:
         clock = 0.0
     elif solved.plan.mode.sync == "stream_sync":

@@ -7,7 +7,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.documents.files import digest
-from planner.kinds.rl.decision import RlOptions, ToolCalls
+from planner.kinds.rl.decision import RecordedSamples, RlOptions, ToolCalls
 from planner.problem.lengths import end_of_samples
 from planner.problem.schema import Problem
 from planner.rl.trajectories import SampleBatch, Trajectories
@@ -24,8 +24,27 @@ def generated(options: RlOptions) -> int:
     return max(samples(options), round(samples(options) * options.over_sampling))
 
 
+def recorded(records: tuple[RecordedSamples, ...]) -> tuple[SampleBatch, ...]:
+    """Lengths as they were recorded."""
+    return tuple(
+        SampleBatch(
+            np.broadcast_to(np.array(row.input_tokens, np.int64), len(row.output_tokens)).copy(),
+            np.array(row.output_tokens, np.int64),
+            None if row.predicted is None else np.array(row.predicted, np.float64),
+        )
+        for row in records
+    )
+
+
 def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[SampleBatch, ...]]:
-    """Lengths of every period of the horizon: the same draw, outputs scaled; of one period without a horizon."""
+    """Lengths of every period of the horizon: the same draw, outputs scaled; of one period without a horizon.
+
+    Those recorded, where the problem states them.
+    """
+    if options.horizon is not None and options.horizon.periods[0].records:
+        return [recorded(period.records) for period in options.horizon.periods]
+    if options.records:
+        return [recorded(options.records)]
     scales = [period.output_scale for period in options.horizon.periods] if options.horizon is not None else [1.0]
     return [draw_batches(problem, options, scale) for scale in scales]
 

@@ -16,6 +16,7 @@ from planner.kinds.rl.stated import modes, stated_problem
 from planner.problem.lengths import end_of_samples
 from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, TrainingOption
 from planner.rl.problem import RlProblem
+from planner.rl.trajectories import SampleBatch
 
 MOVE_S = 0.1  # of a trajectory to another replica, beyond its KV (Heddle, arXiv:2603.28101: 0.1 to 0.35 s in all)
 SHORTEST = 512  # tokens of a sample, below which length is not what keeps a model from being trained
@@ -35,12 +36,15 @@ class FormulatedRl:
 
 def formulate(setting: RlSetting) -> FormulatedRl:
     """Raises PlannerError where no replica, no trainer or no network fits, with the nearest value that works."""
-    _require_network(setting)
+    if not setting.bare:
+        _require_network(setting)
     _require_one_cap(setting)
     _require_modes(setting)
     periods = draw_periods(setting.resolved.problem, setting.options)
     batches = [batch for period in periods for batch in period]
     lengths = Lengths.of(batches)
+    if setting.bare:
+        return _as_stated(setting, periods[0], lengths)
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
     generators = _generators(setting, context)
     trainers = _trainers(setting, lengths)
@@ -59,6 +63,29 @@ def formulate(setting: RlSetting) -> FormulatedRl:
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
     )
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
+    return FormulatedRl(
+        problem,
+        curves,
+        {generator.option: generator for generator in generators},
+        {trainer.option: trainer for trainer in trainers},
+        lengths,
+    )
+
+
+def _as_stated(setting: RlSetting, batches: tuple[SampleBatch, ...], lengths: Lengths) -> FormulatedRl:
+    """The curves of the problem alone, where no model is named; pools without one neither generate nor train."""
+    costs = setting.options.costs
+    generators, trainers = list(measured_generators(setting)), list(measured_trainers(setting))
+    _require_pools(setting, {curve.option.pool for curve in generators} | {t.option.pool for t in trainers})
+    _require_pools(setting, {name for row in costs.weight_sync for name in (row.generation, row.training)})
+    generators = [curve for curve in generators if _asked(curve.option.tp, setting.options.generation_tp)]
+    curves = Curves(
+        generation=tuple(generator.option for generator in generators),
+        training=() if setting.options.generation_only else tuple(trainer.option for trainer in trainers),
+        weight_sync_s={(row.generation, row.training): row.sync_s for row in costs.weight_sync},
+        switch_s=costs.switch_s or 0.0,
+    )
+    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, batches)
     return FormulatedRl(
         problem,
         curves,
@@ -225,7 +252,7 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
     most = max(generator.option.curve.kv_tokens for generator in generators)
     if lengths.longest > most:
         what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
-        cut = max(1, int(most) - end_of_samples(setting.workload.spec, "input_tokens"))
+        cut = max(1, int(most) - end_of_samples(setting.drawn_from.spec, "input_tokens"))
         raise PlannerError(
             what,
             where=where(("workloads", 0, "output_tokens")),
@@ -238,7 +265,7 @@ def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Leng
         return
     tokens = _trained_tokens(setting, lengths)
     if tokens is not None:
-        output = max(1, tokens - end_of_samples(setting.workload.spec, "input_tokens"))
+        output = max(1, tokens - end_of_samples(setting.drawn_from.spec, "input_tokens"))
         limit = f"training on samples of {lengths.longest} tokens"
         raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
     pool = max(setting.pools, key=lambda pool: pool.num_gpus)

@@ -16,7 +16,7 @@ from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
 from planner.kinds.rl.names import BETWEEN_TURNS, LATE, OFFLOADED
 from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
-from planner.kinds.rl.stated import stated_problem
+from planner.kinds.rl.stated import SYNCHRONOUS, stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import INPUTS
@@ -24,9 +24,9 @@ from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.rl.curves import Curves, TrainingOption
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.record import curves_record, read_curves_record
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
+from planner.rl.record import curves_record, read_curves_record
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.horizon import HorizonPlan, OpenStates, evaluate_horizon, plan_horizon
 from planner.rl.search.search import PlanGroup, RlSolution
@@ -265,7 +265,7 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     moved = any(role.limits.get(BETWEEN_TURNS) == "host" for role in decision.roles)
     actors = (role for role in decision.roles if role.function == "actor")
     training = next((_training(role, searched, OFFLOADED if moved else "") for role in actors), None)
-    sync = {"synchronous": "sync", "stream": "stream_sync", "asynchronous": "k_step_async"}[decision.synchrony]
+    sync = {**SYNCHRONOUS, "asynchronous": "k_step_async"}[decision.synchrony]
     placements = {"disaggregated": ("disaggregated", "hybrid")}.get(
         decision.arrangement, (decision.arrangement, "hybrid")
     )
@@ -278,7 +278,7 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
         ),
         None,
     )
-    if mode is None or training is None or not groups or None in groups:
+    if mode is None or (training is None) == bool(searched.training) or not groups or None in groups:
         return None
     if (decision.late_rollout is None) != (ending is None):
         return None

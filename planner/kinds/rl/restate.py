@@ -27,8 +27,8 @@ from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Objective
 from planner.problem.recorded import AtHand, recorded_options, recorded_problem, resolved_again
 from planner.rl.evaluate import evaluate
-from planner.rl.formats.record import curves_record
 from planner.rl.plan import RlPlan
+from planner.rl.record import curves_record
 from planner.rl.search.horizon import evaluate_horizon
 
 COUNTS = LeftOut(

@@ -28,7 +28,7 @@ class RlSetting:
     resolved: Resolved
     options: RlOptions
     keys: dict[str, str]
-    workload: Workload
+    workload: Workload | None  # none where lengths are recorded
     calibration: Calibration
     store: "ProfileStore | None"
 
@@ -41,8 +41,19 @@ class RlSetting:
         return self.resolved.models[self.keys[part]] if part in self.keys else None
 
     @property
+    def bare(self) -> bool:
+        """Whether no model is named, and every cost and length is stated."""
+        return not self.keys
+
+    @property
     def actor(self) -> Architecture:
         return self.resolved.models[self.keys["actor"]]
+
+    @property
+    def drawn_from(self) -> Workload:
+        """The workload whose lengths are drawn."""
+        assert self.workload is not None
+        return self.workload
 
 
 def read_setting(resolved: Resolved) -> RlSetting:
@@ -50,7 +61,8 @@ def read_setting(resolved: Resolved) -> RlSetting:
     problem = resolved.problem
     options = RlOptions.model_validate(problem.options)
     refusals = chain(
-        _foreign(resolved),
+        _bare(resolved, options),
+        _foreign(resolved, options),
         _lengths(resolved),
         _samples(options),
         _synchrony(options),
@@ -66,6 +78,8 @@ def read_setting(resolved: Resolved) -> RlSetting:
     for applies, path, what, hint in refusals:
         if applies:
             raise PlannerError(what, where=resolved.where(path), hint=hint)
+    if not problem.models:
+        return RlSetting(resolved, options, {}, None, load_calibration("default"), None)
     keys = _keys(resolved, options)
     _require_actor(resolved, keys["actor"])
     for key in sorted(set(keys.values())):
@@ -90,11 +104,14 @@ Refusal = tuple[bool, tuple[str | int, ...], str, str]
 """Whether it applies, the path of what is wrong in the problem, what is wrong, and what to do."""
 
 
-def _foreign(resolved: Resolved) -> Iterator[Refusal]:
+def _foreign(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     """What problems of other kinds may ask for, and no RL plan is searched by."""
     problem, workloads = resolved.problem, resolved.workloads
     what = f"{len(workloads)} workloads; the prompts and outputs of an iteration are one"
-    yield len(workloads) != 1, ("workloads",), what, "give one workload with `output_tokens`"
+    wrong = len(workloads) != 1 and bool(problem.models)
+    yield wrong, ("workloads",), what, "give one workload with `output_tokens`"
+    what = "lengths are recorded, and a workload is to be drawn from"
+    yield bool(workloads) and not problem.models, ("workloads",), what, "leave `workloads` out"
     goal = problem.objective
     known = goal.minimize in ("iteration_time", "cost") or goal.maximize == "tokens_per_usd"
     hint = "write `minimize: iteration_time`, `minimize: cost` or `maximize: tokens_per_usd`"
@@ -103,11 +120,62 @@ def _foreign(resolved: Resolved) -> Iterator[Refusal]:
 
 def _lengths(resolved: Resolved) -> Iterator[Refusal]:
     """Lengths that come from a trace: a plan does not keep its path, and would not say what they were."""
+    if not resolved.problem.workloads:
+        return
     spec = resolved.problem.workloads[0]
     hint = "give `{mean: ..., cv: ...}` or `{low: ..., high: ...}`, as the trace has them"
     for side in ("input_tokens", "output_tokens"):
         traced = isinstance(getattr(spec, side), TraceLengths)
         yield traced, ("workloads", 0, side), "RL plans do not read traces of lengths", hint
+
+
+def _bare(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
+    """Without a model all is stated: lengths sample by sample, curves, and what handing over takes; else drawn."""
+    bare, costs, horizon = not resolved.problem.models, options.costs, options.horizon
+    periods = () if horizon is None else horizon.periods
+    recorded = all(period.records for period in periods) if periods else bool(options.records)
+    yield bare and not recorded, ("models",), "no model is named, and lengths are not recorded", "add `models:`"
+    what = "no model is named, and what it takes to generate is not measured"
+    yield bare and not costs.generation, ("models",), what, "add `models:`, or curves: `options.costs.generation`"
+    what = "no model is named, and what it takes to train is not measured"
+    trains = not options.generation_only
+    yield bare and trains and not costs.training, ("models",), what, "add `models:`, or `options.costs.training`"
+    stated = {
+        "records": bool(options.records),
+        "dispatch": options.dispatch is not None,
+        "generation_only": options.generation_only,
+        "equal_shares": not options.equal_shares,
+        "costs.weight_sync": bool(costs.weight_sync),
+        "costs.switch": costs.switch_s is not None,
+        "horizon.periods": any(period.records for period in periods),
+        "horizon.running": horizon is not None and horizon.running is not None,
+    }
+    for name, given in stated.items():
+        what = f"`{name}` goes with costs and lengths that are all stated, and models are named"
+        yield not bare and given, ("options", *name.split(".")), what, f"leave `{name}` out, or `models`"
+    modelled = (
+        "tools",
+        "speculation",
+        "length_error",
+        "fused_training",
+        "fusion_thresholds",
+        "late_thresholds",
+        "partial_rollouts",
+        "max_output_tokens",
+        "weight_sync_s",
+    )
+    for name in modelled:
+        what = f"`{name}` is of a model, and none is named"
+        yield bare and bool(getattr(options, name)), ("options", name), what, f"leave `{name}` out, or add `models:`"
+    what = "`over_sampling` draws more samples, and they are recorded"
+    yield bare and options.over_sampling > 1, ("options", "over_sampling"), what, "leave it out"
+    what = "generation alone is planned, and a horizon changes training too"
+    yield options.generation_only and horizon is not None, ("options", "horizon"), what, "leave one of them out"
+    records = [row for period in periods for row in period.records] or list(options.records)
+    sizes = {len(row.output_tokens) for row in records}
+    what = f"{options.prompts * options.samples_per_prompt} samples are trained on, and records have {sorted(sizes)}"
+    short = bool(sizes) and min(sizes) != options.prompts * options.samples_per_prompt
+    yield bare and short, ("options", "prompts"), what, "write the samples of the smallest record"
 
 
 def _prices(resolved: Resolved) -> Iterator[Refusal]:
@@ -133,8 +201,10 @@ def _synchrony(options: RlOptions) -> Iterator[Refusal]:
     divisors = (count for count in range(1, samples + 1) if samples % count == 0)
     near = min(divisors, key=lambda count: (abs(count - parts), count))
     what = f"{samples} samples do not divide into {parts} minibatches"
-    yield samples % parts > 0, ("options", "minibatches"), what, f"write `minibatches: {near}`"
-    stale = "asynchronous" in (options.synchrony or ()) and options.max_staleness == 0
+    uneven = samples % parts > 0 and options.equal_shares
+    yield uneven, ("options", "minibatches"), what, f"write `minibatches: {near}`"
+    ahead = {"asynchronous", "one_step"} & set(options.synchrony or ())
+    stale = bool(ahead) and options.max_staleness == 0
     hint = "write `max_staleness: 1` or more, or leave `asynchronous` out"
     yield stale, ("options", "max_staleness"), "asynchronous training with a staleness of 0", hint
     in_turn = "disaggregated" not in options.arrangements

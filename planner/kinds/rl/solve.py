@@ -2,18 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from planner import __version__
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.files import digest
 from planner.documents.units import format_si
-from planner.errors import Infeasible, Stopped, errors_at
+from planner.errors import Infeasible, PlannerError, Stopped, errors_at
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
-from planner.kinds.rl.horizon import METRICS, horizon_problem, read_running, running_of, steps_of
+from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, read_running, running_of, steps_of
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.plan.evidence import weighted_shares
@@ -50,9 +51,14 @@ ASSUMPTIONS = (
 ROOM = f"training fills at most {USABLE_SHARE:.0%} of a GPU's memory, for what its allocator loses between tensors"
 
 
+SIDES = (("prompts", "input_tokens"), ("outputs", "output_tokens"))
 LONGER_IS_MORE = ("iteration_time_s", "usd_per_iteration")
 LONGER_IS_LESS = ("output_tokens_per_s", "tokens_per_usd")
 BEST_FIRST, DYNAMIC = "rollouts simulated, best first", "rollouts simulated, dynamic program over periods"
+STATED = (
+    "lengths, curves and what handing over takes are as stated; iterations to come have others",
+    "a replica decodes at its curve; whatever trains or scores beside the actor is in the curves of training",
+)
 UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; going from it is not charged"
 DRAFTED = (
     "every step yields a sequence the mean number of tokens of its drafts, in training weights as in the first ones"
@@ -86,7 +92,15 @@ def _over_time(setting: RlSetting, formulated: FormulatedRl) -> Envelope:
     """The plan of every period; roles, phases and predictions of an iteration are those of the first."""
     resolved, options = setting.resolved, setting.options
     running = read_running(resolved)
+    assert options.horizon is not None
+    named = options.horizon.running
     before = plan_of(running, formulated.problem) if running is not None else None
+    if named is not None:
+        before = plan_named(named, formulated.problem)
+        if before is None:
+            hint = "write mode, generation and training in the words of a plan of this problem"
+            where = resolved.where(("options", "horizon", "running"))
+            raise PlannerError("no plan of the problem goes by these words", where=where, hint=hint)
     horizon = horizon_problem(resolved.problem, options, formulated.problem, before)
     with errors_at(resolved.where(("options",))):
         optimum = plan_horizon(horizon)
@@ -157,7 +171,7 @@ def _envelope(
             problem=digest(inputs),
             models=known["models"],
             hardware=known["hardware"],
-            calibration=solved.setting.calibration.digest,
+            calibration=None if solved.setting.bare else solved.setting.calibration.digest,
             traces=known["traces"],
         ),
         inputs=inputs,
@@ -166,8 +180,8 @@ def _envelope(
         certificate=proven,
         evidence=_evidence(solved),
         assumptions=(
-            *ASSUMPTIONS,
-            *((ROOM,) if solved.trainer.config is not None else ()),
+            *(STATED if solved.setting.bare else ASSUMPTIONS),
+            *((ROOM,) if solved.modelled_training else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
             *((DRAFTED,) if solved.setting.options.speculation is not None else ()),
             *assumed,
@@ -179,8 +193,7 @@ def _envelope(
 
 def _cut(problem: Problem) -> Iterator[str]:
     """Where log-normal lengths of samples end."""
-    workload = problem.workloads[0]
-    for name, side in (("prompts", "input_tokens"), ("outputs", "output_tokens")):
+    for workload, (name, side) in product(problem.workloads[:1], SIDES):
         lengths = getattr(workload, side)
         if isinstance(lengths, MomentLengths) and lengths.cv > 0.0:
             end = end_of_samples(workload, side)
@@ -192,7 +205,8 @@ def _predictions(solved: Solved) -> Iterator[tuple[str, float]]:
     evaluation = solved.evaluation
     yield "iteration_time_s", evaluation.iteration_s
     yield "generation_s", solved.generated_s
-    yield "training_s", evaluation.training_s
+    if solved.plan.training is not None:
+        yield "training_s", evaluation.training_s
     yield "output_tokens_per_s", solved.tokens / evaluation.iteration_s
     if evaluation.cost_usd > 0:
         yield "usd_per_iteration", evaluation.cost_usd
@@ -202,7 +216,7 @@ def _predictions(solved: Solved) -> Iterator[tuple[str, float]]:
 def _with_interval(solved: Solved, metric: str, value: float) -> Prediction:
     """What follows from the length of an iteration has an interval, where generation and training are modelled."""
     generators = [solved.formulated.generators[group.option] for group in solved.plan.groups]
-    modelled = solved.trainer.config is not None and all(generator.memory is not None for generator in generators)
+    modelled = solved.modelled_training and all(generator.memory is not None for generator in generators)
     if not modelled or metric not in (*LONGER_IS_MORE, *LONGER_IS_LESS):
         return Prediction(metric=metric, value=value)
     low, high = interval_s(solved.setting.actor, 1.0)
@@ -214,11 +228,13 @@ def _evidence(solved: Solved) -> Evidence:
     """The share of generation and training time by basis, and how far curves are from what they were fitted to."""
     evaluation = solved.evaluation
     generator = solved.formulated.generators[solved.plan.groups[0].option]
-    taught = "analytical" if solved.trainer.config is not None else "measured"
+    taught = "analytical" if solved.modelled_training else "measured"
     basis = weighted_shares(
         [(evaluation.generation_s, generator.basis), (evaluation.training_s, {taught: 1.0})],
     )
     worst = max(solved.formulated.generators[group.option].error for group in solved.plan.groups)
+    if solved.setting.bare:
+        return Evidence(basis={"measured": 1.0}, sources=("curves that the problem states",))
     notes = [f"the decode curve is within {worst:.1%} of the decode step that it was fitted to"]
     if solved.setting.options.weight_sync_s is None:
         sync = format_si(evaluation.handover_s, "s")

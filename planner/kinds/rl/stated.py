@@ -1,14 +1,14 @@
 """Rebuilds an RL problem for its check: given cost curves, and all else as the problem states it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.decision import RlOptions
+from planner.kinds.rl.decision import RlOptions, Synchrony
 from planner.kinds.rl.drawn import generated, samples
 from planner.problem.schema import Problem
 from planner.rl.curves import CurvePool, Curves
-from planner.rl.plan import RlMode
+from planner.rl.plan import RlMode, Sync
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.trajectories import SampleBatch
@@ -30,11 +30,11 @@ def stated_problem(
         switch_s=curves.switch_s,
         objective="iteration_time" if problem.objective.minimize == "iteration_time" else "cost_per_iter",
         max_iteration_s=options.max_iteration_s,
-        dispatch="fifo" if options.length_error is None else "predicted_longest_first",
+        dispatch="predicted_longest_first" if ranked(options) else "fifo",
         max_groups=2 if options.tail_fractions else 1,
         tail_fractions=options.tail_fractions,
         samples=None if generated(options) == samples(options) else samples(options),
-        equal_shares=True,
+        equal_shares=options.equal_shares,
         policies=policies(options, curves),
         late_thresholds=options.late_thresholds,
         late_change_s=options.late_change_s,
@@ -43,6 +43,11 @@ def stated_problem(
         scoring=curves.scoring,
         fusion_thresholds=options.fusion_thresholds,
     )
+
+
+def ranked(options: RlOptions) -> bool:
+    """Whether samples are handed out by their predicted lengths."""
+    return options.length_error is not None or options.dispatch == "longest_first"
 
 
 def policies(options: RlOptions, curves: Curves) -> tuple[RolloutPolicy, ...]:
@@ -66,6 +71,8 @@ def usable_gpus(problem: Problem, pool: Pool) -> int:
 def modes(options: RlOptions) -> tuple[RlMode, ...]:
     """Arrangements with the synchrony that goes with them; none where nothing does."""
     synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
+    if "one_step" in synchrony or options.generation_only:
+        return tuple(_in_order(options, synchrony))
     allowed: list[RlMode] = []
     if "colocated" in options.arrangements and "synchronous" in synchrony:
         allowed.append(RlMode("colocated", "sync"))
@@ -77,3 +84,19 @@ def modes(options: RlOptions) -> tuple[RlMode, ...]:
         ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
         allowed += [RlMode("disaggregated", "k_step_async", staleness) for staleness in ahead]
     return tuple(allowed)
+
+
+SYNCHRONOUS: dict[str, Sync] = {"synchronous": "sync", "stream": "stream_sync", "one_step": "one_step_async"}
+
+
+def _in_order(options: RlOptions, synchrony: tuple[Synchrony, ...]) -> Iterator[RlMode]:
+    """Every pair as the problem lists them; generation alone has one."""
+    for arrangement in options.arrangements:
+        for kept in synchrony:
+            if kept == "asynchronous":
+                ahead = range(1, options.max_staleness + 1) if arrangement == "disaggregated" else ()
+                yield from (RlMode(arrangement, "k_step_async", staleness) for staleness in ahead)
+            elif arrangement == "disaggregated" or kept == "synchronous":
+                yield RlMode(arrangement, SYNCHRONOUS[kept], int(kept == "one_step"))
+            if options.generation_only:
+                return

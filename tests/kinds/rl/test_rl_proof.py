@@ -14,7 +14,7 @@ from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import draw_batches
 from planner.plan.schema import Envelope
 from planner.problem.schema import Problem
-from planner.rl.formats.record import curves_record, read_curves_record
+from planner.rl.record import curves_record, read_curves_record
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -6,6 +6,8 @@ from math import inf
 import numpy as np
 
 from planner.documents.read import Document
+from planner.interchange.rl_plan import group_of, groups_document, training_document, training_of
+from planner.interchange.rl_problem import placed_errors, read_curves
 from planner.rl.agentic import (
     AgenticDispatch,
     AgenticPlan,
@@ -14,9 +16,7 @@ from planner.rl.agentic import (
     check_agentic,
     require_divisible,
 )
-from planner.rl.formats.benchmark_plan import group_of, groups_document, training_document, training_of
-from planner.rl.formats.benchmark_problem import placed_errors, read_curves
-from planner.rl.formats.document_part import DocumentPart
+from planner.rl.document_part import DocumentPart
 from planner.rl.plan import Placement, RlMode
 from planner.rl.trajectories import SampleBatch, Trajectories
 

@@ -1,11 +1,26 @@
 """File format of RL plans in the benchmark (docs/rl-problems.md), read and written."""
 
+import json
+from dataclasses import replace
+
 from planner.documents.read import Document
-from planner.rl.formats.document_part import DocumentPart
+from planner.errors import PlannerError
+from planner.kinds.rl.decision import RlDecision, RlOptions
+from planner.kinds.rl.horizon import plan_named
+from planner.kinds.rl.proof import plan_of as plan_of_decision
+from planner.kinds.rl.proof import proven_problem
+from planner.plan.schema import Decision, Envelope
+from planner.problem.recorded import recorded_options, recorded_problem
+from planner.rl.document_part import DocumentPart
+from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
+from planner.rl.search.search import RlSolution, proven_status
 
 PlanDocument = dict[str, object]
+ALONE = RlMode("disaggregated", "sync")
+FILE = "plan.json"
+HORIZON_SCHEMA = "planner.rl_horizon_plan/1"
 
 
 def plan_document(plan: RlPlan) -> PlanDocument:
@@ -69,3 +84,50 @@ def training_of(part: DocumentPart, problem: RlProblem) -> TrainingChoice:
             return TrainingChoice(option, part.count("dp"))
     known = ", ".join(f"tp {option.tp} pp {option.pp} on {option.pool}" for option in problem.training)
     raise part.refuse(f"no training curve for tp {wanted[1]} pp {wanted[2]} on `{wanted[0]}`", f"known: {known}")
+
+
+def plan_of_envelope(envelope: Envelope, given: RlProblem) -> RlPlan:
+    """The plan of an envelope on the curves of the problem that it was solved from.
+
+    Raises PlannerError where the problem has no such curves or mode.
+    """
+    decision = RlDecision.model_validate(envelope.decision)
+    alone = not given.training  # generation alone has one mode, whatever its name
+    plan = plan_of_decision(decision, replace(given, modes=(ALONE,)) if alone else given)
+    if plan is None:
+        raise PlannerError("is no plan of this problem", where="decision.roles", hint="solve the problem again")
+    return replace(plan, mode=given.modes[0]) if alone else plan
+
+
+def solution_of(envelope: Envelope, given: RlProblem, gap: float = 0.0) -> RlSolution[RlPlan]:
+    """The plan of an envelope on the curves of its problem, with what its certificate proves within a share `gap`."""
+    certificate, plan = envelope.certificate, plan_of_envelope(envelope, given)
+    evaluation = evaluate(given, plan)
+    bound = evaluation.objective if certificate.bound is None else certificate.bound
+    counts = [certificate.proof.get(name) for name in ("priced_exactly", "excluded_by_bound")]
+    seen, pruned = (count if isinstance(count, int) else 0 for count in counts)
+    status = proven_status(evaluation.objective, bound, gap)
+    return RlSolution(status, certificate.stop_reason, plan, evaluation, certificate.bound, seen, pruned, 0.0)
+
+
+def rl_plan_files(envelope: Envelope, decision: Decision) -> dict[str, str]:
+    """`plan.json`: a plan of measured curves in the form of the benchmark, over training time where it has periods."""
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, RlOptions)
+    if problem is None or options is None or problem.models:
+        raise PlannerError(
+            "the benchmark has plans of measured curves, and this problem names models",
+            where="inputs.models",
+            hint="emit it for a launcher",
+        )
+    assert isinstance(decision, RlDecision)
+    searched, _ = proven_problem(envelope, problem, options)
+    if decision.horizon:
+        plans = [plan_named(step, searched) for step in decision.horizon]
+        periods = [
+            {"iterations": step.iterations, "changed": list(step.changed), "plan": plan_document(plan)}
+            for step, plan in zip(decision.horizon, plans, strict=True)
+            if plan is not None
+        ]
+        return {FILE: json.dumps({"schema": HORIZON_SCHEMA, "periods": periods}, indent=2) + "\n"}
+    return {FILE: json.dumps(plan_document(plan_of_envelope(envelope, searched)), indent=2) + "\n"}

@@ -1,4 +1,4 @@
-"""Reads benchmark problems of RL resource planning (docs/rl-problems.md) as `RlProblem`.
+"""Benchmark problems of RL resource planning (docs/rl-problems.md), read as `RlProblem` and stated as problems.
 
 What the file holds beyond the format is ignored, so that problems may carry notes and statistics.
 """
@@ -6,15 +6,18 @@ What the file holds beyond the format is ignored, so that problems may carry not
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from planner.documents.read import Document, Key
 from planner.errors import PlannerError
+from planner.hardware.unspecified import UNSPECIFIED
+from planner.problem.schema import SCHEMA
 from planner.rl.curves import NEVER_FITS, CurvePool, DecodeCurve, GenerationOption, TrainingOption
-from planner.rl.formats.document_part import DocumentPart
+from planner.rl.document_part import DocumentPart
 from planner.rl.plan import Placement, RlMode, Sync
 from planner.rl.problem import Dispatch, Objective, RlProblem, validate
 from planner.rl.trajectories import SampleBatch
@@ -23,6 +26,12 @@ PLACEMENTS: tuple[Placement, ...] = ("colocated", "disaggregated")
 SYNCS: tuple[Sync, ...] = ("sync", "stream_sync", "one_step_async")
 OBJECTIVES: tuple[Objective, ...] = ("iteration_time", "cost_per_iter")
 DISPATCHES: tuple[Dispatch, ...] = ("fifo", "predicted_longest_first")
+SYNCHRONY = {"sync": "synchronous", "stream_sync": "stream", "one_step_async": "one_step"}
+TRAINING = (
+    *("pool", "tp", "pp", "train_tokens_per_s", "forward_tokens_per_s", "micro_tokens", "min_dp"),
+    *("optimizer_s", "offload_s", "offload_sharded_s"),
+)
+"""Fields that a training curve shares with the option that it is read as."""
 TAIL_FRACTIONS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)  # where the file states no grid of its own
 
 
@@ -271,3 +280,86 @@ def _tail_fractions(top: DocumentPart) -> tuple[float, ...]:
         if ("tail" in str(key) or "fraction" in str(key)) and isinstance(space[key], list):
             return tuple(sorted({float(fraction) for fraction in part.numbers(key) if 0 < fraction < 1}))
     return TAIL_FRACTIONS
+
+
+def rl_problem(document: Document) -> dict[str, Any]:
+    """The problem of kind `rl` that `document` states; raises PlannerError as `read_problem` does."""
+    given = read_problem(document)
+    return {**stated(document, given), "options": {**options_of(given), "records": records_of(given.batches)}}
+
+
+def stated(document: Document, given: RlProblem) -> dict[str, Any]:
+    """All but the options: pools of GPUs that nobody names, and what counts."""
+    name, goal = document.data.get("name"), "iteration_time" if given.objective == "iteration_time" else "cost"
+    return {
+        "schema": SCHEMA,
+        "kind": "rl",
+        "name": str(name)[:200] if name else "plan",
+        "cluster": {"pools": [_pool_spec(pool) for pool in document.data["cluster"]["pools"]]},
+        "objective": {"minimize": goal},
+    }
+
+
+def _pool_spec(pool: Mapping[str, Any]) -> dict[str, Any]:
+    price = pool.get("cost_per_gpu_hour") or None
+    shape = {"nodes": int(pool["nodes"]), "gpus_per_node": int(pool["gpus_per_node"])}
+    priced = {} if price is None else {"usd_per_gpu_hour": float(price)}
+    return {"gpu": UNSPECIFIED, "name": pool["name"], **shape, **priced}
+
+
+def options_of(given: RlProblem) -> dict[str, Any]:
+    """Options of the kind, without lengths: what may be chosen, and every cost as it was measured."""
+    apart = [mode for mode in given.modes if mode.placement == "disaggregated"] or list(given.modes)
+    kept = list(dict.fromkeys(SYNCHRONY[mode.sync] for mode in apart))
+    options: dict[str, Any] = {
+        "algorithm": "any",
+        "prompts": given.trained_samples,
+        "minibatches": given.minibatches,
+        "equal_shares": False,
+        "arrangements": list(dict.fromkeys(mode.placement for mode in given.modes)),
+        "synchrony": kept,
+        "costs": costs_of(given),
+    }
+    if not given.training:
+        options |= {"generation_only": True, "arrangements": ["disaggregated"], "synchrony": ["synchronous"]}
+    if "one_step" in options["synchrony"]:
+        options["max_staleness"] = 1
+    if given.dispatch != "fifo":
+        options["dispatch"] = "longest_first"
+    if given.max_iteration_s is not None:
+        options["max_iteration_s"] = given.max_iteration_s
+    return options | ({"tail_fractions": list(given.tail_fractions)} if given.tail_fractions else {})
+
+
+def costs_of(given: RlProblem) -> dict[str, Any]:
+    """Curves of replicas that fit, and what handing weights over takes."""
+    generation = [
+        {"pool": option.pool, "tp": option.tp, **asdict(option.curve)}
+        for option in given.generation
+        if option.curve.kv_tokens > 0
+    ]
+    training = [
+        {name: getattr(option, name) for name in TRAINING} for option in given.training if option.min_dp < NEVER_FITS
+    ]
+    sync = [
+        {"generation": generating, "training": trained, "sync_s": seconds}
+        for (generating, trained), seconds in given.weight_sync_s.items()
+    ]
+    costs = {"generation": generation, "training": training, "weight_sync": sync}
+    return {name: rows for name, rows in costs.items() if rows} | (
+        {"switch_s": given.switch_s} if given.switch_s else {}
+    )
+
+
+def records_of(batches: tuple[SampleBatch, ...]) -> list[dict[str, Any]]:
+    """Lengths of successive iterations, sample by sample."""
+    return [_record(batch) for batch in batches]
+
+
+def _record(batch: SampleBatch) -> dict[str, Any]:
+    prompts = batch.prompt_tokens_N.tolist()
+    row = {
+        "input_tokens": prompts[:1] if len(set(prompts)) == 1 else prompts,
+        "output_tokens": batch.output_tokens_N.tolist(),
+    }
+    return row if batch.rank_key_N is None else {**row, "predicted": batch.rank_key_N.tolist()}

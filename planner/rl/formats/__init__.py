@@ -1,1 +1,0 @@
-"""File formats of RL problems and plans."""
