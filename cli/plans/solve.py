@@ -26,6 +26,8 @@ from planner.cli.tables import say_tables
 from planner.errors import Infeasible, Stopped, require_known
 from planner.progress import MAX_SEED
 
+MOST_SHOWN = 200  # characters of a value of the configuration
+
 if TYPE_CHECKING:
     from planner.plan.schema import Envelope
     from planner.progress import Limits
@@ -220,6 +222,11 @@ def _say_stopped(answer: "Stopped", limits: "Limits", *, as_json: bool) -> int:
     return EXIT_STOPPED
 
 
+def _clipped(text: str) -> str:
+    """Values such as recorded lengths are cut short in the table; `--json` has them whole."""
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 4]} ..."
+
+
 def _show_config(
     problem: str,
     overrides: list[str],
@@ -234,7 +241,7 @@ def _show_config(
     rows = merged_config(problem, overrides, profiles=profiles, seed=seed)
     fields = {path: {"value": value, "origin": origin} for path, value, origin in rows}
 
-    cells = [(path, json.dumps(value, ensure_ascii=False), origin) for path, value, origin in rows]
+    cells = [(path, _clipped(json.dumps(value, ensure_ascii=False)), origin) for path, value, origin in rows]
     write_result(
         {"schema": "planner.config/1", "fields": fields},
         lambda: table(("field", "value", "from"), cells, indent=0),

@@ -68,7 +68,7 @@ def rl_horizon_problem(document: Document) -> dict[str, Any]:
 
 
 def horizon_of_envelope(envelope: Envelope, given: HorizonProblem) -> HorizonPlan:
-    """The plans of an envelope with what its certificate proves, beside one plan for all and the best of each period."""
+    """The plans of an envelope and what its certificate proves, beside one plan for all and the best of each period."""
     certificate, plans = envelope.certificate, plans_of_envelope(envelope, given)
     total = evaluate_horizon(given, plans).total
     others = certificate.next_best if isinstance(certificate.next_best, list) else []

@@ -107,7 +107,8 @@ def _resolved(
     if not problem.cluster.pools and kind.reads.pools(problem):
         raise PlannerError("`cluster` is missing", where=where(()), hint="add `cluster:` with a pool at least")
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
-    if list(profiles) == ["none"] and not kind.reads.reads("costs.profiles"):
+    stated = kind.stated and not problem.models
+    if list(profiles) == ["none"] and (stated or not kind.reads.reads("costs.profiles")):
         profiles = ()  # what plans of the kind do anyway
     if kind.solvable and not recorded:
         refuse_unread(kind.reads, _flagged(problem, profiles, seed), where)

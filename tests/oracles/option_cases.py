@@ -241,7 +241,47 @@ def _curves(part: str, **other: float) -> dict[str, Case]:
 
 
 SPARSE_ACTOR = "models.m.name=Qwen/Qwen3-30B-A3B ; cluster.pools.0.nodes=4 ; options.generation_tp=[2]"
+RECORDED = "[{input_tokens: [5], output_tokens: [5, 9, 30, 7, 8]}]"
+STATED = (
+    "models={} ; workloads=[] ; cluster={pools: [{gpu: unspecified, name: a, nodes: 1, gpus_per_node: 4}]} ; options="
+    "{algorithm: any, prompts: 5, equal_shares: false, max_staleness: 1, synchrony: [synchronous, one_step], costs:"
+    " {generation: [{pool: a, tp: 1, step_s: 0.01, sequence_s: 0.001, token_s: 0.00001, prefill_tokens_per_s: 1000,"
+    " max_running: 2, kv_tokens: 100}], training: [{pool: a, tp: 1, train_tokens_per_s: 100, forward_tokens_per_s: 300,"
+    " micro_tokens: 64}], weight_sync: [{generation: a, training: a, sync_s: 0.1}], switch_s: 0.1}, %s}"
+)
+LISTED = STATED % f"records: {RECORDED}"
+PERIODS = STATED % (
+    f"horizon: {{generation_change_s: 1, training_change_s: 1, periods: [{{iterations: 2, records: {RECORDED}}},"
+    f" {{iterations: 2, records: {RECORDED}}}]}}"
+)
+ALONE = LISTED + " ; options.costs.training=[]"
+NOW = "options.horizon.running={mode: 'disaggregated, synchronous', generation: %s x tp1 a, training: %s x tp1 a}"
+
 RL: dict[str, Case] = {
+    "records.*.input_tokens": apart("", "options.records.0.input_tokens=[6]", LISTED),
+    "records.*.output_tokens": apart("", "options.records.0.output_tokens=[5, 9, 40, 7, 8]", LISTED),
+    "records.*.predicted": apart(
+        "", "options.records.0.predicted=[9, 1, 2, 3, 4]", LISTED + " ; options.dispatch=longest_first"
+    ),
+    "dispatch": apart("", "options.dispatch=longest_first", LISTED),
+    "generation_only": apart("options.generation_only=true", "options.generation_only=false", ALONE),
+    "equal_shares": apart("", "options.equal_shares=true", LISTED),
+    "costs.weight_sync.*.generation": apart("", "options.costs.weight_sync.0.generation=b", LISTED),
+    "costs.weight_sync.*.training": apart("", "options.costs.weight_sync.0.training=b", LISTED),
+    "costs.weight_sync.*.sync_s": apart("", "options.costs.weight_sync.0.sync_s=9", LISTED),
+    "costs.switch_s": apart("", "options.costs.switch=9s", LISTED),
+    **{
+        f"horizon.periods.*.records.*.{name}": apart("", f"options.horizon.periods.0.records.0.{name}={value}", PERIODS)
+        for name, value in {"input_tokens": "[6]", "output_tokens": "[5, 9, 40, 7, 8]"}.items()
+    },
+    "horizon.periods.*.records.*.predicted": apart(
+        "",
+        "options.horizon.periods.0.records.0.predicted=[9, 1, 2, 3, 4]",
+        PERIODS + " ; options.dispatch=longest_first",
+    ),
+    "horizon.running.mode": apart("", "options.horizon.running.mode=unknown", PERIODS + " ; " + NOW % (1, 3)),
+    "horizon.running.generation": apart(NOW % (1, 1), NOW % (3, 1), PERIODS),
+    "horizon.running.training": apart(NOW % (1, 1), NOW % (1, 3), PERIODS),
     "algorithm": ("", PPO),
     "prompts": ("", "options.prompts=32"),
     "samples_per_prompt": ("", "options.samples_per_prompt=4"),

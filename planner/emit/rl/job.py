@@ -163,6 +163,9 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
     options = recorded_options(problem, RlOptions)
     if problem is None or options is None:
         raise PlannerError("the options are no RL job", where="inputs.options", hint="solve the problem again")
+    if not problem.models:
+        what = "names no model to launch: its costs are measured curves"
+        raise PlannerError(what, where="inputs.models", hint="use the target `rl-plan`, or solve with `models`")
     _refuse_changes(decision)
     rollouts = [role for role in decision.roles if role.function == "rollout"]
     actors = [role for role in decision.roles if role.function == "actor"]

@@ -174,13 +174,10 @@ def _asked(decision: ExpertsDecision, options: ExpertsOptions) -> Iterator[Findi
         "slots_per_rank",
         "keep to the ranks and slots of the problem",
     )
-    yield Finding(
-        "experts.by_layer",
-        decision.slots_by_layer == options.slots_by_layer,
-        f"{len(decision.slots_by_layer)} layers with slots of their own, the problem has {len(options.slots_by_layer)}",
-        "slots_by_layer",
-        "keep to the slots of the problem",
-    )
+    if decision.slots_by_layer != options.slots_by_layer:
+        stated, wanted = len(decision.slots_by_layer), len(options.slots_by_layer)
+        what = f"{stated} layers with slots of their own, not the {wanted} of the problem"
+        yield Finding("experts.by_layer", False, what, "slots_by_layer", "keep to the slots of the problem")
     yield Finding(
         "experts.policy",
         decision.policy == options.policy,

@@ -49,7 +49,9 @@ def _roles(envelope: Envelope, decision: RlDecision) -> Finding:
     return Finding(
         "rl.roles",
         not strange and bool(_of(decision, "rollout")) and len(_of(decision, "actor")) == trains,
-        f"unknown function `{strange[0]}`" if strange else f"{trains} actor trains and at least one role generates",
+        f"unknown function `{strange[0]}`"
+        if strange
+        else f"{'one' if trains else 'no'} actor trains and at least one role generates",
         "roles",
         f"use one `actor`, `rollout`, and {', '.join(FUNCTIONS[2:])}",
     )

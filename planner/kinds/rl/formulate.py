@@ -78,10 +78,16 @@ def _as_stated(setting: RlSetting, batches: tuple[SampleBatch, ...], lengths: Le
     generators, trainers = list(measured_generators(setting)), list(measured_trainers(setting))
     _require_pools(setting, {curve.option.pool for curve in generators} | {t.option.pool for t in trainers})
     _require_pools(setting, {name for row in costs.weight_sync for name in (row.generation, row.training)})
-    generators = [curve for curve in generators if _asked(curve.option.tp, setting.options.generation_tp)]
+    options = setting.options
+    generators = [curve for curve in generators if _asked(curve.option.tp, options.generation_tp)]
+    trainers = [
+        trainer
+        for trainer in trainers
+        if _asked(trainer.option.tp, options.training_tp) and _asked(trainer.option.pp, options.training_pp)
+    ]
     curves = Curves(
         generation=tuple(generator.option for generator in generators),
-        training=() if setting.options.generation_only else tuple(trainer.option for trainer in trainers),
+        training=tuple(trainer.option for trainer in trainers),
         weight_sync_s={(row.generation, row.training): row.sync_s for row in costs.weight_sync},
         switch_s=costs.switch_s or 0.0,
     )

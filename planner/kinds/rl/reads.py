@@ -8,6 +8,8 @@ from planner.problem.schema import Problem
 
 def _unread(problem: Problem) -> Iterator[Unread]:
     """A horizon is planned by a dynamic program that runs to its end; only fused schedules go to a solver."""
+    for name in OF_MODELS if not problem.models else ():
+        yield Unread(name, "where no model is named and all costs are stated", "leave it out")
     if "late_thresholds" not in problem.options:
         yield from idle_options(problem.options, "late_change", "late_change_s", why="without `late_thresholds`")
     if problem.options.get("horizon") is not None:
@@ -16,6 +18,14 @@ def _unread(problem: Problem) -> Iterator[Unread]:
     elif not problem.options.get("fused_training"):
         yield Unread("threads", "without `fused_training`: the search runs on one thread", "leave it out")
 
+
+OF_MODELS = (
+    *(f"engine.{name}" for name in ("name", "version", "memory_utilisation")),
+    *(f"cluster.links.*.{name}" for name in ("pools", "bandwidth_bytes_per_s", "latency_s")),
+    *(f"cluster.pools.*.{name}" for name in ("fabric", "nic_bandwidth_bytes_per_s")),
+    *("costs.profiles", "costs.calibration", "seed"),
+)
+"""What prices models alone."""
 
 READS = Reads(
     plans="RL plans",

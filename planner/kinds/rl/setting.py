@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from planner.hardware.profiles.store import ProfileStore
 
 PARTS = ("actor", "critic", "reference", "reward")
+OF_MODELS = (
+    *("actor", "critic", "reference", "reward", "tools", "speculation", "length_error", "iterations", "max_running"),
+    *("fused_training", "fusion_thresholds", "late_thresholds", "late_change_s", "partial_rollouts", "recompute"),
+    *("max_output_tokens", "weight_sync_s", "training_cp", "training_ep"),
+)
+"""Options without effect where all is stated and no model named."""
 MOST_SAMPLES = 2**21  # of all iterations drawn; a solve of so many takes some 16 s
 
 
@@ -153,22 +159,19 @@ def _bare(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     for name, given in stated.items():
         what = f"`{name}` goes with costs and lengths that are all stated, and models are named"
         yield not bare and given, ("options", *name.split(".")), what, f"leave `{name}` out, or `models`"
-    modelled = (
-        "tools",
-        "speculation",
-        "length_error",
-        "fused_training",
-        "fusion_thresholds",
-        "late_thresholds",
-        "partial_rollouts",
-        "max_output_tokens",
-        "weight_sync_s",
-    )
-    for name in modelled:
+    for name in OF_MODELS:
         what = f"`{name}` is of a model, and none is named"
-        yield bare and bool(getattr(options, name)), ("options", name), what, f"leave `{name}` out, or add `models:`"
+        wrong = bare and name in options.model_fields_set
+        yield wrong, ("options", name), what, f"leave `{name}` out, or add `models:`"
     what = "`over_sampling` draws more samples, and they are recorded"
     yield bare and options.over_sampling > 1, ("options", "over_sampling"), what, "leave it out"
+    alone = options.generation_only
+    what = "generation alone is planned, and training is measured"
+    yield alone and bool(costs.training), ("options", "costs", "training"), what, "leave it out"
+    what, apart = "generation alone has GPUs of its own", "disaggregated" in options.arrangements
+    yield alone and not apart, ("options", "arrangements"), what, "write `arrangements: [disaggregated]`"
+    in_turn = "synchronous" in (options.synchrony or ("synchronous",))
+    yield alone and not in_turn, ("options", "synchrony"), what, "write `synchrony: [synchronous]`"
     what = "generation alone is planned, and a horizon changes training too"
     yield options.generation_only and horizon is not None, ("options", "horizon"), what, "leave one of them out"
     records = [row for period in periods for row in period.records] or list(options.records)

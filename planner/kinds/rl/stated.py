@@ -71,7 +71,7 @@ def usable_gpus(problem: Problem, pool: Pool) -> int:
 def modes(options: RlOptions) -> tuple[RlMode, ...]:
     """Arrangements with the synchrony that goes with them; none where nothing does."""
     synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
-    if "one_step" in synchrony or options.generation_only:
+    if "one_step" in synchrony or options.costs.weight_sync or options.generation_only:
         return tuple(_in_order(options, synchrony))
     allowed: list[RlMode] = []
     if "colocated" in options.arrangements and "synchronous" in synchrony:
@@ -91,6 +91,9 @@ SYNCHRONOUS: dict[str, Sync] = {"synchronous": "sync", "stream": "stream_sync", 
 
 def _in_order(options: RlOptions, synchrony: tuple[Synchrony, ...]) -> Iterator[RlMode]:
     """Every pair as the problem lists them; generation alone has one."""
+    if options.generation_only:
+        yield RlMode("disaggregated", "sync")
+        return
     for arrangement in options.arrangements:
         for kept in synchrony:
             if kept == "asynchronous":
@@ -98,5 +101,3 @@ def _in_order(options: RlOptions, synchrony: tuple[Synchrony, ...]) -> Iterator[
                 yield from (RlMode(arrangement, "k_step_async", staleness) for staleness in ahead)
             elif arrangement == "disaggregated" or kept == "synchronous":
                 yield RlMode(arrangement, SYNCHRONOUS[kept], int(kept == "one_step"))
-            if options.generation_only:
-                return
