@@ -128,6 +128,17 @@ class Plan:
         load = Traffic(None if trace is None else str(trace), first, rate_per_s, warm_up=warm_up)
         return simulate_plan(self.envelope, self.decision, load, Policies(), seed=seed, profiles=self.profiles)
 
+    def report(self, path: str | Path | None = None) -> str:
+        """One self-contained page of HTML: decision, limits, map, time and proof; written where a path is given."""
+        from planner.documents.files import write_text_atomic
+        from planner.report.page import html
+        from planner.report.plans import plan_page
+
+        page = html(plan_page(self.envelope, self.decision, Path(f"{self.name}.json")))
+        if path is not None:
+            write_text_atomic(path, page)
+        return page
+
     def to_json(self) -> str:
         """The text of the plan, as the command writes it."""
         from planner.plan.store import plan_json

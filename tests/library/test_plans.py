@@ -113,3 +113,21 @@ def test_estimates_are_those_of_the_command() -> None:
     assert known == json.loads(line)
     assert known["prediction"]["tpot_s"] > 0
     assert (unknown["id"], "both" in unknown["error"]) == ("b", True)
+
+
+PLANS = Path(__file__).parents[1] / "plans"
+
+
+@pytest.mark.parametrize("kind", ["experts", "fleet", "place", "rl", "serve", "train", "workflow"])
+def test_a_plan_of_every_kind_is_shown_explained_and_put_on_a_page(kind: str, tmp_path: Path) -> None:
+    plan = planner.load_plan(PLANS / f"{kind}.json")
+    assert plan.kind == kind
+    assert plan.roles
+    assert all(role.name in plan._repr_html_() for role in plan.roles)
+    assert plan.explain().facts
+    page = plan.report(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
+    assert page.lower().startswith("<!doctype html")
+    metric = plan.predictions[0].metric
+    of = plan.predictions.of(plan.predictions[0].of)
+    assert of[metric]
