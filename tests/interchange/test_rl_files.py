@@ -98,6 +98,13 @@ def test_a_plan_that_is_altered_fails_its_check() -> None:
     assert _findings(envelope.model_copy(update={"decision": decision}))
 
 
+def test_degrees_without_a_curve_are_refused() -> None:
+    problem = rl_problem(given_document(random_problem(3, "sync"), "problem"))
+    for name, said in (("training_tp", "no curve of training"), ("generation_tp", "no curve of generation")):
+        with pytest.raises(PlannerError, match=said):
+            solve({**problem, "options": {**problem["options"], name: [64]}})
+
+
 def test_problems_of_agents_are_refused_with_the_verb_that_takes_them() -> None:
     with pytest.raises(PlannerError, match=r"stage: plans of kind `rl` have no worker.*\n.*planner rl solve"):
         problem_document(EXAMPLES / "agentic-moves.json")

@@ -44,7 +44,23 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     batches = [batch for period in periods for batch in period]
     lengths = Lengths.of(batches)
     if setting.bare:
-        return _as_stated(setting, periods[0], lengths)
+        generators, trainers, curves = _as_stated(setting)
+    else:
+        generators, trainers, curves = _priced(setting, batches, lengths)
+    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
+    return FormulatedRl(
+        problem,
+        curves,
+        {generator.option: generator for generator in generators},
+        {trainer.option: trainer for trainer in trainers},
+        lengths,
+    )
+
+
+def _priced(
+    setting: RlSetting, batches: list[SampleBatch], lengths: Lengths
+) -> tuple[list[GeneratorCurve], list[Trainer], Curves]:
+    """Measured curves, and modelled ones of pools without a measurement."""
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
     generators = _generators(setting, context)
     trainers = _trainers(setting, lengths)
@@ -62,17 +78,10 @@ def formulate(setting: RlSetting) -> FormulatedRl:
         scoring=_scoring(setting, trainers, kv_token_bytes) if setting.options.fusion_thresholds else {},
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
     )
-    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
-    return FormulatedRl(
-        problem,
-        curves,
-        {generator.option: generator for generator in generators},
-        {trainer.option: trainer for trainer in trainers},
-        lengths,
-    )
+    return generators, trainers, curves
 
 
-def _as_stated(setting: RlSetting, batches: tuple[SampleBatch, ...], lengths: Lengths) -> FormulatedRl:
+def _as_stated(setting: RlSetting) -> tuple[list[GeneratorCurve], list[Trainer], Curves]:
     """The curves of the problem alone, where no model is named; pools without one neither generate nor train."""
     costs = setting.options.costs
     generators, trainers = list(measured_generators(setting)), list(measured_trainers(setting))
@@ -85,20 +94,23 @@ def _as_stated(setting: RlSetting, batches: tuple[SampleBatch, ...], lengths: Le
         for trainer in trainers
         if _asked(trainer.option.tp, options.training_tp) and _asked(trainer.option.pp, options.training_pp)
     ]
+    for name, left, asked in (
+        ("generation", generators, options.generation_tp),
+        ("training", trainers, options.training_tp or options.training_pp),
+    ):
+        if not left and asked is not None:
+            raise PlannerError(
+                f"no curve of {name} has the degrees asked for",
+                where=setting.resolved.where(("options", "costs", name)),
+                hint="ask for degrees that have a curve",
+            )
     curves = Curves(
         generation=tuple(generator.option for generator in generators),
         training=tuple(trainer.option for trainer in trainers),
         weight_sync_s={(row.generation, row.training): row.sync_s for row in costs.weight_sync},
         switch_s=costs.switch_s or 0.0,
     )
-    problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, batches)
-    return FormulatedRl(
-        problem,
-        curves,
-        {generator.option: generator for generator in generators},
-        {trainer.option: trainer for trainer in trainers},
-        lengths,
-    )
+    return generators, trainers, curves
 
 
 def _generators(setting: RlSetting, context: float) -> list[GeneratorCurve]:
