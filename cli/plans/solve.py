@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 
 def solve(
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="YAML or JSON; `-` is stdin.")],
+    problem: Annotated[
+        str, typer.Argument(metavar="PROBLEM", help="YAML, JSON, or an instance of a benchmark; `-` is stdin.")
+    ],
     output: Output = None,
     as_json: Json = False,
     overrides: Annotated[
