@@ -8,30 +8,31 @@ import numpy as np
 from case_kinds import CaseAnswer
 from planner.arrays import Floats
 from planner.solvers.schedules.day_solve import split_day
-from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal
+from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal, of_one_pool
 
 TIME_LIMIT_S = 8.0  # of the integer program, which comes last
 
 
 def problem_of(case: dict[str, Any]) -> DaySplit:
     jobs = zip(case["jobs"], case["start"], strict=True)
-    return DaySplit(case["nodes"], tuple(_job(job, before, case["hours"]) for job, before in jobs))
+    return DaySplit((case["nodes"],), tuple(_job(job, before, case["hours"]) for job, before in jobs))
 
 
 def _job(job: dict[str, Any], before: int, hours: int) -> DayJob:
     """Speeds are less by the start-up of nodes that arrive; serving earns up to its load, other jobs by progress."""
     counts = tuple(sorted(job["allowed"]))
+    states = of_one_pool(counts)
     first_A, speed_AA = _speeds(job, [before], counts)[0], _speeds(job, counts, counts)
     if job["type"] == "serving":
         load_T = job["load"]
         rows = [_earned(job, speed_AA, load) for load in load_T[1:hours]]
-        return DayJob(counts, _earned(job, first_A, load_T[0]), np.array(rows).reshape(-1, len(counts), len(counts)))
+        return DayJob(states, _earned(job, first_A, load_T[0]), np.array(rows).reshape(-1, len(counts), len(counts)))
     nothing, later = np.zeros(len(counts)), np.zeros((hours - 1, len(counts), len(counts)))
     if "target" in job:
         goal = Goal(job["target"], job["usd_per_unit"], job.get("usd_per_missing", 0.0))
-        return DayJob(counts, nothing, later, goal, first_A, speed_AA)
+        return DayJob(states, nothing, later, goal, first_A, speed_AA)
     usd = job["usd_per_unit"]
-    return DayJob(counts, usd * first_A, later + usd * speed_AA)
+    return DayJob(states, usd * first_A, later + usd * speed_AA)
 
 
 def _speeds(job: dict[str, Any], before: "list[int] | tuple[int, ...]", counts: tuple[int, ...]) -> Floats:
@@ -51,5 +52,5 @@ def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
     result = split_day(problem, time_limit_s=TIME_LIMIT_S)
     assert result.solution is not None
     assert result.objective is not None
-    rows = problem.nodes_of(result.solution)
+    rows = [[nodes for (nodes,) in row] for row in problem.nodes_of(result.solution)]
     return CaseAnswer({"nodes": rows}, result.objective, result.bound, f"{result.status}, {problem.hours} hours")

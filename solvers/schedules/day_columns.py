@@ -1,14 +1,15 @@
 """The linear relaxation of a day's split by column generation, with the bound that its prices prove.
 
 Sets        j in J_k days of job k alone, as far as they were made
-Parameters  w_kj worth of day j without its goal, q_kj its progress, n_kjt its nodes;  L_t = N
+Parameters  w_kj worth of day j without its goal, q_kj its progress, n_kjtp its nodes of pool p
 Variables   x_kj >= 0;  d_k in [0, G_k] progress that is paid
 Maximise    sum w_kj x_kj + sum_k (u_k + f_k) d_k - f_k G_k
-(C1) sum_kj n_kjt x_kj <= N          for t in T    prices l_t
+(C1) sum_kj n_kjtp x_kj <= N_p       for t in T, p in P    prices l_tp
 (C2) sum_j x_kj = 1                  for k in K
 (C3) d_k <= sum_j q_kj x_kj          for jobs with a goal, prices m_k
 For any prices l >= 0 and m >= 0 no day is worth more than
-    N sum_t l_t + sum_k max over its days (worth + m_k progress - l nodes) + sum_k max(u_k + f_k - m_k, 0) G_k - f_k G_k
+    sum_tp N_p l_tp + sum_k max over its days (worth + m_k progress - l nodes)
+    + sum_k max(u_k + f_k - m_k, 0) G_k - f_k G_k
 where the largest of each job is a longest path over its numbers of nodes; those that are longest are the new days.
 Prices are smoothed towards the best ones (Wentges, 1997), and the least bound over all prices is the one returned.
 """
@@ -32,9 +33,9 @@ SLACK = 1e-7  # of the worth: steps are left out where their bound is lower by m
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prices:
-    """Of a node in every hour [T], and of progress of every job [K]; without a goal 0."""
+    """Of a node of every pool in every hour [T, P], and of progress of every job [K]; without a goal 0."""
 
-    hour_T: Floats
+    hour_TP: Floats
     units: tuple[float, ...]
 
 
@@ -55,16 +56,18 @@ class Relaxation:
         """Steps of single jobs that a day worth more may take, by the best path through each at the best prices."""
         spare = self.bound - worth + SLACK * max(abs(worth), 1.0)
         return tuple(
-            _steps_within(job, self.prices.hour_T, unit, spare)
+            _steps_within(job, self.prices.hour_TP, unit, spare)
             for job, unit in zip(self.problem.jobs, self.units, strict=True)
         )
 
 
 def relaxed(problem: DaySplit) -> Relaxation:
     """The relaxation, solved until no day of a single job is missing, or for as many rounds as are allowed."""
-    idle = (0,) * problem.hours
-    made = [{idle: _column(job, idle)} for job in problem.jobs]
-    best, at = math.inf, Prices(np.zeros(problem.hours), tuple(0.0 for _ in problem.jobs))
+    fewest = problem.fewest()
+    assert fewest is not None, "the problem has room for the fewest nodes of all jobs"
+    idle = [(index,) * problem.hours for index in fewest]
+    made = [{path: _column(job, path)} for job, path in zip(problem.jobs, idle, strict=True)]
+    best, at = math.inf, Prices(np.zeros((problem.hours, len(problem.nodes))), tuple(0.0 for _ in problem.jobs))
     smooth = SMOOTHING
     for _ in range(MOST_ROUNDS):
         reached, prices = _master(problem, made)
@@ -87,9 +90,9 @@ def relaxed(problem: DaySplit) -> Relaxation:
 
 def bound_at(problem: DaySplit, prices: Prices) -> tuple[float, list[tuple[int, ...]]]:
     """What no day is worth more than, by these prices, and the days of single jobs that are worth most at them."""
-    value, paths = float(problem.nodes * prices.hour_T.sum()), []
+    value, paths = float((prices.hour_TP @ np.array(problem.nodes)).sum()), []
     for job, unit in zip(problem.jobs, prices.units, strict=True):
-        longest, path = longest_path(*job.priced(prices.hour_T, unit))
+        longest, path = longest_path(*job.priced(prices.hour_TP, unit))
         value += longest
         paths.append(path)
         if job.goal is not None:
@@ -113,7 +116,7 @@ def longest_path(first_A: Floats, later_TAA: Floats) -> tuple[float, tuple[int, 
 
 def _between(at: Prices, prices: Prices, smooth: float) -> Prices:
     units = tuple(smooth * a + (1.0 - smooth) * b for a, b in zip(at.units, prices.units, strict=True))
-    return Prices(smooth * at.hour_T + (1.0 - smooth) * prices.hour_T, units)
+    return Prices(smooth * at.hour_TP + (1.0 - smooth) * prices.hour_TP, units)
 
 
 def _added(problem: DaySplit, made: "Made", paths: Sequence[tuple[int, ...]]) -> bool:
@@ -128,7 +131,7 @@ def _added(problem: DaySplit, made: "Made", paths: Sequence[tuple[int, ...]]) ->
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A day of a job alone: worth without its goal, progress, and nodes by hour."""
+    """A day of a job alone: worth without its goal, progress, and nodes by hour and pool."""
 
     worth: float
     progress: float
@@ -141,13 +144,15 @@ Made = Sequence[dict[tuple[int, ...], _Column]]
 def _column(job: DayJob, path: tuple[int, ...]) -> _Column:
     later = sum(float(job.later_TAA[t, a, b]) for t, (a, b) in enumerate(pairwise(path)))
     progress = 0.0 if job.goal is None else job.progress(path)
-    return _Column(float(job.first_A[path[0]]) + later, progress, tuple(float(job.counts[a]) for a in path))
+    return _Column(
+        float(job.first_A[path[0]]) + later, progress, tuple(float(nodes) for a in path for nodes in job.counts[a])
+    )
 
 
 def _program(problem: DaySplit, made: Made) -> LinearModel:
     """(C1) to (C3), rows in this order; columns are the made days of every job in turn, then what is paid."""
     model = LinearModel()
-    loads: list[dict[int, float]] = [{} for _ in range(problem.hours)]
+    loads: list[dict[int, float]] = [{} for _ in range(problem.hours * len(problem.nodes))]
     worth: dict[int, float] = {}
     ones, goals, offset = [], [], 0.0
     for k, days in enumerate(made):
@@ -164,8 +169,9 @@ def _program(problem: DaySplit, made: Made) -> LinearModel:
             goals.append((k, done <= Expr(progress)))
             worth[done.column] = goal.worth + goal.cost
             offset -= goal.cost * goal.target
-    for t, load in enumerate(loads):
-        model.add(Expr(load) <= float(problem.nodes), f"C1[{t}]")
+    for row, load in enumerate(loads):
+        t, p = divmod(row, len(problem.nodes))
+        model.add(Expr(load) <= float(problem.nodes[p]), f"C1[{t},{p}]")
     for k, one in enumerate(ones):
         model.add(one == 1.0, f"C2[{k}]")
     for k, relation in goals:
@@ -182,15 +188,16 @@ def _master(problem: DaySplit, made: Made) -> tuple[float, Prices]:
     answer = LinearProgram(model).solve(model.lower, model.upper)
     assert answer.duals is not None, "the fewest nodes of all jobs fit"
     assert answer.objective is not None
-    hour_T = np.maximum(np.array(answer.duals[: problem.hours]), 0.0)
-    rest = iter(answer.duals[problem.hours + len(problem.jobs) :])
+    rows = problem.hours * len(problem.nodes)
+    hour_TP = np.maximum(np.array(answer.duals[:rows]), 0.0).reshape(problem.hours, -1)
+    rest = iter(answer.duals[rows + len(problem.jobs) :])
     units = tuple(max(next(rest), 0.0) if job.goal is not None else 0.0 for job in problem.jobs)
-    return answer.objective, Prices(hour_T, units)
+    return answer.objective, Prices(hour_TP, units)
 
 
-def _steps_within(job: DayJob, hour_T: Floats, unit: float, spare: float) -> tuple[tuple[int, int, int], ...]:
+def _steps_within(job: DayJob, hour_TP: Floats, unit: float, spare: float) -> tuple[tuple[int, int, int], ...]:
     """Steps whose best path falls short of the longest by no more than can be spared."""
-    first_A, later_TAA = job.priced(hour_T, unit)
+    first_A, later_TAA = job.priced(hour_TP, unit)
     ahead = [first_A]
     for step_AA in later_TAA:
         ahead.append((ahead[-1][:, None] + step_AA).max(axis=0))

@@ -1,7 +1,7 @@
 """Exchanges of nodes between a few jobs of a day: the best of all their days together, the others left as they are.
 
 A dynamic program over their joint numbers of nodes,
-    V_t(n_1..n_m) = max over m_1..m_m of V_t-1(m) + sum_k v_kt(m_k, n_k)   where sum_k n_k <= nodes left by the others.
+    V_t(n_1..n_m) = max over m_1..m_m of V_t-1(m) + sum_k v_kt(m_k, n_k)   where the others leave sum_k n_kp nodes
 Worth is by job, so that the maximum is taken one job at a time: O(T m A^(m+1)). Goals are priced: progress of a job at
 each of some worths of a unit, and the day that is truly better is taken.
 """
@@ -71,24 +71,25 @@ def joint(problem: DaySplit, day: Day, members: Sequence[int], units: Sequence[f
     """The day with the best joint days of these jobs, goals at the given worths of a unit."""
     jobs = [problem.jobs[k] for k in members]
     others = [k for k in range(len(problem.jobs)) if k not in members]
-    left_T = [problem.nodes - sum(problem.jobs[k].counts[day[k][t]] for k in others) for t in range(problem.hours)]
-    free = np.zeros(problem.hours)
+    held_KTP = [problem.jobs[k].nodes_AP[list(day[k])] for k in others]
+    left_TP = np.array(problem.nodes) - sum(held_KTP, start=np.zeros((problem.hours, len(problem.nodes)), np.int64))
+    free = np.zeros(left_TP.shape)
     tables = [job.priced(free, units[i] if units else 0.0) for i, job in enumerate(jobs)]
-    load = np.zeros(tuple(len(job.counts) for job in jobs))
-    value: Floats = load
+    sizes = tuple(len(job.counts) for job in jobs)
+    load, value = np.zeros((*sizes, len(problem.nodes)), np.int64), np.zeros(sizes)
     for axis, (job, (first_A, _)) in enumerate(zip(jobs, tables, strict=True)):
         shape = [1] * len(jobs)
         shape[axis] = -1
-        load = load + np.array(job.counts, dtype=np.float64).reshape(shape)
+        load = load + job.nodes_AP.reshape(*shape, len(problem.nodes))
         value = value + first_A.reshape(shape)
-    value = np.where(load <= left_T[0], value, -np.inf)
+    value = np.where((load <= left_TP[0]).all(axis=-1), value, -np.inf)
     came = []
     for t in range(1, problem.hours):
         origins = []
         for axis, (_, later_TAA) in enumerate(tables):
             value, origin = _stepped(value, later_TAA[t - 1], axis)
             origins.append(origin)
-        value = np.where(load <= left_T[t], value, -np.inf)
+        value = np.where((load <= left_TP[t]).all(axis=-1), value, -np.inf)
         came.append(origins)
     paths = _traced(value, came)
     rows = list(day)

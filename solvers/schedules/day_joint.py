@@ -72,7 +72,7 @@ def _best(
         best = joint(problem, day, range(len(problem.jobs)), prices)
         cut = _cut(problem, best)
         return best, cut.at + sum(m * slope for m, slope in zip(prices, cut.slope, strict=True))
-    at = Prices(relaxation.prices.hour_T, prices)
+    at = Prices(relaxation.prices.hour_TP, prices)
     return bounded(replace(relaxation, bound=bound_at(problem, at)[0], prices=at), worth, WIDTH)
 
 

@@ -79,8 +79,10 @@ def _joined(problem: DaySplit, days: list[Day], units: Sequence[float], enough: 
 
 
 def _idle(problem: DaySplit) -> Day:
-    """All jobs with their fewest nodes, all day."""
-    return tuple((0,) * problem.hours for _ in problem.jobs)
+    """All jobs with few nodes, all day."""
+    fewest = problem.fewest()
+    assert fewest is not None, "the problem has room for the fewest nodes of all jobs"
+    return tuple((index,) * problem.hours for index in fewest)
 
 
 def _closed(problem: DaySplit, steps: Steps, time_limit_s: float | None, gap: float) -> tuple[Day | None, float, str]:
@@ -89,21 +91,22 @@ def _closed(problem: DaySplit, steps: Steps, time_limit_s: float | None, gap: fl
         return None, math.inf, "step_limit"
     model = LinearModel()
     flows, worths = [], []
-    loads: list[list[Expr]] = [[] for _ in range(problem.hours)]
+    loads: dict[tuple[int, int], list[Expr]] = {}
     for k, (job, own) in enumerate(zip(problem.jobs, steps, strict=True)):
         flow = {step: model.binary(f"y[{k},{','.join(map(str, step))}]") for step in own}
         flows.append(flow)
         worths += [_step_worth(job, step) * y for step, y in flow.items()]
         for (t, _, b), y in flow.items():
-            loads[t].append(float(job.counts[b]) * y)
+            for p, nodes in enumerate(job.counts[b]):
+                loads.setdefault((t, p), []).append(float(nodes) * y)
         _conserve(model, k, flow, problem.hours)
         if job.goal is not None:
             done = model.continuous(f"done[{k}]", 0.0, job.goal.target)
             made = total(_step_progress(job, step) * y for step, y in flow.items())
             model.add(done <= made, f"goal[{k}]")
             worths += [(job.goal.worth + job.goal.cost) * done, Expr({}, -job.goal.cost * job.goal.target)]
-    for t, load in enumerate(loads):
-        model.add(total(load) <= float(problem.nodes), f"C1[{t}]")
+    for (t, p), load in loads.items():
+        model.add(total(load) <= float(problem.nodes[p]), f"C1[{t},{p}]")
     model.maximise(total(worths))
     result = solve(model, time_limit_s=time_limit_s, gap=gap)
     bound = math.inf if result.bound is None else result.bound

@@ -1,14 +1,14 @@
 """Nodes of one cluster shared out to jobs, hour by hour: most worth of a day, with what changes cost and what is asked.
 
-Sets        t in T hours, k in K jobs, n in A_k numbers of nodes that job k can use (one number may stand there several
-            times, as states that differ in what may follow them)
-Parameters  N nodes;  v_kt(m, n) worth of hour t with n nodes after m in the hour before;  n_k0 nodes before the day
+Sets        t in T hours, k in K jobs, p in P pools of equal nodes, n in A_k numbers n_p of nodes of every pool that job
+            k can use (they may stand there several times, as states that differ in what may follow them)
+Parameters  N_p nodes;  v_kt(m, n) worth of hour t with n nodes after m in the hour before;  n_k0 nodes before the day
             jobs with a goal also make p_k(m, n) progress in an hour, paid u_k a unit up to G_k; each unit below it
             costs f_k;  u_k + f_k >= 0
 Variables   n_kt in A_k
 Maximise    sum_kt v_kt(n_k,t-1, n_kt) + sum_k u_k min(P_k, G_k) - f_k max(G_k - P_k, 0)
             with P_k = sum p_k(n_k,t-1, n_kt) over hours t before the deadline of the job
-(C1) sum_k n_kt <= N                                                     for t in T
+(C1) sum_k n_ktp <= N_p                                                  for t in T, p in P
 Solved in `day_solve`.
 """
 
@@ -19,7 +19,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 
 WHERE = "jobs"
@@ -27,8 +27,16 @@ WHERE = "jobs"
 Day = tuple[tuple[int, ...], ...]
 """For every job the index of its number of nodes, by hour. [K][T]"""
 
+Counts = tuple[tuple[int, ...], ...]
+"""Numbers of nodes that a job can have, of every pool. [A][P]"""
+
 Steps = tuple[tuple[tuple[int, int, int], ...], ...]
 """For every job the steps (t, from, to) that a day may take; those of the first hour come from -1."""
+
+
+def of_one_pool(counts: Sequence[int]) -> Counts:
+    """Numbers of nodes of the only pool."""
+    return tuple((count,) for count in counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +50,13 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayJob:
-    """Numbers of nodes [A], rising, and the worth and progress of hours by the numbers before and in them.
+    """Numbers of nodes of every pool [A][P], the fewest first, and worth and progress by those before and in an hour.
 
     The first hour follows what ran before the day; the others are [T - 1, from, to]. Progress is the same in all hours
     before the deadline, and none after it.
     """
 
-    counts: tuple[int, ...]
+    counts: Counts
     first_A: Floats
     later_TAA: Floats
     goal: Goal | None = None
@@ -58,7 +66,8 @@ class DayJob:
 
     def __post_init__(self) -> None:
         size = len(self.counts)
-        if not size or list(self.counts) != sorted(self.counts) or self.counts[0] < 0:
+        pools = {len(row) for row in self.counts}
+        if not size or list(self.counts) != sorted(self.counts) or len(pools) > 1 or min(map(min, self.counts)) < 0:
             raise PlannerError(f"numbers of nodes {list(self.counts)}", where=WHERE, hint="give them from 0 up")
         if self.first_A.shape != (size,) or self.later_TAA.shape[1:] != (size, size):
             what = f"worth of shapes {self.first_A.shape} and {self.later_TAA.shape} for {size} numbers of nodes"
@@ -75,16 +84,21 @@ class DayJob:
     def hours(self) -> int:
         return 1 + len(self.later_TAA)
 
+    @property
+    def nodes_AP(self) -> Ints:
+        """The numbers of nodes as an array."""
+        return np.array(self.counts, dtype=np.int64)
+
     def progress_in(self, hour: int) -> Floats:
         """Of an hour after the first, by the numbers before and in it. [from, to]"""
         late = self.deadline is not None and hour >= self.deadline
         return np.zeros_like(self.progress_AA) if late else self.progress_AA
 
-    def priced(self, price_T: Floats, unit: float) -> tuple[Floats, Floats]:
+    def priced(self, price_TP: Floats, unit: float) -> tuple[Floats, Floats]:
         """Worth of the first hour and of later ones, less the price of nodes, with progress at so much a unit."""
-        nodes_A = np.array(self.counts, dtype=np.float64)
-        first_A = self.first_A - price_T[0] * nodes_A
-        later_TAA = self.later_TAA - price_T[1:, None, None] * nodes_A
+        spent_TA = price_TP @ self.nodes_AP.T
+        first_A = self.first_A - spent_TA[0]
+        later_TAA = self.later_TAA - spent_TA[1:, None, :]
         if self.goal is not None:
             made_TAA = np.array([self.progress_in(t) for t in range(1, self.hours)]).reshape(later_TAA.shape)
             first_A, later_TAA = first_A + unit * self.progress_first_A, later_TAA + unit * made_TAA
@@ -107,28 +121,48 @@ class DayJob:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DaySplit:
-    """The problem; raises PlannerError where not even the fewest nodes of all jobs are there."""
+    """The problem, with the nodes of every pool; raises PlannerError where the fewest of all jobs are not there."""
 
-    nodes: int
+    nodes: tuple[int, ...]
     jobs: tuple[DayJob, ...]
 
     def __post_init__(self) -> None:
         if len({job.hours for job in self.jobs}) != 1:
             raise PlannerError("jobs of different hours", where=WHERE, hint="give at least one, all for one day")
-        least = sum(job.counts[0] for job in self.jobs)
-        if least > self.nodes:
-            what = f"jobs take {least} nodes at the least, and there are {self.nodes}"
+        if any(len(job.counts[0]) != len(self.nodes) for job in self.jobs):
+            raise PlannerError("jobs of different pools", where=WHERE, hint="give numbers of nodes of every pool")
+        if self.fewest() is None:
+            least = sum(min(map(sum, job.counts)) for job in self.jobs)
+            what = f"jobs take {least} nodes at the least, and there are {sum(self.nodes)}"
             raise PlannerError(what, where=WHERE, hint="let some job use fewer nodes, or none")
 
     @property
     def hours(self) -> int:
         return self.jobs[0].hours
 
+    def fewest(self) -> tuple[int, ...] | None:
+        """Of every job the index of few nodes with which all fit, by depth-first search; None where none do. [K]"""
+        free, chosen, tried = np.array(self.nodes), [], [0] * len(self.jobs)
+        rows_K = [job.nodes_AP for job in self.jobs]
+        while len(chosen) < len(rows_K):
+            k = len(chosen)
+            fitting = np.flatnonzero((rows_K[k][tried[k] :] <= free).all(axis=1))
+            if len(fitting):
+                chosen.append(tried[k] + int(fitting[0]))
+                free = free - rows_K[k][chosen[-1]]
+                continue
+            tried[k] = 0
+            if not chosen:
+                return None
+            free = free + rows_K[k - 1][chosen[-1]]
+            tried[k - 1] = chosen.pop() + 1
+        return tuple(chosen)
+
     def worth(self, day: Day) -> float:
         """What is maximised."""
         return math.fsum(job.worth(path) for job, path in zip(self.jobs, day, strict=True))
 
-    def nodes_of(self, day: Day) -> list[list[int]]:
-        """Nodes of every hour and job. [T][K]"""
+    def nodes_of(self, day: Day) -> list[list[tuple[int, ...]]]:
+        """Nodes of every hour, job and pool. [T][K][P]"""
         rows = [[job.counts[a] for a in path] for job, path in zip(self.jobs, day, strict=True)]
         return [list(row) for row in zip(*rows, strict=True)]

@@ -90,7 +90,7 @@ def share_machines(
     references = [job.reference_s or own[0].round_s if own else 0.0 for job, own in zip(jobs, every, strict=True)]
     jobs = [replace(job, reference_s=at or None) for job, at in zip(jobs, references, strict=True)]
     ways = [
-        tuple(way for way in own if _speed(job, way) >= job.least_speed) for job, own in zip(jobs, every, strict=True)
+        tuple(way for way in own if speed_of(job, way) >= job.least_speed) for job, own in zip(jobs, every, strict=True)
     ]
     if any(job.least_speed and not own for job, own in zip(jobs, ways, strict=True)):
         took_s = time.perf_counter() - started
@@ -103,7 +103,7 @@ def share_machines(
             next((way for a, way in enumerate(own) if result.solution[f"y[{j},{a}]"] > 0.5), None)
             for j, own in enumerate(ways)
         )
-        value = sum(job.worth * _speed(job, way) for job, way in zip(jobs, chosen, strict=True) if way is not None)
+        value = sum(job.worth * speed_of(job, way) for job, way in zip(jobs, chosen, strict=True) if way is not None)
     took_s = time.perf_counter() - started
     return SolveResult(result.status, result.stop_reason, chosen, value, result.bound, took_s, result.solver)
 
@@ -112,7 +112,7 @@ def build(jobs: Sequence[TaskJob], ways: Sequence[Sequence[Way]], machines: Sequ
     """The choice of ways as an integer program."""
     model = LinearModel()
     y = {(j, a): model.binary(f"y[{j},{a}]") for j, own in enumerate(ways) for a in range(len(own))}
-    model.maximise(total(jobs[j].worth * _speed(jobs[j], ways[j][a]) * y[j, a] for j, a in y))
+    model.maximise(total(jobs[j].worth * speed_of(jobs[j], ways[j][a]) * y[j, a] for j, a in y))
     for j, own in enumerate(ways):
         chosen = total(y[j, a] for a in range(len(own)))
         if jobs[j].least_speed:
@@ -124,7 +124,7 @@ def build(jobs: Sequence[TaskJob], ways: Sequence[Sequence[Way]], machines: Sequ
     return model
 
 
-def _speed(job: TaskJob, way: Way) -> float:
+def speed_of(job: TaskJob, way: Way) -> float:
     """r_j / s_a."""
     assert job.reference_s is not None
     return job.reference_s / way.round_s

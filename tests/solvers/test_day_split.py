@@ -15,7 +15,7 @@ from planner.solvers.schedules.day_exchange import exchanged
 from planner.solvers.schedules.day_joint import jointly
 from planner.solvers.schedules.day_rows import recombined
 from planner.solvers.schedules.day_solve import split_day
-from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal
+from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal, of_one_pool
 
 
 def problem_of(seed: int, *, hours: int, nodes: int, jobs: int, goals: bool = True, most: int = 4) -> DaySplit:
@@ -34,20 +34,39 @@ def problem_of(seed: int, *, hours: int, nodes: int, jobs: int, goals: bool = Tr
         if goals and draws.random() < 0.5:
             goal = Goal(float(draws.uniform(0.2, 0.8) * hours * nodes), 3.0, float(draws.choice([0.0, 5.0])))
             later = np.zeros((hours - 1, len(counts), len(counts)))
-            made.append(DayJob(counts, np.zeros(len(counts)), later, goal, first_A, speed_AA))
+            made.append(DayJob(of_one_pool(counts), np.zeros(len(counts)), later, goal, first_A, speed_AA))
         else:
             later = np.array(earned[1:]).reshape(-1, len(counts), len(counts))
-            made.append(DayJob(counts, np.minimum(first_A, wanted_T[0]) * 4.0, later))
-    return DaySplit(nodes, tuple(made))
+            made.append(DayJob(of_one_pool(counts), np.minimum(first_A, wanted_T[0]) * 4.0, later))
+    return DaySplit((nodes,), tuple(made))
+
+
+def on_two_pools(seed: int) -> DaySplit:
+    """Jobs whose nodes are of two pools, of one of them or of both at a time, with start-ups after every change."""
+    draws = np.random.default_rng(seed)
+    nodes, hours = (int(draws.integers(1, 4)), int(draws.integers(1, 3))), 2 + seed % 2
+    jobs = []
+    for k in range(1 + seed % 3):
+        rows = {(0, 0)} if k else {(0, 0), (0, 1)}
+        rows |= {tuple(int(draws.integers(0, n + 1)) for n in nodes) for _ in range(2)}
+        counts = tuple(sorted(rows))
+        speed_A = np.array(counts) @ draws.uniform(0.5, 2.0, 2)
+        changed_AA = ~np.eye(len(counts), dtype=bool)
+        later_TAA = draws.uniform(0.5, 3.0, (hours - 1, 1, 1)) * speed_A * (1.0 - 0.5 * changed_AA)
+        goal = Goal(float(draws.uniform(0.5, 2.0) * hours), 3.0, 2.0) if draws.random() < 0.4 else None
+        jobs.append(DayJob(counts, speed_A, later_TAA, goal, 0.5 * speed_A, speed_A * (1.0 - 0.5 * changed_AA)))
+    return DaySplit(nodes, tuple(jobs))
+
+
+def fits(problem: DaySplit, row: tuple[int, ...]) -> bool:
+    """Whether the nodes of every pool are there for the numbers with these indices."""
+    rows = [job.counts[a] for job, a in zip(problem.jobs, row, strict=True)]
+    return all(sum(own) <= there for own, there in zip(zip(*rows, strict=True), problem.nodes, strict=True))
 
 
 def best_of_all(problem: DaySplit) -> float:
     """Over every split of every hour, by what jobs earn from hour to hour, written out anew."""
-    rows = [
-        row
-        for row in itertools.product(*(range(len(job.counts)) for job in problem.jobs))
-        if sum(job.counts[a] for job, a in zip(problem.jobs, row, strict=True)) <= problem.nodes
-    ]
+    rows = [row for row in itertools.product(*(range(len(job.counts)) for job in problem.jobs)) if fits(problem, row)]
     best = -np.inf
     for day in itertools.product(rows, repeat=problem.hours):
         worth = 0.0
@@ -76,7 +95,31 @@ def test_the_day_is_worth_what_the_best_of_all_days_is(tens: int) -> None:
         assert result.status is Status.OPTIMAL
         assert result.solution is not None
         assert result.objective == pytest.approx(best_of_all(problem), rel=1e-7, abs=1e-7)
-        assert all(sum(row) <= problem.nodes for row in problem.nodes_of(result.solution))
+        assert all(fits(problem, row) for row in zip(*result.solution, strict=True))
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_the_day_on_two_pools_is_worth_what_the_best_of_all_days_is(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        problem = on_two_pools(seed)
+        result = split_day(problem)
+        best = best_of_all(problem)
+        assert result.solution is not None
+        assert result.objective == pytest.approx(best, rel=1e-7, abs=1e-7), seed
+        assert result.bound is not None
+        assert result.bound >= best * (1 - 1e-9)
+        assert all(fits(problem, row) for row in zip(*result.solution, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_joint_program_that_leaves_states_out_is_exact_on_two_pools(seed: int) -> None:
+    problem = on_two_pools(3 * seed + 2)
+    best = best_of_all(problem)
+    day, bound = bounded(relaxed(problem), best - 1.0, 10**6)
+    assert bound >= best * (1 - 1e-9)
+    if not any(job.goal for job in problem.jobs):
+        assert day is not None
+        assert problem.worth(day) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -94,7 +137,7 @@ def test_no_day_crosses_the_bound_of_a_larger_cluster(seed: int) -> None:
     day = exchanged(problem, idle, relaxation.units)
     assert problem.worth(idle) <= problem.worth(day) <= result.bound * (1 + 1e-9)
     for _ in range(5):
-        prices = type(relaxation.prices)(draws.uniform(0.0, 5.0, 10), relaxation.units)
+        prices = type(relaxation.prices)(draws.uniform(0.0, 5.0, (10, 1)), relaxation.units)
         assert bound_at(problem, prices)[0] >= result.objective * (1 - 1e-9)
 
 
@@ -125,7 +168,7 @@ def test_bounds_at_worths_of_progress_hold_and_their_days_fit(seed: int, whole: 
     priced = jointly(relaxed(problem), idle, whole=whole)
     assert priced.bound >= best - 1e-6 * max(abs(best), 1.0)
     for day in priced.days:
-        assert all(sum(row) <= problem.nodes for row in problem.nodes_of(day))
+        assert all(fits(problem, row) for row in zip(*day, strict=True))
         assert problem.worth(day) <= best + 1e-6 * max(abs(best), 1.0)
 
 
@@ -139,11 +182,7 @@ def goals_of(seed: int) -> DaySplit | None:
 def test_the_day_over_rows_of_other_days_is_the_best_of_all_of_them(seed: int) -> None:
     problem = problem_of(seed, hours=4, nodes=5, jobs=3)
     draws = np.random.default_rng(seed)
-    rows = [
-        row
-        for row in itertools.product(*(range(len(job.counts)) for job in problem.jobs))
-        if sum(job.counts[a] for job, a in zip(problem.jobs, row, strict=True)) <= problem.nodes
-    ]
+    rows = [row for row in itertools.product(*(range(len(job.counts)) for job in problem.jobs)) if fits(problem, row)]
     days = [[rows[i] for i in draws.integers(0, len(rows), 4)] for _ in range(3)]
     every = [tuple(zip(*day, strict=True)) for day in itertools.product(*zip(*days, strict=True))]
     made = recombined(problem, [tuple(zip(*day, strict=True)) for day in days], 10.0)
@@ -155,7 +194,7 @@ def test_the_day_over_rows_of_other_days_is_the_best_of_all_of_them(seed: int) -
 @given(seed=st.integers(0, 10_000))
 def test_another_node_never_makes_a_day_worth_less(seed: int) -> None:
     problem = problem_of(seed, hours=4, nodes=5, jobs=2)
-    larger = DaySplit(6, problem.jobs)
+    larger = DaySplit((6,), problem.jobs)
     few, many = split_day(problem).objective, split_day(larger).objective
     assert few is not None
     assert many is not None
@@ -163,14 +202,14 @@ def test_another_node_never_makes_a_day_worth_less(seed: int) -> None:
 
 
 def test_bad_data_is_named() -> None:
-    earn = np.zeros(2)
+    earn, few = np.zeros(2), of_one_pool((1, 2))
     with pytest.raises(PlannerError, match="5 nodes at the least, and there are 4"):
-        DaySplit(4, (DayJob((5, 6), earn, np.zeros((1, 2, 2))),))
+        DaySplit((4,), (DayJob(of_one_pool((5, 6)), earn, np.zeros((1, 2, 2))),))
     with pytest.raises(PlannerError, match="numbers of nodes"):
-        DayJob((2, 1), earn, np.zeros((1, 2, 2)))
+        DayJob(of_one_pool((2, 1)), earn, np.zeros((1, 2, 2)))
     with pytest.raises(PlannerError, match="worth of shapes"):
-        DayJob((1, 2), earn, np.zeros((1, 3, 2)))
+        DayJob(few, earn, np.zeros((1, 3, 2)))
     with pytest.raises(PlannerError, match="a goal without progress"):
-        DayJob((1, 2), earn, np.zeros((1, 2, 2)), Goal(1.0, 1.0))
+        DayJob(few, earn, np.zeros((1, 2, 2)), Goal(1.0, 1.0))
     with pytest.raises(PlannerError, match="different hours"):
-        DaySplit(4, (DayJob((1, 2), earn, np.zeros((1, 2, 2))), DayJob((1, 2), earn, np.zeros((2, 2, 2)))))
+        DaySplit((4,), (DayJob(few, earn, np.zeros((1, 2, 2))), DayJob(few, earn, np.zeros((2, 2, 2)))))

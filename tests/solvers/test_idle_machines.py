@@ -11,6 +11,7 @@ from planner.errors import PlannerError
 from planner.solvers.result import Status
 from planner.solvers.schedules.equal_tasks import spread_tasks
 from planner.solvers.schedules.idle_machines import TaskJob, share_machines, ways_of
+from planner.solvers.schedules.idle_worth import worth_of_machines
 
 _JOB = st.builds(
     lambda tasks, fast, slow, most, group, more: TaskJob(
@@ -99,3 +100,29 @@ def test_ways_shorten_as_machines_grow_and_jobs_need_work() -> None:
     assert [(way.machines, way.round_s) for way in ways] == [((4,), 1.0), ((2,), 2.0), ((1,), 4.0)]
     with pytest.raises(PlannerError, match="no tasks"):
         TaskJob(0, {"a": 1.0}, {"a": 1})
+
+
+def test_the_worth_of_every_number_of_machines_is_that_of_the_best_division_of_them() -> None:
+    draws = Random(11)
+    for _ in range(25):
+        jobs = [
+            TaskJob(
+                draws.randint(1, 4),
+                {"a": float(draws.randint(1, 3)), "b": float(draws.randint(1, 5))},
+                {"a": draws.randint(1, 4), "b": draws.randint(1, 4)},
+                worth=float(draws.randint(1, 3)),
+                reference_s=2.0,
+                least_speed=draws.choice([0.0, 0.3]),
+            )
+            for _ in range(draws.randint(1, 3))
+        ]
+        worth = worth_of_machines(jobs, {"a": 2, "b": 2})
+        for first, second in product(range(3), repeat=2):
+            result = share_machines(jobs, {"a": first, "b": second})
+            expected = float("-inf") if result.objective is None else result.objective
+            assert worth[first, second] == pytest.approx(expected)
+
+
+def test_more_machines_than_can_be_told_apart_are_refused() -> None:
+    with pytest.raises(PlannerError, match="machines of 3 kinds"):
+        worth_of_machines([], dict.fromkeys("abc", 999))

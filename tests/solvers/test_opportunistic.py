@@ -52,6 +52,20 @@ def test_jobs_are_worth_what_the_best_of_all_ways_to_share_gives() -> None:
         assert len(taken) == len(set(taken))
 
 
+def test_kinds_of_gpus_that_are_alike_are_worth_what_each_gpu_by_itself_is() -> None:
+    for seed in range(40):
+        kinds = problem_of(seed)
+        there = tuple(np.random.default_rng(seed).integers(0, 3, kinds.speed_OPR.shape[1]).tolist())
+        counted = Sharing(kinds.gangs, kinds.worths, kinds.speed_OPR, kinds.loss_OPR, kinds.most_loss, there)
+        each = np.repeat(np.arange(len(there)), there)
+        apart = Sharing(kinds.gangs, kinds.worths, kinds.speed_OPR[:, each], kinds.loss_OPR[:, each], kinds.most_loss)
+        together, separate = share_gpus(counted), share_gpus(apart)
+        assert together.solution is not None
+        assert together.objective == pytest.approx(separate.objective, rel=1e-7, abs=1e-9)
+        taken = [p for shared in together.solution if shared is not None for p in shared.gpus]
+        assert all(taken.count(p) <= number for p, number in enumerate(there))
+
+
 def test_jobs_of_no_gpu_and_tables_that_do_not_match_are_named() -> None:
     with pytest.raises(PlannerError, match="runs on 0 GPUs"):
         Sharing((0,), (1.0,), np.ones((1, 1, 1)), np.ones((1, 1, 1)), 0.1)
