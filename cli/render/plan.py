@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 16  # of a table on the first screen
 _WIDEST = 60  # characters of a list on the first screen
-_PARTS = {"memory_usd_per_hour": "of it memory for prefixes"}  # of the money of a plan
+_PARTS = {  # of the money of a plan, and of what it is worth
+    "memory_usd_per_hour": "of it memory for prefixes",
+    "opportunistic_usd": "of opportunistic jobs beside it",
+}
+_WORTH = ("usd", "opportunistic_usd")  # of what plans make, not what they cost
 
 
 def render_plan(envelope: "Envelope", decision: "Decision", *, verbose: bool = False) -> str:
@@ -199,7 +203,13 @@ def _prediction(row: "Prediction") -> tuple[str, ...]:
 
 
 def _money(envelope: "Envelope") -> str:
-    """What the plan costs, on one line; in brackets what a part of it is of."""
-    rows = [(row, row.of or _PARTS.get(row.metric)) for row in envelope.predictions if "usd" in row.metric]
-    texts = [f"{figure(row.metric, row.value)}{f' ({of})' if of else ''}" for row, of in rows]
-    return items(["money", *texts]) if texts else ""
+    """What the plan is worth and what it costs, a line each; in brackets what a part of it is of."""
+    lines = []
+    for title, metrics in (
+        ("worth", [row.metric for row in envelope.predictions if row.metric in _WORTH]),
+        ("money", [row.metric for row in envelope.predictions if "usd" in row.metric and row.metric not in _WORTH]),
+    ):
+        rows = [(row, row.of or _PARTS.get(row.metric)) for row in envelope.predictions if row.metric in metrics]
+        texts = [f"{figure(row.metric, row.value)}{f' ({of})' if of else ''}" for row, of in rows]
+        lines += [items([title, *texts])] if texts else []
+    return "\n".join(lines)

@@ -50,6 +50,7 @@ _UNITS = {  # of metrics whose name does not say it
     "tokens_per_usd": "tokens/USD",
     "rate_per_s": "requests/s",
     "usd": "USD",
+    "opportunistic_usd": "USD",
 }
 
 

@@ -3,8 +3,8 @@
 Source      Wu et al., "Transparent GPU Sharing in Container Clouds for Deep Learning Workloads", NSDI 2023, whose rate
             control keeps production jobs whole; the placement is not part of it
 Sets        o in O jobs, p in P kinds of GPUs that are alike, r in R rates
-Parameters  N_p GPUs of a kind;  g_o GPUs of job o, w_o its worth;  s_opr >= 0 its speed on p at rate r, l_opr what the production job of p
-            loses then, e the most that one may lose
+Parameters  N_p GPUs of a kind;  g_o GPUs of job o, w_o its worth;  s_opr >= 0 its speed on p at rate r, l_opr what the
+            production job of p loses then, e the most that one may lose
             a in A_o ways of job o: a rate r_a and a speed s_a with E_a, the kinds p where s_opr >= s_a and l_opr <= e;
             ways whose GPUs are among those of another, no slower one, are left out
 Variables   z_oa in {0,1} job o runs in way a;  x_op in {0, ..., min(g_o, N_p)} GPUs of kind p that it runs on

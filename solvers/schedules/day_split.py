@@ -142,7 +142,8 @@ class DaySplit:
 
     def fewest(self) -> tuple[int, ...] | None:
         """Of every job the index of few nodes with which all fit, by depth-first search; None where none do. [K]"""
-        free, chosen, tried = np.array(self.nodes), [], [0] * len(self.jobs)
+        free, tried = np.array(self.nodes), [0] * len(self.jobs)
+        chosen: list[int] = []
         rows_K = [job.nodes_AP for job in self.jobs]
         while len(chosen) < len(rows_K):
             k = len(chosen)

@@ -472,6 +472,15 @@ FAR = (
     )
     + "]"
 )
+TWO_POOLS = "cluster.pools=[{gpu: h100_sxm, nodes: 3}, {gpu: h200, name: other, nodes: 2}]"
+SHARED = (
+    "options.jobs.1.shared={busy: 40%, free_memory: 10GB} ; options.opportunistic={jobs: [{name: eval, gpus: 1,"
+    " usd_per_gpu_hour: 1, busy: 70%, memory: 11GB, contention: {batch: 0.02}}]}"
+)
+ELASTIC = (
+    "cluster.pools.0.gpus_per_node=2 ; options.elastic={jobs: [{name: vision, workers: 4, worker_s: {h100_sxm: 1.0},"
+    " usd_per_hour: 30}]}"
+)
 AIMED = "options.jobs.1.target=50"
 STARTED = "options.jobs.0.start_up=20min"
 FLEET: dict[str, Case] = {
@@ -499,6 +508,30 @@ FLEET: dict[str, Case] = {
     "jobs.*.restarts": apart("", "options.jobs.0.restarts=job", STARTED),
     "jobs.*.least_windows": ("", "options.jobs.0.least_windows=3"),
     "jobs.*.nodes_before": apart("", "options.jobs.0.nodes_before=2", STARTED),
+    "jobs.*.pools": apart("", "options.jobs.1.pools=[other]", TWO_POOLS),
+    "jobs.*.curve.*.pool": apart("", "options.jobs.1.curve.1.pool=other", TWO_POOLS),
+    "jobs.*.shared.busy": apart("", "options.jobs.1.shared.busy=80%", SHARED),
+    "jobs.*.shared.free_memory_bytes": apart("", "options.jobs.1.shared.free_memory=5GB", SHARED),
+    "jobs.*.shared.like": apart("", "options.jobs.1.shared.like=other", SHARED),
+    "opportunistic.most_loss": apart("", "options.opportunistic.most_loss=1%", SHARED),
+    "opportunistic.rates": apart("", "options.opportunistic.rates=[0.2]", SHARED),
+    "opportunistic.overload_loss": apart("", "options.opportunistic.overload_loss=0.1", SHARED),
+    "opportunistic.spill_loss": apart("", "options.opportunistic.spill_loss=0.9", SHARED),
+    "opportunistic.spill_slowdown": apart("", "options.opportunistic.spill_slowdown=0.9", SHARED),
+    "opportunistic.jobs.*.name": apart("", "options.opportunistic.jobs.0.name=other", SHARED),
+    "opportunistic.jobs.*.gpus": apart("", "options.opportunistic.jobs.0.gpus=2", SHARED),
+    "opportunistic.jobs.*.usd_per_gpu_hour": apart("", "options.opportunistic.jobs.0.usd_per_gpu_hour=9", SHARED),
+    "opportunistic.jobs.*.busy": apart("", "options.opportunistic.jobs.0.busy=10%", SHARED),
+    "opportunistic.jobs.*.memory_bytes": apart("", "options.opportunistic.jobs.0.memory=12GB", SHARED),
+    "opportunistic.jobs.*.contention": apart("", "options.opportunistic.jobs.0.contention=0.05", SHARED),
+    "elastic.start_up_s": apart("", "options.elastic.start_up=1h", ELASTIC),
+    "elastic.jobs.*.name": apart("", "options.elastic.jobs.0.name=other", ELASTIC),
+    "elastic.jobs.*.workers": apart("", "options.elastic.jobs.0.workers=5", ELASTIC),
+    "elastic.jobs.*.worker_s": apart("", "options.elastic.jobs.0.worker_s={h100_sxm: 2}", ELASTIC),
+    "elastic.jobs.*.most_workers": apart("", "options.elastic.jobs.0.most_workers={h100_sxm: 1}", ELASTIC),
+    "elastic.jobs.*.usd_per_hour": apart("", "options.elastic.jobs.0.usd_per_hour=60", ELASTIC),
+    "elastic.jobs.*.reference_s": apart("", "options.elastic.jobs.0.reference_s=2", ELASTIC),
+    "elastic.jobs.*.least_speed": apart("", "options.elastic.jobs.0.least_speed=0.9", ELASTIC),
 }
 STAGE_FUNCTION = "options.stages.0.options.0"
 STAGE_SERVED = "options.stages.1.serve"

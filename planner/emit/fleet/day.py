@@ -1,5 +1,6 @@
 """What emission reads off a plan of a day: jobs, their nodes and GPUs by phase, their own plans."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +18,12 @@ LONGEST = 40  # characters of a name that others are made of
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of the day, and the nodes of every job in it."""
+    """A stretch of the day, and the nodes of every job in it, all together and by pool."""
 
     start_s: float
     end_s: float
     nodes: dict[str, int]
+    pools: dict[str, dict[str, int]]
 
     @property
     def label(self) -> str:
@@ -34,64 +36,104 @@ class EmittedDay:
     """A plan of a day as its artifacts need it."""
 
     name: str
-    pool: str
-    gpus_per_node: int
+    gpus_per_node: dict[str, int]  # by pool
     jobs: tuple[str, ...]
     services: tuple[str, ...]  # jobs with a load
     phases: tuple[Phase, ...]
-    plans: dict[tuple[str, int], Envelope]
+    plans: dict[str, Envelope]  # by the name of their folder, `chat-1`
     unit_nodes: dict[str, int]  # of a copy of a service
 
-    def least(self, job: str) -> int:
-        """The fewest nodes that a job has in the day."""
-        return min(phase.nodes[job] for phase in self.phases)
+    def most(self, job: str, pool: str | None = None) -> int:
+        """The most nodes that a job has in the day, of a pool where one is given."""
+        return max(phase.nodes[job] if pool is None else phase.pools[job].get(pool, 0) for phase in self.phases)
 
-    def most(self, job: str) -> int:
-        """The most nodes that a job has in the day."""
-        return max(phase.nodes[job] for phase in self.phases)
+    def of_service(self, job: str) -> dict[str, Envelope]:
+        """The plans of a copy of a service by the pool that it runs on."""
+        own = {name: plan for name, plan in self.plans.items() if plan.name == name and name.startswith(f"{job}-")}
+        return {str(_role(plan)["pool"]): plan for name, plan in own.items() if _of_job(name, job, _role(plan)["pool"])}
+
+
+def _role(plan: Envelope) -> dict[str, Any]:
+    roles: Any = plan.decision["roles"]
+    return dict(roles[0])
+
+
+def _of_job(name: str, job: str, pool: str) -> bool:
+    """Whether a plan of so many nodes, perhaps of a pool, is the job's."""
+    return re.fullmatch(rf"{re.escape(job)}(-{re.escape(pool)})?-\d+", name) is not None
 
 
 def read_day(envelope: Envelope, decision: Decision) -> EmittedDay:
     """The day of a plan."""
     data: dict[str, Any] = decision.model_dump(mode="json")
     options: Any = envelope.inputs["options"]
-    role = decision.roles[0]
+    sizes = {role.pool: role.parallelism.devices for role in decision.roles}
+    if not sizes:
+        raise PlannerError("no job has a node in any window", where="decision.windows", hint="solve another day")
+    own = options.get("jobs", ())
     return EmittedDay(
         name=label_of(envelope.name, LONGEST),
-        pool=role.pool,
-        gpus_per_node=role.parallelism.devices,
-        jobs=tuple(job["name"] for job in options["jobs"]),
-        services=tuple(job["name"] for job in options["jobs"] if job.get("load")),
+        gpus_per_node=sizes,
+        jobs=tuple(data["windows"][0]["nodes"]),
+        services=tuple(job["name"] for job in own if job.get("load")),
         phases=tuple(
-            Phase(phase.start_s, phase.start_s + (phase.duration_s or 0.0), window["nodes"])
+            Phase(
+                phase.start_s,
+                phase.start_s + (phase.duration_s or 0.0),
+                window["nodes"],
+                _by_pool(window, next(iter(sizes))),
+            )
             for phase, window in zip(decision.phases, data["windows"], strict=True)
         ),
-        plans={(each["job"], each["nodes"]): Envelope.model_validate(each["plan"]) for each in data.get("plans", ())},
-        unit_nodes={job["name"]: int(job.get("unit_nodes", 1)) for job in options["jobs"]},
+        plans={_folder(each): Envelope.model_validate(each["plan"]) for each in data.get("plans", ())},
+        unit_nodes={job["name"]: int(job.get("unit_nodes", 1)) for job in own},
     )
 
 
-def job_files(day: EmittedDay, *, containers: bool, options: ClusterOptions | None = None) -> Iterator[tuple[str, str]]:
+def _by_pool(window: dict[str, Any], only: str) -> dict[str, dict[str, int]]:
+    """Nodes of every job by pool, also where there is one pool alone."""
+    several: dict[str, dict[str, int]] = window.get("pools", {})
+    nodes: dict[str, int] = window["nodes"]
+    return {job: several.get(job, {}) if several else {only: count} if count else {} for job, count in nodes.items()}
+
+
+def _folder(each: dict[str, Any]) -> str:
+    pool = each.get("pool")
+    return f"{each['job']}-{each['nodes']}" if pool is None else f"{each['job']}-{pool}-{each['nodes']}"
+
+
+def job_files(
+    day: EmittedDay, *, service: str | None = None, options: ClusterOptions | None = None
+) -> Iterator[tuple[str, str]]:
     """The launch files of every job on every number of nodes that it has, in a folder each; options are of services."""
     from planner.emit.registry import emit
 
-    for (job, nodes), plan in day.plans.items():
+    for folder, plan in day.plans.items():
         own = find_kind(plan.kind).decision.model_validate(plan.decision)
-        with errors_at(f"decision.plans.{job}-{nodes}"):
+        with errors_at(f"decision.plans.{folder}"):
             told = options if plan.kind == "serve" else None
-            for name, text in emit(plan, own, _target(plan, own, containers=containers), (), told).items():
-                yield f"jobs/{job}-{nodes}/{name}", text
+            for name, text in emit(plan, own, _target(plan, own, service), (), told).items():
+                yield f"jobs/{folder}/{name}", text
 
 
-def _target(plan: Envelope, decision: Decision, *, containers: bool) -> str:
+def _target(plan: Envelope, decision: Decision, service: str | None) -> str:
+    """That of the files of a job: of a service the one given, or its engine's own."""
     if plan.kind == "train":
         return "megatron-lm"
     if plan.kind == "rl":
         return "verl"
+    if service is not None:
+        return service
     engine = decision.roles[0].engine
     if engine is None or engine.name not in LAUNCHERS:
         raise PlannerError("a service without an engine", where="decision.roles", hint="solve again")
-    return "kubernetes" if containers else LAUNCHERS[engine.name]
+    return LAUNCHERS[engine.name]
+
+
+def pool_names(envelope: Envelope) -> list[str]:
+    """The pools of the problem, in its order."""
+    cluster: Any = envelope.inputs["cluster"]
+    return [pool.get("name") or pool["gpu"] for pool in cluster["pools"]]
 
 
 def clock(seconds: float) -> str:

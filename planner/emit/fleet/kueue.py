@@ -8,7 +8,9 @@ ScaledObject is of keda.sh/v1alpha1, and scales the StatefulSets of the service'
 from collections.abc import Iterator, Mapping, Sequence
 
 from planner.emit.documents import commented, manifest, plan_title
-from planner.emit.fleet.day import EmittedDay, Phase, clock, cron, job_files, read_day
+from planner.emit.fleet.beside import beside_files
+from planner.emit.fleet.day import LONGEST, EmittedDay, Phase, clock, cron, job_files, read_day
+from planner.emit.names import label_of
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.errors import PlannerError
@@ -34,12 +36,16 @@ def files(
     made["crontab"] = commented([title]) + "".join(
         f"{cron(phase.start_s)} kubectl apply --server-side -f changes/{phase.label}.yaml\n" for phase in day.phases
     )
-    own = dict(job_files(day, containers=True, options=options))
+    own = dict(job_files(day, service="kubernetes", options=options))
     for job in day.services:
-        scaled = [_scaled(day, job, name, each) for name, each in _sets(own, f"jobs/{job}-{day.unit_nodes[job]}/")]
+        scaled = [
+            _scaled(day, job, pool, name, each)
+            for pool, plan in day.of_service(job).items()
+            for name, each in _sets(own, f"jobs/{plan.name}/")
+        ]
         if scaled:
             made[f"scale-{job}.yaml"] = manifest([title], scaled)
-    return made | own
+    return made | beside_files(envelope, decision) | own
 
 
 def _sets(own: Mapping[str, str], folder: str) -> Iterator[tuple[str, int]]:
@@ -53,12 +59,14 @@ def _sets(own: Mapping[str, str], folder: str) -> Iterator[tuple[str, int]]:
 
 
 def _objects(day: EmittedDay) -> Iterator[dict[str, object]]:
-    yield {
-        "apiVersion": API,
-        "kind": "ResourceFlavor",
-        "metadata": {"name": day.name},
-        "spec": {"nodeLabels": {"nvidia.com/gpu.present": "true"}},
-    }
+    for pool in day.gpus_per_node:
+        labels = {"nvidia.com/gpu.present": "true"} if len(day.gpus_per_node) == 1 else {"planner/pool": pool}
+        yield {
+            "apiVersion": API,
+            "kind": "ResourceFlavor",
+            "metadata": {"name": _flavor(day, pool)},
+            "spec": {"nodeLabels": labels},
+        }
     for job in day.jobs:
         yield _queue(day, job, day.phases[0])
         yield {
@@ -70,14 +78,17 @@ def _objects(day: EmittedDay) -> Iterator[dict[str, object]]:
 
 
 def _queue(day: EmittedDay, job: str, phase: Phase) -> dict[str, object]:
-    """What a job has in a phase, and what it may borrow: up to the most that its plans use."""
-    size, nodes = day.gpus_per_node, phase.nodes[job]
-    quota = {
-        "name": GPU,
-        "nominalQuota": nodes * size,
-        "borrowingLimit": (day.most(job) - nodes) * size,
-        "lendingLimit": nodes * size,
-    }
+    """What a job has in a phase of every pool, and what it may borrow: up to the most that its plans use."""
+    flavors: list[dict[str, object]] = []
+    for pool, size in day.gpus_per_node.items():
+        nodes = phase.pools[job].get(pool, 0)
+        quota = {
+            "name": GPU,
+            "nominalQuota": nodes * size,
+            "borrowingLimit": (day.most(job, pool) - nodes) * size,
+            "lendingLimit": nodes * size,
+        }
+        flavors.append({"name": _flavor(day, pool), "resources": [quota]})
     return {
         "apiVersion": API,
         "kind": "ClusterQueue",
@@ -86,13 +97,19 @@ def _queue(day: EmittedDay, job: str, phase: Phase) -> dict[str, object]:
             "cohortName": day.name,
             "namespaceSelector": {},
             "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-            "resourceGroups": [{"coveredResources": [GPU], "flavors": [{"name": day.name, "resources": [quota]}]}],
+            "resourceGroups": [{"coveredResources": [GPU], "flavors": flavors}],
         },
     }
 
 
-def _scaled(day: EmittedDay, job: str, name: str, each: int) -> dict[str, object]:
-    """Replicas of a StatefulSet by the clock, `each` in a copy of the plan of its service."""
+def _flavor(day: EmittedDay, pool: str) -> str:
+    """The day's name, with that of the pool where there are several."""
+    return day.name if len(day.gpus_per_node) == 1 else f"{day.name}-{label_of(pool, LONGEST)}"
+
+
+def _scaled(day: EmittedDay, job: str, pool: str, name: str, each: int) -> dict[str, object]:
+    """Replicas of a StatefulSet on a pool by the clock, `each` in a copy of the plan of its service."""
+    nodes_of = {phase.label: phase.pools[job].get(pool, 0) for phase in day.phases}
 
     def replicas(nodes: int) -> int:
         return nodes // day.unit_nodes[job] * each
@@ -104,11 +121,11 @@ def _scaled(day: EmittedDay, job: str, name: str, each: int) -> dict[str, object
                 "timezone": "Etc/UTC",
                 "start": cron(phase.start_s),
                 "end": cron(phase.end_s),
-                "desiredReplicas": str(replicas(phase.nodes[job])),
+                "desiredReplicas": str(replicas(nodes_of[phase.label])),
             },
         }
         for phase in day.phases
-        if phase.nodes[job] and len(day.phases) > 1
+        if nodes_of[phase.label] and len(day.phases) > 1
     ]
     return {
         "apiVersion": "keda.sh/v1alpha1",
@@ -116,9 +133,9 @@ def _scaled(day: EmittedDay, job: str, name: str, each: int) -> dict[str, object
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name},
-            "minReplicaCount": replicas(day.least(job)),
-            "maxReplicaCount": max(replicas(day.most(job)), 1),
-            "triggers": triggers or [_always(replicas(day.most(job)))],
+            "minReplicaCount": replicas(min(nodes_of.values())),
+            "maxReplicaCount": max(replicas(max(nodes_of.values())), 1),
+            "triggers": triggers or [_always(replicas(max(nodes_of.values())))],
         },
     }
 

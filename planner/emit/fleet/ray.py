@@ -1,10 +1,12 @@
 """Emits a day for Ray: bounds of the autoscaler's worker group of every job, changed by the clock, and the jobs' files.
 
-Each job has a RayCluster (ray.io/v1, KubeRay) called after it, whose first worker group has a worker a node.
+Each job has a RayCluster (ray.io/v1, KubeRay) called after it, with a worker group a pool, in the order of the
+problem, that has a worker a node.
 """
 
 from planner.emit.documents import commented, plan_title
-from planner.emit.fleet.day import cron, job_files, read_day
+from planner.emit.fleet.beside import beside_files
+from planner.emit.fleet.day import cron, job_files, pool_names, read_day
 from planner.emit.registry import EmitTarget
 from planner.plan.schema import Decision, Envelope
 
@@ -15,19 +17,23 @@ def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
 
     day, title = read_day(envelope, decision), plan_title(envelope)
     made, lines = {}, []
+    pools = pool_names(envelope) if len(day.gpus_per_node) > 1 else [*day.gpus_per_node]
     for phase in day.phases:
         for job in day.jobs:
             name = f"bounds/{phase.label}-{job}.json"
-            made[name] = json.dumps(_patch(phase.nodes[job]), indent=1) + "\n"
+            patch = [each for index, pool in enumerate(pools) for each in _patch(index, phase.pools[job].get(pool, 0))]
+            made[name] = json.dumps(patch, indent=1) + "\n"
             lines.append(f"{cron(phase.start_s)} kubectl patch raycluster {job} --type=json --patch-file {name}\n")
-    return made | {"crontab": commented([title]) + "".join(lines)} | dict(job_files(day, containers=False))
+    told = {"crontab": commented([title]) + "".join(lines)}
+    return made | told | beside_files(envelope, decision) | dict(job_files(day))
 
 
-def _patch(nodes: int) -> list[dict[str, object]]:
+def _patch(group: int, nodes: int) -> list[dict[str, object]]:
     """As many workers as the job has nodes, no more and no fewer."""
     bounds = {"minReplicas": nodes, "maxReplicas": nodes, "replicas": nodes}
     return [
-        {"op": "replace", "path": f"/spec/workerGroupSpecs/0/{name}", "value": value} for name, value in bounds.items()
+        {"op": "replace", "path": f"/spec/workerGroupSpecs/{group}/{name}", "value": value}
+        for name, value in bounds.items()
     ]
 
 

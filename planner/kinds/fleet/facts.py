@@ -1,27 +1,38 @@
 """What `explain` tells of plans of a day: what an hour of a node is worth and when, and what every job adds to it."""
 
 from collections.abc import Iterator
+from itertools import product
+from typing import TypedDict
 
 from planner.documents.units import figure, significant
 from planner.errors import PlannerError
 from planner.kinds.fleet.decision import FleetDecision
 from planner.kinds.fleet.formulate import FleetDay
 from planner.kinds.fleet.placed import clock
-from planner.kinds.fleet.restate import day_of_plan, nodes_by_window
+from planner.kinds.fleet.restate import day_of_plan, shares_by_window
 from planner.kinds.registry import Told
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.solvers.schedules.day_columns import relaxed
 from planner.solvers.schedules.day_solve import split_day
 
+
+class Limit(TypedDict):
+    """Of a day that is split again."""
+
+    time_limit_s: float
+    gap: float
+
+
 _DEAREST = 3  # hours that are named
+LIMITS = Limit(time_limit_s=5.0, gap=1e-3)
 
 
 def facts(envelope: Envelope, decision: FleetDecision) -> Iterator[Told]:
     """Prices of nodes by hour, the day with a node more and one fewer and without each job, and what is used up."""
     try:
         day = day_of_plan(envelope, decision, AtHand())
-        worth = day.split().worth(day.day_of(nodes_by_window(day, decision)))
+        worth = day.split().worth(day.day_of(shares_by_window(day, decision)))
     except PlannerError as error:
         yield "note", error.what, (), {}
         return
@@ -29,41 +40,51 @@ def facts(envelope: Envelope, decision: FleetDecision) -> Iterator[Told]:
     yield from _nodes(day, worth)
     yield from _jobs(day, worth)
     yield from _binding(decision)
+    yield from _beside(day, decision)
 
 
 def _hours(day: FleetDay) -> Iterator[Told]:
-    """The prices of a node by hour that bound the day: what one more could bring there at most."""
+    """The prices of a node of every pool by hour that bound the day: what one more could bring there at most."""
 
     prices = relaxed(day.split()).prices
-    hour_T, window_h = [float(price) / day.options.window_h for price in prices.hour_T], day.options.window_h
-    free = sum(price <= 1e-9 for price in hour_T)
-    dearest = sorted(range(len(hour_T)), key=lambda t: -hour_T[t])[:_DEAREST]
-    told = ", ".join(
-        f"{significant(hour_T[t])} USD at {clock(t * day.options.window_s)}" for t in dearest if hour_T[t] > 1e-9
-    )
-    mean = sum(hour_T) / len(hour_T)
-    what = f"an hour of a node is worth {significant(mean)} USD in the mean of the day"
-    what += f", most of all {told}" if told else ""
-    what += f"; in {free * window_h:g} hours another node is worth nothing" if free else ""
-    figures = {clock(t * day.options.window_s): price for t, price in enumerate(hour_T)}
-    yield "worth", what, ("windows", "nodes", "objective"), figures
+    for p, pool in enumerate(day.resolved.pools):
+        of_pool = f" of {pool.name}" if len(day.resolved.pools) > 1 else ""
+        yield _hours_on(day, of_pool, [float(price) / day.options.window_h for price in prices.hour_TP[:, p]])
     for job, unit in zip(day.jobs, prices.units, strict=True):
         if job.spec.target is not None:
             what = f"one of the {job.unit} of `{job.spec.name}` less in its target is worth {significant(unit)} USD"
             yield "worth", what, (job.spec.name, "days", "objective"), {"usd": unit}
 
 
+def _hours_on(day: FleetDay, of_pool: str, hour_T: list[float]) -> Told:
+    """What an hour of a node of a pool is worth."""
+    window_h = day.options.window_h
+    free = sum(price <= 1e-9 for price in hour_T)
+    dearest = sorted(range(len(hour_T)), key=lambda t: -hour_T[t])[:_DEAREST]
+    told = ", ".join(
+        f"{significant(hour_T[t])} USD at {clock(t * day.options.window_s)}" for t in dearest if hour_T[t] > 1e-9
+    )
+    mean = sum(hour_T) / len(hour_T)
+    what = f"an hour of a node{of_pool} is worth {significant(mean)} USD in the mean of the day"
+    what += f", most of all {told}" if told else ""
+    what += f"; in {free * window_h:g} hours another node is worth nothing" if free else ""
+    figures = {clock(t * day.options.window_s): price for t, price in enumerate(hour_T)}
+    return "worth", what, ("windows", "nodes", "objective"), figures
+
+
 def _nodes(day: FleetDay, worth: float) -> Iterator[Told]:
     """The day split again with a node more, and with one fewer."""
 
-    for step, word in ((1, "more"), (-1, "fewer")):
-        least = sum(job.spec.least_nodes for job in day.jobs)
-        if not day.nodes + step >= 1 or day.nodes + step < least:
+    least, free = sum(job.spec.least_nodes for job in day.jobs), day.free_nodes
+    for (p, pool), (step, word) in product(enumerate(day.resolved.pools), ((1, "more"), (-1, "fewer"))):
+        if free[p] + step < 1 or day.nodes + step < least:
             continue
-        other = split_day(day.split(day.nodes + step)).objective
+        of_pool = f" of {pool.name}" if len(free) > 1 else ""
+        result = split_day(day.split((*free[:p], free[p] + step, *free[p + 1 :])), **LIMITS)
+        other = result.objective
         assert other is not None
         hours = day.options.windows * day.options.window_h
-        what = f"one node {word} all day: {figure('usd', other)} in place of {figure('usd', worth)}, "
+        what = f"one node{of_pool} {word} all day: {figure('usd', other)} in place of {figure('usd', worth)}, "
         what += f"{significant(abs(other - worth) / hours)} USD an hour of the node"
         yield "change", what, ("windows", "nodes", "objective"), {"usd": other - worth}
 
@@ -72,11 +93,37 @@ def _jobs(day: FleetDay, worth: float) -> Iterator[Told]:
     """The day split again without each job: what it adds, beside what it is paid."""
 
     for k, job in enumerate(day.jobs if len(day.jobs) > 1 else ()):
-        other = split_day(day.split(without=k)).objective
+        other = split_day(day.split(without=k), **LIMITS).objective
         assert other is not None
         what = f"without `{job.spec.name}` the nodes are worth {figure('usd', other)} to the other jobs: it adds "
         what += figure("usd", worth - other)
         yield "worth", what, (job.spec.name, "days", "objective"), {"usd": worth - other}
+
+
+def _beside(day: FleetDay, decision: FleetDecision) -> Iterator[Told]:
+    """What elastic and opportunistic jobs have, and what production loses to these."""
+    least = {job.name: job.least_speed for job in day.options.elastic.jobs} if day.options.elastic else {}
+    for each in decision.beside:
+        what = (
+            f"`{each.job}` has {significant(each.gpu_hours)} hours of a GPU at {significant(each.mean_speed)} of its "
+        )
+        what += f"speed in the mean of the day, worth {figure('usd', each.usd)}"
+        what += f"; never less than {significant(each.least_speed)}" if least.get(each.job) else ""
+        yield "worth", what, (each.job, "beside", "elastic", "opportunistic"), {"usd": each.usd}
+    spec = day.options.opportunistic
+    if spec is None:
+        return
+    for name in dict.fromkeys(job for window in decision.opportunistic for job in window.losses):
+        most = max(window.losses.get(name, 0.0) for window in decision.opportunistic)
+        what = (
+            f"`{name}` loses up to {100 * most:.3g} % on a GPU that it shares; {100 * spec.most_loss:.3g} % are allowed"
+        )
+        yield "limit", what, (name, "opportunistic", "losses"), {"loss": most}
+    missing = [
+        job.name for job in spec.jobs if not any(each.job == job.name and each.gpu_hours for each in decision.beside)
+    ]
+    if missing:
+        yield "note", f"{', '.join(f'`{name}`' for name in missing)} never run: no GPUs take them at that loss", (), {}
 
 
 def _binding(decision: FleetDecision) -> Iterator[Told]:

@@ -10,16 +10,20 @@ A job that keeps its nodes for w windows has each number of nodes w times: as it
 from the last of these it can go on to another number, and a step that it cannot take costs more than a day is worth.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.arrays import Floats
 from planner.errors import Conflict, Infeasible, PlannerError
-from planner.kinds.fleet.jobs import SECONDS, Job
+from planner.kinds.fleet.jobs import SECONDS, Job, Point, free_nodes, on_pool, pools_of
 from planner.kinds.fleet.options import FleetOptions
 from planner.problem.resolve import Resolved
 from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Goal
+
+Share = tuple[int, ...]
+"""Nodes of every pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +35,63 @@ class FleetDay:
     jobs: tuple[Job, ...]
 
     @property
+    def free_nodes(self) -> Share:
+        """Nodes in service of every pool that jobs can have."""
+        return free_nodes(self.resolved, self.options)
+
+    @property
     def nodes(self) -> int:
-        """Nodes in service that jobs can have."""
-        return len(self.resolved.pools[0].healthy_nodes) - self.options.reserve_nodes
+        """Of all pools together."""
+        return sum(self.free_nodes)
 
-    def split(self, nodes: int | None = None, without: int | None = None) -> DaySplit:
-        """The problem, with another number of nodes, or without a job."""
-        kept = [job for k, job in enumerate(self.jobs) if k != without]
-        return DaySplit(self.nodes if nodes is None else nodes, tuple(day_job(job, self.options) for job in kept))
+    def gpus(self, share: Share) -> int:
+        """Of so many nodes of every pool."""
+        return sum(count * pool.node.num_gpus for count, pool in zip(share, self.resolved.pools, strict=True))
 
-    def nodes_of(self, day: Day) -> list[list[int]]:
-        """Nodes of every job by window. [K][W]"""
-        return [[states(job)[state][0] for state in path] for job, path in zip(self.jobs, day, strict=True)]
+    def by_pool(self, share: Share) -> dict[str, int]:
+        """The nodes by the name of their pool, those without any left out."""
+        return {pool.name: count for pool, count in zip(self.resolved.pools, share, strict=True) if count}
 
-    def day_of(self, nodes_KW: list[list[int]]) -> Day:
+    def before(self, k: int) -> Share:
+        """Nodes of a job before the day."""
+        spec, size = self.jobs[k].spec, len(self.resolved.pools)
+        first = 0 if k >= len(self.options.jobs) else pools_of(self.resolved, k, spec)[0]
+        return on_pool(first, spec.nodes_before, size)
+
+    def split(self, nodes: Share | None = None, without: int | None = None) -> DaySplit:
+        """The problem, with other numbers of nodes, or without a job."""
+        kept = [k for k in range(len(self.jobs)) if k != without]
+        jobs = tuple(day_job(self.jobs[k], self.before(k), self.options) for k in kept)
+        return DaySplit(self.free_nodes if nodes is None else nodes, jobs)
+
+    def shares_of(self, day: Day) -> list[list[Share]]:
+        """Nodes of every job by window and pool. [K][W][P]"""
+        size = len(self.resolved.pools)
+        return [[states(job, size)[state][0] for state in path] for job, path in zip(self.jobs, day, strict=True)]
+
+    def day_of(self, shares_KWP: list[list[Share]]) -> Day:
         """The states of jobs that have these nodes; raises PlannerError for numbers that a job cannot have."""
-        return tuple(_path(job, nodes) for job, nodes in zip(self.jobs, nodes_KW, strict=True))
+        rows = zip(self.jobs, shares_KWP, strict=True)
+        return tuple(_path(job, self.before(k), shares) for k, (job, shares) in enumerate(rows))
 
 
-def states(job: Job) -> list[tuple[int, int]]:
+def states(job: Job, pools: int) -> list[tuple[Share, int]]:
     """(nodes, window with them, the last one standing for all later ones) of a job, by nodes."""
-    counts = [*([0] if job.spec.least_nodes == 0 else []), *(point.nodes for point in job.points)]
-    return [(nodes, age) for nodes in counts for age in range(1, job.spec.least_windows + 1)]
+    shares = [*([(0,) * pools] if job.spec.least_nodes == 0 else []), *(point.share for point in job.points)]
+    return [(share, age) for share in sorted(shares) for age in range(1, job.spec.least_windows + 1)]
 
 
-def rate_of(job: Job, nodes: int) -> float:
+def rate_of(job: Job, share: Share) -> float:
     """Units an hour."""
-    return next((point.units_per_hour for point in job.points if point.nodes == nodes), 0.0)
+    point = job.point(share)
+    return 0.0 if point is None else point.units_per_hour
 
 
-def day_job(job: Job, options: FleetOptions) -> DayJob:
+def day_job(job: Job, nodes_before: Share, options: FleetOptions) -> DayJob:
     """Worth and progress of a job by its states."""
-    spec, own = job.spec, states(job)
-    before = (spec.nodes_before, spec.least_windows)
-    counts = tuple(nodes for nodes, _ in own)
+    spec, own = job.spec, states(job, len(nodes_before))
+    before = (nodes_before, spec.least_windows)
+    counts = tuple(share for share, _ in own)
     units = np.array([[made(job, m, n, options) for n, _ in own] for m, _ in [before, *own]])
     allowed = np.array([[_allowed(spec.least_windows, was, now) for now in own] for was in [before, *own]])
     if spec.load is not None:
@@ -93,13 +120,13 @@ def day_job(job: Job, options: FleetOptions) -> DayJob:
 def require_deadlines(day: FleetDay) -> None:
     """Raises Infeasible for a target that a job alone on the cluster does not make by its deadline."""
     options = day.options
-    for job in day.jobs:
+    for k, job in enumerate(day.jobs):
         spec = job.spec
         if spec.target is None:
             continue
         hours = (spec.deadline_s or options.window_s * options.windows) / SECONDS
         best = max(job.points, key=lambda point: point.units_per_hour)
-        lost = 0.0 if spec.nodes_before == best.nodes else spec.start_up_s / SECONDS
+        lost = 0.0 if day.before(k) == best.share else spec.start_up_s / SECONDS
         most = best.units_per_hour * (hours - lost)
         if most >= spec.target * (1.0 - 1e-9):
             continue
@@ -113,26 +140,28 @@ def require_deadlines(day: FleetDay) -> None:
         raise Infeasible(conflict, proved=True)
 
 
-def _allowed(windows: int, was: tuple[int, int], now: tuple[int, int]) -> bool:
+def _allowed(windows: int, was: tuple[Share, int], now: tuple[Share, int]) -> bool:
     """A number of nodes is kept as another window with it, or any earlier one; it is left after enough of them."""
     if was[0] == now[0]:
         return now[1] <= min(was[1] + 1, windows)
     return was[1] == windows and now[1] == 1
 
 
-def _during(job: Job, before: int, nodes: int) -> float:
-    """Units an hour while a change starts up."""
+def _during(job: Job, before: Share, nodes: Share) -> float:
+    """Units an hour while a change starts up: by the most nodes of the curve that the job keeps, where it goes on."""
     if before == nodes:
         return rate_of(job, nodes)
-    return rate_of(job, _held(job, min(before, nodes))) if job.restarts == "nodes" else 0.0
+    if job.restarts == "job":
+        return 0.0
+    kept = [min(was, now) for was, now in zip(before, nodes, strict=True)]
+    return max((point.units_per_hour for point in job.points if _within(point, kept)), default=0.0)
 
 
-def _held(job: Job, nodes: int) -> int:
-    """The largest number of nodes of the curve that is no larger."""
-    return max((point.nodes for point in job.points if point.nodes <= nodes), default=0)
+def _within(point: Point, nodes: Sequence[int]) -> bool:
+    return all(own <= there for own, there in zip(point.share, nodes, strict=True))
 
 
-def made(job: Job, before: int, nodes: int, options: FleetOptions) -> float:
+def made(job: Job, before: Share, nodes: Share, options: FleetOptions) -> float:
     """Units of a window of a job without a load."""
     start_h = job.spec.start_up_s / SECONDS
     return start_h * _during(job, before, nodes) + (options.window_h - start_h) * rate_of(job, nodes)
@@ -153,13 +182,13 @@ def starting_share(job: Job, options: FleetOptions, slots: int) -> Floats:
     return np.asarray(np.clip(start - np.arange(slots), 0.0, 1.0))
 
 
-def _earned(job: Job, before: int, nodes: int, options: FleetOptions) -> Floats:
+def _earned(job: Job, before: Share, nodes: Share, options: FleetOptions) -> Floats:
     """Worth of every window, at all levels of the load in the mean. [W]"""
     load_LWS = loads(job, options)
     return np.asarray(earned(job, load_LWS, before, nodes, options).mean(axis=0))
 
 
-def earned(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOptions) -> Floats:
+def earned(job: Job, load_LWS: Floats, before: Share, nodes: Share, options: FleetOptions) -> Floats:
     """Worth of windows with these loads, by level. [L, W]"""
     starting_S = starting_share(job, options, load_LWS.shape[-1])
     hours = options.window_h / load_LWS.shape[-1]
@@ -173,7 +202,7 @@ def earned(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOp
     return np.asarray(hours * slots.sum(axis=-1))
 
 
-def served(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOptions) -> Floats:
+def served(job: Job, load_LWS: Floats, before: Share, nodes: Share, options: FleetOptions) -> Floats:
     """Requests served in windows with these loads, by level. [L, W]"""
     starting_S = starting_share(job, options, load_LWS.shape[-1])
     hours = options.window_h / load_LWS.shape[-1]
@@ -181,18 +210,18 @@ def served(job: Job, load_LWS: Floats, before: int, nodes: int, options: FleetOp
     return np.asarray(hours * (starting_S * early + (1.0 - starting_S) * late).sum(axis=-1))
 
 
-def _path(job: Job, nodes_W: list[int]) -> tuple[int, ...]:
+def _path(job: Job, nodes_before: Share, nodes_WP: list[Share]) -> tuple[int, ...]:
     """The states of a job, each as far on as its windows allow."""
-    own = states(job)
+    own = states(job, len(nodes_before))
     index = {state: number for number, state in enumerate(own)}
-    was, path = (job.spec.nodes_before, job.spec.least_windows), []
-    for window, nodes in enumerate(nodes_W):
+    was, path = (nodes_before, job.spec.least_windows), []
+    for window, nodes in enumerate(nodes_WP):
         now = (nodes, min(was[1] + 1, job.spec.least_windows) if nodes == was[0] else 1)
         if now not in index:
-            what = f"job `{job.spec.name}` has {nodes} nodes in window {window}, for which it has no plan"
+            what = f"job `{job.spec.name}` has {sum(nodes)} nodes in window {window}, for which it has no plan"
             raise PlannerError(what, where="decision.windows", hint="solve again")
         if not _allowed(job.spec.least_windows, was, now):
-            what = f"job `{job.spec.name}` keeps {was[0]} nodes for fewer than {job.spec.least_windows} windows"
+            what = f"job `{job.spec.name}` keeps {sum(was[0])} nodes for fewer than {job.spec.least_windows} windows"
             raise PlannerError(what, where="decision.windows", hint="solve again")
         path.append(index[now])
         was = now

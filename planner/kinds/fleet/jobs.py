@@ -1,5 +1,6 @@
 """Plans of the jobs of a day, each by the solver of its own kind, and what they make an hour."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,13 +9,12 @@ from pydantic import ValidationError
 from planner.costs.rates.pricer import serving_tables
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError, errors_at
-from planner.kinds.fleet.decision import CurvePoint
-from planner.kinds.fleet.options import FleetOptions, JobSpec
+from planner.kinds.fleet.options import ELASTIC, FleetOptions, JobSpec
 from planner.kinds.registry import Kind, find_kind
 from planner.plan.schema import Envelope
 from planner.problem.reads import refuse_unread
 from planner.problem.resolve import Resolved, resolve
-from planner.problem.schema import CostsSpec, Problem, TraceLengths
+from planner.problem.schema import CostsSpec, Problem
 from planner.progress import Limits
 from planner.schema.base import Where, planner_error
 
@@ -27,19 +27,44 @@ SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """Nodes of every pool, and what a job makes of them as so many copies of a plan."""
+
+    share: tuple[int, ...]
+    units_per_hour: float
+    copies: int = 1
+
+    @property
+    def nodes(self) -> int:
+        """Of all pools together."""
+        return sum(self.share)
+
+    @property
+    def plan(self) -> tuple[int, int]:
+        """The pool of the plan of a copy, and its nodes; of points on one pool."""
+        return next(p for p, count in enumerate(self.share) if count), self.nodes // self.copies
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """A job with its numbers of nodes and what it makes of each an hour; `plans` by the nodes of a copy."""
+    """A job with its numbers of nodes and what it makes of each an hour; `plans` by pool and the nodes of a copy."""
 
     spec: JobSpec
     kind: str | None  # None for a stated curve
-    points: tuple[CurvePoint, ...]
-    plans: dict[int, Envelope]
+    points: tuple[Point, ...]
+    plans: dict[tuple[int, int], Envelope]
+
+    def point(self, share: tuple[int, ...]) -> Point | None:
+        """The point of so many nodes, None where there is none."""
+        return next((point for point in self.points if point.share == share), None)
 
     @property
     def unit(self) -> str:
         """What its work is counted in."""
         if self.kind is not None:
             return OWN[self.kind]
+        if self.spec.name == ELASTIC:
+            return "USD"
         return "requests" if self.spec.load is not None else "units"
 
     @property
@@ -50,47 +75,95 @@ class Job:
 
 def read_jobs(resolved: Resolved, options: FleetOptions, limits: Limits) -> tuple[Job, ...]:
     """Every job with its curve, solved where it has a problem; raises PlannerError for jobs that cannot be solved."""
-    free = len(resolved.pools[0].healthy_nodes) - options.reserve_nodes
-    if free < 1:
-        what = f"{options.reserve_nodes} nodes in reserve of {free + options.reserve_nodes}"
+    free = free_nodes(resolved, options)
+    if min(free) < 1:
+        what = f"{options.reserve_nodes} nodes in reserve of {options.reserve_nodes + min(free)}"
         raise PlannerError(what, where=resolved.where(("options", "reserve_nodes")), hint="leave some to the jobs")
     return tuple(_job(resolved, index, spec, free, limits) for index, spec in enumerate(options.jobs))
 
 
-def _job(resolved: Resolved, index: int, spec: JobSpec, free: int, limits: Limits) -> Job:
-    place = ("options", "jobs", index)
+def free_nodes(resolved: Resolved, options: FleetOptions) -> tuple[int, ...]:
+    """Nodes in service of every pool that jobs can have."""
+    return tuple(len(pool.healthy_nodes) - options.reserve_nodes for pool in resolved.pools)
+
+
+def pools_of(resolved: Resolved, index: int, spec: JobSpec) -> list[int]:
+    """The pools that a job may run on; raises PlannerError for unknown ones."""
+    names = [pool.name for pool in resolved.pools]
+    given = [*(spec.pools or names), *(each.pool for each in spec.curve or () if each.pool is not None)]
+    strange = next((name for name in given if name not in names), None)
+    if strange is not None:
+        hint = f"the pools are {', '.join(f'`{name}`' for name in names)}"
+        where = resolved.where(("options", "jobs", index, "pools" if strange in (spec.pools or ()) else "curve"))
+        raise PlannerError(f"no pool is called `{strange}`", where=where, hint=hint)
+    return [names.index(name) for name in dict.fromkeys(spec.pools or names)]
+
+
+def on_pool(pool: int, nodes: int, pools: int) -> tuple[int, ...]:
+    """So many nodes of one of the pools."""
+    return tuple(nodes if p == pool else 0 for p in range(pools))
+
+
+def _job(resolved: Resolved, index: int, spec: JobSpec, free: tuple[int, ...], limits: Limits) -> Job:
+    places = pools_of(resolved, index, spec)
     if spec.curve is not None:
-        points = tuple(
-            CurvePoint(job=spec.name, nodes=each.nodes, units_per_hour=each.units_per_hour)
-            for each in spec.curve
-            if each.nodes <= free
-        )
-        return _bounded(Job(spec, None, points, {}), resolved, index, free)
+        points = [
+            point for pool in places for point in _never_falling(_stated(resolved, spec, pool, free), spec.nodes_before)
+        ]
+        return _bounded(Job(spec, None, tuple(points), {}), resolved, index, free)
     problem = job_problem(resolved, index, spec)
     kind = find_kind(problem.kind)
-    counts = _counts(resolved, index, spec, kind, free)
-    copies = {nodes: nodes // spec.unit_nodes if kind.name == "serve" else 1 for nodes in counts}
-    plans = {}
-    for nodes in sorted({nodes // copies[nodes] for nodes in counts}):
-        limits.tell(f"{spec.name} on {nodes} nodes")
-        with errors_at(resolved.where((*place, "problem"))):
-            made = plan_on(resolved, problem, spec, nodes)
-        if made is not None:
-            plans[nodes] = made
-    points = tuple(
-        CurvePoint(
-            job=spec.name,
-            nodes=nodes,
-            units_per_hour=copies[nodes] * units_per_hour(plans[nodes // copies[nodes]], spec),
-            copies=copies[nodes],
-        )
-        for nodes in counts
-        if nodes // copies[nodes] in plans
-    )
+    counts = _counts(resolved, index, spec, kind, max(free[pool] for pool in places))
+    points: list[Point] = []
+    plans: dict[tuple[int, int], Envelope] = {}
+    for pool in places:
+        fitting = [count for count in counts if count <= free[pool]]
+        own = _plans_on(resolved, (index, pool), (spec, problem), fitting, limits)
+        plans |= {(pool, nodes): plan for nodes, plan in own.items()}
+        points += _never_falling(_solved(spec, (pool, len(free)), fitting, own), spec.nodes_before)
     if not points:
         what = f"job `{spec.name}` has no plan on {', '.join(map(str, counts))} nodes"
-        raise PlannerError(what, where=resolved.where((*place, "nodes")), hint="give it more nodes, or looser limits")
-    return _bounded(Job(spec, kind.name, _never_falling(points), plans), resolved, index, free)
+        where = resolved.where(("options", "jobs", index, "nodes"))
+        raise PlannerError(what, where=where, hint="give it more nodes, or looser limits")
+    return _bounded(Job(spec, kind.name, tuple(points), plans), resolved, index, free)
+
+
+def _stated(resolved: Resolved, spec: JobSpec, pool: int, free: tuple[int, ...]) -> Iterator[Point]:
+    """The points of a stated curve on a pool."""
+    for each in spec.curve or ():
+        if each.pool in (None, resolved.pools[pool].name) and each.nodes <= free[pool]:
+            yield Point(on_pool(pool, each.nodes, len(free)), each.units_per_hour)
+
+
+def copies_of(spec: JobSpec, kind: str, nodes: int) -> int:
+    """Copies of a plan that a job has on so many nodes: those of a service."""
+    return nodes // spec.unit_nodes if kind == "serve" else 1
+
+
+def _plans_on(
+    resolved: Resolved, place: tuple[int, int], job: tuple[JobSpec, Problem], counts: Sequence[int], limits: Limits
+) -> dict[int, Envelope]:
+    """Plans of a job on a pool, by the nodes of a copy, on those that have one."""
+    (index, pool), (spec, problem) = place, job
+    plans: dict[int, Envelope] = {}
+    for nodes in sorted({nodes // copies_of(spec, problem.kind, nodes) for nodes in counts}):
+        limits.tell(f"{spec.name} on {nodes} nodes")
+        with errors_at(resolved.where(("options", "jobs", index, "problem"))):
+            made = plan_on(resolved, problem, spec, nodes, pool)
+        if made is not None:
+            plans[nodes] = made
+    return plans
+
+
+def _solved(
+    spec: JobSpec, place: tuple[int, int], counts: Sequence[int], plans: dict[int, Envelope]
+) -> Iterator[Point]:
+    """The points of these plans on one of so many pools."""
+    for nodes in counts:
+        copies = copies_of(spec, next(iter(plans.values())).kind if plans else "", nodes)
+        if nodes // copies in plans:
+            rate = copies * units_per_hour(plans[nodes // copies], spec)
+            yield Point(on_pool(place[0], nodes, place[1]), rate, copies)
 
 
 def job_problem(resolved: Resolved, index: int, spec: JobSpec) -> Problem:
@@ -112,16 +185,6 @@ def job_problem(resolved: Resolved, index: int, spec: JobSpec) -> Problem:
         raise PlannerError(what, where=where(("kind",)), hint=hint)
     if not problem.models:
         raise PlannerError("the problem of a job has no `models`", where=where(()), hint="add `models:`")
-    named = [str(spec.config) for spec in problem.models.values() if spec.config]
-    named += [
-        length.trace
-        for workload in problem.workloads
-        for length in (workload.input_tokens, workload.output_tokens)
-        if isinstance(length, TraceLengths)
-    ]
-    if named:
-        what = f"the problem of a job names the file `{named[0]}`"
-        raise PlannerError(what, where=where(()), hint="write lengths as {mean, cv}, and models of the catalog")
     return problem
 
 
@@ -135,10 +198,10 @@ def _below(resolved: Resolved, place: tuple[str | int, ...]) -> Where:
     return Below({}, "")
 
 
-def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int) -> Envelope | None:
-    """The plan of a job on so many nodes, by the solver of its kind; None where there is none."""
+def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, pool: int) -> Envelope | None:
+    """The plan of a job on so many nodes of a pool, by the solver of its kind; None where there is none."""
     kind = find_kind(problem.kind)
-    own = on_nodes(resolved, problem, spec, nodes)
+    own = on_nodes(resolved, problem, spec, nodes, pool)
     key = digest(own.problem.model_dump(mode="json", by_alias=True))
     if key not in SOLVED:
         try:
@@ -148,14 +211,14 @@ def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int) -> 
     return SOLVED[key]
 
 
-def on_nodes(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int) -> Resolved:
-    """The problem of a job on so many nodes: as much as they serve, or as fast as it gets."""
+def on_nodes(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, place: int) -> Resolved:
+    """The problem of a job on so many nodes of a pool: as much as they serve, or as fast as it gets."""
     kind, fleet = find_kind(problem.kind), resolved.problem
-    pool = fleet.cluster.pools[0].model_copy(
+    pool = fleet.cluster.pools[place].model_copy(
         update={"nodes": nodes, "gpus": None, "node_names": None, "out_of_service": ()}
     )
     update: dict[str, Any] = {
-        "name": f"{spec.name}-{nodes}",
+        "name": f"{spec.name}-{nodes}" if len(resolved.pools) == 1 else f"{spec.name}-{pool.label}-{nodes}",
         "cluster": fleet.cluster.model_copy(update={"pools": (pool,)}),
         "costs": _costs(problem, kind),
     }
@@ -223,21 +286,22 @@ def _counts(resolved: Resolved, index: int, spec: JobSpec, kind: Kind, free: int
     return fitting
 
 
-def _never_falling(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
-    """Without numbers of nodes that make no more than fewer do."""
-    kept: list[CurvePoint] = []
+def _never_falling(points: Iterable[Point], before: int) -> list[Point]:
+    """Of one pool, without numbers of nodes that make no more than fewer do; those before the day stay."""
+    kept: list[Point] = []
     for point in points:
-        if not kept or point.units_per_hour > kept[-1].units_per_hour:
+        least = kept[-1].units_per_hour if kept else -1.0
+        if point.units_per_hour > least or (point.nodes == before and point.units_per_hour == least):
             kept.append(point)
-    return tuple(kept)
+    return kept
 
 
-def _bounded(job: Job, resolved: Resolved, index: int, free: int) -> Job:
+def _bounded(job: Job, resolved: Resolved, index: int, free: tuple[int, ...]) -> Job:
     """The job with the points of at least as many nodes as it always has."""
     place = resolved.where(("options", "jobs", index, "least_nodes"))
     points = tuple(point for point in job.points if point.nodes >= job.spec.least_nodes)
     if not points:
         what = f"job `{job.spec.name}` always has {job.spec.least_nodes} nodes, and its most are "
-        what += f"{max((point.nodes for point in job.points), default=0)} of the {free} there are"
+        what += f"{max((point.nodes for point in job.points), default=0)} of the {max(free)} there are"
         raise PlannerError(what, where=place, hint="lower `least_nodes`, or give it more nodes")
     return replace(job, points=points)

@@ -1,5 +1,6 @@
 """What the problem of a day says: windows, nodes in reserve, and jobs with what they are worth."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -7,10 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from planner.documents.units import FRACTION, TIME_S
+from planner.kinds.fleet.beside_options import ElasticSpec, OpportunisticSpec, SharedSpec, require_own_names
 from planner.problem.schema import Count, Name, Positive
 from planner.schema.base import Spec, refuse
 
 SLOT_S = 600.0  # of the rates that are read off a trace
+ELASTIC = "elastic"  # the name under which elastic jobs have nodes together
 Nodes = Annotated[int, Field(ge=0)]
 Usd = Annotated[float, Field(ge=0)]
 
@@ -41,6 +44,7 @@ class StatedRateSpec(Spec):
 
     nodes: Count
     units_per_hour: Annotated[float, Field(ge=0)]
+    pool: Name | None = Field(default=None, description="of these nodes; of every pool of the job if absent")
 
 
 class JobSpec(Spec):
@@ -83,7 +87,11 @@ class JobSpec(Spec):
         default=None, description="what starts up after a change: nodes that arrive (serving), or the whole job"
     )
     least_windows: Count = Field(default=1, description="that it keeps a number of nodes")
-    nodes_before: Nodes = Field(default=0, description="that it had before the day")
+    nodes_before: Nodes = Field(default=0, description="that it had before the day, of the first of its pools")
+    pools: tuple[Name, ...] | None = Field(
+        default=None, min_length=1, description="that it may run on, one at a time; all if absent"
+    )
+    shared: SharedSpec | None = Field(default=None, description="that opportunistic jobs may run on its GPUs")
 
     @model_validator(mode="after")
     def whole(self) -> "JobSpec":
@@ -100,7 +108,8 @@ class JobSpec(Spec):
     def _require_rising(self, curve: tuple[StatedRateSpec, ...]) -> None:
         if not curve:
             raise refuse(f"the curve of job `{self.name}` is empty", "give units an hour by number of nodes", "curve")
-        for fewer, more in pairwise(curve):
+        own = [[each for each in curve if each.pool == pool] for pool in dict.fromkeys(each.pool for each in curve)]
+        for fewer, more in (step for points in own for step in pairwise(points)):
             if more.nodes <= fewer.nodes:
                 what = f"the curve of job `{self.name}` has {more.nodes} nodes after {fewer.nodes}"
                 raise refuse(what, "give each number of nodes once, from the fewest up", "curve")
@@ -119,20 +128,35 @@ class FleetOptions(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"window": ("window_s", TIME_S)}
     window_s: Positive = Field(default=3600.0, description="between two changes")
     windows: Annotated[int, Field(ge=1, le=288)] = 24
-    reserve_nodes: Nodes = Field(default=0, description="that no job has, for those that fail")
-    jobs: Annotated[tuple[JobSpec, ...], Field(min_length=1, max_length=32)]
+    reserve_nodes: Nodes = Field(default=0, description="of every pool, that no job has, for those that fail")
+    jobs: Annotated[tuple[JobSpec, ...], Field(max_length=32)] = ()
+    elastic: ElasticSpec | None = Field(default=None, description="jobs of logical workers, on nodes left to them")
+    opportunistic: OpportunisticSpec | None = Field(default=None, description="jobs on GPUs of jobs that are `shared`")
 
     @classmethod
     def located(cls, options: dict[str, Any], base: Path) -> dict[str, Any]:
         """Problems and traces read from their files, so that a plan holds all that it is about."""
-        return {**options, "jobs": [_embedded(job, base) for job in options["jobs"]]}
+        return {**options, "jobs": [_embedded(job, base) for job in options.get("jobs", ())]}
 
     @model_validator(mode="after")
     def jobs_fit(self) -> "FleetOptions":
-        names = [job.name for job in self.jobs]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        own = [job.name for job in self.jobs]
+        beside = [job.name for job in self.opportunistic.jobs] if self.opportunistic else []
+        require_own_names("opportunistic", beside)
+        twice = next((name for name in own if own.count(name) > 1 or name in beside), None)
         if twice is not None:
             raise refuse(f"two jobs are called `{twice}`", "give each a name of its own", "jobs")
+        if self.elastic is None and not own:
+            raise refuse("a day without jobs", "write `jobs:` or `elastic:`", "jobs")
+        if self.elastic is not None and (ELASTIC in own or self.elastic.start_up_s >= self.window_s):
+            what = f"a job is called `{ELASTIC}`" if ELASTIC in own else "elastic jobs start up for a window and more"
+            raise refuse(what, "give it another name" if ELASTIC in own else "make windows longer", "jobs")
+        if self.opportunistic is not None and not any(job.shared for job in self.jobs):
+            raise refuse(
+                "no job leaves anything to opportunistic ones",
+                "write `shared: {busy: 60%, free_memory: 20GB}` in the jobs whose GPUs they may use",
+                "opportunistic",
+            )
         for job in self.jobs:
             if job.start_up_s >= self.window_s:
                 raise refuse(
@@ -170,7 +194,13 @@ def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:
 
     made = dict(job)
     if isinstance(job.get("problem"), str):
-        made["problem"] = load_document(base / job["problem"]).data
+        path = base / job["problem"]
+        made["problem"] = load_document(path).data
+        base_of_files = path.parent
+    else:
+        base_of_files = base
+    if isinstance(made.get("problem"), dict):
+        made["problem"] = with_files(made["problem"], lambda name: str(base_of_files / name))
     load = job.get("load")
     if isinstance(load, dict) and load.get("trace") is not None:
         made["load"] = {
@@ -178,6 +208,30 @@ def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:
             **_counted(base / load["trace"]),
         }
     return made
+
+
+def with_files(problem: dict[str, Any], placed: Callable[[str], str]) -> dict[str, Any]:
+    """The problem of a job with the names of its files changed: configs of models, and traces of lengths."""
+    made = dict(problem)
+    if isinstance(made.get("models"), dict):
+        made["models"] = {key: _placed(spec, "config", placed) for key, spec in made["models"].items()}
+    if isinstance(made.get("workloads"), list):
+        made["workloads"] = [
+            {
+                key: _placed(value, "trace", placed) if key in ("input_tokens", "output_tokens") else value
+                for key, value in workload.items()
+            }
+            if isinstance(workload, dict)
+            else workload
+            for workload in made["workloads"]
+        ]
+    return made
+
+
+def _placed(spec: Any, key: str, placed: Callable[[str], str]) -> Any:  # noqa: ANN401 - parsed, not yet validated
+    if not isinstance(spec, dict) or not isinstance(spec.get(key), str):
+        return spec
+    return {**spec, key: placed(spec[key])}
 
 
 def _counted(path: Path) -> dict[str, list[float]]:

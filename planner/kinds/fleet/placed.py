@@ -6,13 +6,23 @@ from planner.hardware.cluster import Pool
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Parallelism, Phase, Role
 
-Held = frozenset[int]
+Held = tuple[frozenset[int], ...]
+"""Nodes of every pool."""
 
 
-def laid(nodes_KW: Sequence[Sequence[int]], free: Sequence[int]) -> list[list[Held]]:
+def laid(shares_KWP: Sequence[Sequence[tuple[int, ...]]], pools: Sequence[Pool]) -> list[list[Held]]:
     """The nodes of every job by window. [K][W]"""
-    held: list[Held] = [frozenset() for _ in nodes_KW]
-    rows: list[list[Held]] = [[] for _ in nodes_KW]
+    by_pool = [
+        _laid_on([[share[p] for share in row] for row in shares_KWP], pool.healthy_nodes)
+        for p, pool in enumerate(pools)
+    ]
+    return [[*zip(*rows, strict=True)] for rows in zip(*by_pool, strict=True)]
+
+
+def _laid_on(nodes_KW: Sequence[Sequence[int]], free: Sequence[int]) -> list[list[frozenset[int]]]:
+    """On one pool. [K][W]"""
+    held: list[frozenset[int]] = [frozenset() for _ in nodes_KW]
+    rows: list[list[frozenset[int]]] = [[] for _ in nodes_KW]
     for window in range(len(nodes_KW[0])):
         wanted = [row[window] for row in nodes_KW]
         held = [frozenset(sorted(own)[:number]) for own, number in zip(held, wanted, strict=True)]
@@ -26,42 +36,48 @@ def laid(nodes_KW: Sequence[Sequence[int]], free: Sequence[int]) -> list[list[He
     return rows
 
 
-def roles_of(names: Sequence[str], held_KW: Sequence[Sequence[Held]], pool: Pool) -> tuple[list[Role], list[Block]]:
-    """A role for every set of nodes that a job has at some time."""
-    roles, blocks, size = [], [], pool.node.num_gpus
+def roles_of(
+    names: Sequence[str], held_KW: Sequence[Sequence[Held]], pools: Sequence[Pool]
+) -> tuple[list[Role], list[Block]]:
+    """A role for every set of nodes of a pool that a job has at some time."""
+    roles, blocks = [], []
     for name, row in zip(names, held_KW, strict=True):
-        for index, held in enumerate(_sets(row)):
-            label = f"{name}-{index + 1}"
+        for (p, held), label in _labels(name, row, pools).items():
+            size = pools[p].node.num_gpus
             devices = [node * size + gpu for node in sorted(held) for gpu in range(size)]
             roles.append(
                 Role(
                     name=label,
                     function="job",
-                    pool=pool.name,
+                    pool=pools[p].name,
                     replicas=len(held),
                     parallelism=Parallelism(dp=size),
                 )
             )
             axes = (("replica", len(held), size), ("dp", size, 1))
             shown = tuple(Axis(name=axis, size=count, stride=stride) for axis, count, stride in axes if count > 1)
-            blocks.append(block_on(devices, label, pool.name, shown))
+            blocks.append(block_on(devices, label, pools[p].name, shown))
     return roles, blocks
 
 
 def phases_of(
-    names: Sequence[str], held_KW: Sequence[Sequence[Held]], spans_s: Sequence[tuple[int, float, float]]
+    names: Sequence[str],
+    held_KW: Sequence[Sequence[Held]],
+    pools: Sequence[Pool],
+    spans_s: Sequence[tuple[int, float, float]],
 ) -> list[Phase]:
     """A phase for every stretch without a change: its first window, start and end."""
-    numbers = [{held: index + 1 for index, held in enumerate(_sets(row))} for row in held_KW]
+    labels_K = [_labels(name, row, pools) for name, row in zip(names, held_KW, strict=True)]
     return [
         Phase(
             name=clock(start_s),
             start_s=start_s,
             duration_s=end_s - start_s,
             roles=tuple(
-                f"{name}-{number[row[window]]}"
-                for name, row, number in zip(names, held_KW, numbers, strict=True)
-                if row[window]
+                labels[p, held]
+                for row, labels in zip(held_KW, labels_K, strict=True)
+                for p, held in enumerate(row[window])
+                if held
             ),
         )
         for window, start_s, end_s in spans_s
@@ -82,6 +98,14 @@ def clock(seconds: float) -> str:
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def _sets(row: Sequence[Held]) -> list[Held]:
-    """Sets of nodes of a job, in the order in which it first has them."""
-    return [held for held in dict.fromkeys(row) if held]
+def _labels(name: str, row: Sequence[Held], pools: Sequence[Pool]) -> dict[tuple[int, frozenset[int]], str]:
+    """Names of the sets of nodes of a job, in the order in which it first has them; with their pool, where several."""
+    labels: dict[tuple[int, frozenset[int]], str] = {}
+    counted = [0] * len(pools)
+    for held in row:
+        for p, nodes in enumerate(held):
+            if nodes and (p, nodes) not in labels:
+                counted[p] += 1
+                head = name if len(pools) == 1 else f"{name}-{pools[p].name}"
+                labels[p, nodes] = f"{head}-{counted[p]}"
+    return labels

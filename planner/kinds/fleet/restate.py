@@ -1,17 +1,21 @@
 """States the plan of a day again from its problem, its windows, and the plans of its jobs; derives its bound again."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from planner.errors import PlannerError
-from planner.kinds.fleet.decision import CurvePoint, FleetDecision
+from planner.kinds.fleet.decision import CurvePoint, FleetDecision, Window
+from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import curve_of, envelope
-from planner.kinds.fleet.formulate import FleetDay
-from planner.kinds.fleet.jobs import Job, read_jobs, units_per_hour
-from planner.kinds.fleet.options import FleetOptions, JobSpec
+from planner.kinds.fleet.formulate import FleetDay, Share
+from planner.kinds.fleet.jobs import Job, Point, free_nodes, units_per_hour
+from planner.kinds.fleet.options import FleetOptions, JobSpec, with_files
+from planner.kinds.fleet.solve import day_jobs
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
+from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.schedules.day_solve import split_day
 
@@ -28,9 +32,9 @@ def restate(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Restated
     left = [
         LeftOut(f"decision.curves.{index}", "a number of nodes that no window uses, whose plan is not in this one")
         for index, point in enumerate(decision.curves)
-        if day.options.jobs[_index(day, point.job)].curve is None and not _has_plan(decision, point)
+        if _spec(day, point.job).problem is not None and not _has_plan(decision, point)
     ]
-    made = envelope(day, day.day_of(nodes_by_window(day, decision)), stated.certificate.bound)
+    made = envelope(day, day.day_of(shares_by_window(day, decision)), stated.certificate.bound)
     made = made.model_copy(
         update={"certificate": made.certificate.model_copy(update={"stop_reason": stated.certificate.stop_reason})}
     )
@@ -44,11 +48,11 @@ def prove(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Iterator[F
     if stated.certificate.bound is None:
         return
     day = day_of_plan(stated, decision, hand)
-    jobs = read_jobs(day.resolved, day.options, Limits())
+    jobs = day_jobs(day.resolved, _at_hand(day.options, hand), Limits())
     for job in jobs:
-        again = {point.nodes: point.units_per_hour for point in job.points}
-        own = {point.nodes: point.units_per_hour for point in curve_of(decision, job.spec.name)}
-        right = again.keys() == own.keys() and all(_near(again[nodes], own[nodes]) for nodes in own)
+        again = {point.share: point.units_per_hour for point in job.points}
+        own = {_share(day.resolved, each): each.units_per_hour for each in curve_of(decision, job.spec.name)}
+        right = again.keys() == own.keys() and all(_near(again[share], own[share]) for share in own)
         what = f"solved again, `{job.spec.name}` has {'the curve' if right else 'another curve than'} that is stated"
         yield Finding("fleet.curve", right, what, f"decision.curves.{job.spec.name}", "solve again")
     result = split_day(FleetDay(day.resolved, day.options, jobs).split())
@@ -59,17 +63,22 @@ def prove(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Iterator[F
     yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
 
 
-def nodes_by_window(day: FleetDay, decision: FleetDecision) -> list[list[int]]:
-    """Nodes of every job in every window; raises PlannerError where stretches do not follow one another. [K][W]"""
-    options, rows, end_s = day.options, [], 0.0
+def shares_by_window(day: FleetDay, decision: FleetDecision) -> list[list[Share]]:
+    """Nodes of every job by window and pool; raises PlannerError where stretches do not follow one another. [K][W][P]
+
+    What `pools` says counts where there are several.
+    """
+    options, end_s = day.options, 0.0
+    rows: list[dict[str, Share]] = []
     for phase, window in zip(decision.phases, decision.windows, strict=False):
         windows = (phase.duration_s or 0.0) / options.window_s
         if abs(phase.start_s - end_s) > 1e-6 or windows < 0.5 or abs(windows - round(windows)) > 1e-9:
             what = f"a phase of {phase.duration_s} s at {phase.start_s:g} s behind {end_s:g} s"
             raise PlannerError(what, where="decision.phases", hint="let them follow one another, in whole windows")
-        rows += [window.nodes] * round(windows)
+        own = {name: _of_window(day.resolved, window, name) for name in window.nodes}
+        rows += [own] * round(windows)
         end_s = phase.start_s + (phase.duration_s or 0.0)
-    names = [job.name for job in options.jobs]
+    names = [job.spec.name for job in day.jobs]
     if len(rows) != options.windows or any(set(row) != set(names) for row in rows):
         what = f"{len(rows)} windows of {options.windows}, or other jobs than {', '.join(names)}"
         raise PlannerError(what, where="decision.windows", hint="give the nodes of every job in every window")
@@ -80,41 +89,90 @@ def day_of_plan(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Flee
     """The day of a plan, with the curves of the plan; raises PlannerError for jobs that its problem does not have."""
     resolved = resolved_again(stated.inputs, FleetOptions, stated.digests.models, hand)
     options = FleetOptions.model_validate(resolved.problem.options)
-    return FleetDay(resolved, options, tuple(_job(spec, decision) for spec in options.jobs))
+    jobs = [_job(resolved, spec, decision) for spec in options.jobs]
+    elastic = elastic_job(resolved, options, free_nodes(resolved, options))
+    return FleetDay(resolved, options, (*jobs, *(() if elastic is None else (elastic,))))
 
 
-def _job(spec: JobSpec, decision: FleetDecision) -> Job:
+def _job(resolved: Resolved, spec: JobSpec, decision: FleetDecision) -> Job:
     """The job with the curve of the plan: stated rates as the problem has them, others off the plans that are there."""
     if spec.curve is not None:
-        rates = {each.nodes: each.units_per_hour for each in spec.curve}
         points = tuple(
-            point.model_copy(update={"units_per_hour": rates.get(point.nodes, 0.0), "copies": 1})
-            for point in curve_of(decision, spec.name)
+            replace(point, units_per_hour=_stated(resolved, spec, point), copies=1)
+            for point in (_point(resolved, each) for each in curve_of(decision, spec.name))
         )
         return Job(spec, None, points, {})
-    plans = {each.nodes: Envelope.model_validate(each.plan) for each in decision.plans if each.job == spec.name}
-    points = tuple(_repriced(point, plans, spec) for point in curve_of(decision, spec.name))
+    names = [pool.name for pool in resolved.pools]
+    plans = {
+        (0 if each.pool not in names else names.index(each.pool), each.nodes): Envelope.model_validate(each.plan)
+        for each in decision.plans
+        if each.job == spec.name
+    }
+    points = tuple(_repriced(_point(resolved, each), plans, spec) for each in curve_of(decision, spec.name))
     kind = str(spec.problem["kind"]) if isinstance(spec.problem, dict) else None
     return Job(spec, kind, points, plans)
 
 
-def _repriced(point: CurvePoint, plans: dict[int, Envelope], spec: JobSpec) -> CurvePoint:
-    plan = plans.get(point.nodes // point.copies)
-    if plan is None:
-        return point
-    return point.model_copy(update={"units_per_hour": point.copies * units_per_hour(plan, spec)})
+def _stated(resolved: Resolved, spec: JobSpec, point: Point) -> float:
+    """What the problem says of a point; nothing where it does not."""
+    pool = resolved.pools[point.plan[0]].name
+    rates = [
+        each.units_per_hour for each in spec.curve or () if each.nodes == point.nodes and each.pool in (None, pool)
+    ]
+    return max(rates, default=0.0)
+
+
+def _point(resolved: Resolved, each: CurvePoint) -> Point:
+    return Point(_share(resolved, each), each.units_per_hour, each.copies)
+
+
+def _share(resolved: Resolved, each: CurvePoint) -> Share:
+    """Nodes of every pool of a point."""
+    return _of_pools(resolved, each.nodes, each.pools, f"decision.curves.{each.job}")
+
+
+def _of_window(resolved: Resolved, window: Window, name: str) -> Share:
+    """Nodes of every pool of a job in a window."""
+    return _of_pools(resolved, window.nodes[name], window.pools.get(name, {}), f"decision.windows.{name}")
+
+
+def _of_pools(resolved: Resolved, nodes: int, by_pool: dict[str, int], where: str) -> Share:
+    """Raises PlannerError for pools that are not there, or that do not add up to the nodes."""
+    names = [pool.name for pool in resolved.pools]
+    stated = {names[0]: nodes} if len(names) == 1 and not by_pool else by_pool
+    if sum(stated.values()) != nodes or not stated.keys() <= set(names):
+        what = f"{nodes} nodes, by pool {', '.join(f'{count} of {name}' for name, count in stated.items()) or 'none'}"
+        raise PlannerError(what, where=where, hint="give the nodes of every pool that the job has")
+    return tuple(stated.get(name, 0) for name in names)
+
+
+def _repriced(point: Point, plans: dict[tuple[int, int], Envelope], spec: JobSpec) -> Point:
+    plan = plans.get(point.plan)
+    return point if plan is None else replace(point, units_per_hour=point.copies * units_per_hour(plan, spec))
 
 
 def _has_plan(decision: FleetDecision, point: CurvePoint) -> bool:
-    own = {each.nodes for each in decision.plans if each.job == point.job}
-    return point.nodes // point.copies in own
+    own = {(each.pool, each.nodes) for each in decision.plans if each.job == point.job}
+    return (next(iter(point.pools), None), point.nodes // point.copies) in own
 
 
-def _index(day: FleetDay, name: str) -> int:
-    names = [job.name for job in day.options.jobs]
-    if name not in names:
-        raise PlannerError(f"no job is called `{name}`", where="decision.curves", hint=f"jobs are {', '.join(names)}")
-    return names.index(name)
+def _at_hand(options: FleetOptions, hand: AtHand) -> FleetOptions:
+    """The options with the files of the jobs' problems where they are now."""
+
+    def located(job: JobSpec) -> JobSpec:
+        if not isinstance(job.problem, dict):
+            return job
+        where = f"inputs.options.jobs.{job.name}"
+        return job.model_copy(update={"problem": with_files(job.problem, lambda name: str(hand.file(name, where)))})
+
+    return options.model_copy(update={"jobs": tuple(located(job) for job in options.jobs)})
+
+
+def _spec(day: FleetDay, name: str) -> JobSpec:
+    specs = {job.spec.name: job.spec for job in day.jobs}
+    if name not in specs:
+        raise PlannerError(f"no job is called `{name}`", where="decision.curves", hint=f"jobs are {', '.join(specs)}")
+    return specs[name]
 
 
 def _near(a: float, b: float) -> bool:

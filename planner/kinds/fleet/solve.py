@@ -1,9 +1,10 @@
 """Solves the day of a fleet: curves of the jobs by the solvers of their kinds, then the split of the nodes."""
 
-from planner.errors import PlannerError, Stopped
+from planner.errors import Stopped
+from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import envelope
 from planner.kinds.fleet.formulate import FleetDay, require_deadlines
-from planner.kinds.fleet.jobs import read_jobs
+from planner.kinds.fleet.jobs import Job, free_nodes, read_jobs
 from planner.kinds.fleet.options import FleetOptions
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -33,8 +34,12 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
 def read_day(resolved: Resolved, limits: Limits) -> FleetDay:
     """The day with the curves of its jobs."""
-    if len(resolved.pools) != 1:
-        what = f"{len(resolved.pools)} pools: a day is split on nodes that are alike"
-        raise PlannerError(what, where=resolved.where(("cluster", "pools")), hint="plan a day for each pool")
     options = FleetOptions.model_validate(resolved.problem.options)
-    return FleetDay(resolved, options, read_jobs(resolved, options, limits))
+    return FleetDay(resolved, options, day_jobs(resolved, options, limits))
+
+
+def day_jobs(resolved: Resolved, options: FleetOptions, limits: Limits) -> tuple[Job, ...]:
+    """The jobs in their order, and the elastic ones together behind them."""
+    jobs = read_jobs(resolved, options, limits)
+    elastic = elastic_job(resolved, options, free_nodes(resolved, options))
+    return jobs if elastic is None else (*jobs, elastic)
