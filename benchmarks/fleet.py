@@ -16,8 +16,8 @@ from planner.api import solve
 from planner.arrays import Floats
 from planner.check import check_plan
 from planner.kinds.fleet.decision import FleetDecision
-from planner.kinds.fleet.formulate import FleetDay, earned, loads, made, states
-from planner.kinds.fleet.restate import day_of_plan, nodes_by_window
+from planner.kinds.fleet.formulate import FleetDay, Share, earned, loads, made, states
+from planner.kinds.fleet.restate import day_of_plan, shares_by_window
 from planner.plan.findings import passed
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, recorded_problem
@@ -25,8 +25,8 @@ from planner.problem.recorded import AtHand, recorded_problem
 EXAMPLE = Path(__file__).parent.parent / "examples" / "fleet-256-h100.yaml"
 LOW, HIGH = 0.8, 1.2  # of the levels of unseen days
 SECONDS = 3600.0
-Nodes = list[list[int]]
-"""Of every job by window. [K][W]"""
+Nodes = list[list[Share]]
+"""Of every job by window and pool. [K][W][P]"""
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     )
     day = day_of_plan(envelope, decision, AtHand())
     ways = {
-        "plan": nodes_by_window(day, decision),
+        "plan": shares_by_window(day, decision),
         "hour by hour": hour_by_hour(day),
         "best static partition": best_static(day),
     }
@@ -66,9 +66,8 @@ def told(title: str, usd: dict[str, float]) -> None:
 
 def hour_by_hour(day: FleetDay) -> Nodes:
     """Every window split for its own worth, by what ran before it; targets are paid as far as they are not made."""
-    before, left = [job.spec.nodes_before for job in day.jobs], [job.spec.target or 0.0 for job in day.jobs]
-    counts = [sorted({nodes for nodes, _ in states(job)}) for job in day.jobs]
-    columns = [each for each in itertools.product(*counts) if sum(each) <= day.nodes]
+    before, left = [day.before(k) for k in range(len(day.jobs))], [job.spec.target or 0.0 for job in day.jobs]
+    counts, columns = rows_of(day)
     chosen = []
     for window in range(day.options.windows):
         tables = [{n: window_worth(day, k, window, before[k], n, left[k]) for n in own} for k, own in enumerate(counts)]
@@ -81,13 +80,21 @@ def hour_by_hour(day: FleetDay) -> Nodes:
     return [[*row] for row in zip(*chosen, strict=True)]
 
 
+def rows_of(day: FleetDay) -> tuple[list[list[Share]], list[tuple[Share, ...]]]:
+    """What every job can have, and what all can have together."""
+    counts = [sorted({nodes for nodes, _ in states(job, len(day.free_nodes))}) for job in day.jobs]
+    rows = itertools.product(*counts)
+    fits = [all(np.array(row).sum(axis=0) <= day.free_nodes) for row in itertools.product(*counts)]
+    return counts, [row for row, there in zip(rows, fits, strict=True) if there]
+
+
 def in_time(day: FleetDay, k: int, window: int) -> bool:
     """Whether a window lies before the deadline of a job."""
     deadline = day.options.deadline_windows(day.jobs[k].spec)
     return deadline is None or window < deadline
 
 
-def window_worth(day: FleetDay, k: int, window: int, before: int, nodes: int, left: float) -> float:
+def window_worth(day: FleetDay, k: int, window: int, before: Share, nodes: Share, left: float) -> float:
     job, options = day.jobs[k], day.options
     if job.spec.load is not None:
         return float(earned(job, loads(job, options), before, nodes, options)[:, window].mean())
@@ -99,8 +106,7 @@ def window_worth(day: FleetDay, k: int, window: int, before: int, nodes: int, le
 
 def best_static(day: FleetDay) -> Nodes:
     """The one split for all windows that is worth most."""
-    split, counts = day.split(), [sorted({nodes for nodes, _ in states(job)}) for job in day.jobs]
-    columns = [each for each in itertools.product(*counts) if sum(each) <= day.nodes]
+    split, (_, columns) = day.split(), rows_of(day)
     best = max(columns, key=lambda each: split.worth(day.day_of([[n] * day.options.windows for n in each])))
     return [[n] * day.options.windows for n in best]
 
@@ -122,7 +128,7 @@ def judged(day: FleetDay, nodes_KW: Nodes, days: list[Floats]) -> float:
             total += split.jobs[k].worth(chosen[k])
             continue
         load_LWS = np.array(days).reshape(len(days), day.options.windows, -1) * SECONDS
-        steps = zip([job.spec.nodes_before, *nodes_KW[k][:-1]], nodes_KW[k], strict=True)
+        steps = zip([day.before(k), *nodes_KW[k][:-1]], nodes_KW[k], strict=True)
         total += sum(
             float(earned(job, load_LWS, before, nodes, day.options)[:, window].mean())
             for window, (before, nodes) in enumerate(steps)
@@ -138,7 +144,7 @@ def simulate_switches(envelope: Envelope, decision: FleetDecision, day: FleetDay
     from planner.simulate.run.summary import summarise
 
     k = next(k for k, job in enumerate(day.jobs) if job.spec.load is not None)
-    spec, nodes = day.jobs[k].spec, nodes_by_window(day, decision)[k]
+    spec, nodes = day.jobs[k].spec, [sum(share) for share in shares_by_window(day, decision)[k]]
     plan = Envelope.model_validate(next(each.plan for each in decision.plans if each.job == spec.name))
     own, problem = find_kind("serve").decision.model_validate(plan.decision), recorded_problem(plan.inputs)
     assert problem is not None

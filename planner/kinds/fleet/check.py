@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from planner.hardware.cluster import Pool
 from planner.kinds.fleet.check_beside import elastic_findings, opportunistic_findings
+from planner.kinds.fleet.check_moves import move_findings
 from planner.kinds.fleet.decision import CurvePoint, FleetDecision
 from planner.kinds.fleet.options import FleetOptions
 from planner.plan.findings import Finding
@@ -29,6 +30,7 @@ def _findings(envelope: Envelope, decision: FleetDecision) -> Iterator[Finding]:
     yield from _nodes(decision, options, pools)
     yield from _curves(decision)
     yield from _used(decision, options)
+    yield from move_findings(decision)
     yield from elastic_findings(decision, options, pools)
     yield from opportunistic_findings(decision, options, pools)
 

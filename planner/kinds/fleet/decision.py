@@ -1,7 +1,7 @@
 """The decision of a plan of a day: nodes of every job by window, what runs beside them, curves, and plans."""
 
 import operator
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
@@ -84,6 +84,26 @@ class BesideDay(Spec):
     usd: Amount
 
 
+class NodeMove(Spec):
+    """A node that a job gives up, or one that it takes."""
+
+    job: str
+    action: Literal["drop", "bring"]
+    pool: str
+    node: Index
+
+
+class Change(Spec):
+    """What moves where the split changes, in order, and what is lost until all that arrives has started up."""
+
+    at: str = Field(description="by the clock")
+    moves: tuple[NodeMove, ...]
+    moved_bytes: Amount = Field(description="of weights, to the nodes that arrive")
+    least_s: Amount = Field(description="in which the network of a node can bring its part")
+    lost_node_hours: Amount
+    lost_usd: Amount = Field(description="of what is not made meanwhile, at what a unit is worth")
+
+
 class JobPlan(Spec):
     """The plan of a job on a number of nodes; on more of them it runs in copies."""
 
@@ -107,6 +127,7 @@ class FleetDecision(Decision):
     plans: tuple[JobPlan, ...] = ()
     opportunistic: tuple[SharedWindow, ...] = Field(default=(), exclude_if=operator.not_)
     beside: tuple[BesideDay, ...] = Field(default=(), exclude_if=operator.not_)
+    changes: tuple[Change, ...] = Field(default=(), exclude_if=operator.not_)
 
     def parts(self) -> dict[str, dict[str, JsonValue]]:
         """The plans of the jobs by their place in the decision."""

@@ -8,6 +8,7 @@ import numpy as np
 from planner import __version__
 from planner.documents.files import digest
 from planner.hardware.cluster import Pool
+from planner.kinds.fleet.changes import changes_of
 from planner.kinds.fleet.decision import (
     BesideDay,
     CurvePoint,
@@ -125,6 +126,7 @@ def _decision(day: FleetDay, split: DaySplit, chosen: Day) -> FleetDecision:
         curves=tuple(curve_point(day, job.spec.name, point) for job in day.jobs for point in job.points),
         plans=tuple(plan for k, job in enumerate(day.jobs) for plan in _plans(day, job, shares_KWP[k])),
         opportunistic=shared,
+        changes=tuple(changes_of(day, shares_KWP, held_KW, stretches)),
         beside=(*_elastic_days(day, windows, hours), *_opportunistic_days(day, shared)),
     )
 

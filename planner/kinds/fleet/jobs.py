@@ -107,10 +107,9 @@ def on_pool(pool: int, nodes: int, pools: int) -> tuple[int, ...]:
 def _job(resolved: Resolved, index: int, spec: JobSpec, free: tuple[int, ...], limits: Limits) -> Job:
     places = pools_of(resolved, index, spec)
     if spec.curve is not None:
-        points = [
-            point for pool in places for point in _never_falling(_stated(resolved, spec, pool, free), spec.nodes_before)
-        ]
-        return _bounded(Job(spec, None, tuple(points), {}), resolved, index, free)
+        on_pools = (_never_falling(_stated(resolved, spec, pool, free), spec.nodes_before) for pool in places)
+        stated = tuple(point for own in on_pools for point in own)
+        return _bounded(Job(spec, None, stated, {}), resolved, index, free)
     problem = job_problem(resolved, index, spec)
     kind = find_kind(problem.kind)
     counts = _counts(resolved, index, spec, kind, max(free[pool] for pool in places))

@@ -106,6 +106,9 @@ def test_a_day_with_jobs_beside_production_passes_its_check_and_its_proof(plan: 
         (lambda d: d["windows"][0]["pools"].update(chat={"a": 9}), "fleet.plans"),
         (lambda d: d["windows"][0]["pools"]["elastic"].update(a=9), "fleet.nodes"),
         (lambda d: d["beside"][0].update(usd=9e9), "restated.decision"),
+        (lambda d: d["changes"][0]["moves"].pop(), "fleet.moves"),
+        (lambda d: d["changes"][0]["moves"].reverse(), "fleet.moves"),
+        (lambda d: d["changes"][0].update(lost_usd=9e9), "restated.decision"),
     ],
 )
 def test_what_is_not_true_of_jobs_beside_production_fails(
@@ -148,6 +151,22 @@ def test_files_hold_every_gpu_once_with_its_workers_and_rates(plan: Envelope) ->
     assert all(run["environment"]["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == rate[run["job"]] for run in shared[0]["jobs"])
 
 
+def test_what_is_lost_at_a_change_is_what_starts_up_meanwhile() -> None:
+    chat = {**CHAT, "curve": curve(100, 200, 300), "start_up": "6min", "shared": None}
+    chat["load"] = {"rates_per_s": [0.02, 0.06]}
+    batch = {"name": "batch", "curve": curve(5, 9, 12), "usd_per_unit": 6.0}
+    made: Any = solve(day(("a", 4), windows=2, jobs=[chat, batch])).decision
+    (change,) = made["changes"]
+    was, now = (window["nodes"] for window in made["windows"])
+    moves = [(move["job"], move["action"]) for move in change["moves"]]
+    arriving = now["chat"] - was["chat"]
+    assert arriving > 0
+    assert sorted(moves) == [("batch", "drop")] * (was["batch"] - now["batch"]) + [("chat", "bring")] * arriving
+    assert change["lost_node_hours"] == pytest.approx(arriving * 0.1)
+    assert change["lost_usd"] == pytest.approx((216 - 100 * was["chat"]) * 0.1 * 3.0)
+    assert change["moved_bytes"] == 0.0
+
+
 def test_queues_have_a_flavor_for_every_pool(plan: Envelope) -> None:
     import yaml
 
@@ -155,7 +174,8 @@ def test_queues_have_a_flavor_for_every_pool(plan: Envelope) -> None:
     objects = list(yaml.safe_load_all(made["queues.yaml"]))
     flavors = [each["metadata"]["name"] for each in objects if each["kind"] == "ResourceFlavor"]
     assert len(flavors) == 2
-    window: Any = plan.decision["windows"][0]  # type: ignore[index,call-overload]  # a list of records
+    windows: Any = plan.decision["windows"]
+    window = windows[0]
     for queue in (each for each in objects if each["kind"] == "ClusterQueue"):
         (group,) = queue["spec"]["resourceGroups"]
         quotas = {each["name"]: each["resources"][0]["nominalQuota"] for each in group["flavors"]}
@@ -248,16 +268,17 @@ def best_on_two_pools(problem: dict[str, Any]) -> float:
             kept = min(was[1], now[1]) if was[0] == now[0] else 0
             fitting = [value for (pool, nodes), value in rate.items() if pool == now[0] and nodes <= kept]
             early = max(fitting, default=0.0) if job["restarts"] == "nodes" else 0.0
-        return job["usd_per_unit"] * 0.5 * (early + rate[now])
+        return float(job["usd_per_unit"] * 0.5 * (early + rate[now]))
 
     def before(job: dict[str, Any]) -> tuple[str, int]:
         pool = job.get("pools", ["a"])[0]
         return (pool, job["nodes_before"]) if job["nodes_before"] else ("", 0)
 
-    return max(
+    best: float = max(
         sum(usd(job, before(job), first[k]) + usd(job, first[k], second[k]) for k, job in enumerate(jobs))
         for first, second in itertools.product(rows, repeat=2)
     )
+    return best
 
 
 def test_a_day_on_two_pools_is_worth_what_the_best_of_all_is() -> None:
@@ -275,7 +296,7 @@ def test_a_day_on_two_pools_is_worth_what_the_best_of_all_is() -> None:
         (day(("a", 2), windows=2), "a day without jobs"),
         (day(("a", 2), windows=2, jobs=[{**BATCH, "pools": ["c"]}]), "no pool is called `c`"),
         (day(("a", 2), windows=3, jobs=[BATCH], opportunistic=OPPORTUNISTIC), "no job leaves anything"),
-        (day(("a", 2), windows=2, elastic={"jobs": [*ELASTIC["jobs"], ELASTIC["jobs"][0]]}), "two elastic jobs"),  # type: ignore[misc,index]
+        (day(("a", 2), windows=2, elastic={"jobs": [*ELASTIC["jobs"], ELASTIC["jobs"][0]]}), "two elastic jobs"),
         (day(("a", 2), windows=2, elastic=ELASTIC), "no pool is called `b`"),
         (day(("a", 2), windows=2, elastic={**ELASTIC, "start_up": "2h"}), "start up for a window"),
         (day(("a", 2), windows=2, jobs=[{**BATCH, "name": "elastic"}], elastic=ELASTIC), "called `elastic`"),
