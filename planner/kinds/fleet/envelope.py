@@ -1,7 +1,7 @@
 """The plan of a day's split."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -56,11 +56,20 @@ BESIDE_ASSUMPTIONS = {
 }
 
 
-def envelope(day: FleetDay, chosen: Day, bound: float | None, stop_reason: str = "finished") -> Envelope:
-    """The plan of a split, with a bound on all splits where there is one."""
+def envelope(
+    day: FleetDay,
+    chosen: Day,
+    bound: float | None,
+    stop_reason: str = "finished",
+    beside: FleetDecision | None = None,
+) -> Envelope:
+    """The plan of a split, with a bound on all splits where there is one.
+
+    What runs beside production is placed anew, or taken from a plan of the same split.
+    """
     split, resolved = day.split(), day.resolved
     value, inputs = split.worth(chosen), normalised(resolved)
-    decision = _decision(day, split, chosen)
+    decision = _decision(day, split, chosen, beside)
     known = resolved.digests()
     return Envelope(
         schema=SCHEMA,
@@ -106,15 +115,20 @@ def _certificate(day: FleetDay, value: float, bound: float | None, stop_reason: 
     )
 
 
-def _decision(day: FleetDay, split: DaySplit, chosen: Day) -> FleetDecision:
+def _decision(day: FleetDay, split: DaySplit, chosen: Day, beside: FleetDecision | None) -> FleetDecision:
     shares_KWP, names, pools = day.shares_of(chosen), [job.spec.name for job in day.jobs], day.resolved.pools
     held_KW = laid(shares_KWP, pools)
     roles, blocks = roles_of(names, held_KW, pools)
     stretches = spans(held_KW, day.options.window_s)
-    shared = shared_windows(day, shares_KWP)
+    shared = shared_windows(day, shares_KWP) if beside is None else beside.opportunistic
+    rows = [dict(zip(names, (row[window] for row in shares_KWP), strict=True)) for window, _, _ in stretches]
+    if beside is None or len(beside.windows) != len(rows):
+        runs = [_elastic_runs(day, row) for row in rows]
+    else:
+        runs = [window.elastic for window in beside.windows]
     windows = tuple(
-        _window(day, names, [row[window] for row in shares_KWP], f"{clock(start_s)}-{clock(end_s)}")
-        for window, start_s, end_s in stretches
+        _window(day, row, f"{clock(start_s)}-{clock(end_s)}", own)
+        for row, own, (_, start_s, end_s) in zip(rows, runs, stretches, strict=True)
     )
     hours = [(end_s - start_s) / 3600.0 for _, start_s, end_s in stretches]
     return FleetDecision(
@@ -131,17 +145,18 @@ def _decision(day: FleetDay, split: DaySplit, chosen: Day) -> FleetDecision:
     )
 
 
-def _window(day: FleetDay, names: Sequence[str], shares_KP: Sequence[Share], hours: str) -> Window:
-    """Nodes of every job, and the GPUs of elastic jobs on theirs."""
-    elastic: dict[str, ElasticRun] = {}
-    if day.options.elastic is not None:
-        own = shares_KP[names.index(ELASTIC)]
-        elastic = divided(day.resolved.pools, day.options.elastic, day.free_nodes, own)
-    shares = dict(zip(names, shares_KP, strict=True))
+def _elastic_runs(day: FleetDay, shares: Mapping[str, Share]) -> dict[str, ElasticRun]:
+    """The GPUs of elastic jobs on their nodes."""
+    spec = day.options.elastic
+    return {} if spec is None else divided(day.resolved.pools, spec, day.free_nodes, shares[ELASTIC])
+
+
+def _window(day: FleetDay, shares: Mapping[str, Share], hours: str, elastic: dict[str, ElasticRun]) -> Window:
+    """Nodes of every job, and what elastic jobs have of theirs."""
     return Window(
         hours=hours,
         nodes={name: sum(share) for name, share in shares.items()},
-        idle_nodes=day.nodes - sum(map(sum, shares_KP)),
+        idle_nodes=day.nodes - sum(map(sum, shares.values())),
         pools={} if len(day.resolved.pools) == 1 else {name: day.by_pool(s) for name, s in shares.items() if any(s)},
         elastic=elastic,
     )

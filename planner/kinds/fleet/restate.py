@@ -7,9 +7,10 @@ from planner.errors import PlannerError
 from planner.kinds.fleet.decision import CurvePoint, FleetDecision, Window
 from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import curve_of, envelope
-from planner.kinds.fleet.formulate import FleetDay, Share
+from planner.kinds.fleet.formulate import FleetDay, Share, rate_of
 from planner.kinds.fleet.jobs import Job, Point, free_nodes, units_per_hour
-from planner.kinds.fleet.options import FleetOptions, JobSpec, with_files
+from planner.kinds.fleet.opportunistic import shared_windows
+from planner.kinds.fleet.options import ELASTIC, FleetOptions, JobSpec, with_files
 from planner.kinds.fleet.solve import day_jobs
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
@@ -19,6 +20,7 @@ from planner.problem.resolve import Resolved
 from planner.progress import Limits
 from planner.solvers.schedules.day_solve import split_day
 
+MORE = "whether other GPUs are worth more to what runs beside production"
 BOUND = LeftOut("certificate.bound", "whether no split is worth more than the bound")
 REL_TOL = 1e-6  # of a bound that is computed again
 
@@ -34,7 +36,11 @@ def restate(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Restated
         for index, point in enumerate(decision.curves)
         if _spec(day, point.job).problem is not None and not _has_plan(decision, point)
     ]
-    made = envelope(day, day.day_of(shares_by_window(day, decision)), stated.certificate.bound)
+    if day.options.opportunistic is not None:
+        left.append(LeftOut("decision.opportunistic", MORE))
+    if day.options.elastic is not None:
+        left += [LeftOut(f"decision.windows.{index}.elastic", MORE) for index in range(len(decision.windows))]
+    made = envelope(day, day.day_of(shares_by_window(day, decision)), stated.certificate.bound, beside=decision)
     made = made.model_copy(
         update={"certificate": made.certificate.model_copy(update={"stop_reason": stated.certificate.stop_reason})}
     )
@@ -55,12 +61,40 @@ def prove(stated: Envelope, decision: FleetDecision, hand: AtHand) -> Iterator[F
         right = again.keys() == own.keys() and all(_near(again[share], own[share]) for share in own)
         what = f"solved again, `{job.spec.name}` has {'the curve' if right else 'another curve than'} that is stated"
         yield Finding("fleet.curve", right, what, f"decision.curves.{job.spec.name}", "solve again")
+    yield from _beside_again(day, decision)
     result = split_day(FleetDay(day.resolved, day.options, jobs).split())
     bound, value = stated.certificate.bound, stated.certificate.objective.value or 0.0
     assert result.bound is not None
     right = bound >= min(result.bound, result.objective or result.bound) * (1.0 - REL_TOL) and bound >= value - 1e-6
     what = f"states the bound {bound:.9g}, no split of its curves is worth more than {result.bound:.9g}"
     yield Finding("certificate.bound_again", right, what, "certificate.bound", "solve again")
+
+
+def _beside_again(day: FleetDay, decision: FleetDecision) -> Iterator[Finding]:
+    """What runs beside production is worth as much as where it is placed again."""
+    shares_KWP = shares_by_window(day, decision)
+    for stated, again in zip(decision.opportunistic, shared_windows(day, shares_KWP), strict=False):
+        most = again.bound_usd_per_hour
+        right = stated.bound_usd_per_hour >= again.usd_per_hour * (1.0 - REL_TOL)
+        what = (
+            f"states the bound {stated.bound_usd_per_hour:.9g} USD an hour, no placement is worth more than {most:.9g}"
+        )
+        yield Finding(
+            "fleet.opportunistic_again", right, what, f"decision.opportunistic.{stated.window}", "solve again"
+        )
+    spec, elastic = day.options.elastic, next((job for job in day.jobs if job.spec.name == ELASTIC), None)
+    for index, window in enumerate(decision.windows if spec is not None and elastic is not None else ()):
+        assert spec is not None
+        assert elastic is not None
+        usd = {job.name: job.usd_per_hour for job in spec.jobs}
+        worth = sum(usd.get(name, 0.0) * run.speed for name, run in window.elastic.items())
+        most = rate_of(elastic, _of_window(day.resolved, window, ELASTIC))
+        what = (
+            f"elastic jobs are worth {worth:.9g} USD an hour, of their nodes no division is worth more than {most:.9g}"
+        )
+        yield Finding(
+            "fleet.elastic_again", _near(worth, most), what, f"decision.windows.{index}.elastic", "solve again"
+        )
 
 
 def shares_by_window(day: FleetDay, decision: FleetDecision) -> list[list[Share]]:
