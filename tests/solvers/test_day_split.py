@@ -48,7 +48,7 @@ def on_two_pools(seed: int) -> DaySplit:
     jobs = []
     for k in range(1 + seed % 3):
         rows = {(0, 0)} if k else {(0, 0), (0, 1)}
-        rows |= {tuple(int(draws.integers(0, n + 1)) for n in nodes) for _ in range(2)}
+        rows |= {(int(draws.integers(0, nodes[0] + 1)), int(draws.integers(0, nodes[1] + 1))) for _ in range(2)}
         counts = tuple(sorted(rows))
         speed_A = np.array(counts) @ draws.uniform(0.5, 2.0, 2)
         changed_AA = ~np.eye(len(counts), dtype=bool)
