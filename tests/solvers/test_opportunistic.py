@@ -55,7 +55,8 @@ def test_jobs_are_worth_what_the_best_of_all_ways_to_share_gives() -> None:
 def test_kinds_of_gpus_that_are_alike_are_worth_what_each_gpu_by_itself_is() -> None:
     for seed in range(40):
         kinds = problem_of(seed)
-        there = tuple(int(n) for n in np.random.default_rng(seed).integers(0, 3, kinds.speed_OPR.shape[1]))
+        draws = np.random.default_rng(seed)
+        there = tuple(int(draws.integers(0, 3)) for _ in range(kinds.speed_OPR.shape[1]))
         counted = Sharing(kinds.gangs, kinds.worths, kinds.speed_OPR, kinds.loss_OPR, kinds.most_loss, there)
         each = np.repeat(np.arange(len(there)), there)
         apart = Sharing(kinds.gangs, kinds.worths, kinds.speed_OPR[:, each], kinds.loss_OPR[:, each], kinds.most_loss)
