@@ -62,12 +62,21 @@ def _changes(
 
 def drawn_day(envelope: Envelope, rates_per_s: Floats, seed: int) -> Requests:
     """Requests of the only workload of a plan, Poisson at these rates of equal slots of a day."""
+    return drawn_stretch(envelope, rates_per_s, 86_400.0 / len(rates_per_s), (0.0, 86_400.0), seed)
+
+
+def drawn_stretch(
+    envelope: Envelope, rates_per_s: Floats, slot_s: float, between_s: tuple[float, float], seed: int
+) -> Requests:
+    """Requests from one second of a day to another, counted from the first: Poisson at the rates of its slots."""
     problem = recorded_problem(envelope.inputs)
     if problem is None or len(problem.workloads) != 1:
         raise PlannerError("a day is drawn of one workload", hint="give a plan of one")
-    draws, slot_s = np.random.default_rng(seed), 86_400.0 / len(rates_per_s)
-    counts = draws.poisson(rates_per_s * slot_s)
-    starts_s = np.repeat(np.arange(len(counts)) * slot_s, counts)
-    arrival_s = np.sort(starts_s + draws.uniform(0.0, slot_s, len(starts_s)))
+    draws, (low_s, high_s) = np.random.default_rng(seed), between_s
+    first_S = np.maximum(np.arange(len(rates_per_s)) * slot_s, low_s)
+    held_S = np.clip(np.minimum(np.arange(1, len(rates_per_s) + 1) * slot_s, high_s) - first_S, 0.0, None)
+    counts = draws.poisson(rates_per_s * held_S)
+    starts_s, lengths_s = np.repeat(first_S - low_s, counts), np.repeat(held_S, counts)
+    arrival_s = np.sort(starts_s + draws.uniform(0.0, 1.0, len(starts_s)) * lengths_s)
     inputs, outputs = lengths_of(problem.workloads[0], len(arrival_s), seed + 1)
     return Requests.open_stream(arrival_s, inputs, outputs)
