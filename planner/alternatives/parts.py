@@ -197,6 +197,14 @@ def _fewer_slots(best: Envelope, options: Options, parts: Sequence[str]) -> Iter
             yield {**options, "slots_per_rank": most if isinstance(stated, int) else slots}
 
 
+def _nodes_of_jobs(envelope: Envelope) -> frozenset[str]:
+    """The numbers of nodes that jobs of a day have at some time; none is no part, as no job can do without it."""
+    decision: Any = envelope.decision
+    return frozenset(
+        f"{job}/{nodes}" for window in decision["windows"] for job, nodes in window["nodes"].items() if nodes
+    )
+
+
 def _stage_options(envelope: Envelope) -> frozenset[str]:
     """The option of every stage; a pool that encodes images or none."""
     decision: Any = envelope.decision
@@ -241,6 +249,9 @@ def _options_by_stage(best: Envelope, stages: Mapping[str, Any]) -> dict[str, li
 
 _KINDS: Mapping[str, Distinctness] = {
     "workflow": Distinctness("any two differ in the option of a stage", _stage_options, _without_options),
+    "fleet": Distinctness(
+        "each does without a number of nodes of a job that every better one uses", _nodes_of_jobs, _listed_out
+    ),
     "serve": Distinctness(
         "each does without an instance type (function, model, degrees, pool) of every better one",
         _instance_types,

@@ -16,6 +16,7 @@ from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
 
 FLAG = "--why-not"
+_CENT = 0.01  # of a US dollar: no difference between two days
 MODES = {
     "colocated": "colocated",
     "prefill": "disaggregated",
@@ -100,8 +101,21 @@ def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -
         figures = {"loss": loss, theirs.metric: theirs.value}
         judged = _judged(loss, best.certificate.tolerance)
         what += f" for {figure(ours.metric, ours.value)} of the best of all: {judged}"
-    shapes = shapes_of(there)
-    return Fact("alternative", f"{what}; {shapes}", about, figures=figures)
+    told = _by_job(best, there) if best.kind == "fleet" else shapes_of(there)
+    return Fact("alternative", f"{what}; {told}", about, figures=figures)
+
+
+def _by_job(best: Envelope, there: Envelope) -> str:
+    """What every job of a day is worth more or less, or nothing that counts."""
+    own, other = _usd_of_jobs(best), _usd_of_jobs(there)
+    parts = [f"`{job}` {other[job] - own[job]:+.4g} USD" for job in own if abs(other[job] - own[job]) > _CENT]
+    return ", ".join(parts) or "every job is worth the same"
+
+
+def _usd_of_jobs(plan: Envelope) -> dict[str, float]:
+    """What every job of a day is worth."""
+    days: Any = plan.decision["days"]
+    return {row["job"]: row["usd"] for row in days}
 
 
 def shapes_of(plan: Envelope) -> str:

@@ -19,41 +19,55 @@ MOST_CELLS = 4_000_000  # of one maximum
 MOST_WORK = 400_000_000  # of one program over all jobs and hours
 LARGEST = 3  # jobs of an exchange
 MOST_PASSES = 20
+MOST_EXCHANGED = 200_000_000  # of all programs of a round of exchanges together
 
 
 def affordable(problem: DaySplit, members: Sequence[int], most: int = MOST_WORK) -> bool:
     """Whether the joint program of these jobs is small enough."""
     sizes = [len(problem.jobs[k].counts) for k in members]
     states = math.prod(sizes)
-    return states * max(sizes) <= MOST_CELLS * 5 and states * sum(sizes) * problem.hours <= most
+    return states * max(sizes) <= MOST_CELLS * 5 and _work(problem, members) <= most
 
 
 def joint_work(problem: DaySplit) -> int:
     """Steps of the joint program of all jobs."""
-    sizes = [len(job.counts) for job in problem.jobs]
-    return math.prod(sizes) * sum(sizes) * problem.hours
+    return _work(problem, range(len(problem.jobs)))
 
 
 def exchanged(problem: DaySplit, day: Day, units: Sequence[float]) -> Day:
-    """The day after all exchanges of up to three jobs that make it worth more, in turn, until none does."""
+    """The day after exchanges of up to three jobs that make it worth more, until none does or too much is done.
+
+    An exchange that was tried since the day last changed is not tried again.
+    """
     groups = [
         members
         for size in range(min(LARGEST, len(problem.jobs)), 0, -1)
         for members in itertools.combinations(range(len(problem.jobs)), size)
         if affordable(problem, members, MOST_WORK // 20)
     ]
-    worth = problem.worth(day)
+    worth, work = problem.worth(day), 0
+    tried: dict[tuple[int, ...], Day] = {}
     for _ in range(MOST_PASSES):
         before = worth
         for members in groups:
+            if tried.get(members) is day or work > MOST_EXCHANGED:
+                continue
             for prices in _prices(problem, members, units):
+                work += _work(problem, members)
                 other = joint(problem, day, members, prices)
                 value = problem.worth(other)
                 if value > worth + 1e-9 * max(abs(worth), 1.0):
                     day, worth = other, value
+            tried[members] = day
         if worth == before:
             break
     return day
+
+
+def _work(problem: DaySplit, members: Sequence[int]) -> int:
+    """Steps of the joint program of these jobs."""
+    sizes = [len(problem.jobs[k].counts) for k in members]
+    return math.prod(sizes) * sum(sizes) * problem.hours
 
 
 def _prices(problem: DaySplit, members: Sequence[int], units: Sequence[float]) -> list[tuple[float, ...]]:

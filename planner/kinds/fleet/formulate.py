@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Bools, Floats
 from planner.errors import Conflict, Infeasible, PlannerError
 from planner.kinds.fleet.jobs import SECONDS, Job, Point, free_nodes, on_pool, pools_of
 from planner.kinds.fleet.options import FleetOptions
@@ -102,7 +102,8 @@ def day_job(job: Job, nodes_before: Share, options: FleetOptions) -> DayJob:
         worth = np.repeat(unit * units[None], options.windows, axis=0)
     highest = (spec.usd_per_unit or 0.0) + spec.usd_per_missing
     most = 1.0 + float(np.abs(worth).max(axis=(1, 2)).sum()) + highest * float(units.max()) * options.windows
-    worth = np.where(allowed[None], worth, worth - 4.0 * most)
+    held = _held(spec.name, [share for share, _ in own], options)
+    worth = np.where(allowed[None] & held[:, None, :], worth, worth - 4.0 * most)
     goal, deadline = None, options.deadline_windows(spec)
     if spec.target is not None:
         goal = Goal(spec.target, spec.usd_per_unit or 0.0, spec.usd_per_missing)
@@ -115,6 +116,56 @@ def day_job(job: Job, nodes_before: Share, options: FleetOptions) -> DayJob:
         units[1:],
         None if deadline is None else round(deadline),
     )
+
+
+def _held(name: str, shares: list[Share], options: FleetOptions) -> Bools:
+    """The states that a job may be in by window: those that it is held to, and none that it does without. [W, A]"""
+    nodes, gone = options.nodes_held(name), options.left_out(name)
+    rows = [
+        [nodes[w] in (None, sum(share)) and sum(share) not in gone for share in shares] for w in range(options.windows)
+    ]
+    return np.array(rows)
+
+
+def require_held(day: FleetDay) -> None:
+    """Raises PlannerError for nodes by hand that a job cannot have, Infeasible for more of them than there are."""
+    options = day.options
+    held = {job.spec.name: options.nodes_held(job.spec.name) for job in day.jobs}
+    for job in day.jobs:
+        name, gone = job.spec.name, options.left_out(job.spec.name)
+        can = {point.nodes for point in job.points} | ({0} if job.spec.least_nodes == 0 else set())
+        strange = next((nodes for nodes in held[name] if nodes is not None and nodes not in can - gone), None)
+        if strange is not None or not can - gone:
+            listed = ", ".join(map(str, sorted(can - gone))) or "none"
+            what = f"job `{name}` cannot have {'any nodes' if strange is None else f'{strange} nodes'}"
+            raise PlannerError(what, where=day.resolved.where(("options", "fixed")), hint=f"it can have {listed}")
+    for window in range(options.windows):
+        least = {job.spec.name: _least(job, held[job.spec.name][window], options) for job in day.jobs}
+        if sum(least.values()) > day.nodes:
+            at = f"{window * options.window_s / SECONDS:g} h"
+            limit = f"fixed: {', '.join(f'{name} {nodes}' for name, nodes in least.items() if nodes)} nodes at {at}"
+            raise Infeasible([Conflict(limit=limit, nearest=f"{day.nodes} nodes are there")], proved=True)
+
+
+def _least(job: Job, held: int | None, options: FleetOptions) -> int:
+    """The fewest nodes that a job can have where it is held to a number."""
+    if held is not None:
+        return held
+    can = {point.nodes for point in job.points} | ({0} if job.spec.least_nodes == 0 else set())
+    return min(can - options.left_out(job.spec.name))
+
+
+def require_allowed(day: FleetDay, chosen: Day) -> None:
+    """Raises Infeasible where no split keeps what is held by hand and how long jobs keep their nodes."""
+    for k, (job, shares) in enumerate(zip(day.jobs, day.shares_of(chosen), strict=True)):
+        held, gone = day.options.nodes_held(job.spec.name), day.options.left_out(job.spec.name)
+        off = [w for w, share in enumerate(shares) if held[w] not in (None, sum(share)) or sum(share) in gone]
+        if not off:
+            _path(job, day.before(k), shares)
+            continue
+        limit = f"{job.spec.name}: nodes held by hand at {off[0] * day.options.window_s / SECONDS:g} h"
+        nearest = f"{sum(shares[off[0]])} nodes there, with those of the other jobs"
+        raise Infeasible([Conflict(limit=limit, nearest=nearest)], proved=True)
 
 
 def require_deadlines(day: FleetDay) -> None:

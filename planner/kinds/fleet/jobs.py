@@ -10,6 +10,7 @@ from planner.costs.rates.pricer import serving_tables
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError, errors_at
 from planner.kinds.fleet.options import ELASTIC, FleetOptions, JobSpec
+from planner.kinds.fleet.solved import entry, keep, recalled
 from planner.kinds.registry import Kind, find_kind
 from planner.plan.schema import Envelope
 from planner.problem.reads import refuse_unread
@@ -202,12 +203,18 @@ def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, poo
     kind = find_kind(problem.kind)
     own = on_nodes(resolved, problem, spec, nodes, pool)
     key = digest(own.problem.model_dump(mode="json", by_alias=True))
-    if key not in SOLVED:
+    if key in SOLVED:
+        return SOLVED[key]
+    path = entry(own)
+    plan = recalled(path)
+    if plan is None:
         try:
-            SOLVED[key] = kind.solve(own, Limits(seed=own.problem.seed))
+            plan = kind.solve(own, Limits(seed=own.problem.seed))
         except Infeasible:
             return None
-    return SOLVED[key]
+        keep(path, plan)
+    SOLVED[key] = plan
+    return plan
 
 
 def on_nodes(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, place: int) -> Resolved:

@@ -132,6 +132,12 @@ class FleetOptions(Spec):
     jobs: Annotated[tuple[JobSpec, ...], Field(max_length=32)] = ()
     elastic: ElasticSpec | None = Field(default=None, description="jobs of logical workers, on nodes left to them")
     opportunistic: OpportunisticSpec | None = Field(default=None, description="jobs on GPUs of jobs that are `shared`")
+    fixed: dict[Name, Nodes] = Field(
+        default={}, description="nodes held by hand, of a job all day or in hours: `chat`, `chat@07:00-09:30`"
+    )
+    without: tuple[Name, ...] = Field(
+        default=(), description="numbers of nodes that jobs do without, such as `chat/14`"
+    )
 
     @classmethod
     def located(cls, options: dict[str, Any], base: Path) -> dict[str, Any]:
@@ -179,6 +185,49 @@ class FleetOptions(Spec):
                 )
         return self
 
+    @model_validator(mode="after")
+    def held(self) -> "FleetOptions":
+        names = [job.name for job in self.jobs] + ([ELASTIC] if self.elastic else [])
+        for key in self.fixed:
+            job, _, hours = key.partition("@")
+            if job not in names or (hours and not self.windows_of(hours)):
+                known = ", ".join(f"`{name}`" for name in names)
+                hint = (
+                    f"write a job ({known}), or with hours from one change to another, such as `{names[0]}@07:00-09:00`"
+                )
+                raise refuse(f"`{key}` is no job in hours of the day", hint, "fixed")
+        for text in self.without:
+            job, slash, nodes = text.rpartition("/")
+            if not slash or job not in names or not nodes.isdigit():
+                raise refuse(f"`{text}` is no job with nodes", f"write for example `{names[0]}/4`", "without")
+        return self
+
+    def windows_of(self, hours: str) -> range:
+        """The windows of `07:00` or `07:00-09:30`; none where these are no hours from one change to another."""
+        first, dash, last = hours.partition("-")
+        low, high = _minutes(first), _minutes(last) if dash else None
+        if low is None or (dash and high is None):
+            return range(0)
+        start = 60.0 * low / self.window_s
+        end = start + 1 if high is None else 60.0 * high / self.window_s
+        if start % 1.0 or end % 1.0 or end > self.windows:
+            return range(0)
+        return range(round(start), round(end))
+
+    def nodes_held(self, job: str) -> list[int | None]:
+        """The nodes that a job is to have by window, None where it is free; what is said of hours counts first."""
+        held: list[int | None] = [self.fixed.get(job)] * self.windows
+        for key, nodes in self.fixed.items():
+            name, at, hours = key.partition("@")
+            for window in self.windows_of(hours) if at and name == job else ():
+                held[window] = nodes
+        return held
+
+    def left_out(self, job: str) -> frozenset[int]:
+        """Numbers of nodes that a job does without."""
+        split = (text.rpartition("/") for text in self.without)
+        return frozenset(int(nodes) for name, _, nodes in split if name == job)
+
     def deadline_windows(self, job: JobSpec) -> float | None:
         """Windows before the deadline of a job."""
         return None if job.deadline_s is None else job.deadline_s / self.window_s
@@ -186,6 +235,14 @@ class FleetOptions(Spec):
     @property
     def window_h(self) -> float:
         return self.window_s / 3600.0
+
+
+def _minutes(clock: str) -> int | None:
+    """Minutes of `07:30`, None where it is no time of the day."""
+    hours, colon, minutes = clock.partition(":")
+    if not colon or not hours.isdigit() or not minutes.isdigit() or int(minutes) > 59 or int(hours) > 99:
+        return None
+    return 60 * int(hours) + int(minutes)
 
 
 def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from planner.errors import Stopped
 from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import envelope
-from planner.kinds.fleet.formulate import FleetDay, require_deadlines
+from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_deadlines, require_held
 from planner.kinds.fleet.jobs import Job, free_nodes, read_jobs
 from planner.kinds.fleet.options import FleetOptions
 from planner.plan.schema import Envelope
@@ -22,12 +22,14 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """
     day = read_day(resolved, limits)
     require_deadlines(day)
+    require_held(day)
     split = day.split()
     steps = sum(len(job.counts) ** 2 for job in split.jobs) * split.hours
     least = DUST if steps <= FEW_STEPS else CLOSE
     result = split_day(split, time_limit_s=limits.time_limit_s, gap=max(limits.gap, least))
     if result.solution is None:
         raise Stopped(result.stop_reason, bound=result.bound)
+    require_allowed(day, result.solution)
     reason = "node_limit" if result.stop_reason == "step_limit" else result.stop_reason
     return envelope(day, result.solution, result.bound, reason)
 

@@ -235,9 +235,10 @@ def test_a_page_draws_the_nodes_of_every_job_by_the_hour(plan: Envelope) -> None
     ("verb", "options", "what"),
     [
         ("simulate", [], "serves no requests"),
-        ("check", ["--level", "simulate"], "serves no requests"),
-        ("solve", ["--alternatives", "2"], "are distinct"),
-        ("solve", ["--fix", "windows=2"], "no axes whose values can be fixed"),
+        ("solve", ["--fix", "windows=2"], "is no job in hours of the day"),
+        ("solve", ["--fix", "chat@01:00=2"], "is no job in hours of the day"),
+        ("solve", ["--fix", "chat"], "gives no job a number of nodes"),
+        ("explain", ["--why-not", "chat=two"], "gives no job a number of nodes"),
     ],
 )
 def test_what_days_have_no_answer_for_is_refused(
