@@ -477,6 +477,10 @@ SHARED = (
     "options.jobs.1.shared={busy: 40%, free_memory: 10GB} ; options.opportunistic={jobs: [{name: eval, gpus: 1,"
     " usd_per_gpu_hour: 1, busy: 70%, memory: 11GB, contention: {batch: 0.02}}]}"
 )
+LIKE = (
+    "options.jobs.0.shared={busy: 40%%, free_memory: 10GB, like: %s} ; options.jobs.1.shared.like=%s"
+    " ; options.opportunistic.jobs.0.contention={chat: 0.2, batch: 0.01}"
+)
 ELASTIC = (
     "cluster.pools.0.gpus_per_node=2 ; options.elastic={jobs: [{name: vision, workers: 4, worker_s: {h100_sxm: 1.0},"
     " usd_per_hour: 30}]}"
@@ -514,7 +518,7 @@ FLEET: dict[str, Case] = {
     "jobs.*.curve.*.pool": apart("", "options.jobs.1.curve.1.pool=other", TWO_POOLS),
     "jobs.*.shared.busy": apart("", "options.jobs.1.shared.busy=80%", SHARED),
     "jobs.*.shared.free_memory_bytes": apart("", "options.jobs.1.shared.free_memory=5GB", SHARED),
-    "jobs.*.shared.like": apart("", "options.jobs.1.shared.like=other", SHARED),
+    "jobs.*.shared.like": apart(LIKE % ("chat", "batch"), LIKE % ("batch", "chat"), SHARED),
     "opportunistic.most_loss": apart("", "options.opportunistic.most_loss=1%", SHARED),
     "opportunistic.rates": apart("", "options.opportunistic.rates=[0.2]", SHARED),
     "opportunistic.overload_loss": apart("", "options.opportunistic.overload_loss=0.1", SHARED),

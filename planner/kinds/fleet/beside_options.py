@@ -75,6 +75,14 @@ class ElasticJobSpec(Spec):
     )
     least_speed: Annotated[float, Field(ge=0)] = Field(default=0.0, description="that it has in every window")
 
+    @model_validator(mode="after")
+    def fits(self) -> "ElasticJobSpec":
+        odd = next((pool for pool in self.most_workers if pool not in self.worker_s), None)
+        if odd is not None:
+            what = f"elastic job `{self.name}` fits workers on GPUs of `{odd}`, on which it has no step"
+            raise refuse(what, "write its `worker_s` there too", "most_workers")
+        return self
+
 
 class ElasticSpec(Spec):
     """Elastic jobs, which together have nodes in the day as one job does."""

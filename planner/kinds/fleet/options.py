@@ -163,6 +163,7 @@ class FleetOptions(Spec):
                 "write `shared: {busy: 60%, free_memory: 20GB}` in the jobs whose GPUs they may use",
                 "opportunistic",
             )
+        self._require_contention()
         for job in self.jobs:
             if job.start_up_s >= self.window_s:
                 raise refuse(
@@ -184,6 +185,17 @@ class FleetOptions(Spec):
                     "jobs",
                 )
         return self
+
+    def _require_contention(self) -> None:
+        """Raises where the contention of an opportunistic job is listed for other things than the shared jobs are."""
+        hosts = list(dict.fromkeys(job.shared.like or job.name for job in self.jobs if job.shared is not None))
+        for job in self.opportunistic.jobs if self.opportunistic else ():
+            listed = job.contention if isinstance(job.contention, dict) else dict.fromkeys(hosts, 0.0)
+            odd = next((name for name in [*listed, *hosts] if name not in listed or name not in hosts), None)
+            if odd is not None:
+                what = f"the contention of `{job.name}` is {'listed' if odd in listed else 'not listed'} for `{odd}`"
+                hint = f"list it for {', '.join(f'`{name}`' for name in hosts)}, or write one share for all"
+                raise refuse(what, hint, "opportunistic")
 
     @model_validator(mode="after")
     def held(self) -> "FleetOptions":

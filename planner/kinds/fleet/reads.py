@@ -20,6 +20,8 @@ def _unread(problem: Problem) -> Iterator[Unread]:
                 yield Unread(f"{above}.usd_per_missing", "without a `load` or a `target`", "remove it")
         if job.get("curve") is not None:
             yield from idle_options(job, "nodes", "unit_nodes", "level", why="with a `curve`", above=above)
+        if job.get("shared") is not None and problem.options.get("opportunistic") is None:
+            yield Unread(f"{above}.shared", "without `opportunistic` jobs", "remove it")
         if not job.get("start_up_s") and not job.get("start_up"):
             yield from idle_options(job, "restarts", why="without a `start_up`", above=above)
 

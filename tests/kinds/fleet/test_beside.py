@@ -52,28 +52,12 @@ CHAT = {
     "shared": {"busy": "60%", "free_memory": "10GB"},
 }
 BATCH = {"name": "batch", "curve": curve(5, 9), "usd_per_unit": 6.0, "start_up": "20min", "restarts": "job"}
-ELASTIC = {
-    "start_up": "5min",
-    "jobs": [
-        {"name": "vision", "workers": 4, "worker_s": {"a": 1.0, "b": 2.0}, "usd_per_hour": 40, "least_speed": 0.2},
-        {"name": "text", "workers": 3, "worker_s": {"b": 1.0}, "most_workers": {"b": 2}, "usd_per_hour": 25},
-    ],
-}
-OPPORTUNISTIC = {
-    "most_loss": "4%",
-    "rates": [0.25, 0.5, 1.0],
-    "jobs": [
-        {
-            "name": "tune",
-            "gpus": 2,
-            "usd_per_gpu_hour": 2,
-            "busy": "50%",
-            "memory": "8GB",
-            "contention": {"chat": 0.06},
-        },
-        {"name": "eval", "gpus": 1, "usd_per_gpu_hour": 1, "busy": "90%", "memory": "20GB", "contention": 0.01},
-    ],
-}
+TEXT = {"name": "text", "workers": 3, "worker_s": {"b": 1.0}, "most_workers": {"b": 2}, "usd_per_hour": 25}
+VISION = {"name": "vision", "workers": 4, "worker_s": {"a": 1.0, "b": 2.0}, "usd_per_hour": 40, "least_speed": 0.2}
+ELASTIC = {"start_up": "5min", "jobs": [VISION, TEXT]}
+TUNE = {"name": "tune", "gpus": 2, "usd_per_gpu_hour": 2, "busy": "50%", "memory": "8GB", "contention": {"chat": 0.06}}
+EVAL = {"name": "eval", "gpus": 1, "usd_per_gpu_hour": 1, "busy": "90%", "memory": "20GB", "contention": 0.01}
+OPPORTUNISTIC = {"most_loss": "4%", "rates": [0.25, 0.5, 1.0], "jobs": [TUNE, EVAL]}
 
 
 @pytest.fixture(scope="module")
@@ -296,7 +280,17 @@ def test_a_day_on_two_pools_is_worth_what_the_best_of_all_is() -> None:
         (day(("a", 2), windows=2), "a day without jobs"),
         (day(("a", 2), windows=2, jobs=[{**BATCH, "pools": ["c"]}]), "no pool is called `c`"),
         (day(("a", 2), windows=3, jobs=[BATCH], opportunistic=OPPORTUNISTIC), "no job leaves anything"),
-        (day(("a", 2), windows=2, elastic={"jobs": [*ELASTIC["jobs"], ELASTIC["jobs"][0]]}), "two elastic jobs"),
+        (day(("a", 2), windows=2, elastic={"jobs": [VISION, VISION]}), "two elastic jobs"),
+        (
+            day(("a", 2), windows=3, jobs=[CHAT], opportunistic={"jobs": [{**TUNE, "contention": {"talk": 0.1}}]}),
+            "is listed for `talk`",
+        ),
+        (
+            day(("a", 2), windows=3, jobs=[CHAT], opportunistic={"jobs": [{**TUNE, "contention": {}}]}),
+            "is not listed for `chat`",
+        ),
+        (day(("a", 2), windows=3, jobs=[CHAT]), "without `opportunistic` jobs"),
+        (day(("a", 2), windows=2, elastic={"jobs": [{**TEXT, "most_workers": {"a": 1}}]}), "on which it has no step"),
         (day(("a", 2), windows=2, elastic=ELASTIC), "no pool is called `b`"),
         (day(("a", 2), windows=2, elastic={**ELASTIC, "start_up": "2h"}), "start up for a window"),
         (day(("a", 2), windows=2, jobs=[{**BATCH, "name": "elastic"}], elastic=ELASTIC), "called `elastic`"),
