@@ -10,7 +10,7 @@ from planner.arrays import Floats
 from planner.solvers.schedules.day_solve import split_day
 from planner.solvers.schedules.day_split import DayJob, DaySplit, Goal, of_one_pool
 
-TIME_LIMIT_S = 8.0  # of the integer program, which comes last
+TIME_LIMIT_S = 4.0  # of the integer program, which comes last
 
 
 def problem_of(case: dict[str, Any]) -> DaySplit:

@@ -19,7 +19,7 @@ MOST_CELLS = 4_000_000  # of one maximum
 MOST_WORK = 400_000_000  # of one program over all jobs and hours
 LARGEST = 3  # jobs of an exchange
 MOST_PASSES = 20
-MOST_EXCHANGED = 200_000_000  # of all programs of a round of exchanges together
+MOST_EXCHANGED = 150_000_000  # of all programs of a round of exchanges together
 
 
 def affordable(problem: DaySplit, members: Sequence[int], most: int = MOST_WORK) -> bool:

@@ -25,7 +25,8 @@ from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Steps
 SOLVER = "days of single jobs, joint programs and flows"
 DUST = 1e-9  # of the worth of a day
 WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, in turn
-ROWS_S = 4.0  # for days of rows of other days
+ROWS_S = (4.0, 12.0)  # for days of rows of other days: the second time where the first leaves a wide gap
+WIDE = 0.01  # of the worth
 MOST_STEPS = 5_000  # of single jobs that the integer program takes
 
 
@@ -72,10 +73,13 @@ def _joined(problem: DaySplit, days: list[Day], units: Sequence[float], enough: 
     best = max(days, key=problem.worth)
     if bound - problem.worth(best) <= enough:
         return best
-    other = recombined(problem, [best, *days], ROWS_S)
-    if other is None or problem.worth(other) <= problem.worth(best):
-        return best
-    return max(other, exchanged(problem, other, units), key=problem.worth)
+    for limit_s in ROWS_S:
+        other = recombined(problem, [best, *days], limit_s)
+        if other is not None and problem.worth(other) > problem.worth(best):
+            best = max(other, exchanged(problem, other, units), key=problem.worth)
+        if bound - problem.worth(best) <= WIDE * abs(bound):
+            break
+    return best
 
 
 def _idle(problem: DaySplit) -> Day:
