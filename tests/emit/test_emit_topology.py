@@ -27,11 +27,13 @@ def plan(**pool: Any) -> Envelope:  # noqa: ANN401 - fields of a pool
     return Envelope.model_validate(data)
 
 
-def decided(nodes: list[int], *, pool: str = "p") -> Decision:
+def decided(nodes: list[int], *, pool: str = "p", replicas: int = 1) -> Decision:
     """Four ranks on each of the nodes, in that order, one block a node."""
     axes = (Axis(name="dp", size=4, stride=1),)
     blocks = tuple(Block(role="job", pool=pool, first_device=4 * node, axes=axes) for node in nodes)
-    return Decision(roles=(Role(name="job", function="train", model="m", pool=pool, replicas=1),), placement=blocks)
+    return Decision(
+        roles=(Role(name="job", function="train", model="m", pool=pool, replicas=replicas),), placement=blocks
+    )
 
 
 USED = [20, 19, 0, 1, 2, 4, 5, 6, 21, 22]  # 6 of the first rack, 4 of the second
@@ -66,16 +68,54 @@ def test_blocks_and_switches_of_slurm_hold_the_nodes_in_service_of_each_rack() -
         ([18, 19, 20], {"podset-required-topology": RACK}),
     ],
 )
-def test_annotations_ask_for_one_rack_or_for_slices_that_divide_the_share_of_each(
+def test_pods_of_a_job_ask_for_one_rack_or_for_slices_that_divide_the_share_of_each(
     nodes: list[int], wanted: dict[str, str]
 ) -> None:
     files = emit(plan(), decided(nodes), "kueue-topology")
-    template = yaml.safe_load(files["lws-patch.yaml"])["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-    given = template["metadata"]["annotations"]
-    assert {name.removeprefix("kueue.x-k8s.io/"): value for name, value in given.items()} == wanted
-    template_patch, owner_patch = yaml.safe_load(files["jobset-patch.yaml"])
-    assert template_patch["value"]["annotations"] == given
-    assert owner_patch["value"] == yaml.safe_load(files["lws-patch.yaml"])["metadata"]["annotations"]
+    job_set = patched(yaml.safe_load(files["jobset-patch.yaml"]))
+    template = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"]
+    assert {of_kueue(name): value for name, value in template["annotations"].items()} == wanted
+    assert template["labels"] == {"a": "b"}
+    assert job_set["metadata"]["annotations"].pop("planner/plan-digest") == "d"
+    assert job_set["metadata"]["annotations"] == yaml.safe_load(files["lws-patch.yaml"])["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "replicas", "wanted"),
+    [
+        (USED, 1, {"podset-preferred-topology": RACK, "podset-group-name": "instance"}),
+        ([18, 19, 0, 1], 2, {"podset-required-topology": RACK, "podset-group-name": "instance"}),
+        ([18, 0, 1], 3, {"podset-required-topology": RACK}),
+    ],
+)
+def test_leaders_and_workers_of_an_instance_are_one_group_that_asks_for_the_rack_of_the_plan(
+    nodes: list[int], replicas: int, wanted: dict[str, str]
+) -> None:
+    """Kueue refuses slices of more than one pod for a leader, and groups whose members ask for different levels."""
+    patch = yaml.safe_load(emit(plan(), decided(nodes, replicas=replicas), "kueue-topology")["lws-patch.yaml"])
+    templates = patch["spec"]["leaderWorkerTemplate"]
+    given = templates["workerTemplate"]["metadata"]["annotations"]
+    assert {of_kueue(name): value for name, value in given.items()} == wanted
+    assert templates.get("leaderTemplate") == (templates["workerTemplate"] if len(wanted) > 1 else None)
+
+
+def of_kueue(name: str) -> str:
+    return name.removeprefix("kueue.x-k8s.io/")
+
+
+def patched(patch: list[dict[str, Any]]) -> dict[str, Any]:
+    """A job set in short after a JSON patch of additions, each to a member that is there."""
+    job_set: dict[str, Any] = {
+        "metadata": {"annotations": {"planner/plan-digest": "d"}},
+        "spec": {"replicatedJobs": [{"template": {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}}]},
+    }
+    for change in patch:
+        *path, last = [part.replace("~1", "/") for part in change["path"].split("/")[1:]]
+        at: Any = job_set
+        for part in path:
+            at = at[int(part)] if isinstance(at, list) else at[part]
+        at[last] = change["value"]
+    return job_set
 
 
 def test_levels_nest_from_racks_to_hosts_and_labels_name_the_rack_of_every_node_in_service() -> None:

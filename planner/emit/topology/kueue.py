@@ -1,5 +1,8 @@
 """Emits racks for Kubernetes: topologies of Kueue and KAI, annotations of workloads, and labels of nodes.
 
+Every replica of a LeaderWorkerSet is a workload of Kueue's, whose leader and workers are one group of pod sets: slices
+of a pod set have to divide it, which the single pod of a leader forbids. A JobSet of a plan has one pod set.
+
 Labels are Topograph's, `fabric.topograph.run/tier-0` for racks and `accelerator.topograph.run/domain` for scale-up
 domains. Kueue's annotations (`kueue.x-k8s.io/podset-...`) stand on pod templates; KAI reads its own from the top owner
 of pods, with the name of a Topology of kai.scheduler/v1alpha1 (the pages on topology of its repository,
@@ -15,6 +18,7 @@ from planner.plan.schema import Decision, Envelope
 RACK, DOMAIN, HOST = "fabric.topograph.run/tier-0", "accelerator.topograph.run/domain", "kubernetes.io/hostname"
 GPUS = {"nvidia.com/gpu.present": "true"}
 API, KAI = "kueue.x-k8s.io/v1beta2", "kai.scheduler/v1alpha1"
+PODSET = "kueue.x-k8s.io/podset"
 NAME = "planner-racks"
 
 
@@ -43,14 +47,23 @@ def in_one_rack(placed: PlacedNodes) -> bool:
     return len({placed.rack_of_node[node] for node in placed.used}) == 1
 
 
+def annotations_of_instances(placed: PlacedNodes) -> dict[str, str]:
+    """Kueue's, of the pods of an instance: one rack where each instance stands in one, else as few as can be."""
+    near = all(len({placed.rack_of_node[node] for node in nodes}) == 1 for nodes in placed.instances)
+    together = {f"{PODSET}-group-name": "instance"} if of_several_pods(placed) else {}
+    return {**together, f"{PODSET}-{'required' if near else 'preferred'}-topology": RACK}
+
+
+def of_several_pods(placed: PlacedNodes) -> bool:
+    """Whether some instance stands on more than one node."""
+    return any(len(nodes) > 1 for nodes in placed.instances)
+
+
 def annotations(placed: PlacedNodes) -> dict[str, str]:
     """Kueue's, of a pod a node: all in one rack where they are, else slices of so many within a rack each."""
     if in_one_rack(placed):
-        return {"kueue.x-k8s.io/podset-required-topology": RACK}
-    return {
-        "kueue.x-k8s.io/podset-slice-required-topology": RACK,
-        "kueue.x-k8s.io/podset-slice-size": str(placed.segment),
-    }
+        return {f"{PODSET}-required-topology": RACK}
+    return {f"{PODSET}-slice-required-topology": RACK, f"{PODSET}-slice-size": str(placed.segment)}
 
 
 def kai_annotations(placed: PlacedNodes) -> dict[str, str]:
@@ -72,18 +85,22 @@ def labels(placed: PlacedNodes) -> str:
 def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
     """Objects, patches of the pod templates of LeaderWorkerSet and JobSet, and labels."""
     placed, title = placed_nodes(envelope, decision), plan_title(envelope)
-    template = {"metadata": {"annotations": annotations(placed)}}
+    template = {"metadata": {"annotations": annotations_of_instances(placed)}}
+    leader = {"leaderTemplate": template} if of_several_pods(placed) else {}
     lws = {
         "metadata": {"annotations": kai_annotations(placed)},
-        "spec": {"leaderWorkerTemplate": {"leaderTemplate": template, "workerTemplate": template}},
+        "spec": {"leaderWorkerTemplate": {**leader, "workerTemplate": template}},
     }
     jobset = [
         {
             "op": "add",
-            "path": "/spec/replicatedJobs/0/template/spec/template/metadata",
-            "value": {"annotations": annotations(placed)},
+            "path": "/spec/replicatedJobs/0/template/spec/template/metadata/annotations",
+            "value": annotations(placed),
         },
-        {"op": "add", "path": "/metadata/annotations", "value": kai_annotations(placed)},
+        *(
+            {"op": "add", "path": f"/metadata/annotations/{name.replace('/', '~1')}", "value": value}
+            for name, value in kai_annotations(placed).items()
+        ),
     ]
     import yaml
 

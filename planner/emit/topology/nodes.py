@@ -21,6 +21,7 @@ class PlacedNodes:
     domain_of_node: tuple[int, ...]  # of the scale-up links
     in_service: tuple[int, ...]
     ranks: tuple[int, ...]  # the node of every device in use, in the order of the ranks of its roles
+    instances: tuple[frozenset[int], ...]  # the nodes of every replica of its roles
 
     @property
     def used(self) -> tuple[int, ...]:
@@ -56,12 +57,19 @@ def placed_nodes(envelope: Envelope, decision: Decision) -> PlacedNodes:
         hint = "name them in `node_names`, and solve again"
         raise PlannerError(f"the nodes of pool `{name}` have no names", where=where, hint=hint)
     size = pool.node.num_gpus
-    devices = dict.fromkeys(d for role in decision.roles for _, d in role_devices(decision.placement, role.name))
+    devices_of = [[d for _, d in role_devices(decision.placement, role.name)] for role in decision.roles]
+    devices = dict.fromkeys(device for own in devices_of for device in own)
+    stands = tuple(node for node in nodes_on_racks(decision, pool) for _ in range(size))
+    nodes_of = [stands] if stands else [[device // size for device in own] for own in devices_of]
     return PlacedNodes(
         spec.node_names,
         tuple(pool.rack_of_node.tolist()),
         tuple(pool.domain_of_node.tolist()),
         pool.healthy_nodes,
-        tuple(node for node in nodes_on_racks(decision, pool) for _ in range(size))
-        or tuple(device // size for device in devices),
+        stands or tuple(device // size for device in devices),
+        tuple(
+            frozenset(nodes[first : first + len(nodes) // role.replicas])
+            for role, nodes in zip(decision.roles, nodes_of, strict=True)
+            for first in range(0, len(nodes), max(len(nodes) // role.replicas, 1))
+        ),
     )
