@@ -1,6 +1,9 @@
 """Topologies as Slurm and Kueue read them: read back to the nodes, racks and ranks of the plan; bad input."""
 
 import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +161,47 @@ def test_topologies_of_slurm_have_the_fields_of_its_manual_in_its_order() -> Non
     assert all(set(row) in ({"switch", "nodes"}, {"switch", "children"}) for row in tree["tree"]["switches"])
     options = emit(plan(), decided(USED), "slurm-topology")["slurm-options"]
     assert "--switches=2 stands in place of --segment" in options
+
+
+def test_the_tree_for_older_releases_of_slurm_is_that_of_its_yaml() -> None:
+    files = emit(plan(), decided(USED), "slurm-topology")
+    lines = [line.split() for line in files["topology.conf"].splitlines() if not line.startswith("#")]
+    rows = [dict(word.split("=") for word in line) for line in lines]
+    _, tree = yaml.safe_load(files["topology.yaml"])
+    named = {"SwitchName": "switch", "Nodes": "nodes", "Switches": "children"}
+    assert [{named[name]: value for name, value in row.items()} for row in rows] == tree["tree"]["switches"]
+
+
+@pytest.mark.slow
+def test_a_controller_of_slurm_reads_the_racks_and_takes_the_job(tmp_path: Path) -> None:
+    up = Path(__file__).parents[2].parent / "shared" / "validators" / "slurm_up.sh"
+    if not up.is_file() or not all(map(shutil.which, ("slurmctld", "munged", "sbatch"))):
+        pytest.skip("needs ../shared/validators and Slurm's controller")
+    folder, stop = tmp_path / "slurm", up.with_name("slurm_down.sh")
+    files = emit(plan(node_names=[f"gpu{node + 1:03}" for node in range(NODES)]), decided(USED), "slurm-topology")
+    folder.mkdir()
+    (folder / "topology.conf").write_text(files["topology.conf"])
+    starter = tmp_path / up.name  # with the plugin, and a port of its own
+    starter.write_text(up.read_text().replace("16817", "16827\nTopologyPlugin=topology/tree"))
+    job = [line for line in files["slurm-options"].splitlines() if "--segment" not in line]
+    batch = tmp_path / "job.sbatch"
+    batch.write_text("\n".join(["#!/bin/bash", *job, "#SBATCH --switches=2", "true"]) + "\n")
+
+    def told(*command: str) -> str:
+        environment = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+        return ran.stdout + ran.stderr
+
+    try:
+        told("bash", str(starter), str(folder), str(NODES), "4")
+        rows = [
+            dict(word.split("=") for word in line.split()) for line in told("scontrol", "show", "topo").splitlines()
+        ]
+        assert "gpu[001-003,005-007,020-023]" in told("sbatch", "--test-only", str(batch))
+    finally:
+        told("bash", str(stop), str(folder))
+    racks = yaml.safe_load(files["topology.yaml"])[1]["tree"]["switches"][:-1]
+    assert {row["SwitchName"]: row["Nodes"] for row in rows[:-1]} == {each["switch"]: each["nodes"] for each in racks}
 
 
 class OnRacks(Decision):

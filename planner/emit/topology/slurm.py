@@ -1,8 +1,11 @@
-"""Emits what Slurm reads of a topology: topology.yaml, options of a job, and its host file.
+"""Emits what Slurm reads of a topology: topology.yaml or topology.conf, options of a job, and its host file.
 
 Names of fields are those of Slurm's manual, topology.yaml(5) of release 25.05: `block` with `block_sizes` and `blocks`,
-`tree` with `switches`. Older releases read neither the file nor `--segment` (24.05 and later).
+`tree` with `switches`. Older releases read neither the file nor `--segment` (24.05 and later), but topology.conf(5),
+with `TopologyPlugin=topology/tree`, and `--switches`.
 """
+
+from collections.abc import Iterable
 
 from planner.emit.documents import commented, plan_title
 from planner.emit.registry import EmitTarget
@@ -12,7 +15,7 @@ from planner.plan.schema import Decision, Envelope
 
 def topology(placed: PlacedNodes) -> list[dict[str, object]]:
     """Racks as blocks, and as the leaf switches of a tree; nodes out of service are left out."""
-    rows = {f"rack{rack}": ",".join(placed.names[node] for node in nodes) for rack, nodes in placed.racks.items()}
+    rows = {f"rack{rack}": _names(placed, nodes) for rack, nodes in placed.racks.items()}
     least = min(len(nodes) for nodes in placed.racks.values())
     leaves: list[dict[str, str]] = [{"switch": rack, "nodes": nodes} for rack, nodes in rows.items()]
     return [
@@ -32,17 +35,27 @@ def topology(placed: PlacedNodes) -> list[dict[str, object]]:
     ]
 
 
+def switches(placed: PlacedNodes) -> list[str]:
+    """The tree as lines of topology.conf."""
+    lines = [f"SwitchName=rack{rack} Nodes={_names(placed, nodes)}" for rack, nodes in placed.racks.items()]
+    return [*lines, f"SwitchName=spine Switches={','.join(f'rack{rack}' for rack in placed.racks)}"]
+
+
+def _names(placed: PlacedNodes, nodes: Iterable[int]) -> str:
+    return ",".join(placed.names[node] for node in nodes)
+
+
 def options(placed: PlacedNodes) -> list[str]:
     """Options of `sbatch` that keep the plan's nodes, in whole segments of blocks."""
     return [
         f"--nodes={len(placed.used)}",
-        f"--nodelist={','.join(placed.names[node] for node in placed.used)}",
+        f"--nodelist={_names(placed, placed.used)}",
         f"--segment={placed.segment}",
     ]
 
 
 def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
-    """topology.yaml, the options, and a line of the host file for every rank."""
+    """topology.yaml and topology.conf, the options, and a line of the host file for every rank."""
     import yaml
 
     placed, title = placed_nodes(envelope, decision), plan_title(envelope)
@@ -51,10 +64,11 @@ def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
     header = [
         title,
         "Processes in rank order: SLURM_HOSTFILE=hostfile srun --distribution=arbitrary.",
-        f"Under the tree of topology.yaml --switches={racks} stands in place of --segment.",
+        f"Under a tree, and before release 24.05, --switches={racks} stands in place of --segment.",
     ]
     return {
         "topology.yaml": commented([title]) + yaml.safe_dump(topology(placed), sort_keys=False, width=10_000),
+        "topology.conf": commented([title, "For TopologyPlugin=topology/tree."]) + "\n".join(switches(placed)) + "\n",
         "slurm-options": commented(header) + "\n".join(f"#SBATCH {option}" for option in options(placed)) + "\n",
         "hostfile": "\n".join(hosts) + "\n",
     }
@@ -63,7 +77,7 @@ def files(envelope: Envelope, decision: Decision) -> dict[str, str]:
 TARGETS = (
     EmitTarget(
         "slurm-topology",
-        "Slurm's topology.yaml, the options of a job that keep the plan's nodes, and its host file",
+        "Slurm's topology.yaml and topology.conf, the options of a job that keep the plan's nodes, and its host file",
         ("serve", "train", "rl", "experts"),
         files,
     ),
