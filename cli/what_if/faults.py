@@ -190,7 +190,7 @@ def nodes(
         str | None, typer.Option("--racks", metavar="LIST", help="Nodes of each in order, such as 16,16,12.")
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulate", help="Simulate a serving plan without the replicas that are hit.")
+        bool, typer.Option("--simulate", help="Simulate a serving plan or placement without what is hit.")
     ] = False,
     as_json: Json = False,
     output: Output = None,

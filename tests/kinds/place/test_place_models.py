@@ -14,6 +14,7 @@ from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.place.choose import claimed_streams
 from planner.kinds.place.decision import PlaceDecision
+from planner.kinds.place.lost import until_then
 from planner.kinds.place.reached import reached
 from planner.kinds.place.setting import read_setting
 from planner.load.problems import load_problem, resolve_document
@@ -169,3 +170,23 @@ def test_a_rate_beyond_any_placement_names_the_best_attainable() -> None:
     assert raised.value.proved
     assert raised.value.conflict[0]["limit"].startswith("attainment of")
     assert raised.value.conflict[0]["nearest"].endswith("%")
+
+
+def test_until_lost_groups_stand_again_only_models_with_groups_left_have_requests_on_time(
+    four: tuple[Resolved, Envelope, PlaceDecision],
+) -> None:
+    resolved, plan, decision = four
+    names = {workload.model: workload.spec.name for workload in resolved.workloads}
+    homes = {model: {host.group for host in decision.hosts if host.model == model} for model in names}
+    for role in decision.roles[:2]:
+        told = until_then(plan, decision, {role.name})
+        assert told.planned["attainment"] == pytest.approx(plan.certificate.objective.value)
+        gone = {names[model] for model, groups in homes.items() if groups == {role.name}}
+        for name, share in [row for row in shares(plan).items() if row[0]]:
+            assert told.planned[f"attainment of {name}"] == pytest.approx(share)
+            assert (told.left[f"attainment of {name}"] == 0.0) == (name in gone)
+        assert told.left["attainment"] < told.planned["attainment"]
+        assert [finding.where for finding in told.limits] == list(names.values())
+    nothing = until_then(plan, decision, {role.name for role in decision.roles})
+    assert set(nothing.left.values()) == {0.0}
+    assert not any(finding.ok for finding in nothing.limits)
