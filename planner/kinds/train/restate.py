@@ -7,13 +7,12 @@ from planner.kinds.train.decision import TrainDecision, TrainOptions
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.plan.certificate import (
-    BOUND_OF_MIXES,
-    BOUNDS,
     CLOSED,
     ILLEGAL,
     METHOD,
     OPEN,
     TOLERANCE,
+    bounds_of,
     in_metric,
     objective,
     searched_axes,
@@ -82,5 +81,5 @@ def _certificate(
         proof["legal"] = space.legal
         counted = {name: count for name, count in stated.pruned.items() if not name.startswith(ILLEGAL)}
         update["pruned"] = {**counted, **{f"{ILLEGAL}{name}": count for name, count in space.illegal.items()}}
-    proof["bounds"] = [*BOUNDS, *([BOUND_OF_MIXES] if layerwise else [])]
+    proof["bounds"] = bounds_of(job, mixed=bool(layerwise))
     return stated.model_copy(update={**update, "proof": proof}), (COUNTS,) if one_search else (COUNTS, AXES)

@@ -9,6 +9,7 @@ import pytest
 from train_problems import problem
 
 from planner.api import solve
+from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.train.decision import TrainDecision
@@ -16,6 +17,7 @@ from planner.kinds.train.search import one_pool
 from planner.kinds.train.search.search import Leaf
 from planner.kinds.train.whole_run.on_racks import Uplinks, least_waits_s, placed, uplinks_of
 from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand
 from planner.solvers.topology.racks_problem import Racks
 
 SEARCH = {"tp": 2, "pp": 2, "dp": 8, "cp": 1, "micro_batch": 1, "vpp": 1, "zero_stage": 1, "schedule": "1f1b"}
@@ -55,7 +57,7 @@ TOKENS = problem(nodes=4, global_batch=32, search=SEARCH)["options"]["sequence_t
 HIDDEN = 4096
 
 
-def test_launchers_start_ranks_on_the_nodes_of_the_decided_racks() -> None:
+def test_a_plan_on_racks_passes_its_check_and_launchers_start_ranks_on_the_nodes_of_the_racks() -> None:
     data = problem(nodes=4, global_batch=32, search=SEARCH)
     wiring = {"racks": [3, 2], "uplink_bytes_per_s": UPLINK}
     names = [f"n{node}" for node in range(5)]
@@ -68,6 +70,7 @@ def test_launchers_start_ranks_on_the_nodes_of_the_decided_racks() -> None:
     assert [int(host[1:]) >= 3 for host in hosts] == racks
     assert f"#SBATCH --nodelist={','.join(hosts)}\n" in emit(plan, decision, "slurm")["train.sbatch"]
     assert sorted(hosts) != names[:4]  # where ranks in order would stand
+    assert [finding.what for finding in check_plan(plan, decision, hand=AtHand()) if not finding.ok] == []
 
 
 def test_racks_that_cannot_hold_the_job_are_refused_with_what_would_work() -> None:

@@ -54,11 +54,7 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
         proof={
             "method": METHOD,
             "evaluated": tally.evaluated,
-            "bounds": [
-                *BOUNDS,
-                *([BOUND_OF_WAITS] if has_uplinks(job) else []),
-                *([BOUND_OF_MIXES] if mixes else []),
-            ],
+            "bounds": bounds_of(job, mixed=bool(mixes)),
             **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
             **({} if result.uses else {"legal": result.space.legal}),
             "groups": [*group_records(tally), *_cuts(job, mixes)],
@@ -66,6 +62,11 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
         },
         next_best=_alternatives(job, result, result.value),
     )
+
+
+def bounds_of(job: TrainJob, *, mixed: bool) -> list[JsonValue]:
+    """What the bound of a search rests on; `mixed`: layers have strategies of their own."""
+    return [*BOUNDS, *([BOUND_OF_WAITS] if has_uplinks(job) else []), *([BOUND_OF_MIXES] if mixed else [])]
 
 
 def _alternatives(job: TrainJob, result: SearchResult, value: float) -> JsonValue:

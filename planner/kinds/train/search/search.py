@@ -98,13 +98,15 @@ class JobCandidate(ABC):
 class Leaf:
     """A candidate at one of its ways to recompute; `place` counts through them, -1 before the first.
 
-    `counted`: in the tally already, since a faster way fits. `unplaced`: the plan, evaluated before it has its place.
+    `counted`: in the tally already, since a faster way fits. `unplaced`: the plan, evaluated before it has its place,
+    and `least` what it is anywhere at least.
     """
 
     candidate: JobCandidate
     place: int
     counted: bool = False
     unplaced: Evaluation | None = None
+    least: float = 0.0
 
     @property
     def bounded_by(self) -> str:
@@ -204,6 +206,7 @@ class PlanSearch(BestFirst[Leaf]):
         """The plan of the leaf, laid out; where it does not fit, or memory moves layers, a slower way too."""
         candidate = leaf.candidate
         if leaf.unplaced is not None:
+            self.least_evaluated = min(self.least_evaluated, leaf.least)  # another place may be as good as that
             self._keep(self.placed(leaf.unplaced))
             return
         evaluation = candidate.priced() if leaf.place >= 0 else None
@@ -225,7 +228,7 @@ class PlanSearch(BestFirst[Leaf]):
     def _keep_or_place(self, evaluation: Evaluation, least: float, leaf: Leaf) -> None:
         """The plan kept as it is, or placed later, when nothing else left can be as good as it is anywhere."""
         if least > evaluation.objective or least >= self.value:
-            self.push(least, replace(leaf, counted=True, unplaced=evaluation))
+            self.push(least, replace(leaf, counted=True, unplaced=evaluation, least=least))
             return
         self.least_evaluated = min(self.least_evaluated, least)
         self._keep(self.placed(evaluation))
