@@ -86,7 +86,7 @@ def improve(
     return _bounded(problem, best, span_of, unit, sizes, (1.0 - SEARCHED) * time_limit_s, seed, threads)
 
 
-PER_SECOND, SLOWER = 0.7, 6.0
+PER_SECOND, SLOWER = 0.35, 6.0
 """CP-SAT's own units of time in a CPU-second, so that no bound hangs on load; and the clock at most, over the limit."""
 MOST_RELAXED = 600  # passes, of which the ways between those of a rank are laid out
 
