@@ -5,11 +5,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from planner.documents.units import TIME_S
+from planner.kinds.workflow.latency_options import Amount, Key
 from planner.plan.records import Count
 from planner.schema.base import Spec, refuse
-
-Amount = Annotated[float, Field(ge=0)]
-Key = Annotated[str, Field(min_length=1, max_length=60)]
 
 
 class PrimitiveSpec(Spec):
