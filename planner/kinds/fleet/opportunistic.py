@@ -19,7 +19,7 @@ from planner.kinds.fleet.decision import SharedRun, SharedWindow
 from planner.kinds.fleet.formulate import FleetDay, loads, rate_of
 from planner.solvers.placement.opportunistic import Sharing, share_gpus
 
-TIME_LIMIT_S = 10.0  # of a window
+TIME_LIMIT_S = 60.0  # of a window
 Shares = Sequence[Sequence[tuple[int, ...]]]
 """Nodes of every job by window and pool. [K][W][P]"""
 
