@@ -82,15 +82,12 @@ def node_loss_text(loss: "NodeLoss", rates: "Sequence[Yield]") -> str:
 
 def simulated_without(envelope: "Envelope", decision: "Decision", loss: "NodeLoss") -> dict[str, dict[str, object]]:
     """Rates of serving simulated as planned and without the replicas or groups that are hit, and limits that break."""
+    from planner.kinds.registry import find_kind
     from planner.simulate.plans import lost as serving
 
     hit = {role.role: role.replicas for role in loss.roles if role.replicas}
-    if envelope.kind == "place":
-        from planner.kinds.place import lost as placing
-
-        told = placing.until_then(envelope, decision, hit)
-    else:
-        told = serving.until_then(envelope, decision, hit)
+    own = find_kind(envelope.kind).lost()
+    told = (serving if own is None else own).until_then(envelope, decision, hit)
     broken = [finding.what for finding in told.limits if not finding.ok]
     return {"simulated": {"planned": told.planned, "until_then": told.left, "broken_limits": broken}}
 

@@ -121,6 +121,11 @@ class Kind:
         judged: tuple[list[Finding], Any] = _module(f"{self.name}.fresh_streams").judged(envelope, decision, hand)
         return judged
 
+    def lost(self) -> Any:  # noqa: ANN401 - a module of the kind
+        """The module `lost`, which simulates plans without what lost nodes hit; None for a kind without."""
+        name = f"{self.name}.lost"
+        return None if importlib.util.find_spec(f"planner.kinds.{name}") is None else _module(name)
+
     def timeline(self) -> Any:  # noqa: ANN401 - a module of the kind
         """The module `timeline`, which draws plans out in time; None for a kind without."""
         name = f"{self.name}.timeline"
