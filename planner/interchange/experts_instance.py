@@ -19,7 +19,7 @@ from planner.experts.instance import ExpertsInstance
 from planner.experts.ranks import Ranks, make_ranks, require_loads
 from planner.experts.readers import opened
 from planner.hardware.unspecified import UNSPECIFIED
-from planner.kinds.experts.solve import INSTANCES
+from planner.kinds.experts.setting import INSTANCES
 from planner.problem.schema import SCHEMA
 
 ARRAYS = {"static": "load", "drift": "load", "realtime": "src", "affinity": "topk_ids"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.errors import PlannerError
 from planner.importing.formats.lengths import recorded_lengths
-from planner.kinds.train.decision import InputLength
+from planner.kinds.train.options import InputLength
 from planner.kinds.train.samples import Sample
 
 

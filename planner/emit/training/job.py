@@ -10,8 +10,9 @@ from planner.emit.refusals import raise_first
 from planner.emit.registry import EmitTarget
 from planner.errors import PlannerError
 from planner.kinds.train.check import check
-from planner.kinds.train.decision import StageRun, TrainDecision, TrainOptions
+from planner.kinds.train.decision import StageRun, TrainDecision
 from planner.kinds.train.figures import stated
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.proof.reprice import repriced
 from planner.models.architecture import Architecture
 from planner.plan.placement import devices, require_countable

@@ -14,8 +14,10 @@ from planner.experts.ranks import Ranks
 from planner.experts.readers import Loads, read_resident
 from planner.kinds.experts.check import SIDE_FILE
 from planner.kinds.experts.decision import ExpertsDecision, ExpertsOptions
+from planner.kinds.experts.plan import envelope
 from planner.kinds.experts.recorded import Recorded
-from planner.kinds.experts.solve import EVEN, ExpertsSetting, envelope, memory_of, read_setting, require_room
+from planner.kinds.experts.setting import ExpertsSetting, memory_of, read_setting
+from planner.kinds.experts.solve import EVEN, require_room
 from planner.plan.findings import Finding, unverifiable
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Envelope

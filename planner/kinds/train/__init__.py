@@ -1,7 +1,8 @@
 """Plan kind `train`: parallelism, pipeline layout, recomputation and schedule of one training job."""
 
 from planner.kinds.registry import Kind
-from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.reads import READS
 
 KIND = Kind(

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.documents.units import format_si
-from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.figures import ROUNDING
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.split.check import modules_findings
 from planner.models.architecture import Architecture, GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.plan.findings import Finding

@@ -13,7 +13,7 @@ from planner.engines.training import (
 )
 from planner.errors import PlannerError, did_you_mean
 from planner.hardware.cluster import Pool
-from planner.kinds.train.decision import TrainOptions
+from planner.kinds.train.options import TrainOptions
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
 

@@ -13,7 +13,7 @@ from planner.costs.training.config import GraphScope
 from planner.engines.training import TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.train.decision import TrainOptions
+from planner.kinds.train.options import TrainOptions
 from planner.models.architecture import Architecture, DenseFfn, LinearAttention, MoeFfn
 
 GPUS_OF_NODES = 8  # that NVLink joins, in what is no rack

@@ -13,10 +13,10 @@ from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.train.decision import RecomputeName, TrainOptions
 from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, is_named, require_dispatcher
 from planner.kinds.train.graphs import graphs_of
 from planner.kinds.train.networks import Networks, networks_of
+from planner.kinds.train.options import RecomputeName, TrainOptions
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where

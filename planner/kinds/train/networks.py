@@ -20,7 +20,7 @@ from planner.models.architecture import Architecture, Encoder, Module
 from planner.schema.base import Where
 
 if TYPE_CHECKING:
-    from planner.kinds.train.decision import TrainOptions
+    from planner.kinds.train.options import TrainOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ BAD: list[tuple[dict[str, Any], str | None, str, str]] = [
     ({"experts": {"fullest": 2.0}}, None, "has no experts", "leave it out"),
     ({"experts": {"padded": True}}, None, "no capacity", "capacity"),
     ({"documents": [{"tokens": 512, "share": 1}]}, None, "pre-training", "task: sft"),
-    ({"documents": [{"tokens": 9999, "share": 1}], "task": "sft"}, None, "9999", "cut it"),
+    ({"documents": [{"tokens": 9999, "share": 1}], "task": "sft"}, None, "9999", "cut documents at 4096"),
     ({"documents": [{"tokens": 512, "share": 1}], "task": "sft"}, "deepspeed", "packs no documents", "megatron-bridge"),
     ({"optimizer": "muon"}, "torchtitan", "muon", "adamw"),
     ({"optimizer": "muon", "task": "lora"}, None, "adapters", "adamw"),

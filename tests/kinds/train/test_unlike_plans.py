@@ -11,7 +11,8 @@ from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.explain.training import training_facts
-from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.whole_run.documents import micro_batches_of, packed_sequences
 from planner.plan.schema import Envelope
 from planner.solvers.contexts.core_attention import operations

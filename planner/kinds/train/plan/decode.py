@@ -9,17 +9,11 @@ from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
 from planner.costs.training.measured_ranges import range_note
 from planner.documents.files import digest
-from planner.kinds.train.decision import (
-    LayerRun,
-    PipelineRank,
-    Recompute,
-    StageRun,
-    TrainDecision,
-    TrainOptions,
-)
+from planner.kinds.train.decision import LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
 from planner.kinds.train.figures import DAY_S
 from planner.kinds.train.job import TrainJob
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.plan.certificate import certificate
 from planner.kinds.train.plan.modules import APART, MEAN_SAMPLE, module_runs
 from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_use, role_name, roles

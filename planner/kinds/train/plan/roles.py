@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from planner.kinds.train.decision import PoolUse, RankGroup
+from planner.kinds.train.decision import RankGroup
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
+from planner.kinds.train.options import PoolUse
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Role
 

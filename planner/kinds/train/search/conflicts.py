@@ -8,8 +8,8 @@ import numpy as np
 
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible
-from planner.kinds.train.decision import TrainOptions
 from planner.kinds.train.job import TrainJob
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.search.one_pool import OnePoolSearch
 from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.space.space import (

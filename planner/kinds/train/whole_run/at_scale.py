@@ -1,8 +1,9 @@
 """Checkpoint intervals of training plans where the problem states failure rates; derived again by the check."""
 
 from planner.kinds.train.checkpointing import Checkpointing, Reliability
-from planner.kinds.train.decision import TrainDecision, TrainOptions
+from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.figures import scaled
+from planner.kinds.train.options import TrainOptions
 from planner.plan.schema import Envelope, Prediction
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.reliability.effective import at_scale, best_tier

@@ -3,7 +3,7 @@
 import math
 
 from planner.errors import PlannerError
-from planner.kinds.train.decision import TrainOptions
+from planner.kinds.train.options import TrainOptions
 
 Packed = tuple[int, ...]
 """Tokens of the documents of a sequence, longest first."""

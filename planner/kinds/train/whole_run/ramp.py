@@ -7,10 +7,11 @@ hold no more at once; it runs under the fastest schedule of the same stages that
 from collections.abc import Iterator
 from dataclasses import replace
 
-from planner.kinds.train.decision import PlannedBatch, TrainOptions
+from planner.kinds.train.decision import PlannedBatch
 from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, fits
 from planner.kinds.train.evaluation.mixes import LayerwiseSpace, evaluate_mix
 from planner.kinds.train.figures import DAY_S, scaled
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.space.space import same_stages
 from planner.kinds.train.space.tables import CostTable
 from planner.plan.schema import Envelope, Prediction

@@ -18,7 +18,6 @@ from planner.arrays import Floats
 from planner.costs.training.config import RecomputeConfig
 from planner.costs.training.memory import in_flight_bytes
 from planner.errors import PlannerError
-from planner.kinds.train.decision import Module
 from planner.kinds.train.evaluation.evaluate import (
     Evaluation,
     PlanChoice,
@@ -30,6 +29,7 @@ from planner.kinds.train.evaluation.evaluate import (
     work_of,
     working_by,
 )
+from planner.kinds.train.options import Module
 from planner.kinds.train.space.mean_table import MeanTable, sized
 from planner.kinds.train.space.tables import CostTable
 from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes
