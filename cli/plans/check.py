@@ -23,7 +23,7 @@ from planner.cli.plans.execute_options import (
 )
 from planner.cli.progress import announce_compilation
 from planner.cli.render.findings import render_findings
-from planner.cli.render.simulation import render_beside
+from planner.cli.render.simulation import render_beside, render_stretches
 from planner.errors import PlannerError, require_known
 from planner.plan.findings import as_row, counts, passed, undecided_fails
 
@@ -258,6 +258,7 @@ def _print(
     if not as_json:
         beside = result.get("beside_stated") if result is not None else None
         parts = [render_beside(beside), ""] if beside else []
+        parts += [render_stretches(result), ""] if result is not None and result.get("stretches") else []
         write_data("\n".join([*parts, render_findings(list(findings))]), output)
         return
     document: dict[str, Any] = {"schema": "planner.checks/1", "ok": passed(findings), "counts": counts(findings)}

@@ -105,7 +105,8 @@ def _own_parts(decision: "Decision", *, verbose: bool) -> Iterator[str]:
                 short = []
             if long:
                 said = ", ".join(key for key in value[0] if key in long or key in short)
-                values.append(f"{name}: {len(value)} of {said}; `planner show --json` has them")
+                held = sum(any(entry[key] for key in (*long, *short)) for entry in value)
+                values.append(f"{name}: {held} of {said}; `planner show --json` has {'it' if held == 1 else 'them'}")
         else:
             values.append(f"{name}: {_cell(name, value, cut=not verbose)}")
     if values:

@@ -31,6 +31,31 @@ def render_beside(rows: Sequence[Mapping[str, Any]]) -> str:
     return fitted(header, cells)
 
 
+def render_stretches(document: Mapping[str, Any]) -> str:
+    """Services of a day: the share of their requests on time, in each stretch that was simulated."""
+    from planner.kinds.fleet.placed import clock
+
+    cells = [
+        (
+            row["service"],
+            row["stretch"],
+            f"{clock(row['from_s'])}-{clock(row['to_s'])}",
+            str(row["requests"]),
+            f"{row['on_time']:.2%}",
+            f">= {row['asked']:.2%}",
+            "kept" if row["on_time"] >= row["asked"] else "broken",
+        )
+        for row in document["stretches"]
+    ]
+    header = ("service", "simulated", "hours", "requests", "on time", "asked", "verdict")
+    simulated, whole = document["requests"], document["requests_of_the_day"]
+    told = (
+        "all of the day" if all(row["stretch"] == "the day" for row in document["stretches"]) else "the fullest parts"
+    )
+    counted = f"{simulated} requests simulated of about {whole}: {told}"
+    return f"{fitted(header, cells)}\n  {counted}"
+
+
 def _verdict(summary: Mapping[str, Any]) -> list[str]:
     lines = [
         f"simulated  {summary['complete']} of {summary['requests']} requests in {summary['span_s']:.4g} s, "

@@ -1,6 +1,6 @@
 """Solves one point of a sweep: a resolved problem in, one record of results out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,9 +73,13 @@ def _solved(envelope: "Envelope") -> PointRecord:
 
 
 def _figures(envelope: "Envelope") -> dict[str, float]:
-    """Every predicted figure by metric; the worst (largest) of a time, the sum of a rate, over workloads."""
+    """Every predicted figure by metric: of the whole plan, else over workloads: the largest of a time, the sum of a
+    rate."""
     figures: dict[str, float] = {}
+    whole = {prediction.metric for prediction in envelope.predictions if not prediction.of}
     for prediction in envelope.predictions:
+        if prediction.of and prediction.metric in whole:
+            continue
         name, value = prediction.metric, prediction.value
         known = figures.get(name)
         if known is None:
@@ -88,13 +92,46 @@ def _figures(envelope: "Envelope") -> dict[str, float]:
 def plan_label(decision: Mapping[str, Any]) -> str:
     """A decision in one short line, such as `1 x prefill pp2 + 8 x decode tp2`; equal lines mean equal decisions.
 
-    Of a day, node hours of every job, and a name of the split that has them.
+    Of a day, node hours of every job, and a name of the split that has them; of a workflow, what is chosen for every
+    stage, and a name of its schedule.
     """
     roles, days = decision.get("roles", []), decision.get("days")
     if days:
         hours = " + ".join(f"{day['job']} {day['node_hours']:.4g}" for day in days)
-        split = digest(decision["windows"]).removeprefix("sha256:")[:4]
-        return f"{hours} node hours, split {split}"
+        return f"{hours} node hours, split {_short_digest(decision['windows'])}"
+    if decision.get("stages"):
+        return _workflow_label(decision)
+    return _roles_label(roles)
+
+
+def _workflow_label(decision: Mapping[str, Any]) -> str:
+    roles = {role["name"]: role for role in decision.get("roles", [])}
+    batches, functions = decision.get("batches"), [stage.get("functions") or 0 for stage in decision["stages"]]
+    if batches:
+        return f"{len(batches)} batches, schedule {_short_digest(batches)}"
+    if any(functions):
+        groups = decision.get("groups") or []
+        schedule = _short_digest([functions, groups])
+        return f"{sum(functions)} functions, {len(groups)} groups, schedule {schedule}"
+    parts = []
+    for stage in decision["stages"]:
+        if stage.get("plan"):
+            served = _roles_label([roles[name] for name in stage["roles"]])
+            parts.append(f"{stage['stage']} ({served})")
+        else:
+            servers = f" x {stage['servers']}" if stage.get("servers") else ""
+            parts.append(f"{stage['stage']} {stage['option']}{servers}")
+    pools = {"first_chunk_tokens": "first chunk {}", "split_images": "images split {}"}
+    parts += [text.format(decision[name]) for name, text in pools.items() if decision.get(name) is not None]
+    return " + ".join(parts)
+
+
+def _short_digest(of: Any) -> str:  # noqa: ANN401 - parsed JSON
+    """Four characters that tell one from another."""
+    return digest(of).removeprefix("sha256:")[:4]
+
+
+def _roles_label(roles: Sequence[Mapping[str, Any]]) -> str:
     several = len({role["pool"] for role in roles}) > 1
     models = len({role.get("model") for role in roles}) > 1
     return " + ".join(_role_label(role, pool=several, model=models) for role in roles)

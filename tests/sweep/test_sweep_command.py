@@ -246,6 +246,24 @@ def test_labels_of_days_are_node_hours_and_tell_splits_apart() -> None:
     assert early != late
 
 
+def test_labels_of_workflows_say_what_every_stage_is() -> None:
+    search = {"stage": "search", "option": "probe-16", "servers": 2}
+    answer = {"stage": "answer", "option": "h100", "servers": None, "roles": ["answer-0"], "plan": {"kind": "serve"}}
+    role = {"name": "answer-0", "function": "both", "replicas": 3, "pool": "a", "parallelism": {"tp": 2}}
+    assert plan_label({"roles": [role], "stages": [search, answer]}) == ("search probe-16 x 2 + answer (3 x both tp2)")
+    assert plan_label({"stages": [search], "first_chunk_tokens": 5}) == "search probe-16 x 2 + first chunk 5"
+
+
+def test_labels_of_schedules_tell_them_apart() -> None:
+    sales = {"stage": "sales", "option": "functions", "functions": 4}
+    alone, grouped = (plan_label({"stages": [sales], "groups": groups}) for groups in ([], [{"stages": ["sales"]}]))
+    assert alone.startswith("4 functions, 0 groups, schedule ")
+    assert alone != grouped
+    early, late = (plan_label({"stages": [sales], "batches": [{"start_s": start}]}) for start in (0.0, 1.0))
+    assert early.startswith("1 batches, schedule ")
+    assert early != late
+
+
 @pytest.mark.parametrize("variable", ["PLANNER_SEED", "PLANNER_THREADS"])
 def test_variables_that_no_sweep_reads_are_refused(
     sweep: Sweep, monkeypatch: pytest.MonkeyPatch, variable: str

@@ -127,6 +127,16 @@ def _held(name: str, shares: list[Share], options: FleetOptions) -> Bools:
     return np.array(rows)
 
 
+def require_before(day: FleetDay) -> None:
+    """Raises PlannerError for a job that had more nodes before the day than there are in its pool."""
+    for k, job in enumerate(day.jobs):
+        for pool, had in zip(day.resolved.pools, day.before(k), strict=True):
+            if had > pool.num_nodes:
+                what = f"job `{job.spec.name}` had {had} of the {pool.num_nodes} nodes of `{pool.name}` before the day"
+                where = day.resolved.where(("options", "jobs", k, "nodes_before"))
+                raise PlannerError(what, where=where, hint=f"give {pool.num_nodes} at most")
+
+
 def require_held(day: FleetDay) -> None:
     """Raises PlannerError for nodes by hand that a job cannot have, Infeasible for more of them than there are."""
     options = day.options
@@ -139,6 +149,11 @@ def require_held(day: FleetDay) -> None:
             listed = ", ".join(map(str, sorted(can - gone))) or "none"
             what = f"job `{name}` cannot have {'any nodes' if strange is None else f'{strange} nodes'}"
             raise PlannerError(what, where=day.resolved.where(("options", "fixed")), hint=f"it can have {listed}")
+        never = sorted(gone - {point.nodes for point in job.points} - {0})
+        if never:
+            what = f"job `{name}` is to do without {never[0]} nodes, which it cannot have"
+            hint = f"it can have {', '.join(map(str, sorted(can)))}"
+            raise PlannerError(what, where=day.resolved.where(("options", "without")), hint=hint)
     for window in range(options.windows):
         least = {job.spec.name: _least(job, held[job.spec.name][window], options) for job in day.jobs}
         if sum(least.values()) > day.nodes:

@@ -116,13 +116,15 @@ def _job(resolved: Resolved, index: int, spec: JobSpec, free: tuple[int, ...], l
     counts = _counts(resolved, index, spec, kind, max(free[pool] for pool in places))
     points: list[Point] = []
     plans: dict[tuple[int, int], Envelope] = {}
+    why: list[str] = []
     for pool in places:
         fitting = [count for count in counts if count <= free[pool]]
-        own = _plans_on(resolved, (index, pool), (spec, problem), fitting, limits)
+        own = _plans_on(resolved, (index, pool), (spec, problem), fitting, limits, why)
         plans |= {(pool, nodes): plan for nodes, plan in own.items()}
         points += _never_falling(_solved(spec, (pool, len(free)), fitting, own), spec.nodes_before)
     if not points:
-        what = f"job `{spec.name}` has no plan on {', '.join(map(str, counts))} nodes"
+        what = f"job `{spec.name}` has no plan on {', '.join(map(str, counts))} node{'s' if counts != [1] else ''}"
+        what += f": {why[-1]}" if why else ""
         where = resolved.where(("options", "jobs", index, "nodes"))
         raise PlannerError(what, where=where, hint="give it more nodes, or looser limits")
     return _bounded(Job(spec, kind.name, tuple(points), plans), resolved, index, free)
@@ -141,18 +143,30 @@ def copies_of(spec: JobSpec, kind: str, nodes: int) -> int:
 
 
 def _plans_on(
-    resolved: Resolved, place: tuple[int, int], job: tuple[JobSpec, Problem], counts: Sequence[int], limits: Limits
+    resolved: Resolved,
+    place: tuple[int, int],
+    job: tuple[JobSpec, Problem],
+    counts: Sequence[int],
+    limits: Limits,
+    why: list[str],
 ) -> dict[int, Envelope]:
-    """Plans of a job on a pool, by the nodes of a copy, on those that have one."""
+    """Plans of a job on a pool, by the nodes of a copy, on those that have one; `why` is told why others have none."""
     (index, pool), (spec, problem) = place, job
     plans: dict[int, Envelope] = {}
     for nodes in sorted({nodes // copies_of(spec, problem.kind, nodes) for nodes in counts}):
         limits.tell(f"{spec.name} on {nodes} nodes")
-        with errors_at(resolved.where(("options", "jobs", index, "problem"))):
-            made = plan_on(resolved, problem, spec, nodes, pool)
-        if made is not None:
-            plans[nodes] = made
+        try:
+            with errors_at(resolved.where(("options", "jobs", index, "problem"))):
+                plans[nodes] = plan_on(resolved, problem, spec, nodes, pool)
+        except Infeasible as answer:
+            why += [_reason(answer)] if answer.conflict else []
     return plans
+
+
+def _reason(answer: Infeasible) -> str:
+    """The limits that cannot hold together, with what is the nearest of each."""
+    nearest = [f" (nearest: {entry['nearest']})" if entry["nearest"] else "" for entry in answer.conflict]
+    return ", ".join(entry["limit"] + near for entry, near in zip(answer.conflict, nearest, strict=True))
 
 
 def _solved(
@@ -198,8 +212,8 @@ def _below(resolved: Resolved, place: tuple[str | int, ...]) -> Where:
     return Below({}, "")
 
 
-def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, pool: int) -> Envelope | None:
-    """The plan of a job on so many nodes of a pool, by the solver of its kind; None where there is none."""
+def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, pool: int) -> Envelope:
+    """The plan of a job on so many nodes of a pool, by the solver of its kind; Infeasible is raised for none."""
     kind = find_kind(problem.kind)
     own = on_nodes(resolved, problem, spec, nodes, pool)
     key = digest(own.problem.model_dump(mode="json", by_alias=True))
@@ -208,10 +222,7 @@ def plan_on(resolved: Resolved, problem: Problem, spec: JobSpec, nodes: int, poo
     path = entry(own)
     plan = recalled(path)
     if plan is None:
-        try:
-            plan = kind.solve(own, Limits(seed=own.problem.seed))
-        except Infeasible:
-            return None
+        plan = kind.solve(own, Limits(seed=own.problem.seed))
         keep(path, plan)
     SOLVED[key] = plan
     return plan

@@ -10,6 +10,7 @@ from fleet_oracle import worth
 from planner.alternatives.ranking import alternatives
 from planner.alternatives.why_not import why_not
 from planner.api import solve
+from planner.cli.render.simulation import render_stretches
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.fleet import fresh_streams, jobs, solved
@@ -127,6 +128,8 @@ def test_alternatives_come_in_their_order_and_each_does_without_what_all_better_
         ({"fixed": {"chat": 7}}, "cannot have 7 nodes"),
         ({"without": ["chat"]}, "is no job with nodes"),
         ({"without": ["batch/0", "batch/1", "batch/2"]}, "cannot have any nodes"),
+        ({"without": ["chat/9"]}, "without 9 nodes, which it cannot have"),
+        ({"jobs": [{**CHAT, "nodes_before": 40}, BATCH]}, "had 40 of the 4 nodes"),
     ],
 )
 def test_what_cannot_be_held_is_refused(options: dict[str, Any], what: str) -> None:
@@ -161,6 +164,10 @@ def test_services_are_simulated_through_their_switches_and_plans_are_kept_for_ot
     assert passed(findings)
     assert document["stretches"][0]["stretch"] == "the day"
     assert document["requests"] > 4000
+    shown = render_stretches(document)
+    assert f"{document['stretches'][0]['on_time']:.2%}" in shown
+    assert "00:00-" in shown
+    assert shown.endswith("all of the day")
 
     monkeypatch.setattr(fresh_streams, "MOST_REQUESTS", 1500)
     _, document = find_kind("fleet").simulated(made, decision, AtHand()) or ([], {})
