@@ -127,16 +127,6 @@ def _held(name: str, shares: list[Share], options: FleetOptions) -> Bools:
     return np.array(rows)
 
 
-def require_before(day: FleetDay) -> None:
-    """Raises PlannerError for a job that had more nodes before the day than there are in its pool."""
-    for k, job in enumerate(day.jobs):
-        for pool, had in zip(day.resolved.pools, day.before(k), strict=True):
-            if had > pool.num_nodes:
-                what = f"job `{job.spec.name}` had {had} of the {pool.num_nodes} nodes of `{pool.name}` before the day"
-                where = day.resolved.where(("options", "jobs", k, "nodes_before"))
-                raise PlannerError(what, where=where, hint=f"give {pool.num_nodes} at most")
-
-
 def require_held(day: FleetDay) -> None:
     """Raises PlannerError for nodes by hand that a job cannot have, Infeasible for more of them than there are."""
     options = day.options

@@ -3,7 +3,7 @@
 from planner.errors import Stopped
 from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import envelope
-from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_before, require_deadlines, require_held
+from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_deadlines, require_held
 from planner.kinds.fleet.jobs import Job, free_nodes, read_jobs
 from planner.kinds.fleet.options import FleetOptions
 from planner.plan.schema import Envelope
@@ -22,7 +22,6 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     """
     day = read_day(resolved, limits)
     require_deadlines(day)
-    require_before(day)
     require_held(day)
     split = day.split()
     steps = sum(len(job.counts) ** 2 for job in split.jobs) * split.hours

@@ -129,7 +129,6 @@ def test_alternatives_come_in_their_order_and_each_does_without_what_all_better_
         ({"without": ["chat"]}, "is no job with nodes"),
         ({"without": ["batch/0", "batch/1", "batch/2"]}, "cannot have any nodes"),
         ({"without": ["chat/9"]}, "without 9 nodes, which it cannot have"),
-        ({"jobs": [{**CHAT, "nodes_before": 40}, BATCH]}, "had 40 of the 4 nodes"),
     ],
 )
 def test_what_cannot_be_held_is_refused(options: dict[str, Any], what: str) -> None:
