@@ -72,6 +72,11 @@ def parse_quantity(text: object, units: dict[str, float], *, where: str = "", ke
     )
 
 
+def example_of(units: dict[str, float]) -> str:
+    """A quantity in one of `units`, as people write it."""
+    return _EXAMPLES.get(id(units), ("", f"1{next(iter(units))}"))[1]
+
+
 def _with_unit(text: object, units: dict[str, float], example: str) -> str:
     """A bare number with the unit of `example`, a time below 1 in seconds; the example for all else."""
     bare = str(text).strip()

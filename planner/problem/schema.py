@@ -105,10 +105,27 @@ class PoolLinkSpec(Spec):
     bandwidth_bytes_per_s: Positive = Field(description="all traffic of one direction together")
     latency_s: Annotated[float, Field(ge=0)] = 0.0
 
+    @model_validator(mode="after")
+    def between_two(self) -> "PoolLinkSpec":
+        if self.pools[0] == self.pools[1]:
+            hint = "name two pools, or write the `nic_bandwidth` of this one"
+            raise refuse(f"a link joins pool `{self.pools[0]}` to itself", hint, "pools")
+        return self
+
 
 class ClusterSpec(Spec):
     pools: tuple[PoolSpec, ...] = Field(description="one at least, where plans stand on any")
     links: tuple[PoolLinkSpec, ...] = ()
+
+    @model_validator(mode="after")
+    def joined_once(self) -> "ClusterSpec":
+        joined: set[frozenset[str]] = set()
+        for index, link in enumerate(self.links):
+            if frozenset(link.pools) in joined:
+                what = f"link {index} joins `{link.pools[0]}` and `{link.pools[1]}`, which another link joins already"
+                raise refuse(what, "keep one of the two, with the bandwidth of both together", "links")
+            joined.add(frozenset(link.pools))
+        return self
 
 
 class UniformLengths(Spec):

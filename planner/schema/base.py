@@ -5,7 +5,7 @@ A field such as `ttft_s` is written by people as `ttft: 200ms` (a string with it
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path as Folder
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationErro
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError
 
-from planner.documents.units import parse_quantity
+from planner.documents.units import example_of, parse_quantity
 from planner.errors import PlannerError, UnknownKeyError, did_you_mean
 from planner.schema.errors import describe, pick
 
@@ -109,11 +109,22 @@ def planner_error(
             hint=did_you_mean(str(path[-1]), names, otherwise=_known_keys(names)),
         )
     if kind == "missing":
-        return PlannerError(f"`{path[-1]}` is missing", where=where(path[:-1]), hint=f"add `{path[-1]}:`")
+        return PlannerError(f"`{path[-1]}` is missing", where=where(path[:-1]), hint=f"add `{_written(path[-1])}`")
     if kind == "planner":
         return PlannerError(context["what"], where=where(path), hint=context["hint"])
     what, hint = describe(chosen)
     return PlannerError(what, where=where(path), hint=hint)
+
+
+def _written(key: str | int) -> str:
+    """A key that is to be added, as people write it: a quantity under its short name, with a value in its unit."""
+    names = {
+        (short, id(units)): units for spec in _specs() for short, (si, units) in spec.quantities.items() if si == key
+    }
+    if len({short for short, _ in names}) != 1:
+        return f"{key}:"
+    ((short, _), units) = next(iter(names.items()))
+    return f"{short}: {example_of(units)}"
 
 
 def _known_keys(names: list[str]) -> str:
@@ -122,12 +133,15 @@ def _known_keys(names: list[str]) -> str:
 
 def _spec_names() -> set[str]:
     """Class names of all schemas, and of the scalars that pydantic names alike."""
-    names, waiting = {"int", "float", "str", "bool"}, [Spec]
+    return {"int", "float", "str", "bool"} | {spec.__name__ for spec in _specs()}
+
+
+def _specs() -> Iterator[type[Spec]]:
+    waiting: list[type[Spec]] = [Spec]
     while waiting:
         below = waiting.pop().__subclasses__()
-        names |= {spec.__name__ for spec in below}
+        yield from below
         waiting += below
-    return names
 
 
 def _is_internal(part: str | int, specs: set[str]) -> bool:

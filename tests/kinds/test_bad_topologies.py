@@ -17,12 +17,14 @@ RACKED = {"racks": [4, 4]}
         ({"racks": [4, -4]}, "topology.racks.1", "must be at least 1"),
         ({"racks": []}, "topology", "0 racks hold 0 nodes"),
         ({"uplink": "1GB/s"}, "topology.uplink", "`uplink` of no racks"),
+        ({"racks": [8], "uplink": "1GB/s"}, "topology.uplink", "`uplink` of one rack joins nothing"),
+        ({"rails": {"nodes": 4, "oversubscription": 2}}, "topology.rails.nodes", "write the pool's `oversubscription`"),
         ({**RACKED, "uplink": "-1GB/s"}, "topology.uplink", "must be above 0"),
         ({**RACKED, "uplink": "nan"}, "topology.uplink", "must be a bandwidth"),
         (
             {**RACKED, "circuits": {"ports": 4, "switching": "1ms"}},
             "topology.circuits",
-            "`link_bytes_per_s` is missing",
+            "add `link: 400Gb/s`",
         ),
         ({**RACKED, "circuits": {"ports": 4, "link": "-1GB/s", "switching": "1ms"}}, "circuits.link", "above 0"),
         ({"scale_up": {"kind": "ring", "hops": 1, "group": 9}}, "topology", "ask for at most 8"),
@@ -52,6 +54,23 @@ def test_a_ring_whose_gaps_are_too_wide_everywhere_and_absent_nodes_are_refused(
 def test_levels_that_do_not_nest_are_refused() -> None:
     with pytest.raises(PlannerError, match="inside a scale-up domain of 18 nodes"):
         solve(problem({"gpu": "gb200-nvl72", "nodes": 36, "topology": {"racks": [10, 26]}}))
+
+
+@pytest.mark.parametrize(
+    ("links", "place", "says"),
+    [
+        ([["a", "a"]], "links.0.pools", "joins pool `a` to itself"),
+        ([["a", "b"], ["b", "a"]], "cluster.links", "link 1 joins `b` and `a`, which another link joins already"),
+    ],
+)
+def test_links_that_join_nothing_or_twice_are_refused(links: list[list[str]], place: str, says: str) -> None:
+    given = problem({})
+    pools = [{"name": name, "gpu": "h100", "nodes": 1} for name in "ab"]
+    given["cluster"] = {"pools": pools, "links": [{"pools": pair, "bandwidth": "1GB/s"} for pair in links]}
+    with pytest.raises(PlannerError) as refused:
+        solve(given)
+    assert place in (refused.value.where or "")
+    assert says in refused.value.what
 
 
 def problem(pool: dict[str, Any]) -> dict[str, Any]:

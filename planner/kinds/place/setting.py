@@ -8,7 +8,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.costs.rates.calibration import Calibration, EngineOverheads, load_calibration
-from planner.errors import PlannerError
+from planner.errors import PlannerError, errors_at
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import PlaceOptions
 from planner.kinds.place.floor import read_floor
@@ -126,18 +126,32 @@ def read_setting(resolved: Resolved) -> PlaceSetting:
     free = len(pool.job_devices) if floor is None else sum(node.free for node in floor.nodes)
     devices = min(free, resolved.problem.limits.gpus or MOST_SIZE)
     sizes = sorted({shape.devices for shape in prices.shapes})
-    groups = SharedGroups(
-        devices,
-        min(pool.node.num_gpus, devices) if floor is None else pool.node.num_gpus,
-        prices.room_bytes,
-        prices.shapes,
-        limit_s_M,
-        prices.batches,
-        options.min_replicas,
-        () if floor is None else tuple((size, floor.room_of_all(size)) for size in sizes),
-        _apart(resolved, options),
-    )
+    apart = _apart(resolved, options)
+    with errors_at(resolved.where(("cluster", "pools", 0))):
+        groups = SharedGroups(
+            devices,
+            min(pool.node.num_gpus, devices) if floor is None else pool.node.num_gpus,
+            prices.room_bytes,
+            prices.shapes,
+            limit_s_M,
+            prices.batches,
+            options.min_replicas,
+            () if floor is None else tuple((size, floor.room_of_all(size)) for size in sizes),
+            apart,
+        )
+    _require_replicas(resolved, groups)
     return PlaceSetting(resolved, options, calibration, prices, groups, floor, _gaps(resolved, options))
+
+
+def _require_replicas(resolved: Resolved, groups: SharedGroups) -> None:
+    """Refuses more groups of a model than there are when all are of the smallest shape that it fits."""
+    for index, workload in enumerate(resolved.workloads):
+        least = min(groups.shapes[shape].devices for shape in groups.usable if groups.hosts(shape)[index])
+        most = groups.devices // least
+        if most < groups.least_hosts:
+            what = f"{groups.least_hosts} groups with `{workload.model}`, and {groups.devices} GPUs make {most}"
+            place = resolved.where(("options", "min_replicas"))
+            raise PlannerError(what, where=place, hint=f"ask for at most {most}, or name more GPUs")
 
 
 def _gaps(resolved: Resolved, options: PlaceOptions) -> Floats | None:

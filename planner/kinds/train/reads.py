@@ -41,6 +41,7 @@ READS = Reads(
         "workloads": "remove it, and write `options.global_batch` and `options.sequence_tokens`",
         "engine.memory_utilisation": "remove it, and write `options.memory_utilisation`",
         "engine": "remove it: training engines have no such setting",
+        "cluster.pools.*.topology.rails": "remove `rails`, and write the pool's `oversubscription`, that of all nodes",
         "objective": "write `minimize: step_time` or `maximize: tokens_per_s_per_gpu`",
         "current": "remove it, and compare the two plans with `planner diff`",
         "seed": "remove it: the search draws nothing, and the same problem has the same plan",

@@ -104,6 +104,7 @@ def test_the_plan_is_checked_to_its_bound_and_an_instance_less_is_refused() -> N
         ({"spot": {"small": {"price": "1USD/h", "lost": 0, "gpus": 9}}}, {}, "9 GPUs of `small` at spot prices"),
         ({"spot": {"tiny": {"price": "1USD/h", "lost": 0}}}, {}, "no pool is called `tiny`"),
         ({"at_least": {"small": 5}}, {}, "5 instances of `small` are asked for, and its GPUs make 4"),
+        ({"failures": 20_000}, {}, "20000 instances of 2 types fail in 20,001 ways"),
         ({}, {"objective": {"minimize": "gpus"}}, "are the cheapest"),
         ({}, {"limits": {"gpus": 3}}, "has no effect with `mix`"),
     ],

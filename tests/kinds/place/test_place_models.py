@@ -144,6 +144,7 @@ def workloads(**changes: object) -> list[dict[str, Any]]:
     ("changes", "told"),
     [
         ({"models": {**SMALL["models"], "b": {"name": "meta-llama/Llama-3.1-405B"}}}, "fits no group: it takes"),
+        ({"options": {**SMALL["options"], "min_replicas": 9}}, "9 groups with `a`, and 4 GPUs make 4"),
         ({"models": {**SMALL["models"], "c": {"name": "Qwen/Qwen3-4B"}}}, "model `c` has no workload"),
         ({"models": {"b": SMALL["models"]["b"]}, "workloads": workloads(model="b")}, "two workloads of model `b`"),
         ({"workloads": workloads(slo={"latency": {"mean": "1s"}})}, "limits no percentile"),

@@ -53,15 +53,22 @@ def solve(resolved: Resolved) -> Envelope:
     """
     setting = read_setting(resolved)
     best: tuple[float, Held] | None = None
+    too_few: PlannerError | None = None
     bound = 0.0
     for stages in range(1, min(setting.options.max_stages, len(setting.nodes), setting.arch.num_layers) + 1):
-        problem = setting.problem(stages)
+        try:
+            problem = setting.problem(stages)
+        except PlannerError as error:  # more stages keep more micro-batches, beside fewer layers
+            too_few = too_few or error
+            continue
         if not any(rate > 0.0 for node in problem.nodes for rate in node.tokens_per_s):
             continue
         result = place_layers(problem)
         bound = max(bound, result.bound or 0.0)
         if result.solution is not None and result.objective and (best is None or result.objective > best[0]):
             best = result.objective, result.solution.held
+    if best is None and too_few is not None:
+        raise too_few.at(resolved.where(("cluster", "pools")))
     if best is None:
         conflict: list[Conflict] = [
             {"limit": f"max_stages = {setting.options.max_stages}", "nearest": "more stages"},

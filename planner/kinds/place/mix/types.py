@@ -3,6 +3,7 @@
 A type is a pool in one use (whole requests, prefill or decode) at one price (the pool's, or that of its spot GPUs).
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -14,6 +15,8 @@ from planner.problem.resolve import Resolved
 from planner.solvers.placement.gpu_mix import Bucket, GpuMix, GpuType
 
 Use = Literal["whole", "prefill", "decode"]
+
+MOST_CASES = 10_000  # ways in which instances fail together that one program holds
 
 
 def mix_options(resolved: Resolved) -> MixOptions:
@@ -48,12 +51,26 @@ def problem_of(resolved: Resolved) -> GpuMix:
             what = f"{count} instances of `{name}` are asked for, and its GPUs make {available[name]}"
             raise PlannerError(what, where=where(("options", "mix", "at_least", name)), hint="ask for fewer")
     types = tuple(kind for pool in resolved.pools for kind in _types(resolved, options, pool))
+    _require_few_cases(resolved, options, len(types))
     names = [kind.name for kind in types]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         what = f"`{twice[0]}` is a pool, and another pool in one of its uses"
         raise PlannerError(what, where=where(("cluster", "pools")), hint="name the pools otherwise")
     return GpuMix(types, _buckets(resolved, options, types), available, options.least, options.failures, at_least)
+
+
+def _require_few_cases(resolved: Resolved, options: MixOptions, types: int) -> None:
+    """Every way in which instances of the types may fail is a placement of its own in the program."""
+
+    def cases(failures: int) -> int:
+        return math.comb(types + failures - 1, failures)
+
+    if types and cases(options.failures) > MOST_CASES:
+        most = max(number for number in range(options.failures) if cases(number) <= MOST_CASES)
+        what = f"{options.failures} instances of {types} types fail in {cases(options.failures):,} ways"
+        place = resolved.where(("options", "mix", "failures"))
+        raise PlannerError(what, where=place, hint=f"ask for at most {most}: no more than {MOST_CASES:,} ways are solved")
 
 
 def size_of(options: MixOptions, pool: str) -> int:
