@@ -70,7 +70,7 @@ def _require_few_cases(resolved: Resolved, options: MixOptions, types: int) -> N
         most = max(number for number in range(options.failures) if cases(number) <= MOST_CASES)
         what = f"{options.failures} instances of {types} types fail in {cases(options.failures):,} ways"
         place = resolved.where(("options", "mix", "failures"))
-        raise PlannerError(what, where=place, hint=f"ask for at most {most}: no more than {MOST_CASES:,} ways are solved")
+        raise PlannerError(what, where=place, hint=f"ask for at most {most}: {MOST_CASES:,} ways are solved")
 
 
 def size_of(options: MixOptions, pool: str) -> int:
