@@ -45,6 +45,8 @@ class Cluster:
         for names in ([pool.name or pool.gpu for pool in pools], [_accelerator(pool) for pool in pools]):
             if name in names:
                 return names.index(name)
+        if not pools:
+            raise PlannerError("is no valid problem", where="inputs", hint="restore what the plan was made for")
         known = ", ".join(f"`{pool.name or pool.gpu}`" for pool in pools)
         raise PlannerError(f"no pool is called `{name}`", where="decision", hint=f"the pools are {known}")
 
