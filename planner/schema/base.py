@@ -76,12 +76,16 @@ def _parse(value: object, units: dict[str, float], key: str) -> float | None:
         raise _at(key, error.what, error.hint) from None
 
 
-def _at(key: str, what: str, hint: str) -> PydanticCustomError:
-    return PydanticCustomError("planner", "{what}", {"what": what, "hint": hint, "key": key})
+def _at(key: str | tuple[str, ...], what: str, hint: str) -> PydanticCustomError:
+    path = key if isinstance(key, tuple) else (key,) if key else ()
+    return PydanticCustomError("planner", "{what}", {"what": what, "hint": hint, "key": path})
 
 
-def refuse(what: str, hint: str, key: str = "") -> PydanticCustomError:
-    """An error to raise from a validator, with its hint and the key below the validated model that it is about."""
+def refuse(what: str, hint: str, key: str | tuple[str, ...] = "") -> PydanticCustomError:
+    """An error to raise from a validator, with its hint and the key below the validated model that it is about.
+
+    A key of a key is a tuple of both.
+    """
     return _at(key, what, hint)
 
 
@@ -99,7 +103,7 @@ def planner_error(
     )
     context: dict[str, Any] = first.get("ctx", {})
     if context.get("key"):
-        path = (*path, context["key"])
+        path = (*path, *context["key"])
     kind = first["type"]
     if kind == "extra_forbidden":
         names = (known or {}).get(path[:-1], [])
