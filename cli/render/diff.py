@@ -116,4 +116,6 @@ def _summary(difference: "PlanDiff") -> str:
     counts = f"{difference.count('+')} to add, {difference.count('~')} to change, {difference.count('-')} to remove"
     weights = difference.weights
     what = "their shards, whose layers or experts change" if difference.rearranged else "their weights"
+    if not weights.after:
+        return f"Plan: {counts}."
     return f"Plan: {counts}; {weights.kept} of {weights.after} GPUs keep {what}."

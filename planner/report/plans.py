@@ -72,7 +72,16 @@ def _sentence(envelope: Envelope, decision: Decision) -> str:
     rest = len(decision.roles) - len(told)
     told += [f"{rest} more roles"] if rest > 0 else []
     pools = ", ".join(dict.fromkeys(role.pool for role in decision.roles))
-    return f"{_VERBS.get(envelope.kind, 'Run')} {', '.join(told)} on {pools}."
+    told = [f"{', '.join(told)} on {pools}"] if told else []
+    return f"{_VERBS.get(envelope.kind, 'Run')} {', '.join([*told, *_functions(envelope.decision)])}."
+
+
+def _functions(decision: dict[str, Any]) -> Iterator[str]:
+    """Stages of a workflow that are no roles, by their option or their number of functions."""
+    for stage in decision.get("stages", ()):
+        if not stage.get("roles"):
+            functions = stage.get("functions")
+            yield f"{stage['stage']} ({f'functions: {functions}' if functions else stage['option']})"
 
 
 def _status(envelope: Envelope) -> str:
@@ -84,7 +93,8 @@ def _status(envelope: Envelope) -> str:
 
 def _tiles(envelope: Envelope, decision: Decision) -> Iterator[tuple[str, str]]:
     values = {row.metric: row.value for row in envelope.predictions if not row.of}
-    yield "GPUs", str(gpus_in_use(decision.roles, decision.placement))
+    if decision.roles:
+        yield "GPUs", str(gpus_in_use(decision.roles, decision.placement))
     metric = envelope.certificate.objective.metric
     for name in ("usd_per_hour", "usd_per_mtok", "usd_per_iteration", "step_time_s", "mfu", "train_days"):
         if name in values and name != metric:

@@ -14,7 +14,8 @@ from planner.cli.main import main
 from planner.documents.units import figure
 from planner.kinds.registry import find_kind
 from planner.load.problems import load_plan, load_problem
-from planner.plan.store import plan_digest, write_checks
+from planner.plan.store import plan_digest, plan_json, write_checks
+from planner.progress import Limits
 from planner.report.candidates import candidates_section, launch_flags
 from planner.report.charts import Bar, Point, cells, cloud, spans, stacked, waterfall
 from planner.report.documents import report
@@ -88,6 +89,15 @@ def test_a_page_of_a_plan_of_any_kind_is_whole_by_itself(path: Path) -> None:
     objective = envelope.certificate.objective
     assert figure(objective.metric, objective.value) in page
     assert f"planner check {path.name}" in page
+
+
+def test_a_page_of_a_workflow_of_functions_alone_names_their_options_and_no_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    problem = load_problem(str(EXAMPLES / "workflow-functions.yaml"))
+    path.write_text(plan_json(find_kind("workflow").solve(problem, Limits())))
+    page = report(str(path))
+    assert "Run cut (8-functions), detect (8-functions), search (eight-parts)." in page
+    assert ">GPUs<" not in page
 
 
 def test_text_of_a_plan_cannot_become_markup(edited_plan: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

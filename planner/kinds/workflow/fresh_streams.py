@@ -31,7 +31,7 @@ def judged(envelope: Envelope, decision: WorkflowDecision, hand: AtHand) -> tupl
         return schedules.judged(schedule, decision)
     form = read_form(resolved)
     if form is not None:
-        return pools.judged(form, decision)
+        return pools.judged(form, envelope, decision)
     setting, by_stream = plan.simulated(resolved, decision, hand)
     rows = [_row(setting, limit, by_stream) for limit in setting.limits]
     findings = [_answered(by_stream), *(_finding(row) for row in rows)]

@@ -76,6 +76,7 @@ def test_limits_hold_on_streams_that_nothing_was_chosen_on(solved: tuple[Envelop
     judged = find_kind("workflow").simulated(*solved, AtHand())
     assert judged is not None
     assert {finding.rule: finding.ok for finding in judged[0]} == {"simulate.ttft": True, "simulate.tpot": True}
+    assert [(row["time"], row["verdict"]) for row in judged[1]["beside_stated"]] == [("ttft", "kept"), ("tpot", "kept")]
 
 
 @pytest.mark.parametrize(

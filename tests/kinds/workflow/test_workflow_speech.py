@@ -52,6 +52,9 @@ def test_limits_hold_on_streams_that_nothing_was_chosen_on(solved: tuple[Envelop
     judged = find_kind("workflow").simulated(*solved, AtHand())
     assert judged is not None
     assert {finding.rule: finding.ok for finding in judged[0]} == {"simulate.ttft": True, "simulate.late": True}
+    (beside,) = judged[1]["beside_stated"]  # first audio; a share of chunks is no time
+    assert beside["verdict"] == ("too close to call" if judged[0][0].close else "kept")
+    assert beside["stated_s"] == pytest.approx(beside["simulated_s"], rel=0.1)
 
 
 def test_no_device_is_of_two_stages(solved: tuple[Envelope, Decision]) -> None:

@@ -143,13 +143,39 @@ def prove(form: PoolsForm[P], stated: Envelope) -> Iterator[Finding]:
     yield from envelopes.bound_findings(stated.certificate, again, cover)
 
 
-def judged(form: PoolsForm[P], decision: WorkflowDecision) -> tuple[list[Finding], dict[str, object]]:
+def judged(
+    form: PoolsForm[P], envelope: Envelope, decision: WorkflowDecision
+) -> tuple[list[Finding], dict[str, object]]:
     """Every limit on eight streams that nothing was chosen on or stated of."""
     figures = _figures(form, plan_of(form, decision), CHECKED)
     mean, low, high = (_beyond(figures, errors) for errors in (0.0, -T_95, T_95))
     findings = [_finding(*each) for each in zip(form.limits, mean, low, high, strict=True)]
-    document: dict[str, object] = {"schema": "planner.simulation/1", "streams": len(figures)}
+    rows = [*zip(form.limits, mean, low, high, strict=True)]
+    document: dict[str, object] = {
+        "schema": "planner.simulation/1",
+        "streams": len(figures),
+        "beside_stated": [_beside(form, envelope, *row) for row in rows if row[0].metric.endswith("_s")],
+    }
     return findings, document | {limit.metric: value for limit, value in zip(form.limits, mean, strict=True)}
+
+
+def _beside(
+    form: PoolsForm[P], stated: Envelope, limit: PoolLimit, mean: float, low: float, high: float
+) -> dict[str, object]:
+    """The simulated time of a limit beside what the plan states of it."""
+    named = (limit.metric, form.workload.name, limit.statistic)
+    values = (row.value for row in stated.predictions if (row.metric, row.of, row.statistic) == named)
+    return {
+        "workload": form.workload.name,
+        "time": limit.metric.removesuffix("_s"),
+        "statistic": limit.statistic,
+        "simulated_s": mean,
+        "interval_s": (max(low, 0.0), high),
+        "limit_s": limit.bound,
+        "margin": 1.0 - mean / limit.bound,
+        "verdict": "broken" if low > limit.bound else "kept" if high <= limit.bound else "too close to call",
+        "stated_s": next(values, None),
+    }
 
 
 def _finding(limit: PoolLimit, mean: float, low: float, high: float) -> Finding:
