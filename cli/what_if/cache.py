@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from planner.simulate.prefixes.tiers_spec import CacheSpec
 
 SCHEMA = "planner.cache_report/1"
+_NOTHING_SHARED = "no block is asked for twice: a cache of any size hits nothing"
 
 
 def cache(
@@ -110,7 +111,8 @@ def _text(data: dict[str, Any], known: dict[str, Any], answer: "Sized | None", s
     ]
     names = [name for name in known["hits_by_size"][0] if name != "blocks"] if known["hits_by_size"] else []
     sizes = [_size_row(row, names, spec) for row in known["hits_by_size"]]
-    parts = [table((data["trace"], ""), rows), table(("cache", *(("size",) if spec else ()), *names), sizes)]
+    curve = table(("cache", *(("size",) if spec else ()), *names), sizes) if sizes else _NOTHING_SHARED
+    parts = [table((data["trace"], ""), rows), curve]
     return "\n\n".join(parts + ([] if answer is None or spec is None else [_bought(answer, spec)]))
 
 

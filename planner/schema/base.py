@@ -76,12 +76,12 @@ def _parse(value: object, units: dict[str, float], key: str) -> float | None:
         raise _at(key, error.what, error.hint) from None
 
 
-def _at(key: str | tuple[str, ...], what: str, hint: str) -> PydanticCustomError:
+def _at(key: str | Path, what: str, hint: str) -> PydanticCustomError:
     path = key if isinstance(key, tuple) else (key,) if key else ()
     return PydanticCustomError("planner", "{what}", {"what": what, "hint": hint, "key": path})
 
 
-def refuse(what: str, hint: str, key: str | tuple[str, ...] = "") -> PydanticCustomError:
+def refuse(what: str, hint: str, key: str | Path = "") -> PydanticCustomError:
     """An error to raise from a validator, with its hint and the key below the validated model that it is about.
 
     A key of a key is a tuple of both.

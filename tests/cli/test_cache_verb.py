@@ -86,6 +86,12 @@ def test_turns_of_conversations_share_the_blocks_before_them(run: "Run", tmp_pat
     assert report["reused_share"] == pytest.approx(3 / 11)
 
 
+def test_a_trace_that_shares_nothing_is_said_to_share_nothing(run: "Run", tmp_path: Path) -> None:
+    shown = run("cache", str(trace(tmp_path / "t.jsonl", 1)))
+    assert shown.code == 0
+    assert "no block is asked for twice" in shown.out
+
+
 def test_other_policies_stand_beside(run: "Run", tmp_path: Path) -> None:
     arguments = ("--policy", "farthest", "--policy", "pgdsf", "--json")
     report = json.loads(run("cache", str(trace(tmp_path / "t.jsonl")), *arguments).out)
@@ -102,6 +108,14 @@ def test_other_policies_stand_beside(run: "Run", tmp_path: Path) -> None:
             "comes at 1 s, after one at 5 s",
         ),
         ("arrival_s,input_tokens,output_tokens,conversation_id\n0,100,5,a\n", "no prompt fills a block of 512 tokens"),
+        (
+            "arrival_s,input_tokens,output_tokens,conversation_id\n0,600,5,a\n1,600,5,\n",
+            "t.csv:3: has no `conversation_id`, as other rows have",
+        ),
+        (
+            '{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": []}\n',
+            "t.csv: `hash_ids` names no block of any prompt",
+        ),
     ],
 )
 def test_traces_that_say_nothing_of_prefixes_are_refused(run: "Run", tmp_path: Path, rows: str, said: str) -> None:
@@ -110,14 +124,15 @@ def test_traces_that_say_nothing_of_prefixes_are_refused(run: "Run", tmp_path: P
     shown = run("cache", str(file))
     assert shown.code == 2
     assert said in shown.err
+    assert str(file) in shown.err
     assert "hint: " in shown.err
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("unit: 4MB", "unit: 0.5MB", "a unit of `host` has 500000 bytes, and a block 1e+06"),
-        (", bandwidth: 1GB/s", "", "`bandwidth_bytes_per_s` is missing"),
+        ("unit: 4MB", "unit: 0.5MB", "c.yaml:7: tiers.0.unit: a unit of `host` has 500000 bytes, and a block 1e+06"),
+        (", bandwidth: 1GB/s", "", "add `bandwidth_bytes_per_s:`, or `bandwidth:` with its unit"),
         ("compute: 100ms\n", "compute: 100ms\ncompte: 1s\n", "unknown key"),
         ("bandwidth: 1GB/s", "bandwidth: 0GB/s", "must be above 0"),
         ("max_units: 8", "max_units: -1", "must be at least 0"),

@@ -197,7 +197,7 @@ def _evicting(fleet: Fleet) -> Fleet:
     if fleet.eviction != "lru" and not (fleet.tiers and fleet.prefix_caching):
         raise PlannerError(
             f"`{fleet.eviction}` is for memory tiers of prefixes, and there are none",
-            where="operation.prefix_eviction",
+            where="operation: prefix_eviction",
             hint="give a `prefix_store` and `--prefix-caching`, or a plan that buys memory, or leave it out",
         )
     return fleet

@@ -6,7 +6,7 @@ request may go; several tiers serve a request side by side.
 R request, A access, K tier.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from planner.errors import PlannerError
 from planner.problem.cached_prefixes import BoughtTier, CachedPrefixes
 from planner.problem.prefix_tiers import PrefixCacheSpec
 from planner.simulate.prefixes.trace_blocks import block_requests
+from planner.schema.base import Path
 from planner.simulate.requests.traces import Trace
 from planner.solvers.caches.block_requests import BlockRequests
 from planner.solvers.caches.stack_distances import NEVER, stack_distances
@@ -117,7 +118,7 @@ class PrefixChoices:
 
 
 def prefix_choices(
-    trace: Trace, spec: PrefixCacheSpec, token_bytes: float, arrival_s_R: Floats, *, where: str = "cache"
+    trace: Trace, spec: PrefixCacheSpec, token_bytes: float, arrival_s_R: Floats, where: Callable[[Path], str]
 ) -> PrefixChoices:
     """The choices for a trace whose requests come at these times.
 
@@ -132,7 +133,7 @@ def prefix_choices(
             raise PlannerError(
                 f"a unit of `{tier.name}` has {tier.unit_bytes:g} bytes, and a block of {block_tokens} tokens "
                 f"{block_bytes:g}",
-                where=f"{where}.tiers.{index}.unit",
+                where=where(("cache", "tiers", index, "unit")),
                 hint="give a unit that holds a block or more",
             )
     input_R = trace.input_tokens

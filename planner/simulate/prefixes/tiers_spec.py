@@ -43,7 +43,7 @@ class CacheSpec(Spec):
                 raise refuse(
                     f"a unit of `{tier.name}` has {tier.unit_bytes:g} bytes, and a block {self.block_bytes:g}",
                     "give a unit that holds a block or more",
-                    f"tiers.{index}.unit",
+                    ("tiers", index, "unit"),
                 )
         refuse_same_names(self.tiers)
         return self

@@ -13,17 +13,23 @@ def block_requests(trace: Trace, block_tokens: int | None = None) -> BlockReques
     The prompt of a later turn goes on from those before it, by whole blocks. `block_tokens` is for these alone.
     """
     if not trace.timed:
-        raise PlannerError("has no arrival times", where=trace.name, hint="give a trace that says when requests come")
+        raise PlannerError("has no arrival times", where=trace.place, hint="give a trace that says when requests come")
     if trace.blocks:
         if block_tokens not in (None, trace.block_tokens):
-            raise PlannerError(
-                f"names blocks of {trace.block_tokens} tokens", where=trace.name, hint="leave `--block-tokens` out"
-            )
+            what = f"names blocks of {trace.block_tokens} tokens"
+            raise PlannerError(what, where=trace.place, hint="leave `--block-tokens`, or `block_tokens` of `cache`, out")
+        if not any(trace.blocks):
+            what = "`hash_ids` names no block of any prompt"
+            raise PlannerError(what, where=trace.place, hint=f"name every {trace.block_tokens} tokens of each prompt")
         return BlockRequests.of(trace.arrival_s, trace.blocks)
     if not trace.conversations:
+        if trace.partly is not None:
+            column, line = trace.partly
+            what = f"has no `{column}`, as other rows have"
+            raise PlannerError(what, where=f"{trace.place}:{line}", hint="give it in every row, or leave such rows out")
         raise PlannerError(
             "says nothing of what prompts share: it has neither `hash_ids` nor `conversation_id`",
-            where=trace.name,
+            where=trace.place,
             hint="give a trace in Mooncake's form, or name the conversation of every row in a column `conversation_id`",
         )
     size = trace.block_tokens if block_tokens is None else block_tokens
@@ -31,5 +37,5 @@ def block_requests(trace: Trace, block_tokens: int | None = None) -> BlockReques
     blocks: list[tuple[Hashable, ...]] = [tuple((name, i) for i in range(tokens // size)) for name, tokens in rows]
     if not any(blocks):
         what = f"no prompt fills a block of {size} tokens"
-        raise PlannerError(what, where=trace.name, hint="give smaller blocks with `--block-tokens`")
+        raise PlannerError(what, where=trace.place, hint="give smaller ones: `--block-tokens`, or `block_tokens` of `cache` in a problem")
     return BlockRequests.of(trace.arrival_s, blocks)

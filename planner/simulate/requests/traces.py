@@ -45,6 +45,8 @@ class Trace:
     block_tokens: int = MOONCAKE_BLOCK_TOKENS
     dropped: int = 0  # rows without tokens that were left out
     conversations: tuple[str, ...] = ()  # of each request, where the trace names them
+    path: str = ""  # of the file, where there is one
+    partly: tuple[str, int] | None = None  # what some rows say of shared prompts, and the line of the first that does not
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -53,6 +55,11 @@ class Trace:
     def timed(self) -> bool:
         """Whether the trace says when requests come."""
         return self.format != LENGTHS_ONLY
+
+    @property
+    def place(self) -> str:
+        """Where errors of the whole trace lie."""
+        return self.path or self.name
 
     def first(self, count: int) -> "Trace":
         """The first requests."""
@@ -158,6 +165,7 @@ class _RowReader:
         self.more: dict[str, list[int]] = {"predicted_tokens": [], "priority": []}
         self.blocks: list[tuple[Hashable, ...]] = []
         self.conversations: list[str] = []
+        self.first_without: dict[str, int] = {}  # the line, by what tells of shared prompts
         self.dropped = 0
 
     def read(self, line: int, row: Mapping[str, Any]) -> None:
@@ -176,14 +184,20 @@ class _RowReader:
                 values.append(int(float(row[column])))
         if isinstance(row.get("hash_ids"), list):
             self.blocks.append(tuple(row["hash_ids"]))
+        else:
+            self.first_without.setdefault("hash_ids", line)
         if row.get("conversation_id") not in (None, ""):
             self.conversations.append(str(row["conversation_id"]))
+        else:
+            self.first_without.setdefault("conversation_id", line)
 
     def trace(self) -> Trace:
         count = len(self.input)
         if not count:
             raise PlannerError("has no request with tokens", where=self.name)
         arrival = np.array(self.arrival_s, dtype=np.float64)
+        sharing = {"hash_ids": len(self.blocks), "conversation_id": len(self.conversations)}
+        partly = [(column, self.first_without[column]) for column, rows in sharing.items() if 0 < rows < count]
         more = {column: np.array(values) if len(values) == count else None for column, values in self.more.items()}
         return Trace(
             Path(self.name).name,
@@ -196,6 +210,8 @@ class _RowReader:
             blocks=tuple(self.blocks) if len(self.blocks) == count else (),
             dropped=self.dropped,
             conversations=tuple(self.conversations) if len(self.conversations) == count else (),
+            path=self.name,
+            partly=partly[0] if partly else None,
         )
 
     def _length(self, row: Mapping[str, Any], column: str, line: int) -> int:

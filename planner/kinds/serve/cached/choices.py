@@ -21,7 +21,7 @@ def prefix_choices_of(resolved: Resolved) -> PrefixChoices:
     spec = _require_decidable(resolved)
     trace = trace_of(resolved)
     token_bytes = token_bytes_of(resolved.models[resolved.workloads[0].model], trace.block_tokens)
-    return prefix_choices(trace, spec, token_bytes, arrivals_of(resolved, len(trace)), where=resolved.where(("cache",)))
+    return prefix_choices(trace, spec, token_bytes, arrivals_of(resolved, len(trace)), resolved.where)
 
 
 def trace_of(resolved: Resolved) -> Trace:
