@@ -314,7 +314,7 @@ def llm_d(files: Mapping[str, str]) -> dict[str, ReadRole]:
     return {
         names[each["metadata"]["name"]]: leader_workers(each["metadata"]["name"], each["spec"], documents)
         if each["kind"] == "LeaderWorkerSet"
-        else ReadRole(each["spec"]["replicas"], (read_pod(each["spec"]["template"]["spec"], {}, claims),))
+        else ReadRole(each["spec"]["replicas"], (read_pod(each["spec"]["template"]["spec"], {}, claims, documents),))
         for each in objects
     }
 

@@ -1,12 +1,13 @@
 """Host memory in which prefixes are kept: carried to every engine in its own unit, or refused with the reason."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import yaml
-from cluster_read import READERS
+from cluster_read import READERS, ReadPod
 from emit_plans import QWEN, Case, RolePlan
 from test_cluster_targets import ENGINES_OF, built, files_of
 
@@ -106,20 +107,59 @@ def pod(case: Case, target: str, engine: str, role: str) -> tuple[tuple[str, ...
 
 @pytest.mark.parametrize("target", [each for each in ENGINES_OF if each not in ("disaggregatedset", "ray-serve")])
 def test_vllm_lends_host_memory_to_a_store_where_engines_share_it(target: str) -> None:
-    argv, environment = pod(with_limits(WHOLE, SHARED), target, "vllm", "plan-colocated")
-    assert "--kv-offloading-size" not in argv
-    assert json.loads(argv[argv.index("--kv-transfer-config") + 1])["kv_connector"] == "LMCacheConnectorV1"
-    assert environment["LMCACHE_LOCAL_CPU"] == "False"
-    assert json.loads(environment["LMCACHE_EXTRA_CONFIG"])["global_segment_size"] == 8 * GB
+    files = files_of(with_limits(WHOLE, SHARED), target, "vllm")
+    read = READERS[target](files)["plan-colocated"].pods[0]
+    assert "--kv-offloading-size" not in read.argv
+    told = json.loads(read.argv[read.argv.index("--kv-transfer-config") + 1])
+    assert told == {"kv_connector": "MooncakeStoreConnector", "kv_role": "kv_both"}
+    store = store_of(target, read, files)
+    assert store["global_segment_size"] == 8 * GB
+    assert store["mode"] == "embedded"
+    assert not [name for name in read.environment if name.startswith("LMCACHE_")]
+
+
+def store_of(target: str, read: ReadPod, files: Mapping[str, str]) -> dict[str, Any]:
+    """The file that the engine's variable names, from where the target puts it."""
+    folder, _, name = read.environment["MOONCAKE_CONFIG_PATH"].rpartition("/")
+    assert folder == ("/etc/planner" if target == "kserve" else "")
+    texts = read.files
+    if target == "kserve":
+        documents = list(yaml.safe_load_all(files["plan.yaml"]))
+        (texts,) = (each["data"] for each in documents if each["kind"] == "ConfigMap")
+        template = next(each for each in documents if each["kind"] == "LLMInferenceService")["spec"]["template"]
+        assert {"name": "files", "mountPath": folder, "readOnly": True} in template["containers"][0]["volumeMounts"]
+    if target == "docker-compose":
+        texts = {each: text for each, text in files.items() if each.endswith(".json")}
+    store: dict[str, Any] = json.loads(texts[name])
+    return store
 
 
 def test_vllm_reads_a_pool_beside_the_connector_that_hands_caches_over() -> None:
-    argv, environment = pod(with_limits(APART, POOLED), "lws", "vllm", "plan-prefill")
-    told = json.loads(argv[argv.index("--kv-transfer-config") + 1])["kv_connector_extra_config"]["connectors"]
-    assert [each["kv_connector"] for each in told] == ["NixlConnector", "LMCacheConnectorV1"]
-    assert environment["LMCACHE_REMOTE_URL"] == "mooncakestore://mooncake-master:50051/"
-    with pytest.raises(PlannerError, match="LMCache"):
+    only = {name: value for name, value in POOLED.items() if name != "host_cache_bytes"}
+    files = files_of(with_limits(APART, only), "lws", "vllm")
+    read = READERS["lws"](files)["plan-prefill"].pods[0]
+    told = json.loads(read.argv[read.argv.index("--kv-transfer-config") + 1])["kv_connector_extra_config"]["connectors"]
+    assert [each["kv_connector"] for each in told] == ["NixlConnector", "MooncakeStoreConnector"]
+    store = store_of("lws", read, files)
+    assert (store["mode"], store["global_segment_size"]) == ("standalone-store", 0)
+    assert store["master_server_address"] == "mooncake-master:50051"
+    with pytest.raises(PlannerError, match="Mooncake store"):
         files_of(with_limits(WHOLE, POOLED), "ray-serve", "vllm")
+
+
+def test_a_script_starts_beside_the_file_of_its_store() -> None:
+    files = emit(*built(with_limits(WHOLE, SHARED), "vllm"), "vllm")
+    assert json.loads(files["mooncake-colocated.json"])["global_segment_size"] == 8 * GB
+    assert "MOONCAKE_CONFIG_PATH=mooncake-colocated.json" in files["launch-node-00.sh"]
+    assert 'cd -- "$(dirname' in files["launch-node-00.sh"]
+
+
+def test_vllm_keeps_prefixes_in_host_memory_of_its_own_before_a_pool() -> None:
+    own = {**KEEPS, "pool_cache_bytes": 2000 * GB}
+    argv, environment = pod(with_limits(WHOLE, own), "lws", "vllm", "plan-colocated")
+    assert json.loads(argv[argv.index("--kv-transfer-config") + 1])["kv_connector"] == "LMCacheConnectorV1"
+    assert environment["LMCACHE_REMOTE_URL"] == "mooncakestore://mooncake-master:50051/"
+    assert environment["LMCACHE_LOCAL_CPU"] == "True"
 
 
 def test_vllm_keeps_prefixes_on_an_ssd_of_its_own() -> None:

@@ -6,9 +6,10 @@ the model's name into that command: names with other characters than those of mo
 """
 
 import re
+from dataclasses import replace
 
 from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
-from planner.emit.clusters.launch import HEAD, Front, Group, Launch, Pod, serving_target
+from planner.emit.clusters.launch import FOLDER, HEAD, Front, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import (
     Json,
@@ -23,6 +24,7 @@ from planner.emit.clusters.pods import (
 )
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
+from planner.emit.serving.vllm_tiers import CONFIG_PATH
 from planner.emit.shell import Word
 from planner.errors import PlannerError
 
@@ -82,6 +84,7 @@ def _workload(launch: Launch, group: Group) -> Json:
 
 def _pod(launch: Launch, group: Group, pod: Pod) -> Json:
     told = pod.without(*LISTENS, *ACROSS_NODES)
+    told = replace(told, settings=tuple((name, _found(name, each)) for name, each in pod.settings))
     arguments = " ".join(map(str, _required_plain(group, told.arguments)))
     own_mounts = mounts(launch, group)
     container: Json = {
@@ -89,13 +92,18 @@ def _pod(launch: Launch, group: Group, pod: Pod) -> Json:
         **({"image": launch.options.image} if launch.options.image is not None else {}),
         "env": [
             *environment(launch.options),
-            *settings(pod, {HEAD: ""}),
+            *settings(told, {HEAD: ""}),
             {"name": "VLLM_ADDITIONAL_ARGS", "value": escaped(arguments)},
         ],
         "resources": resources(launch, group, pod),
         **({"volumeMounts": own_mounts} if own_mounts else {}),
     }
     return pod_spec(launch, group, pod, [container], shared_memory=False)
+
+
+def _found(name: str, value: Word) -> Word:
+    """The value of a variable, with the folder of the file that it names: KServe starts engines in one of its own."""
+    return Word((f"{FOLDER}/", *value.parts)) if name == CONFIG_PATH else value
 
 
 def _required_plain(group: Group, words: tuple[Word, ...]) -> tuple[Word, ...]:
@@ -108,7 +116,7 @@ def _required_plain(group: Group, words: tuple[Word, ...]) -> tuple[Word, ...]:
 
 def _files(launch: Launch) -> dict[str, str]:
     for group in launch.groups:
-        if group.files:
+        if group.role.name in launch.scene.experts:
             raise PlannerError(
                 "KServe's own templates start engines in a folder of theirs, so that layouts of experts are not found",
                 where="--experts",

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.emit.clusters.engines import engine_of, image_of, router_image_of
-from planner.emit.documents import manifest, plan_title
+from planner.emit.documents import plan_title
 from planner.emit.names import label_of, require_host
 from planner.emit.nodes import Node, NodeId, read_cluster
 from planner.emit.options import ClusterOptions, flag
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
 from planner.emit.serving.scene import API_PORT, FRONT_FILE, ROUTER_PORT, RouterGroup, Scene, ServingEngine
-from planner.emit.serving.scripts import read_scene, router_command
+from planner.emit.serving.scripts import read_scene, router_command, told_files
 from planner.emit.shell import Command, Variable, Word, values, word
 from planner.errors import PlannerError
 from planner.plan.schema import Decision, Envelope, Role
@@ -326,9 +326,8 @@ def files_of(
 ) -> dict[str, str]:
     """By name, the files that the commands of an instance read: its settings, and the layout of its experts."""
     experts = scene.experts.get(instance.role.name)
-    told = {} if engine.settings is None else engine.settings(scene, instance)
     layout = {} if experts is None else {experts.file: experts.text}
-    return {name: manifest(header, [data]) for name, data in told.items()} | layout
+    return told_files(engine, scene, instance, header) | layout
 
 
 def resource_of(gpu: str) -> str:

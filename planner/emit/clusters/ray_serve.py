@@ -21,6 +21,7 @@ from planner.emit.clusters.pods import Json, beside, environment, metadata, moun
 from planner.emit.documents import manifest
 from planner.emit.options import ON_KUBERNETES
 from planner.emit.serving.scene import API_PORT
+from planner.emit.serving.vllm_tiers import CONFIG_PATH
 from planner.emit.shell import Word
 
 _VERSION = "2.60.0"  # of the schema that was read
@@ -63,9 +64,10 @@ def _config(group: Group) -> Json:
             f"it has dp {shape.dp}, and these applications of Ray Serve have replicas of one data-parallel rank",
             "plan with dp 1 and more replicas, or emit for `lws`",
         )
-    if any(name.startswith("LMCACHE_") for name, _ in group.pods[0].settings):
+    if any(name.startswith(("LMCACHE_", CONFIG_PATH)) for name, _ in group.pods[0].settings):
         raise group.refuse(
-            "its prefixes are kept beside vLLM by LMCache, whose variables these applications of Ray Serve do not set",
+            "its prefixes are kept beside vLLM, by LMCache or in a Mooncake store, whose variables these applications "
+            "of Ray Serve do not set",
             "emit for `lws`, or offer no memory but `host` for a single engine",
         )
     ranks = sum(pod.gpus for pod in group.pods)
@@ -214,7 +216,7 @@ def _url(launch: Launch, front: Front) -> str:
 
 def _files(launch: Launch) -> dict[str, str]:
     for group in launch.groups:
-        if group.files:
+        if group.role.name in launch.scene.experts:
             raise group.refuse(
                 "Ray's replicas start in folders of their own, without layouts of experts", "leave it out"
             )

@@ -113,7 +113,7 @@ class ServingEngine:
     expert_form: str  # in which it reads layouts of experts
     expert_note: str  # what whoever starts from such a layout must know
     settings: Callable[[Scene, EngineInstance], Mapping[str, Mapping[str, object]]] | None = None
-    """By the name of a YAML file that its commands read, what it says; None where flags say all."""
+    """By the name of a YAML or JSON file that its commands read, what it says; None where flags say all."""
     front: Callable[[RouterGroup, str | None, Host], Mapping[str, object]] | None = None
     """What FRONT_FILE says of prefill and decode apart, from a policy and their hosts; others have routers' flags."""
     over_mpi: bool = False  # an instance over nodes is one program of MPI

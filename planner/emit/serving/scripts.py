@@ -1,9 +1,10 @@
 """Shared parts of serving launch scripts: one script a node, router commands, flags that engines call alike."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from planner.emit.documents import plan_title
+from planner.emit.documents import manifest, plan_title
 from planner.emit.nodes import Node, NodeId, read_cluster
 from planner.emit.refusals import raise_first
 from planner.emit.registry import LayoutPlan
@@ -42,19 +43,19 @@ def emit_serving(
 ) -> dict[str, str]:
     """`launch-node-NN.sh` for every node of the plan, and `launch-router.sh` where instances share a load.
 
-    With `layouts` also the files of the experts' places, which lie beside the scripts on every node.
+    Files that commands read, of stores and of experts' places, lie beside the scripts on every node.
     """
     scene, groups = read_scene(envelope, decision, layouts, engine)
-    placed = scene.experts
+    beside = {name: text for instance in scene.instances for name, text in told_files(engine, scene, instance).items()}
     header = (
         plan_title(envelope),
         f"Flags of {engine.name} {engine.version}; addresses: set NODE_00, NODE_01, ... to replace those below.",
     )
     files = {
         f"launch-node-{node.number}.sh": script(
-            (*header, *_node_header(scene, node, groups), *_expert_header(scene, engine)),
+            (*header, *_node_header(scene, node, groups), *_expert_header(scene, engine), *_store_header(beside)),
             *node_parts(scene, engine, place),
-            beside=bool(placed),
+            beside=bool(beside or scene.experts),
         )
         for place, node in scene.nodes.items()
     }
@@ -63,7 +64,7 @@ def emit_serving(
         files["launch-router.sh"] = script(
             (*header, *_router_header(routed, decision)), *_router_parts(scene, engine, routed, decision.router_policy)
         )
-    return files | {experts.file: experts.text for experts in placed.values()}
+    return files | beside | {experts.file: experts.text for experts in scene.experts.values()}
 
 
 def read_scene(
@@ -116,6 +117,22 @@ def _refuse_reordered(decision: Decision, engine: ServingEngine) -> None:
             ),
         ),
     )
+
+
+def told_files(
+    engine: ServingEngine, scene: Scene, instance: EngineInstance, header: Sequence[str] = ()
+) -> dict[str, str]:
+    """By name, the settings that an instance's commands read from files: JSON, or YAML below the header."""
+    told = {} if engine.settings is None else engine.settings(scene, instance)
+    return {
+        name: f"{json.dumps(data, indent=2)}\n" if name.endswith(".json") else manifest(header, [data])
+        for name, data in told.items()
+    }
+
+
+def _store_header(beside: Iterable[str]) -> Iterator[str]:
+    for name in beside:
+        yield f"{name}, beside this script, says where the store of prefixes answers; start it first."
 
 
 def _expert_header(scene: Scene, engine: ServingEngine) -> Iterator[str]:

@@ -27,7 +27,7 @@ from planner.emit.serving.scene import (
     limit,
     prefix_tiers,
 )
-from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, two_batches
+from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, told_files, two_batches
 from planner.emit.serving.speculation import check_handover, drafts_of, verified_tokens
 from planner.emit.shell import Command, Word, argument, script, word
 from planner.plan.schema import Decision, Envelope
@@ -187,9 +187,7 @@ def _files(envelope: Envelope, decision: Decision, layouts: Sequence[LayoutPlan]
             )
     header = (plan_title(envelope), f"Settings of {ENGINE.name} {ENGINE.version}.")
     configs = {
-        name: manifest(header, [data])
-        for instance in scene.instances
-        for name, data in _settings(scene, instance).items()
+        name: text for instance in scene.instances for name, text in told_files(ENGINE, scene, instance, header).items()
     }
     scripts = {
         f"launch-node-{node.number}.sh": script(

@@ -17,15 +17,11 @@ from planner.emit.serving.scene import (
     API_PORT,
     RENDEZVOUS_PORT,
     SIDE_CHANNEL_PORT,
-    SSD_FOLDER,
-    STORE,
-    PrefixTiers,
     Scene,
     ServingEngine,
     caches_prefixes,
     limit,
     prefix_tiers,
-    refuse_shared_ssd,
 )
 from planner.emit.serving.scripts import (
     emit_serving,
@@ -36,15 +32,13 @@ from planner.emit.serving.scripts import (
 )
 from planner.emit.serving.shared_groups import emit_groups
 from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
+from planner.emit.serving.vllm_tiers import beside_engine, connector_of, files_of, variables_of
 from planner.emit.shell import Command, Flag, Word, argument, word
 from planner.experts.launchers import vllm_config
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
-_GIB, _GB = 1 << 30, 10**9
-_LMCACHE = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
-_LMCACHE_CHUNK = 256  # tokens, LMCache's own default
-_LMCACHE_BUFFER_GB = 5  # of a rank, through which blocks pass to and from a store: its own default
+_GIB = 1 << 30
 _GRAPH_BATCH = 512  # the largest decode batch that vLLM captures in CUDA graphs by itself
 _BUDGET_TOKENS = 2048  # the least that vLLM itself allows a step; it refuses a batch above its budget
 _LOW_LATENCY_BUDGET_TOKENS = 256  # the same with low-latency kernels, whose buffers grow with it
@@ -68,7 +62,7 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
             ("CUDA_VISIBLE_DEVICES", word(part.visible_devices)),
             *((("VLLM_HOST_IP", scene.address(part)),) if len(instance.parts) > 1 else ()),
             *_side_channel(scene, instance, index),
-            *_lmcache(instance),
+            *variables_of(instance),
         ),
     )
 
@@ -192,20 +186,15 @@ def _memory(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
 def _host_cache(instance: EngineInstance) -> int | None:
     """Host memory of all the ranks of one engine core, which is what vLLM is told where it is all that there is."""
     tiers, parallelism = prefix_tiers(instance), instance.role.parallelism
-    if tiers.host_bytes is None or _beside_engine(tiers):
+    if tiers.host_bytes is None or beside_engine(tiers):
         return None
     return tiers.host_bytes * parallelism.tp * parallelism.pp
 
 
-def _beside_engine(tiers: PrefixTiers) -> bool:
-    """Whether LMCache keeps prefixes: on SSDs, or in a store."""
-    return tiers.stored or tiers.ssd_bytes is not None
-
-
 def _transfer(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
     connector = scene.connectors.get(instance.role.name)
-    if connector is None and _beside_engine(prefix_tiers(instance)):
-        yield "--kv-transfer-config", word(dict(_LMCACHE))
+    if connector is None and beside_engine(prefix_tiers(instance)):
+        yield "--kv-transfer-config", word(connector_of(prefix_tiers(instance)))
     if connector is not None:
         own = {"kv_connector": connector.name, "kv_role": connector.roles[instance.role.function]}
         yield "--kv-transfer-config", word(_beside_host_cache(instance, {**own, **connector.config}))
@@ -222,8 +211,8 @@ def _beside_host_cache(instance: EngineInstance, transfer: dict[str, object]) ->
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"cpu_bytes_to_use": size},
     }
-    if _beside_engine(prefix_tiers(instance)):
-        spilled = dict(_LMCACHE)
+    if beside_engine(prefix_tiers(instance)):
+        spilled = connector_of(prefix_tiers(instance))
     elif size is None:
         return transfer
     both = {"connectors": [transfer, spilled]}
@@ -239,28 +228,6 @@ def _side_channel(scene: Scene, instance: EngineInstance, index: int) -> Iterato
     yield "VLLM_NIXL_SIDE_CHANNEL_PORT", word(SIDE_CHANNEL_PORT + 100 * part.slot)
     if cache_traits(scene.model(instance)).state:
         yield from ((name, word(value)) for name, value in scene.connectors[instance.role.name].settings.items())
-
-
-def _lmcache(instance: EngineInstance) -> Iterator[tuple[str, Word]]:
-    """What LMCache is told of a rank: its own host memory and SSD, or what it lends to a store of Mooncake.
-
-    Its master answers at `STORE`.
-    """
-    tiers = prefix_tiers(instance)
-    if not _beside_engine(tiers):
-        return
-    refuse_shared_ssd(instance, tiers, "vLLM")
-    own = None if tiers.shared else tiers.host_bytes
-    yield "LMCACHE_CHUNK_SIZE", word(_LMCACHE_CHUNK)
-    yield "LMCACHE_LOCAL_CPU", word("False" if own is None else "True")
-    yield "LMCACHE_MAX_LOCAL_CPU_SIZE", word(_LMCACHE_BUFFER_GB if own is None else own / _GB)
-    if tiers.ssd_bytes is not None:
-        yield "LMCACHE_LOCAL_DISK", word(f"file://{SSD_FOLDER}/")
-        yield "LMCACHE_MAX_LOCAL_DISK_SIZE", word(tiers.ssd_bytes / _GB)
-    if tiers.stored:
-        lent = tiers.host_bytes if tiers.shared else None
-        yield "LMCACHE_REMOTE_URL", word(f"mooncakestore://{STORE}/")
-        yield "LMCACHE_EXTRA_CONFIG", word({"global_segment_size": lent or 0, "metadata_server": "P2PHANDSHAKE"})
 
 
 def _adapters(instance: EngineInstance) -> Iterator[Flag]:
@@ -310,6 +277,7 @@ ENGINE = ServingEngine(
         "vLLM reads that file from pull request #41141 on. Version 0.33 is without it: it refuses initial_mapping_path "
         "and does not start, so that nothing runs with the experts elsewhere."
     ),
+    settings=files_of,
 )
 TARGETS = (
     EmitTarget(

@@ -16,8 +16,8 @@ from planner.documents.files import digest
 from planner.errors import PlannerError
 from planner.problem.cached_prefixes import BoughtTier, CachedPrefixes
 from planner.problem.prefix_tiers import PrefixCacheSpec
-from planner.simulate.prefixes.trace_blocks import block_requests
 from planner.schema.base import Path
+from planner.simulate.prefixes.trace_blocks import block_requests
 from planner.simulate.requests.traces import Trace
 from planner.solvers.caches.block_requests import BlockRequests
 from planner.solvers.caches.stack_distances import NEVER, stack_distances

@@ -17,7 +17,7 @@ def block_requests(trace: Trace, block_tokens: int | None = None) -> BlockReques
     if trace.blocks:
         if block_tokens not in (None, trace.block_tokens):
             what = f"names blocks of {trace.block_tokens} tokens"
-            raise PlannerError(what, where=trace.place, hint="leave `--block-tokens`, or `block_tokens` of `cache`, out")
+            raise PlannerError(what, where=trace.place, hint="leave `--block-tokens` or `cache.block_tokens` out")
         if not any(trace.blocks):
             what = "`hash_ids` names no block of any prompt"
             raise PlannerError(what, where=trace.place, hint=f"name every {trace.block_tokens} tokens of each prompt")
@@ -37,5 +37,5 @@ def block_requests(trace: Trace, block_tokens: int | None = None) -> BlockReques
     blocks: list[tuple[Hashable, ...]] = [tuple((name, i) for i in range(tokens // size)) for name, tokens in rows]
     if not any(blocks):
         what = f"no prompt fills a block of {size} tokens"
-        raise PlannerError(what, where=trace.place, hint="give smaller ones: `--block-tokens`, or `block_tokens` of `cache` in a problem")
+        raise PlannerError(what, where=trace.place, hint="make them smaller: `--block-tokens`, `cache.block_tokens`")
     return BlockRequests.of(trace.arrival_s, blocks)

@@ -46,7 +46,7 @@ class Trace:
     dropped: int = 0  # rows without tokens that were left out
     conversations: tuple[str, ...] = ()  # of each request, where the trace names them
     path: str = ""  # of the file, where there is one
-    partly: tuple[str, int] | None = None  # what some rows say of shared prompts, and the line of the first that does not
+    partly: tuple[str, int] | None = None  # a column of shared prompts in some rows, and the line of the first without
 
     def __len__(self) -> int:
         return len(self.input_tokens)
