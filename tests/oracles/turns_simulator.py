@@ -1,7 +1,8 @@
 """Engines that share groups of devices in turns, request by request in plain Python, as the rule is written.
 
 It knows nothing of `planner.simulate` or of the compiled rule. `PlanPrices` prices every step of a plan's groups from
-the costs of its operators, prompts by their own lengths.
+the costs of its operators, prompts by their own lengths; decoding runs the smallest captured CUDA graph that has room:
+1, 2, 4 sequences, multiples of 8, and the largest batch (vLLM's sizes).
 """
 
 from collections import deque
@@ -159,6 +160,8 @@ class PlanPrices:
         self.options, self.workloads = options, resolved.workloads
         self.tp = [role.parallelism.tp for role in decision.roles]
         self.way_s = overheads.request_s
+        most = options.max_batch
+        self.captured = sorted({size for size in (1, 2, 4, *range(8, most, 8)) if size < most} | {most})
 
         @cache
         def step_s(tp: int, model: int, tokens: int, prompts: int, count: int, context: int) -> float:
@@ -190,7 +193,8 @@ class PlanPrices:
         return self.step_s(self.tp[group], model, tokens, len(prompts), 0, 0)
 
     def decode_s(self, group: int, model: int, count: int, mean: float) -> float:
-        return self.step_s(self.tp[group], model, 0, 0, count, NEAR_TOKENS * max(round(mean / NEAR_TOKENS), 1))
+        captured = next(size for size in self.captured if size >= count)
+        return self.step_s(self.tp[group], model, 0, 0, captured, NEAR_TOKENS * max(round(mean / NEAR_TOKENS), 1))
 
 
 def drawn(resolved: Resolved, count: int, seed: int) -> tuple[Floats, list[int], list[int], list[int]]:
