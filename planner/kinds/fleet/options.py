@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue, model_validator
 
 from planner.documents.units import FRACTION, TIME_S
+from planner.errors import PlannerError
 from planner.kinds.fleet.beside_options import ElasticSpec, OpportunisticSpec, SharedSpec, require_own_names
 from planner.problem.schema import Count, Name, Positive
 from planner.schema.base import Spec, refuse
@@ -264,6 +265,10 @@ def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:
     made = dict(job)
     if isinstance(job.get("problem"), str):
         path = base / job["problem"]
+        if not path.is_file():
+            what = f"no such file, which job `{job.get('name')}` names as its problem"
+            hint = "files of jobs are looked for beside the problem of the day: write the path from there"
+            raise PlannerError(what, where=str(path), hint=hint)
         made["problem"] = load_document(path).data
         base_of_files = path.parent
     else:

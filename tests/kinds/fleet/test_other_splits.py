@@ -137,6 +137,13 @@ def test_what_cannot_be_held_is_refused(options: dict[str, Any], what: str) -> N
     assert raised.value.hint
 
 
+def test_a_job_whose_problem_is_no_file_is_named(tmp_path: Path) -> None:
+    job = {"name": "chat", "problem": "gone.yaml", "usd_per_unit": 1.0}
+    with pytest.raises(PlannerError, match="which job `chat` names") as raised:
+        resolve_document(given_document(day(jobs=[job]), "day"), tmp_path)
+    assert raised.value.where == str(tmp_path / "gone.yaml")
+
+
 def test_more_nodes_held_than_there_are_is_no_plan() -> None:
     with pytest.raises(Infeasible) as raised:
         solve(day(fixed={"chat@01:00": 3, "batch@01:00": 2}))
