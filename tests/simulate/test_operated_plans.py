@@ -74,13 +74,34 @@ adapters: {{count: 20, slots: 4, load: 5ms}}
 prefix_store: {{size: 1TB, bandwidth: 10GB/s}}
 """
     capsys.readouterr()
-    code = main(["simulate", str(plan), "--first", "100", "--operation", operation(tmp_path, text), "--json"])
+    given = ("--first", "100", "--prefix-caching", "--json")
+    code = main(["simulate", str(plan), "--operation", operation(tmp_path, text), *given])
     document = json.loads(capsys.readouterr().out)
     assert code == 0
     assert document["drained"]
     assert document["preemptions"] > 0
     assert document["adapter_loads"] > 4
     assert document["up_share"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "caching", "message"),
+    [
+        (
+            "prefix_eviction: pgdsf",
+            True,
+            "prefix_eviction: `pgdsf` is for memory tiers of prefixes",
+        ),
+        ("prefix_store: {size: 1TB, bandwidth: 10GB/s}", False, "prefix_store: engines fill it that keep prefixes"),
+        ("prefix_store: {size: 1kB, bandwidth: 10GB/s}", True, "prefix_store.size: 1000 bytes hold no token"),
+    ],
+)
+def test_stores_that_nothing_fills_and_evictions_of_no_store_are_refused(
+    plan: Path, tmp_path: Path, text: str, caching: bool, message: str
+) -> None:
+    policies = Policies(operation=load_operation(operation(tmp_path, text)), prefix_caching=caching)
+    with pytest.raises(PlannerError, match=message):
+        fleet_of_plan(*load_plan(plan), REQUESTS, policies)
 
 
 def test_pools_of_a_plan_share_the_link_that_the_problem_states(plan: Path) -> None:

@@ -184,7 +184,19 @@ def _operated(
         fleet = elastic_fleet(fleet, operation.elastic, settings[0].arch, pool)
     if operation.prefix_store is None:
         return _evicting(fleet)
+    if not fleet.prefix_caching:
+        raise PlannerError(
+            "engines fill it that keep prefixes, and none does",
+            where="operation: prefix_store",
+            hint="add `--prefix-caching`, or leave it out",
+        )
     token_bytes = max(map(moved_bytes, settings))
+    if operation.prefix_store.size_bytes < token_bytes:
+        raise PlannerError(
+            f"{operation.prefix_store.size_bytes:g} bytes hold no token, whose cache has {token_bytes:g}",
+            where="operation: prefix_store.size",
+            hint="give a size that holds prompts, such as `2TB`",
+        )
     store = MemoryTier(
         int(operation.prefix_store.size_bytes / token_bytes),
         request_tokens_per_s=operation.prefix_store.bandwidth_bytes_per_s / token_bytes,
