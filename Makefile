@@ -104,6 +104,7 @@ bench-cases: $(VENV)/installed
 bench-cache: $(VENV)/installed
 	$(BIN)/python benchmarks/cached_serving.py
 	$(BIN)/python benchmarks/tier_policies.py
+	$(BIN)/python benchmarks/cached_serving_reference.py
 	$(BIN)/python benchmarks/cases_scored.py --only cache_
 
 bench-topology: $(VENV)/installed
