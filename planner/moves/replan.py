@@ -114,9 +114,10 @@ def _require_same_cluster(resolved: Resolved, before: Envelope, decision: Decisi
             what = f"the plan runs on pool `{block.pool}`, which the problem does not have"
             hint = f"its pools are {', '.join(sizes)}: give a plan of the same cluster"
             raise PlannerError(what, where="--from", hint=hint)
-        if last_device(block) >= sizes[block.pool]:
-            what = f"the plan runs on device {last_device(block)} of pool `{block.pool}`, which has {sizes[block.pool]}"
-            raise PlannerError(what, where="--from", hint=f"give the pool {last_device(block) + 1} GPUs or more")
+        last = max(last_device(other) for other in decision.placement if other.pool == block.pool)
+        if last >= sizes[block.pool]:
+            what = f"the plan runs on device {last} of pool `{block.pool}`, which has {sizes[block.pool]}"
+            raise PlannerError(what, where="--from", hint=f"give the pool {last + 1} GPUs or more")
 
 
 def _no_order(problem: Regroup) -> Infeasible:
