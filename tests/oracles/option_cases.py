@@ -242,15 +242,15 @@ def _curves(part: str, **other: float) -> dict[str, Case]:
 
 SPARSE_ACTOR = "models.m.name=Qwen/Qwen3-30B-A3B ; cluster.pools.0.nodes=4 ; options.generation_tp=[2]"
 RECORDED = "[{input_tokens: [5], output_tokens: [5, 9, 30, 7, 8]}]"
-STATED = (
+RECORDED_RUN = (
     "models={} ; workloads=[] ; cluster={pools: [{gpu: unspecified, name: a, nodes: 1, gpus_per_node: 4}]} ; options="
     "{algorithm: any, prompts: 5, equal_shares: false, max_staleness: 1, synchrony: [synchronous, one_step], costs:"
     " {generation: [{pool: a, tp: 1, step_s: 0.01, sequence_s: 0.001, token_s: 0.00001, prefill_tokens_per_s: 1000,"
     " max_running: 2, kv_tokens: 100}], training: [{pool: a, tp: 1, train_tokens_per_s: 100, forward_tokens_per_s: 300,"
     " micro_tokens: 64}], weight_sync: [{generation: a, training: a, sync_s: 0.1}], switch_s: 0.1}, %s}"
 )
-LISTED = STATED % f"records: {RECORDED}"
-PERIODS = STATED % (
+LISTED = RECORDED_RUN % f"records: {RECORDED}"
+PERIODS = RECORDED_RUN % (
     f"horizon: {{generation_change_s: 1, training_change_s: 1, periods: [{{iterations: 2, records: {RECORDED}}},"
     f" {{iterations: 2, records: {RECORDED}}}]}}"
 )

@@ -94,8 +94,8 @@ class ExpertsOptions(Spec):
 
     @model_validator(mode="after")
     def one_of_each_rank(self) -> "ExpertsOptions":
-        rows = self.slots_by_layer
-        by_rank = {"slots_per_rank": rows or (self.slots_by_rank,)}
+        each = () if isinstance(self.slots_per_rank, int) else (self.slots_by_rank,)
+        by_rank: dict[str, tuple[tuple[float, ...], ...]] = {"slots_per_rank": self.slots_by_layer or each}
         by_rank |= {name: (given,) for name in ("rank_speeds", "node_of_rank") if (given := getattr(self, name))}
         for name, figures in by_rank.items():
             for given in figures:
