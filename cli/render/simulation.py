@@ -33,7 +33,7 @@ def render_beside(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def render_stretches(document: Mapping[str, Any]) -> str:
     """Services of a day: the share of their requests on time, in each stretch that was simulated."""
-    from planner.kinds.fleet.placed import clock
+    from planner.documents.units import clock
 
     cells = [
         (

@@ -145,3 +145,9 @@ def span(low: str, high: str) -> str:
     """`5.39 to 7.26 s`: two figures, the unit that they share said once."""
     number, _, unit = low.partition(" ")
     return f"{number if unit and high.endswith(f' {unit}') else low} to {high}"
+
+
+def clock(seconds: float) -> str:
+    """`07:30`: seconds since midnight, to the minute."""
+    minutes = round(seconds / 60.0)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"

@@ -7,12 +7,13 @@ it; jobs keep as many nodes of a pool at every step as they have both before and
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from planner.documents.units import clock
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.fleet.decision import Change, NodeMove
 from planner.kinds.fleet.formulate import FleetDay, Share, loads, made, served
 from planner.kinds.fleet.jobs import SECONDS, Job
-from planner.kinds.fleet.placed import Held, clock
+from planner.kinds.fleet.placed import Held
 from planner.kinds.registry import find_kind
 from planner.plan.copies import role_copies
 from planner.plan.schema import Envelope

@@ -7,6 +7,7 @@ import numpy as np
 
 from planner import __version__
 from planner.documents.files import digest
+from planner.documents.units import clock
 from planner.hardware.cluster import Pool
 from planner.kinds.fleet.changes import changes_of
 from planner.kinds.fleet.decision import (
@@ -24,7 +25,7 @@ from planner.kinds.fleet.formulate import FleetDay, Share, loads, made, served
 from planner.kinds.fleet.jobs import Job, Point
 from planner.kinds.fleet.opportunistic import shared_windows
 from planner.kinds.fleet.options import ELASTIC
-from planner.kinds.fleet.placed import clock, laid, phases_of, roles_of, spans
+from planner.kinds.fleet.placed import laid, phases_of, roles_of, spans
 from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
     SCHEMA,

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TypedDict
 
-from planner.documents.units import figure, significant
+from planner.documents.units import clock, figure, significant
 from planner.errors import PlannerError
 from planner.kinds.fleet.decision import FleetDecision
 from planner.kinds.fleet.formulate import FleetDay
-from planner.kinds.fleet.placed import clock
 from planner.kinds.fleet.restate import day_of_plan, shares_by_window
 from planner.kinds.registry import Told
 from planner.plan.schema import Envelope

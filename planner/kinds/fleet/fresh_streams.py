@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from planner.arrays import Floats
+from planner.documents.units import clock
 from planner.kinds.fleet.decision import FleetDecision
 from planner.kinds.fleet.formulate import FleetDay
-from planner.kinds.fleet.placed import clock
 from planner.kinds.fleet.restate import day_of_plan, shares_by_window
 from planner.kinds.registry import find_kind
 from planner.plan.findings import Finding

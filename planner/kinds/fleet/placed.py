@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planner.documents.units import clock
 from planner.hardware.cluster import Pool
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Parallelism, Phase, Role
@@ -90,12 +91,6 @@ def spans(held_KW: Sequence[Sequence[Held]], window_s: float) -> list[tuple[int,
     firsts = [window for window in range(len(columns)) if window == 0 or columns[window] != columns[window - 1]]
     ends = [*firsts[1:], len(columns)]
     return [(first, first * window_s, end * window_s) for first, end in zip(firsts, ends, strict=True)]
-
-
-def clock(seconds: float) -> str:
-    """`07:30`."""
-    minutes = round(seconds / 60.0)
-    return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 def _labels(name: str, row: Sequence[Held], pools: Sequence[Pool]) -> dict[tuple[int, frozenset[int]], str]:
