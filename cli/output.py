@@ -87,4 +87,4 @@ def write_folder(files: Mapping[str, str], folder: str) -> None:
     from planner.documents import folders
 
     folders.write_folder(files, folder)
-    say(f"wrote {len(files)} files to {folder}")
+    say(f"wrote {len(files)} {'file' if len(files) == 1 else 'files'} to {folder}")

@@ -11,7 +11,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope
-from planner.problem.recorded import INPUTS
+from planner.problem.recorded import INPUTS, stands_somewhere
 from planner.problem.resolve import resolve_model, resolve_pool
 from planner.problem.schema import Problem
 from planner.schema.base import Spec, planner_error
@@ -27,6 +27,8 @@ def problem_findings(envelope: Envelope, options: type[Spec]) -> tuple[Problem |
     try:
         problem = Problem.model_validate(envelope.inputs)
         options.model_validate(problem.options)
+        if not stands_somewhere(problem):
+            what, problem = "`cluster` has no pool for the models", None
     except ValidationError as error:
         what = planner_error(error, INPUTS, known_keys(Problem, envelope.inputs)).what
         problem = None

@@ -105,6 +105,8 @@ def _resolved(
     if not kind.stated:
         _require_named(problem, kind, where)
     if not problem.cluster.pools and kind.reads.pools(problem):
+        if "cluster" in problem.model_fields_set:
+            raise PlannerError("needs at least 1 entry", where=where(("cluster", "pools")), hint="give at least 1 pool")
         raise PlannerError("`cluster` is missing", where=where(()), hint="add `cluster:` with a pool at least")
     validated(kind.options, problem.options, lambda path: where(("options", *path)))
     stated = kind.stated and not problem.models

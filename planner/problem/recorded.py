@@ -52,9 +52,15 @@ class AtHand:
 def recorded_problem(inputs: Mapping[str, JsonValue]) -> Problem | None:
     """The problem that a plan carries; None when it is not valid, which the check says by itself."""
     try:
-        return Problem.model_validate(inputs)
+        problem = Problem.model_validate(inputs)
     except ValidationError:
         return None
+    return problem if stands_somewhere(problem) else None
+
+
+def stands_somewhere(problem: Problem) -> bool:
+    """Whether there is a pool, or no model that would stand on any."""
+    return bool(problem.cluster.pools) or not problem.models
 
 
 def recorded_options(problem: Problem | None, options: type[Options]) -> Options | None:

@@ -460,10 +460,6 @@ class Problem(Spec):
 
     @model_validator(mode="after")
     def references(self) -> "Problem":
-        if self.models and not self.cluster.pools:
-            stated = "cluster" in self.model_fields_set
-            what = "needs at least 1 entry" if stated else "`cluster` is missing"
-            raise refuse(what, "give at least 1 pool", ("cluster", "pools") if stated else "")
         for index, workload in enumerate(self.workloads):
             for side in ("input_tokens", "output_tokens") if self.models else ():
                 if side not in workload.model_fields_set:

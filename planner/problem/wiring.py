@@ -87,11 +87,8 @@ class TopologySpec(Spec):
     @model_validator(mode="after")
     def of_racks(self) -> "TopologySpec":
         for name, given in (("uplink", self.uplink_bytes_per_s), ("circuits", self.circuits)):
-            if given is None or len(self.racks or ()) > 1:
-                continue
-            if self.racks:
-                raise refuse(f"`{name}` of one rack joins nothing", f"list several `racks`, or remove `{name}`", name)
-            raise refuse(f"`{name}` of no racks", "list the nodes of every rack in `racks`", name)
+            if given is not None and not self.racks:
+                raise refuse(f"`{name}` of no racks", "list the nodes of every rack in `racks`", name)
         return self
 
 

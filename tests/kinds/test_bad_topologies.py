@@ -17,7 +17,6 @@ RACKED = {"racks": [4, 4]}
         ({"racks": [4, -4]}, "topology.racks.1", "must be at least 1"),
         ({"racks": []}, "topology", "0 racks hold 0 nodes"),
         ({"uplink": "1GB/s"}, "topology.uplink", "`uplink` of no racks"),
-        ({"racks": [8], "uplink": "1GB/s"}, "topology.uplink", "`uplink` of one rack joins nothing"),
         ({"rails": {"nodes": 4, "oversubscription": 2}}, "topology.rails.nodes", "write the pool's `oversubscription`"),
         ({**RACKED, "uplink": "-1GB/s"}, "topology.uplink", "must be above 0"),
         ({**RACKED, "uplink": "nan"}, "topology.uplink", "must be a bandwidth"),
