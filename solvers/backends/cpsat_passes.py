@@ -134,9 +134,9 @@ def _relaxed(
     for first, later, way in _ways(problem, own):
         native.add(x[later] >= x[first] + round(way * unit))  # C1
     for rank in ranks:
-        mine = [o for o in own if problem.passes[o].rank == rank]
-        native.add_no_overlap([native.new_fixed_size_interval_var(x[o], span[o], "") for o in mine])  # C2
-        held = [o for o in mine if o in problem.holds]
+        of_rank = [o for o in own if problem.passes[o].rank == rank]
+        native.add_no_overlap([native.new_fixed_size_interval_var(x[o], span[o], "") for o in of_rank])  # C2
+        held = [o for o in of_rank if o in problem.holds]
         _memory(native, problem, x, held, round(problem.capacity_bytes[rank] * sizes), unit, sizes, T)
     native.minimize(T)
     return native

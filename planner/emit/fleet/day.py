@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from planner.documents.units import clock as to_the_minute
 from planner.emit.names import label_of
 from planner.emit.options import ClusterOptions
 from planner.errors import PlannerError, errors_at
@@ -137,9 +138,8 @@ def pool_names(envelope: Envelope) -> list[str]:
 
 
 def clock(seconds: float) -> str:
-    """`06:30`."""
-    minutes = round(seconds / 60.0)
-    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d}"
+    """`06:30`, the end of a day as the beginning of the next."""
+    return to_the_minute(60.0 * (round(seconds / 60.0) % (24 * 60)))
 
 
 def cron(seconds: float) -> str:

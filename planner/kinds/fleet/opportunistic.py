@@ -14,9 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
+from planner.errors import PlannerError
 from planner.kinds.fleet.beside_options import OpportunisticJobSpec, OpportunisticSpec
 from planner.kinds.fleet.decision import SharedRun, SharedWindow
 from planner.kinds.fleet.formulate import FleetDay, loads, rate_of
+from planner.kinds.fleet.jobs import free_nodes
+from planner.kinds.fleet.options import FleetOptions
+from planner.problem.resolve import Resolved
 from planner.solvers.placement.opportunistic import Sharing, share_gpus
 
 TIME_LIMIT_S = 60.0  # of a window
@@ -48,6 +52,17 @@ def shared_windows(day: FleetDay, shares_KWP: Shares) -> tuple[SharedWindow, ...
             solved[hosts] = _placed(spec, hosts)
         made.append(solved[hosts].model_copy(update={"window": window}))
     return tuple(made)
+
+
+def require_gpus(resolved: Resolved, options: FleetOptions) -> None:
+    """Raises PlannerError for a job on more GPUs together than the nodes of the day have."""
+    nodes = zip(resolved.pools, free_nodes(resolved, options), strict=True)
+    most = sum(count * pool.node.num_gpus for pool, count in nodes)
+    for index, job in enumerate(options.opportunistic.jobs if options.opportunistic else ()):
+        if job.gpus > most:
+            what = f"`{job.name}` runs on {job.gpus} GPUs together, and jobs can have {most}"
+            where = resolved.where(("options", "opportunistic", "jobs", index, "gpus"))
+            raise PlannerError(what, where=where, hint=f"write at most {most}")
 
 
 def hosts_of(day: FleetDay, shares_KWP: Shares, window: int) -> list[Host]:

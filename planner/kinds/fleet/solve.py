@@ -5,6 +5,7 @@ from planner.kinds.fleet.elastic import elastic_job
 from planner.kinds.fleet.envelope import envelope
 from planner.kinds.fleet.formulate import FleetDay, require_allowed, require_deadlines, require_held
 from planner.kinds.fleet.jobs import Job, free_nodes, read_jobs
+from planner.kinds.fleet.opportunistic import require_gpus
 from planner.kinds.fleet.options import FleetOptions
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
@@ -42,6 +43,7 @@ def read_day(resolved: Resolved, limits: Limits) -> FleetDay:
 
 def day_jobs(resolved: Resolved, options: FleetOptions, limits: Limits) -> tuple[Job, ...]:
     """The jobs in their order, and the elastic ones together behind them."""
+    require_gpus(resolved, options)
     jobs = read_jobs(resolved, options, limits)
     elastic = elastic_job(resolved, options, free_nodes(resolved, options))
     return jobs if elastic is None else (*jobs, elastic)

@@ -294,6 +294,10 @@ def test_a_day_on_two_pools_is_worth_what_the_best_of_all_is() -> None:
         (day(("a", 2), windows=2, elastic=ELASTIC), "no pool is called `b`"),
         (day(("a", 2), windows=2, elastic={**ELASTIC, "start_up": "2h"}), "start up for a window"),
         (day(("a", 2), windows=2, jobs=[{**BATCH, "name": "elastic"}], elastic=ELASTIC), "called `elastic`"),
+        (
+            day(("a", 2), ("b", 2), windows=3, jobs=[CHAT], opportunistic={"jobs": [{**TUNE, "gpus": 999}]}),
+            "`tune` runs on 999 GPUs together",
+        ),
     ],
 )
 def test_what_cannot_be_planned_beside_production_is_refused(problem: dict[str, Any], what: str) -> None:
