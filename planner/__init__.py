@@ -1,7 +1,12 @@
 """Planning and placement optimizer for LLM training, serving and RL on GPU clusters."""
 
+import sys
+from types import ModuleType
+
 TYPE_CHECKING = False  # as in `planner.__main__`
 if TYPE_CHECKING:
+    import inspect
+
     from planner.errors import Infeasible, PlannerError, Stopped
     from planner.experts.ahead import plan_ahead
     from planner.experts.known_routing import plan_batch
@@ -10,7 +15,7 @@ if TYPE_CHECKING:
     from planner.experts.steps import StepPlanner
     from planner.experts.tokens import plan_tokens
     from planner.library.plans import Plan
-    from planner.library.verbs import estimate_cases, load_plan, solve, sweep_axes
+    from planner.library.verbs import audit, calibrate, estimate, load_plan, simulate, solve, sweep
     from planner.load.problems import load_problem
     from planner.progress import Limits
 
@@ -22,7 +27,9 @@ __all__ = [
     "StepPlanner",
     "Stopped",
     "__version__",
-    "estimate_cases",
+    "audit",
+    "calibrate",
+    "estimate",
     "load_plan",
     "load_problem",
     "make_ranks",
@@ -30,8 +37,9 @@ __all__ = [
     "plan_batch",
     "plan_layout",
     "plan_tokens",
+    "simulate",
     "solve",
-    "sweep_axes",
+    "sweep",
 ]
 __version__ = "0.1.0"
 
@@ -42,7 +50,6 @@ _HOME = {
     "PlannerError": "planner.errors",
     "StepPlanner": "planner.experts.steps",
     "Stopped": "planner.errors",
-    "estimate_cases": "planner.library.verbs",
     "load_plan": "planner.library.verbs",
     "load_problem": "planner.load.problems",
     "make_ranks": "planner.experts.ranks",
@@ -51,14 +58,49 @@ _HOME = {
     "plan_layout": "planner.experts.layout",
     "plan_tokens": "planner.experts.tokens",
     "solve": "planner.library.verbs",
-    "sweep_axes": "planner.library.verbs",
 }
+_VERBS = ("audit", "calibrate", "estimate", "simulate", "sweep")  # names of packages, and of functions
+_HOME_OF_VERBS = "planner.library.verbs"
+
+
+class _Verb(ModuleType):
+    """A package that is called by its name: `planner.sweep(...)` is `planner.library.verbs.sweep(...)`."""
+
+    def __call__(self, *args: object, **options: object) -> object:
+        return self._function(*args, **options)
+
+    @property
+    def __signature__(self) -> "inspect.Signature":
+        """What `inspect.signature` and completion show."""
+        import inspect
+
+        return inspect.signature(self._function)
+
+    @property
+    def _function(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of any signature; typed where it stands
+        import importlib
+
+        return getattr(importlib.import_module(_HOME_OF_VERBS), self.__name__.rpartition(".")[2])
+
+
+class _Front(ModuleType):
+    """This package, whose parts named like a verb can be called as soon as they are imported, by whomever."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _VERBS and isinstance(value, ModuleType):
+            value.__class__ = _Verb
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Front
 
 
 def __getattr__(name: str) -> object:
     """The public names, imported when first used, so that `import planner` costs nothing (PEP 562)."""
     import importlib
 
+    if name in _VERBS:
+        return importlib.import_module(f"planner.{name}")
     if name not in _HOME:
         raise AttributeError(f"module `planner` has no attribute `{name}`")
     return getattr(importlib.import_module(_HOME[name]), name)

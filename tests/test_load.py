@@ -44,7 +44,7 @@ def test_every_example_loads(path: Path) -> None:
 
 def test_the_public_functions_are_found_and_no_others() -> None:
     assert planner.load_problem is load_problem
-    assert {"solve", "load_problem", "load_plan", "Plan", "estimate_cases", "sweep_axes"} <= set(dir(planner))
+    assert {"solve", "load_plan", "Plan", "estimate", "simulate", "sweep", "calibrate", "audit"} <= set(dir(planner))
     assert all(callable(getattr(planner, name)) for name in planner.__all__ if name != "__version__")
     with pytest.raises(AttributeError, match="no attribute `slove`"):
         _ = planner.slove

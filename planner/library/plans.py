@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 class Plan:
     """A plan of any kind: its envelope, its decision by the schema of its kind, and where its inputs are looked for."""
 
-    envelope: "Envelope"
-    decision: "Decision"
-    folder: Path = Path()
-    profiles: tuple[str, ...] = ()
+    envelope: "Envelope"  # everything that the file holds
+    decision: "Decision"  # with the fields of its kind alone
+    folder: Path = Path()  # that paths in the problem are relative to
+    profiles: tuple[str, ...] = ()  # kernel tables that it was costed with
 
     @property
     def kind(self) -> str:
+        """serve, train, rl, experts, place, fleet or workflow."""
         return self.envelope.kind
 
     @property
     def name(self) -> str:
+        """That of the problem."""
         return self.envelope.name
 
     @property
@@ -42,22 +44,27 @@ class Plan:
 
     @property
     def roles(self) -> "tuple[Role, ...]":
+        """Groups of equal replicas, with function, parallelism and settings of the engine."""
         return self.decision.roles
 
     @property
     def placement(self) -> "tuple[Block, ...]":
+        """Which devices of which nodes each replica has."""
         return self.decision.placement
 
     @property
     def routing(self) -> "tuple[Route, ...]":
+        """Which share of each workload goes to which roles."""
         return self.decision.routing
 
     @property
     def predictions(self) -> Predictions:
+        """What it will do, by metric."""
         return Predictions(self.envelope.predictions)
 
     @property
     def certificate(self) -> "Certificate":
+        """What was proven over which space, and what the figures rest on."""
         return self.envelope.certificate
 
     @property
@@ -67,14 +74,17 @@ class Plan:
 
     @property
     def objective(self) -> float | None:
+        """The value of what is minimised or maximised; None where the plan has none."""
         return self.certificate.objective.value
 
     @property
     def bound(self) -> float | None:
+        """No plan of the space is better than this; None where nothing was proven."""
         return self.certificate.bound
 
     @property
     def gap(self) -> float | None:
+        """Between objective and bound, as a share; None without a bound."""
         return self.certificate.gap
 
     def check(self, *, proof: bool = False) -> "list[Finding]":

@@ -48,7 +48,7 @@ def swept(
     profiles: Sequence[str],
     workers: int,
 ) -> Sweep:
-    """See `planner.library.verbs.sweep_axes`."""
+    """See `planner.library.verbs.sweep`."""
     given = given_document(
         {"base": "problem", "axes": [{"field": field, "values": list(values)} for field, values in axes.items()]},
         "axes",

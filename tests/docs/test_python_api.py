@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,18 @@ import pytest
 
 import planner
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "python-api.md"
+ROOT = Path(__file__).parent.parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+import python_reference  # noqa: E402
+
+PAGE = ROOT / "docs" / "python-api.md"
 BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "serve-qwen3-32b-h200.yaml"
+EXAMPLE = ROOT / "examples" / "serve-qwen3-32b-h200.yaml"
 
 
-def test_every_block_prints_what_stands_below_it() -> None:
+def test_every_block_prints_what_stands_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {}
     printed = ""
     for language, text in BLOCKS:
@@ -29,9 +36,12 @@ def test_every_block_prints_what_stands_below_it() -> None:
     assert [language for language, _ in BLOCKS].count("text") >= 4
 
 
-def test_the_page_names_every_public_name() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert [name for name in planner.__all__ if not name.startswith("__") and f"`{name}" not in text] == []
+def test_the_reference_is_what_docstrings_say_of_every_public_name(request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-golden"):
+        python_reference.main([])
+    assert python_reference.main(["--check"]) == 0
+    text = python_reference.PAGE.read_text(encoding="utf-8")
+    assert [name for name in planner.__all__ if not name.startswith("__") and f"### `planner.{name}`" not in text] == []
     assert all(getattr(planner, name) is not None for name in planner.__all__)
 
 

@@ -81,7 +81,7 @@ def test_predictions_go_by_metric_with_or_without_unit_and_by_whose_they_are() -
 
 
 def test_a_sweep_has_a_row_for_every_combination() -> None:
-    table = planner.sweep_axes(PROBLEM, {"load.rate_per_s": np.array([4.0, 8.0]), "slo.tpot": ["40ms", "1ms"]})
+    table = planner.sweep(PROBLEM, {"load.rate_per_s": np.array([4.0, 8.0]), "slo.tpot": ["40ms", "1ms"]})
     assert [(row["load.rate_per_s"], row["slo.tpot_s"], row["status"]) for row in table.rows] == [
         (4.0, 0.04, "ok"),
         (4.0, 0.001, "infeasible"),
@@ -89,14 +89,14 @@ def test_a_sweep_has_a_row_for_every_combination() -> None:
         (8.0, 0.001, "infeasible"),
     ]
     with pytest.raises(planner.PlannerError, match="axes"):
-        planner.sweep_axes(PROBLEM, {"rte": [1]})
+        planner.sweep(PROBLEM, {"rte": [1]})
 
 
 def test_predictions_and_sweeps_are_frames_of_pandas(plan: planner.Plan) -> None:
     pytest.importorskip("pandas")
     frame = plan.to_frame().set_index(["metric", "of", "statistic"])
     assert frame.loc[("gpus", "", "mean"), "value"] == 1.0
-    table = planner.sweep_axes(PROBLEM, {"load.rate_per_s": [4.0]})
+    table = planner.sweep(PROBLEM, {"load.rate_per_s": [4.0]})
     assert list(table.to_frame()["gpus"]) == [1.0]
 
 
@@ -108,7 +108,7 @@ def test_estimates_are_those_of_the_command() -> None:
         "workloads": [{"input_tokens": np.float32(2000), "output_tokens": 300, "load": {"concurrency": 16}}],
         "decision": {"mode": "colocated", "parallelism": {"tp": 2}},
     }
-    known, unknown = planner.estimate_cases([case, case | {"id": "b", "decision": {"mode": "both"}}])
+    known, unknown = planner.estimate([case, case | {"id": "b", "decision": {"mode": "both"}}])
     (line,) = estimate_jsonl([json.dumps(case, default=float)])
     assert known == json.loads(line)
     assert known["prediction"]["tpot_s"] > 0

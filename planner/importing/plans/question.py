@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents.files import read_text
-from planner.documents.read import parse_document
+from planner.documents.read import given_document, parse_document
 from planner.errors import PlannerError
 
 _SHORT = {"input": "input_tokens", "output": "output_tokens", "rate": "load.rate", "concurrency": "load.concurrency"}
@@ -35,13 +35,13 @@ class Question:
     @classmethod
     def of(
         cls,
-        workload: str | None = None,
-        slo: str | None = None,
-        cluster: str | None = None,
+        workload: str | Mapping[str, Any] | None = None,
+        slo: str | Mapping[str, Any] | None = None,
+        cluster: str | Mapping[str, Any] | None = None,
         model: str | None = None,
         calibration: str | None = None,
     ) -> "Question":
-        """From the texts of the flags. Raises PlannerError, naming the flag and how it is written."""
+        """From the texts of the flags, or from data. Raises PlannerError, naming the flag and how it is written."""
         stated = {flag: _fields(text, flag) for flag, text in
                   (("--workload", workload), ("--slo", slo), ("--cluster", cluster))}  # fmt: skip
         limits = {**_mapping(stated["--workload"].pop("slo", None)), **stated["--slo"]}
@@ -53,9 +53,11 @@ class Question:
         return {} if self.calibration is None else {"costs": {"calibration": self.calibration}}
 
 
-def _fields(text: str | None, flag: str) -> dict[str, Any]:
+def _fields(text: str | Mapping[str, Any] | None, flag: str) -> dict[str, Any]:
     if text is None:
         return {}
+    if isinstance(text, Mapping):
+        return _nested(given_document(dict(text), flag.removeprefix("--")).data)
     source = flag
     if text.endswith((".yaml", ".yml", ".json")) or Path(text).is_file():
         text, source = read_text(text), text
