@@ -159,6 +159,8 @@ snapshots: $(VENV)/installed
 
 # Everything that shows answers, made again after a change of costs or of search; then read the difference.
 figures: $(VENV)/installed-dev
+	$(BIN)/python benchmarks/field_reference.py
+	$(BIN)/python benchmarks/python_reference.py
 	$(BIN)/python benchmarks/figures.py
 	$(BIN)/pytest -q --update-golden $$(grep -rl --include='test_*.py' golden tests)
 	$(BIN)/python benchmarks/snapshots.py --freeze

@@ -43,3 +43,10 @@ def test_quantities_are_offered_with_and_without_their_unit() -> None:
     assert {"usd_per_gpu_hour", "price"} <= set(pool)
     attainment = problem_schema()["$defs"]["SloSpec"]["properties"]["attainment"]
     assert {"string"} < {form.get("type", "other") for form in attainment["anyOf"]}
+
+
+def test_editors_are_told_what_every_field_means() -> None:
+    for schema in (plan_schema(), problem_schema()):
+        for name, part in schema["$defs"].items():
+            silent = [field for field, about in part.get("properties", {}).items() if "description" not in about]
+            assert not silent, name

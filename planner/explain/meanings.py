@@ -1,26 +1,12 @@
-"""What every field of a decision says, in words: the description in its schema, or the text here.
-
-`meanings.yaml` holds, by class, the fields whose schema says no more than their name; a test walks all of them.
-"""
+"""What every field of a decision says, in words, by its path."""
 
 import typing
 from collections.abc import Iterator
-from functools import cache
-from importlib import resources
 
 from pydantic import BaseModel
 
 from planner.plan.schema import Decision
-
-
-@cache
-def _texts() -> dict[str, dict[str, str]]:
-    """Texts by the name of a class, then of a field."""
-    import yaml
-
-    text = resources.files("planner.explain").joinpath("meanings.yaml").read_text(encoding="utf-8")
-    texts: dict[str, dict[str, str]] = yaml.safe_load(text)
-    return texts
+from planner.schema.meanings import meaning_of
 
 
 def meaning(decision: type[Decision], path: str) -> str:
@@ -28,11 +14,10 @@ def meaning(decision: type[Decision], path: str) -> str:
     model: type[BaseModel] | None = decision
     text = ""
     for name in path.split("."):
-        field = model.model_fields.get(name) if model is not None else None
-        if model is None or field is None:
+        if model is None or name not in model.model_fields:
             return text
-        text = field.description or _text_of(model, name)
-        model = next(_models(field.annotation), None)
+        text = meaning_of(model, name)
+        model = next(_models(model.model_fields[name].annotation), None)
     return text
 
 
@@ -43,12 +28,6 @@ def field_paths(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel], 
         for inner in _models(field.annotation):
             for path, owner, own in field_paths(inner):
                 yield f"{name}.{path}", owner, own
-
-
-def _text_of(model: type[BaseModel], name: str) -> str:
-    return next(
-        (_texts()[base.__name__][name] for base in model.__mro__ if name in _texts().get(base.__name__, {})), ""
-    )
 
 
 def _models(annotation: object) -> Iterator[type[BaseModel]]:

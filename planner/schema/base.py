@@ -17,6 +17,7 @@ from pydantic_core import CoreSchema, PydanticCustomError
 from planner.documents.units import example_of, parse_quantity
 from planner.errors import PlannerError, UnknownKeyError, did_you_mean
 from planner.schema.errors import describe, pick
+from planner.schema.meanings import meaning_of
 
 Path = tuple[str | int, ...]
 
@@ -62,6 +63,10 @@ class Spec(BaseModel):
             if short != field and field in required:
                 required.discard(field)
                 schema.setdefault("allOf", []).append({"anyOf": [{"required": [short]}, {"required": [field]}]})
+        for name, about in cls.model_fields.items():
+            said = meaning_of(cls, name)
+            if said:
+                schema["properties"][about.alias or name].setdefault("description", said)
         if "required" in schema:
             schema["required"] = sorted(required)
         return schema

@@ -26,7 +26,7 @@ def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
     waiting: list[tuple[Path, object, object]] = [((), spec, data)]
     while waiting:
         path, wanted, given = waiting.pop()
-        for form in _forms(wanted):
+        for form in forms_of(wanted):
             if isinstance(form, type) and issubclass(form, Spec) and isinstance(given, dict):
                 known[path] = sorted({*known.get(path, []), *written_names(form)})
                 fields = {field.alias or name: field.annotation for name, field in form.model_fields.items()}
@@ -57,16 +57,16 @@ def short_names(spec: type[Spec]) -> dict[str, set[str]]:
             seen.add(form)
             for short, (field, _) in form.quantities.items():
                 shorts.setdefault(short, set()).add(field)
-            waiting += [annotation for field in form.model_fields.values() for annotation in _forms(field.annotation)]
+            waiting += [annotation for field in form.model_fields.values() for annotation in forms_of(field.annotation)]
         elif get_origin(form) in (dict, tuple, list):
-            waiting += [inner for argument in get_args(form) for inner in _forms(argument)]
+            waiting += [inner for argument in get_args(form) for inner in forms_of(argument)]
     return shorts
 
 
-def _forms(annotation: object) -> list[Any]:
+def forms_of(annotation: object) -> list[Any]:
     """The members of a union, with `Annotated` taken off; anything else alone."""
     if get_origin(annotation) is Annotated:
-        return _forms(get_args(annotation)[0])
+        return forms_of(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
-        return [form for member in get_args(annotation) for form in _forms(member)]
+        return [form for member in get_args(annotation) for form in forms_of(member)]
     return [annotation]
