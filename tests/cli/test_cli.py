@@ -45,18 +45,6 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, answer: BaseException) -> None:
     monkeypatch.setattr("planner.api.solve", solve)
 
 
-def test_help_imports_neither_numpy_nor_pydantic() -> None:
-    code = (
-        "import sys\n"
-        "from planner.cli.main import main\n"
-        "assert main(['--help']) == 0\n"
-        "loaded = [name for name in ('numpy', 'pydantic', 'yaml', 'rich', 'scipy', 'ortools') if name in sys.modules]\n"
-        "print(*loaded, file=sys.stderr)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stderr.split() == []
-
-
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_of_every_command_shows_two_examples(run: "Run", command: tuple[str, ...]) -> None:
     done = run(*command, "--help")

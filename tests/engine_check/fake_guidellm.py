@@ -75,12 +75,11 @@ def main() -> None:
         for thread in threads:
             thread.start()
     else:
-        sent = 0
-        while time.monotonic() < start + duration_s:
+        rate = float(profile["rate"])
+        for sent in range(round(duration_s * rate)):  # however busy the machine is
+            time.sleep(max(0.0, start + sent / rate - time.monotonic()))
             threads.append(threading.Thread(target=request))
             threads[-1].start()
-            sent += 1
-            time.sleep(max(0.0, start + sent / float(profile["rate"]) - time.monotonic()))
     for thread in threads:
         thread.join()
     successful = [request for request in done if request is not None]

@@ -21,7 +21,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="the extra `ray` is not installed")
 
 LENIENT = ["--device", "cpu", "--cut", "layers=1,batch=1", "--tolerance", "99.9%"]
-TIME_LIMIT_S = 60.0
+TIME_LIMIT_S = 300.0
 
 BenchPlan = Callable[..., Path]
 

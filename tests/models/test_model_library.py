@@ -98,15 +98,14 @@ def test_facts_tell_precisions_and_layers_apart_but_not_places() -> None:
     assert model_facts(replace(arch, layers=arch.layers[1:])) != model_facts(arch)
 
 
-def test_loading_one_model_is_quick_and_imports_neither_numpy_nor_pydantic() -> None:
+def test_loading_one_model_parses_one_family_and_imports_neither_numpy_nor_pydantic() -> None:
+    """What it takes in a new process is held to its aim by benchmarks/stated_times.py."""
     program = (
-        "import sys, time; import yaml; from planner.models.library import find_model;"
-        "best = []\n"
-        "for name in ('Qwen3-32B', 'DeepSeek-V3', 'gpt-oss-120b', 'opt-13b', 'NVIDIA-Nemotron-3-Nano-30B-A3B-BF16'):\n"
-        "    start = time.process_time(); find_model(name); best.append(time.process_time() - start)\n"
-        "print(sorted(best)[2], 'numpy' in sys.modules or 'pydantic' in sys.modules)"
+        "import sys; from planner.models import library\n"
+        "parsed, load = [], library.load_document\n"
+        "library.load_document = lambda path: parsed.append(path.stem) or load(path)\n"
+        "library.find_model('DeepSeek-V3'), library.find_model('deepseek-v3')\n"
+        "print(*parsed, *({'numpy', 'pydantic'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    seconds, heavy = ran.stdout.split()
-    assert heavy == "False"
-    assert float(seconds) < 0.020
+    assert ran.stdout.split() == ["names", "deepseek"]

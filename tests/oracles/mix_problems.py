@@ -96,3 +96,15 @@ def together_problem(seed: int, *, num_shapes: int = 5, num_demands: int = 1) ->
             )
         )
     return dataclasses.replace(problem, shapes=tuple(shapes))
+
+
+def candidates_40(seed: int = 2, *, staged: bool = True) -> MixProblem:
+    """40 candidates on four whole nodes of 8 and one of 7, for one demand."""
+    draw = random.Random(seed)
+    shapes = []
+    for index in range(40):
+        group = draw.choice([1, 2, 4, 8])
+        role = draw.choice(list(MixRole)) if staged else MixRole.WHOLE
+        rate = group ** draw.uniform(0.8, 1.1) * draw.uniform(0.5, 1.2) * (1.0 if role is MixRole.WHOLE else 2.0)
+        shapes.append(MixShape(f"s{index}", role, 0, group, group, (rate,), 2.0 * group, 3e9 * group, 3e9 * group))
+    return MixProblem(tuple(shapes), (MixPool("pool", ((8, 4), (7, 1))),), (MixDemand("d", transfer_bytes=1e9),))

@@ -48,11 +48,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.as_uri()
 
 
-def test_it_opens_at_once_without_a_request_or_an_error(driver: Driver, url: str) -> None:
+def test_it_opens_without_a_request_or_an_error(driver: Driver, url: str) -> None:
     driver.get_log("performance")
-    started = time.process_time()
     driver.get(url)
-    assert time.process_time() - started < 2.0
     events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
     asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
     assert [address for address in asked if address != url and not address.startswith("data:")] == []

@@ -98,10 +98,9 @@ def test_an_unbounded_model_is_an_error(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_time_limit_is_not_called_optimal(backend: str) -> None:
-    result = solve(market_split(), backend=backend, time_limit_s=1.0)
+    result = solve(market_split(), backend=backend, time_limit_s=0.3)
     assert result.status in (Status.FEASIBLE, Status.UNKNOWN)
     assert result.stop_reason == "time_limit"
-    assert result.solve_s < 10.0
     if backend == "pulp-cbc":
         assert result.bound is None
 
@@ -161,7 +160,7 @@ def test_solver_name_and_version_are_recorded(backend: str) -> None:
 
 def test_cpsat_reports_progress_that_improves() -> None:
     seen: list[Progress] = []
-    result = solve(market_split(3, 20), backend="cpsat", time_limit_s=5.0, on_progress=seen.append)
+    result = solve(market_split(3, 20), backend="cpsat", node_limit=10_000, on_progress=seen.append)
     assert seen
     objectives = [progress.objective for progress in seen]
     assert objectives == sorted(objectives, reverse=True)

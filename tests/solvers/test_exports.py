@@ -92,7 +92,7 @@ def test_the_exact_formulation_is_never_surpassed_and_mostly_met_within_a_twenti
     for seed in range(6):
         problem = _random(seed)
         plain = problem.weight_E, problem.home_R, problem.free_R, problem.speed_R
-        exact = solve(exports_model(*plain, whole=backend == "cpsat"), backend=backend, time_limit_s=20.0)
+        exact = solve(exports_model(*plain, whole=backend == "cpsat"), backend=backend)
         assert exact.status is Status.OPTIMAL
         assert exact.objective is not None
         result = solve_export(problem, tolerance=0.0)

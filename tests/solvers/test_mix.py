@@ -5,15 +5,16 @@ import itertools
 import json
 import math
 import random
-import time
 from typing import Any
 
 import pytest
 from mix_oracle import brute_force_mix
-from mix_problems import random_problem, scattered_problem, together_problem, waiting_problem
+from mix_problems import candidates_40, random_problem, scattered_problem, together_problem, waiting_problem
 
+from planner.arrays import Bools, Indices
 from planner.errors import PlannerError
-from planner.solvers.backends.model import check_feasible
+from planner.solvers import mix_dominance, mix_solve
+from planner.solvers.backends.model import LinearModel, Solution, check_feasible
 from planner.solvers.mix import (
     MixDemand,
     MixLimits,
@@ -33,18 +34,6 @@ from planner.solvers.result import SolveResult, Status
 from planner.verify import Mix
 
 BACKENDS = ["mathopt-highs", "mathopt-gscip", "pulp-cbc"]
-
-
-def candidates_40(seed: int = 2, *, staged: bool = True) -> MixProblem:
-    """40 candidates on four whole nodes of 8 and one of 7, for one demand."""
-    draw = random.Random(seed)
-    shapes = []
-    for index in range(40):
-        group = draw.choice([1, 2, 4, 8])
-        role = draw.choice(list(MixRole)) if staged else MixRole.WHOLE
-        rate = group ** draw.uniform(0.8, 1.1) * draw.uniform(0.5, 1.2) * (1.0 if role is MixRole.WHOLE else 2.0)
-        shapes.append(MixShape(f"s{index}", role, 0, group, group, (rate,), 2.0 * group, 3e9 * group, 3e9 * group))
-    return MixProblem(tuple(shapes), (MixPool("pool", ((8, 4), (7, 1))),), (MixDemand("d", transfer_bytes=1e9),))
 
 
 SMALL = [
@@ -194,19 +183,23 @@ def test_equal_candidates_leave_one() -> None:
     assert dominators(MixProblem(twins, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),))).keys() == {0, 2}
 
 
-def test_a_hundred_thousand_candidates_are_thinned_in_far_less_than_quadratic_time() -> None:
+def test_thousands_of_candidates_are_each_compared_with_the_few_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     draw = random.Random(4)
     shapes = tuple(
         MixShape(str(index), MixRole.WHOLE, 0, size, size, (size * draw.random(),), size * draw.uniform(1.0, 2.0))
-        for index, size in enumerate(draw.choices([1, 2, 4, 8], k=100_000))
+        for index, size in enumerate(draw.choices([1, 2, 4, 8], k=20_000))
     )
-    spent_s = []
-    for part in (shapes[:10_000], shapes):
-        started_s = time.process_time()
-        result = dominators(MixProblem(part, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),)))
-        spent_s.append(time.process_time() - started_s)
-    assert spent_s[1] < 40 * spent_s[0]  # some 10 where it is linear, 100 where each meets each
-    assert 0 < len(shapes) - len(result) < 200
+    compared, wins = [], mix_dominance._Rows.wins
+
+    def counted(rows: mix_dominance._Rows, rivals: Indices, block: Indices) -> Bools:
+        compared.append(len(rivals) * len(block))
+        return wins(rows, rivals, block)
+
+    monkeypatch.setattr(mix_dominance._Rows, "wins", counted)
+    result = dominators(MixProblem(shapes, (MixPool("pool", ((8, 1),)),), (MixDemand("d"),)))
+    kept = len(shapes) - len(result)
+    assert 0 < kept < 200
+    assert sum(compared) <= len(shapes) * (kept + mix_dominance.BLOCK) < 0.05 * len(shapes) ** 2
 
 
 def test_groups_need_room_inside_one_node() -> None:
@@ -395,21 +388,20 @@ def test_the_most_service_by_many_shapes_goes_to_a_solver_of_its_own(objective: 
     assert str(solve_mix(few, tie_break=False).solver).startswith("ortools-gscip")
 
 
-def test_forty_candidates_are_solved_in_20_ms_and_certified_in_200_ms() -> None:
-    problem = candidates_40()
+def test_of_forty_candidates_few_reach_the_solver_once_and_few_nodes_prove_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The CPU times of both are held to 20 and 200 ms by benchmarks/stated_times.py."""
+    problem, models, solve = candidates_40(), [], mix_solve.solve
+
+    def counted(model: LinearModel, **effort: Any) -> SolveResult[Solution]:  # noqa: ANN401
+        models.append(model)
+        return solve(model, **effort)
+
+    monkeypatch.setattr(mix_solve, "solve", counted)
     result = solve_mix(problem)
-    certify(problem, result)
-    solve_s, certify_s = [], []
-    for _ in range(7):
-        started_s = time.process_time()
-        solve_mix(problem)
-        solved_s = time.process_time()
-        certify(problem, result)
-        solve_s.append(solved_s - started_s)
-        certify_s.append(time.process_time() - solved_s)
-    # The quickest by CPU time, with a factor of three for machines slower or busier than the one it was measured on.
-    assert min(solve_s) < 3 * 0.020
-    assert min(certify_s) < 3 * 0.200
+    assert [sum(model.integer) for model in models] == [8]
+    assert len(certify(problem, result).tree.nodes) <= 15
 
 
 def test_a_rate_objective_without_a_rate_is_an_error() -> None:

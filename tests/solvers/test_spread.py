@@ -104,7 +104,7 @@ def test_local_search_meets_cp_sat_on_most_small_instances() -> None:
     for seed in range(6):
         rng = np.random.default_rng(seed)
         problem = problem_of(rng.integers(1, 60, 8).astype(float), [3, 3, 3])
-        exact = solve(equal_shares_model(*_plain(problem), whole=True), backend="cpsat", time_limit_s=20.0)
+        exact = solve(equal_shares_model(*_plain(problem), whole=True), backend="cpsat")
         assert exact.status is Status.OPTIMAL
         assert exact.objective is not None
         result = solve_spread(problem, tolerance=0.0)

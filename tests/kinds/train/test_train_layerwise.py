@@ -1,7 +1,6 @@
 """Strategies mixed by layer: the best of all mixes, within memory, part of what a plan decides, checked and refused."""
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -143,11 +142,12 @@ def test_one_strategy_is_kept_where_memory_binds_nothing() -> None:
     assert solved.certificate.status == "optimal"
 
 
-def test_strategies_of_28_layers_on_64_gpus_take_a_second_of_one_core() -> None:
+def test_strategies_of_28_layers_on_64_gpus_are_solved_for_few_of_their_cuts() -> None:
+    """Its CPU time is held to a second by benchmarks/training_search.py."""
     tight = job(problem(QWEN, nodes=8, global_batch=256, sequence_tokens=8192, memory_utilisation=0.25))
-    started_s = time.process_time()
-    assert plan_layers(tight).best is not None
-    assert time.process_time() - started_s < 5.0  # benchmarks/training_search.py holds it to a second
+    mixes = plan_layers(tight)
+    assert mixes.best is not None
+    assert 0 < mixes.solved < 0.2 * mixes.cuts
 
 
 def test_a_model_that_fits_under_no_strategy_is_refused() -> None:
