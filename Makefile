@@ -36,6 +36,7 @@ gpu:
 # in its target and ends it with exit code 2.
 bench-solve: $(VENV)/installed
 	$(BIN)/python benchmarks/solve.py
+	$(BIN)/python benchmarks/stated_times.py
 
 bench-estimate: $(VENV)/installed
 	$(BIN)/python benchmarks/estimate.py
