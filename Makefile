@@ -71,7 +71,7 @@ bench-pipelines: $(VENV)/installed
 bench-referee: $(VENV)/installed
 	$(BIN)/python benchmarks/scheduler_referee.py
 
-bench-serving: $(VENV)/installed
+bench-serving: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/serving.py ../shared/data/serving
 	$(BIN)/python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/serving_intervals.py ../shared/data/serving

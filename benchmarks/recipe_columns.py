@@ -17,6 +17,9 @@ nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the ex
 of its parallelism, where they "do nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the
 comments beside them say; decoding on one node has the times of tensor parallelism.
 
+Azure's AI benchmarking guide runs vLLM with 10 scheduler steps and 131,072 prompt tokens a step, as it says. The engine
+of before 0.8 alone can (`--num-scheduler-steps`): it looks at new requests so often, and takes 256 sequences unasked.
+
 TensorRT-LLM's performance overviews are measured with trtllm-bench, which hands requests to the engine in its own
 process.
 
@@ -57,6 +60,7 @@ _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves
     ("gb300", 1024): 32,
     ("gb300", 8192): 4,
 }
+_AZURE = {"max_batch": "256", "chunk_tokens": "131072", "poll_steps": "10"}
 _TUNED = {"kv_cache": "fp8", "memory_utilisation": "0.9", "captured_tokens": "2048"}
 
 
@@ -66,6 +70,8 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
         return {**row, **_empty(row, _inferred(row) if inferred else {})}
     if (row.get("source") or "").startswith("TensorRT-LLM perf-overview"):
         return {**row, **_empty(row, {"in_process": "1"})}
+    if row.get("source") == "Azure AI-benchmarking-guide" and row["backend"] == "vllm":
+        return {**row, **_empty(row, _AZURE)}
     if row.get("source") != "inferencex":
         return dict(row)
     clients, ranks = int(float(row["concurrency"])), _decode_ranks(row)

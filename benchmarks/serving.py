@@ -13,8 +13,10 @@ the recipes that ran, without the group at hand, and without its family.
 Predictions are of the same rows with these settings (`stated`), with the engine's defaults (`defaults`), and with the
 defaults of the newest release (`no version`). Errors are absolute percentages, mean / median; the time to first token
 counts where it is not queueing. Beside them stand a constant (the median of engine and mode in other groups), the costs
-before any fit, the shipped costs, and what would be left were each group known in the median (`its median known`).
-Last come the four decisions of the data's score.py, and how far groups lie apart.
+before any fit, boosted trees on roofline features grown on the other groups (benchmarks/serving_trees.py), the shipped
+costs, and what would be left were each group known in the median (`its median known`). Last come the four decisions of
+the data's score.py, the share of rows that 80 % intervals hold, whose widths no row of the group or family left out has
+told, and how far groups lie apart.
 """
 
 import argparse
@@ -29,6 +31,7 @@ from sealed_groups import SERVING, frozen, group_of, rows_of
 from sealed_serving import LIKELY, Pairs, bias, errors
 from serving_fit import features, fit, fit_between, fit_spread
 from serving_tables import captured
+from serving_trees import left_out as trees
 
 from planner.arrays import Bools, Floats, Indices
 from planner.calibrate.deployments import (
@@ -47,6 +50,7 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.spread import ErrorSpread
 from planner.documents.files import digest
 from planner.estimate.case import Case
+from planner.estimate.closed_loop import MeanTimes
 from planner.estimate.measured import case_of_row
 
 TABLES = ("measured.csv", "measured_more.csv")
@@ -136,15 +140,37 @@ class Data:
         """A fit to some of the rows as the recipes state them."""
         return fit(self.terms["stated"], self.measured, self.start, self.runs_group, chosen)
 
-    def left_out(self, unit: Indices) -> dict[str, Floats]:
-        """Times [2, D] of the rows of every unit [D] by a fit to all others, by what is stated."""
+    def left_out(self, unit: Indices) -> tuple[dict[str, Floats], Bools]:
+        """Times [2, D] of the rows of every unit [D] by a fit to all others, by what is stated; which intervals hold.
+
+        Those [2, D] of 80 % around what is `stated`, of groups unseen, as wide as the other units tell.
+        """
         times = {way: np.zeros((2, len(self.rows))) for way in self.terms}
+        held = np.zeros((2, len(self.rows)), dtype=np.bool_)
+        known = (self.measured.ttft_s, self.measured.tpot_s)
         for number in np.unique(unit):
             held_out = unit == number
-            parameters = self.fitted(~held_out).parameters
+            fitted = self.fitted(~held_out)
             for way, told in times.items():
-                told[:, held_out] = self.times(parameters, way)[:, held_out]
-        return times
+                told[:, held_out] = self.times(fitted.parameters, way)[:, held_out]
+            spreads = spreads_of(self, fitted, ~held_out)
+            terms, parameters = self.terms["stated"], fitted.parameters
+            about = features(terms, parameters, MeanTimes(*self.times(parameters)))
+            for which, name in enumerate(("ttft", "tpot")):
+                low, high = spreads[name].elsewhere().bounds(times["stated"][which], about)
+                held[which, held_out] = ((known[which] >= low) & (known[which] <= high))[held_out]
+        return times, held
+
+    def held(self, title: str, held: Bools) -> str:
+        """Shares of rows, and of groups that weigh the same, whose intervals [2, D] hold."""
+        cells = []
+        for which, name in ((1, "TPOT"), (0, "TTFT")):
+            rows = ~self.measured.queued if which == 0 else np.ones(len(self.rows), dtype=np.bool_)
+            size = np.bincount(self.group[rows], minlength=len(self.names))[self.group]
+            weight = np.where(rows & (size >= LIKELY), 1.0 / np.maximum(size, 1), 0.0)
+            of_groups = float(np.sum(held[which] * weight) / weight.sum())
+            cells.append(f"{name} rows {held[which][rows].mean():3.0%}, groups {of_groups:3.0%}")
+        return f"  {title:34} 80 % intervals hold: {'   '.join(cells)}"
 
 
 def main() -> int:
@@ -172,9 +198,13 @@ def main() -> int:
     show(data, given.folder, "before any fit, its median known", data.known(unfitted["stated"]))
     if not given.quick:
         for title, unit in (("group left out", data.group), ("family left out", data.family)):
-            left = data.left_out(unit % given.folds if given.folds else unit)
+            parts = unit % given.folds if given.folds else unit
+            grown = trees(data.terms["stated"], data.measured, data.group, parts)
+            show(data, given.folder, f"{title}, boosted trees", grown)
+            left, held = data.left_out(parts)
             for way in WAYS:
                 show(data, given.folder, f"{title}, {way}", left[way])
+            print(data.held(title, held))
             if title.startswith("group") and given.left_out:
                 given.left_out.write_text("".join(prediction_lines(data, left["stated"])), encoding="utf-8")
             by_group(data, title, left["stated"], unfitted["stated"])

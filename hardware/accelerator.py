@@ -4,6 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 BLACKWELL = 10  # compute capability
+REACHED = {"bf16": 720.0 / 989.5, "fp8": 1280.0 / 1979.0}
+"""Share of the data sheet that large products reach on H100 and H200, by precision.
+
+SemiAnalysis, "MI300X vs H100 vs H200 Benchmark Part 1: Training", December 2024: the vendors' own libraries.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class Accelerator:
     compute_capability: str  # "9.0"
     num_multiprocessors: int = 0  # compute units of AMD's; 0 where unknown
     aliases: tuple[str, ...] = ()
+    reached_flop_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)  # by large products, where known
 
     def usable_bytes(self, utilisation: float) -> float:
         """Memory that an engine or a job may use at this share of it (vLLM's `--gpu-memory-utilization`)."""
@@ -45,6 +51,16 @@ class Accelerator:
         """Dense FLOP/s for a GEMM whose inputs are `precision`; weight-only formats compute in bf16."""
         key = _tensor_core_precision(precision)
         return self.peak_flop_per_s.get(key, self.peak_flop_per_s["bf16"])
+
+    def comparable_peak(self, precision: str) -> float:
+        """The peak of which kernels reach the share that they reach on H100, from which shares of costs are told.
+
+        That of the data sheet, unless it is known what large products reach (`reached_flop_per_s`): chips that hold
+        less of their clock under load, or have a library behind NVIDIA's, stay further below it.
+        """
+        wanted = _tensor_core_precision(precision)
+        key = wanted if wanted in self.peak_flop_per_s else "bf16"
+        return self.reached_flop_per_s[key] / REACHED[key] if key in self.reached_flop_per_s else self.peak(precision)
 
 
 def _tensor_core_precision(precision: str) -> str:

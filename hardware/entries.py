@@ -14,6 +14,7 @@ from planner.hardware.fields import Path, count, error, list_of, map_of, one_of,
 SECTIONS: Final = ("accelerators", "fabrics", "nodes", "instances", "clusters")
 
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp8", "nvfp4", "mxfp4", "int8")
+_REACHED = ("bf16", "fp8")  # of which it is known what they reach on the GPUs that costs were fitted to
 _NAMING = {"aliases": list_of(text), "display_name": text, "sources": map_of(text)}
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
@@ -35,7 +36,12 @@ _ACCELERATOR = record(
         "power": quantity(POWER_W),
         "compute_capability": text,
     },
-    {**_NAMING, "vendor": text, "multiprocessors": count},
+    {
+        **_NAMING,
+        "vendor": text,
+        "multiprocessors": count,
+        "reached": record({}, dict.fromkeys(_REACHED, quantity(FLOP_PER_S))),
+    },
 )
 _NODE = record(
     {
@@ -116,6 +122,7 @@ def accelerator(name: str, entry: Mapping[str, Any]) -> Accelerator:
         compute_capability=entry["compute_capability"],
         num_multiprocessors=entry.get("multiprocessors", 0),
         aliases=entry.get("aliases", ()),
+        reached_flop_per_s=entry.get("reached", {}),
     )
 
 

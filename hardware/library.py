@@ -133,11 +133,14 @@ def sources_of(section: str, name: str, library: Library | None = None) -> Mappi
 def hardware_facts(node: NodeType) -> dict[str, Any]:
     """Every figure of a node type and its accelerator as plain JSON data; spellings and sources do not take part.
 
-    Nor does the width of the accelerator, which joined later, so that digests of older plans stay as they were.
+    Nor does the width of the accelerator, which joined later, so that digests of older plans stay as they were, nor
+    what products reach where that is not told.
     """
     facts = {key: value for key, value in asdict(node).items() if _TRIVIAL.get(key, ...) != value}
     for left_out in ("aliases", "display_name", "num_multiprocessors"):
         del facts["accelerator"][left_out]
+    if not facts["accelerator"]["reached_flop_per_s"]:
+        del facts["accelerator"]["reached_flop_per_s"]
     return facts
 
 

@@ -179,7 +179,7 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: 
     busy = (asked.flop + asked.size_bytes > 0).astype(np.float64)
     starts = [NAMES.index(name) for name in rates.starts]
     names = (NAMES.index(rates.flop), NAMES.index(rates.bandwidth), starts[0], starts[1] if len(starts) > 1 else _NONE)
-    flop_s = asked.flop / ideal.accelerator.peak(asked.precision)
+    flop_s = asked.flop / ideal.accelerator.comparable_peak(asked.precision)
     move_s = asked.size_bytes / ideal.accelerator.memory_bandwidth_bytes_per_s
     experts = (op, ideal.accelerator) if isinstance(op, Experts) else None
     kind = rates.bandwidth.removesuffix("_bandwidth")

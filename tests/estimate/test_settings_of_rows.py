@@ -165,6 +165,13 @@ def test_filling_leaves_other_tables_alone() -> None:
     assert filled(gap) == gap
 
 
+def test_several_scheduler_steps_tell_the_limits_of_the_engine_that_has_them() -> None:
+    azure = {**COLOCATED, "source": "Azure AI-benchmarking-guide", "backend": "vllm", "max_batch": ""}
+    made = case_of_row(filled(azure))
+    assert (made.decode.max_batch, made.decode.chunk_tokens, made.poll_steps) == (256, 131072, 10.0)
+    assert filled({**azure, "backend": "trtllm"}) == {**azure, "backend": "trtllm"}
+
+
 def test_gap_runs_in_thousands_of_tokens_start_one_after_the_other() -> None:
     assert gap_case(backend="sglang", isl="4000").staggered
     assert not gap_case(backend="sglang", isl="4096").staggered
@@ -202,6 +209,15 @@ def test_every_default_of_an_engine_has_its_source() -> None:
 )
 def test_what_a_row_leaves_empty_is_the_engines_own(system: str, backend: str, limits: tuple[int, int]) -> None:
     decode = case_of_row({**COLOCATED, "system": system, "backend": backend, "weights": "bfloat16"}).decode
+    assert (decode.chunk_tokens, decode.max_batch) == limits
+
+
+@pytest.mark.parametrize(
+    ("version", "limits"),
+    [("0.6.3", (512, 256)), ("0.6.5", (2048, 256)), ("0.8.0", (8192, 1024)), ("", (8192, 1024))],
+)
+def test_limits_of_vllm_are_those_of_its_release(version: str, limits: tuple[int, int]) -> None:
+    decode = case_of_row({**COLOCATED, "system": "h100_sxm", "backend": "vllm", "backend_version": version}).decode
     assert (decode.chunk_tokens, decode.max_batch) == limits
 
 

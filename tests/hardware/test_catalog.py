@@ -221,6 +221,13 @@ def test_parts_without_kernel_tables_are_priced_from_their_figures(name: str) ->
     assert least * 0.9 < seconds[0] < least * 2.5
 
 
+def test_products_stay_as_far_below_their_peak_as_is_known_of_a_part() -> None:
+    h100, mi300x = find_accelerator("h100"), find_accelerator("mi300x")
+    assert h100.comparable_peak("fp8_block") == h100.peak("fp8")
+    assert mi300x.comparable_peak("fp8") / h100.comparable_peak("fp8") == pytest.approx(990 / 1280)
+    assert mi300x.comparable_peak("nvfp4") == mi300x.comparable_peak("bf16") == pytest.approx(620e12 / 720 * 989.5)
+
+
 def test_mxfp4_runs_at_its_own_rate_on_cdna_4_alone() -> None:
     assert find_accelerator("mi355x").supports("mxfp4")
     assert not find_accelerator("mi355x").supports("nvfp4")

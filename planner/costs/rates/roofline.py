@@ -61,7 +61,7 @@ class Roofline:
         op = as_run_on(op, self.accelerator)
         known, names = self.efficiencies, efficiency_names(op)
         asked = demand(op, known.routing_concentration)
-        rate = self.accelerator.peak(asked.precision) * getattr(known, names.flop)
+        rate = self.accelerator.comparable_peak(asked.precision) * getattr(known, names.flop)
         compute = asked.flop * slowdown(op, known.experts_width, known.experts_rows) / rate
         move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
         start_s = sum(getattr(known, name) for name in names.starts)
