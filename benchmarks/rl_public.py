@@ -32,7 +32,7 @@ from planner.load.problems import resolve_document
 from planner.rl.curves import GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.intervals import Spread, distance, fitted
-from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve
 
@@ -75,7 +75,7 @@ def outcome(row: Row, *, recommended: bool) -> Outcome:
         return Outcome(row, "", tuple(filter(None, (instead, "" if trainer else _training_text(row)))))
     ahead = staleness(row)
     plan = RlPlan(
-        RlMode("disaggregated", "k_step_async", ahead) if ahead else RlMode("colocated", "sync"),
+        next(mode for mode in formulated.problem.modes if mode.staleness == ahead),
         (GenerationGroup(generator, int(row["gpus_gen"]) // generator.gpus),),
         TrainingChoice(trainer, int(row["gpus_train"]) // trainer.gpus),
     )

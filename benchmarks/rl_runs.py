@@ -98,6 +98,7 @@ def job(row: Row) -> dict[str, Any]:
     output = mean_before_cap(float(row["mean_seq_len"]) - PROMPT_TOKENS, cap, OUTPUT_CV)
     group, recipe = int(row["samples_per_prompt"]), settings(row)
     generated = {"over_sampling": float(recipe["over_sampling"])} if recipe.get("over_sampling", "1") != "1" else {}
+    flows = {"in_flight_updates": True} if ahead and recipe.get("in_flight") == "yes" else {}
     engine = {"memory_utilisation": float(recipe["memory_utilisation"])} if recipe else {}
     return {
         "schema": "planner.problem/1",
@@ -114,6 +115,7 @@ def job(row: Row) -> dict[str, Any]:
             "prompts": samples // group,
             "samples_per_prompt": group,
             **generated,
+            **flows,
             "minibatches": samples // int(row["train_gbs"]),
             "arrangements": ["disaggregated" if ahead else "colocated"],
             "synchrony": ["asynchronous" if ahead else "synchronous"],

@@ -61,7 +61,7 @@ def _sides(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
             yield Fact("binding" if share >= NEAR else "time", what, about, figures={"share": share})
     ahead = data.get("staleness")
     what = f"{data.get('arrangement')}, {data.get('synchrony')}: generation runs {ahead} iterations ahead of training"
-    about = ("arrangement", "synchrony", "staleness", "partial_rollouts")
+    about = ("arrangement", "synchrony", "staleness", "partial_rollouts", "in_flight_updates")
     yield Fact("limit", what if ahead else f"{data.get('arrangement')}, {data.get('synchrony')}", about)
 
 
@@ -130,6 +130,15 @@ def _savings(data: dict[str, Any]) -> Iterator[Fact]:
             f"{partial['carried']:.4g} samples go on in the next iteration, at most {partial['oldest']} iterations old"
         )
         yield Fact("worth", what, ("partial_rollouts", "staleness"))
+    flow = data.get("in_flight_updates")
+    if flow:
+        what = (
+            f"at most {flow['samples']} samples are under way and no rollout is ended: a batch is done every "
+            f"{format_si(flow['period_s'], 's')}, {format_si(flow['residence_s'], 's')} after it may begin"
+        )
+        yield Fact(
+            "worth", what, ("in_flight_updates", "staleness", "objective"), figures={"period_s": flow["period_s"]}
+        )
 
 
 def _periods(data: dict[str, Any]) -> Iterator[Fact]:

@@ -8,8 +8,9 @@ import numpy as np
 from planner.arrays import Floats
 from planner.rl.curves import NEVER_FITS
 from planner.rl.generation import batch_finish_times, cut_rollouts, group_queues, queue_order
+from planner.rl.in_flight import flows
 from planner.rl.partial import partial_rollout
-from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.fusion import FusedTimes
 from planner.rl.training import Rollout, TrainingTable, fused_rollout_of, iteration_s, minibatch_s, rollout_of
@@ -44,7 +45,7 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
         objective=iteration if problem.objective == "iteration_time" else cost,
         iteration_s=iteration,
         cost_usd=cost,
-        generation_s=float(generation_B.mean()),
+        generation_s=_generation_s(plan.mode, rollout),
         training_s=float(train_B.mean()),
         handover_s=handover,
         gpus_of_pool=used,
@@ -52,6 +53,12 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
         generation_s_of_batch=tuple(generation_B.tolist()),
         training_s_of_batch=tuple(train_B.tolist()),
     )
+
+
+def _generation_s(mode: RlMode, rollout: Rollout) -> float:
+    """Of a mean iteration; where samples flow, what generators take for a batch, drained or not."""
+    drained_s = float(rollout.generation_s_B.mean())
+    return min(drained_s, rollout.flows[mode.staleness].period_s) if mode.in_flight else drained_s
 
 
 def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
@@ -69,7 +76,8 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     if plan.late is not None:
         late = late_done_s(problem, plan.groups[0], plan.late)
         finish_s = [plain if changed is None else changed for changed, plain in zip(late, finish_s, strict=True)]
-    return rollout_of(problem.batches, finish_s, parts, needed)
+    rollout = rollout_of(problem.batches, finish_s, parts, needed)
+    return replace(rollout, flows=flows(problem, plan.groups, (plan.mode,)))
 
 
 def late_done_s(problem: RlProblem, group: GenerationGroup, late: LateReplicas) -> list[Floats | None]:
@@ -135,6 +143,8 @@ def _broken(problem: RlProblem, plan: RlPlan, evaluation: RlEvaluation) -> Itera
     if plan.mode not in problem.modes:
         yield f"`{plan.mode.placement}` with `{plan.mode.sync}` is not allowed"
     yield from _broken_lengths(problem, plan)
+    if plan.mode.in_flight and (len(plan.groups) > 1 or plan.late is not None):
+        yield "samples flow through one group of replicas, which end no rollout"
     if plan.training is not None:
         yield from broken_training(problem, plan, plan.training)
     if plan.fusion is not None:

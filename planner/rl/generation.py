@@ -58,6 +58,25 @@ def finish_times(
     return done
 
 
+def busy_s(prompt_Q: Ints, output_Q: Ints, needed: int, curve: DecodeCurve) -> float:
+    """Seconds for which replicas are busy, together, at least, until `needed` samples of the queue are done.
+
+    It is the sum of what samples add, and `step_s` for every step of a replica. A step holds at most max_running
+    sequences and kv_tokens reserved tokens, so there are at least max(sum L / max_running, sum L (p + L) / kv_tokens)
+    steps. With fewer needed than the queue holds, each sum takes the smallest terms.
+    """
+    prompt, output = prompt_Q.astype(float), output_Q.astype(float)
+    own = prompt / curve.prefill_tokens_per_s + output * curve.sequence_s
+    own += curve.token_s * (output * prompt + output * (output - 1) / 2)
+    slots = _sum_smallest(output, needed) / curve.max_running
+    steps = max(slots, _sum_smallest(output * (prompt + output), needed) / curve.kv_tokens)
+    return _sum_smallest(own, needed) + curve.step_s * steps
+
+
+def _sum_smallest(values: Floats, count: int) -> float:
+    return float(values.sum() if count >= len(values) else np.partition(values, count - 1)[:count].sum())
+
+
 class CutRollouts:
     """Rollouts of one batch on one group that go on otherwise once few samples are left; each cut is simulated once."""
 

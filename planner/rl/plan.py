@@ -12,11 +12,18 @@ Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
 
 @dataclass(frozen=True, slots=True)
 class RlMode:
-    """Where generation runs relative to training, and when training may start; staleness > 1 only with k_step_async."""
+    """Where generation runs relative to training, and when training may start; staleness > 1 only with k_step_async.
+
+    `stops`: generators of k_step_async stop while they take new weights, as both sides of one_step_async do. With
+    `in_flight` they take them while samples are under way, and begin samples of the next iterations before all of one
+    are done; else they end a rollout first.
+    """
 
     placement: Placement
     sync: Sync
     staleness: int = 0
+    in_flight: bool = False
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ class RlProblem:
     score while the last of the samples, one of these shares of them, decode on fewer replicas: `scoring` by generating
     pool. With `late_thresholds`, the last of the samples may go on on other replicas of the same GPUs, after
     `late_change_s` and with their context prefilled again. `policies` say how samples with turns may wait and move, the
-    simulator's own where there are none.
+    simulator's own where there are none. Modes whose weights are updated in flight hand samples out by prompts, of
+    `samples_per_prompt` samples in a row.
     """
 
     pools: tuple[CurvePool, ...]
@@ -53,6 +54,7 @@ class RlProblem:
     scoring: Mapping[str, Scoring] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
     policies: tuple[RolloutPolicy, ...] = ()
+    samples_per_prompt: int = 1
     late_thresholds: tuple[float, ...] = ()
     late_change_s: float = 0.0
     partial: bool = False
@@ -120,6 +122,14 @@ def _modes(problem: RlProblem) -> None:
 
 
 def _partial(problem: RlProblem) -> None:
+    turns = any(batch.turns is not None for batch in problem.batches)
+    flows = any(mode.in_flight for mode in problem.modes)
+    if flows and (problem.partial or problem.samples is not None or problem.dispatch != "fifo" or turns):
+        raise PlannerError(
+            "with weights updated in flight every sample is trained on, in the order given, and has one turn",
+            where="modes",
+            hint="leave out over-sampling, partial rollouts, predicted lengths and turns, or updates in flight",
+        )
     if problem.policies and (problem.partial or problem.fusion_thresholds or problem.late_thresholds):
         raise PlannerError(
             "samples that wait and move by policies are neither carried over nor fused",

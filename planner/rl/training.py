@@ -4,7 +4,7 @@ Array suffixes: N samples, B batches, K minibatches, T training choices.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -16,14 +16,26 @@ from planner.rl.trajectories import SampleBatch
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """Rollouts that never end, of generators that never wait: means over iterations, in seconds."""
+
+    period_s: float  # from the end of one batch to that of the next
+    residence_s: float  # from when the first sample of a batch may begin to when its last one is done
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
-    """What training needs of generation: per batch its end, per minibatch its tokens and when it is complete."""
+    """What training needs of generation: per batch its end, per minibatch its tokens and when it is complete.
+
+    `flows`, by staleness, are there for the modes whose weights are updated in flight.
+    """
 
     generation_s_B: Floats
     tokens_BK: Floats
     ready_s_BK: Floats
     possible: bool = True
     oldest: int = 0  # iterations by which weights that made some of a sample are behind, before any synchrony
+    flows: Mapping[int, Flow] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +156,27 @@ def iteration_s(
     if mode.sync == "one_step_async":
         train_TB = train_TB + hidden[:, None]
         return np.asarray((np.maximum(np.roll(generation_B, -1), train_TB) + exposed[:, None]).mean(axis=1))
-    return ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness)
+    ahead = ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness)
+    if mode.stops:
+        ahead = np.maximum(ahead, generation_B.mean() + exposed)
+    if not mode.in_flight:
+        return ahead
+    flowing = flowing_s(rollout.flows[mode.staleness], train_TB.mean(axis=1), exposed, hidden, mode.staleness)
+    return np.asarray(np.minimum(ahead, flowing))
+
+
+def flowing_s(flow: Flow, train_s_T: Floats, exposed_s_T: Floats, hidden_s_T: Floats, staleness: int) -> Floats:
+    """Mean iteration [T] where weights are updated in flight (PipelineRL, arXiv:2509.19128; AReaL, arXiv:2505.24298).
+
+    Nothing is drained, and all replicas stop for `exposed_s_T`, while they take weights. Three cycles wait for
+    themselves, and the longest decides: generators, period + exposed; trainers, train + exposed; and the staleness
+    allowed, over staleness + 1 iterations: a batch may begin once the one staleness + 1 before is trained and its
+    weights are there, and is trained on when its last sample is done.
+    """
+    stopped_s_T = flow.residence_s * exposed_s_T / flow.period_s
+    around_s_T = flow.residence_s + stopped_s_T + train_s_T + exposed_s_T + hidden_s_T
+    generators_s_T = flow.period_s + exposed_s_T
+    return np.maximum(np.maximum(generators_s_T, train_s_T + exposed_s_T), around_s_T / (staleness + 1))
 
 
 def ahead_s(generation_s_B: Floats, train_s_TB: Floats, delay_s_T: Floats, staleness: int) -> Floats:

@@ -295,6 +295,7 @@ RL: dict[str, Case] = {
     "synchrony": apart("", "options.synchrony=[synchronous]", AHEAD),
     "over_sampling": ("", "options.over_sampling=1.5"),
     "partial_rollouts": apart("", "options.partial_rollouts=true", "options.over_sampling=1.5 ; " + AHEAD),
+    "in_flight_updates": apart("", "options.in_flight_updates=true", AHEAD),
     "max_output_tokens": ("", "options.max_output_tokens=400"),
     "iterations": ("", "options.iterations=2"),
     "length_error": ("options.length_error=0.1", "options.length_error=2"),

@@ -64,6 +64,11 @@ class RlJob:
         return self.decision.synchrony == "asynchronous"
 
     @property
+    def in_flight(self) -> bool:
+        """Whether generators take new weights while samples are under way."""
+        return self.decision.in_flight_updates is not None
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sample: prompt and response."""
         return self.prompt_tokens + self.response_tokens

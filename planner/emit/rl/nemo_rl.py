@@ -25,7 +25,8 @@ def configuration(job: RlJob) -> dict[str, Any]:
     if options.algorithm == "gspo":
         losses |= {"sequence_level_importance_ratios": True, "token_level_loss": False}
     if job.asynchronous:
-        grpo["async_grpo"] = {"enabled": True, "max_trajectory_age_steps": job.decision.staleness}
+        flows = {"in_flight_weight_updates": True} if job.in_flight else {}
+        grpo["async_grpo"] = {"enabled": True, "max_trajectory_age_steps": job.decision.staleness, **flows}
         losses["use_importance_sampling_correction"] = True
     return {
         "defaults": "grpo_math_1B.yaml",

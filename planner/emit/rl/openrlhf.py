@@ -82,6 +82,14 @@ def _files(job: RlJob) -> dict[str, str]:
         ),
         *off_the_gpus(job, "OpenRLHF"),
         (
+            job.in_flight,
+            PlannerError(
+                "these flags of OpenRLHF end a rollout before weights are updated",
+                where="in_flight_updates",
+                hint="use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
+            ),
+        ),
+        (
             job.rollout.parallelism.pp > 1 or job.engine != "vllm",
             PlannerError(
                 "OpenRLHF starts vLLM without pipeline stages",

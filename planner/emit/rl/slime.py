@@ -83,6 +83,14 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
         (
+            job.in_flight,
+            refuse(
+                "slime ends a rollout before it updates weights",
+                "in_flight_updates",
+                "use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
+            ),
+        ),
+        (
             job.role("reward") is not None,
             refuse(
                 "slime starts no reward model",

@@ -28,7 +28,8 @@ def recipe(job: RlJob) -> str:
     """The tree that runs the plan: `colocated`, `one_step` or `fully_async`."""
     if job.colocated:
         return "colocated"
-    return "one_step" if job.asynchronous and job.decision.staleness == 1 else "fully_async"
+    one_step = job.asynchronous and job.decision.staleness == 1 and not job.in_flight
+    return "one_step" if one_step else "fully_async"
 
 
 def overrides(job: RlJob) -> Overrides:
@@ -131,7 +132,7 @@ def _resources(job: RlJob) -> Overrides:
     yield "async_training.staleness_threshold", job.decision.staleness
     yield "async_training.require_batches", 1 if streaming else job.options.minibatches
     yield "async_training.trigger_parameter_sync_step", job.options.minibatches if streaming else 1
-    yield "async_training.partial_rollout", job.asynchronous
+    yield "async_training.partial_rollout", job.in_flight
 
 
 def _nodes(prefix: str, nodes: RoleNodes) -> Overrides:

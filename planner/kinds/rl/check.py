@@ -79,6 +79,13 @@ def _synchrony(decision: RlDecision) -> Iterator[Finding]:
         "give asynchronous plans a staleness of 1 or more, all others 0",
     )
     yield Finding(
+        "rl.in_flight_updates",
+        decision.in_flight_updates is None or decision.synchrony == "asynchronous",
+        f"`{decision.synchrony}` with weights updated in flight",
+        "in_flight_updates",
+        "leave it out: only generators that run ahead have samples under way when weights come",
+    )
+    yield Finding(
         "rl.synchrony",
         decision.arrangement != "colocated" or decision.synchrony == "synchronous",
         f"`{decision.arrangement}` and `{decision.synchrony}`",
@@ -168,6 +175,14 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
         f"staleness {decision.staleness}, at most {options.max_staleness} allowed",
         "staleness",
         "run less ahead",
+    )
+    flows = options.in_flight_updates and decision.synchrony == "asynchronous"
+    yield Finding(
+        "rl.in_flight_asked",
+        flows == (decision.in_flight_updates is not None),
+        "weights are updated in flight" if decision.in_flight_updates else "generators end their rollouts",
+        "in_flight_updates",
+        "do as `in_flight_updates` of the problem asks",
     )
     samples = options.prompts * options.samples_per_prompt
     yield Finding(

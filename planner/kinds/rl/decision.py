@@ -215,6 +215,10 @@ class RlOptions(Spec):
     recompute: Literal["none", "full"] | None = Field(
         default=None, description="what training computes again; nothing where that fits when absent"
     )
+    in_flight_updates: bool = Field(
+        default=False,
+        description="generators that run ahead take new weights while samples are under way, and end no rollout",
+    )
     weight_sync_s: Amount | None = Field(default=None, description="measured; else from tensors, bytes and bandwidths")
     weight_sync_overlapped: bool = False
     max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
@@ -284,6 +288,17 @@ class FusedTraining(Spec):
     in_turn_s: Amount = Field(description="one model after the other")
 
 
+class InFlightUpdates(Spec):
+    """Rollouts that never end: prompts are handed out as others are done, and replicas stop only to take weights.
+
+    Means over iterations, of generators that never wait for training.
+    """
+
+    samples: Count = Field(description="under way at most")
+    period_s: Amount = Field(description="from the end of one batch to that of the next")
+    residence_s: Amount = Field(description="from when a batch may begin to when its last sample is done")
+
+
 class HorizonStep(Running):
     """What runs in a period; `changed` on entering it, before its first iteration."""
 
@@ -313,6 +328,7 @@ class RlDecision(Decision):
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync
     partial_rollouts: PartialRollouts | None = None
+    in_flight_updates: InFlightUpdates | None = None
     horizon: tuple[HorizonStep, ...] = Field(default=(), description="by period; roles and phases are the first one's")
     running: Running | None = Field(default=None, description="what ran before the first period, where known")
     late_rollout: LateRollout | None = None

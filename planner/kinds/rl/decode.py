@@ -13,7 +13,7 @@ from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.names import BETWEEN_TURNS, LATE, priority_of
 from planner.kinds.rl.setting import RlSetting
-from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
+from planner.kinds.rl.simulated_parts import fused_scoring, in_flight_updates, late_rollout, partial_rollouts
 from planner.models.architecture import MoeFfn
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
@@ -135,6 +135,7 @@ def decode(solved: Solved) -> RlDecision:
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
         partial_rollouts=partial_rollouts(solved.formulated.problem, solved.plan),
+        in_flight_updates=in_flight_updates(solved.formulated.problem, solved.plan),
         late_rollout=solved.late,
         fused_scoring=solved.fused,
         fused_training=solved.fused_training,

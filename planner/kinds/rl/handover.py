@@ -2,8 +2,10 @@
 
 Launchers hand weights over under the names of their checkpoint. One training rank sends them, through its adapter, to
 all generators that have GPUs of their own (NeMo-RL, OpenRLHF and verl broadcast from rank 0); where roles take turns,
-the adapters of a node take all of them in, and its GPUs share them. Beyond their bytes, hosts gather, convert and load
-every tensor by itself: a mixture of experts has three for each expert of each layer.
+the adapters of a node take all of them in, and its GPUs share them. Hosts gather, convert and load every tensor by
+itself, of which a mixture of experts has three for each expert of each layer; they do while the bytes of those before
+are on the network (buckets in two buffers and streams: NVIDIA-NeMo/RL, nemo_rl/utils/packed_tensor.py; asynchronous
+broadcasts of buckets in verl and slime), so that the longer of both decides.
 """
 
 from planner.hardware.cluster import Pool
@@ -32,7 +34,7 @@ def weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
                 rate, latency_s = min(link.bandwidth_bytes_per_s, _adapter_bytes_per_s(training)), link.latency_s
             else:
                 continue
-            transfer_s = START_S + latency_s + size / rate + hosts_s(setting.actor)
+            transfer_s = START_S + latency_s + max(size / rate, hosts_s(setting.actor))
             seconds[generating.name, training.name] = transfer_s if stated_s is None else stated_s
     return seconds
 
@@ -41,7 +43,7 @@ def switch_s(setting: RlSetting) -> float:
     """Taking turns beyond moving state to the host and back: all weights reach every node, and are loaded there."""
     node = setting.pools[0].node
     adapters = node.num_gpus * min(_adapter_bytes_per_s(pool) for pool in setting.pools)
-    return START_S + actor_bytes(setting) / adapters + hosts_s(setting.actor)
+    return START_S + max(actor_bytes(setting) / adapters, hosts_s(setting.actor))
 
 
 def hosts_s(arch: Architecture) -> float:

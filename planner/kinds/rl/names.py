@@ -16,7 +16,7 @@ OFFLOADED = "-offloaded"
 
 def mode_name(mode: RlMode) -> str:
     """Such as `disaggregated, asynchronous by 1`."""
-    ahead = f"asynchronous by {mode.staleness}"
+    ahead = f"asynchronous by {mode.staleness}{', updated in flight' if mode.in_flight else ''}"
     known = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead, "one_step_async": "one step ahead"}
     sync = known[mode.sync]
     return f"{mode.placement}, {sync}"

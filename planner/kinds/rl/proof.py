@@ -15,7 +15,7 @@ from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
 from planner.kinds.rl.names import BETWEEN_TURNS, LATE, OFFLOADED
-from planner.kinds.rl.simulated_parts import fused_scoring, late_rollout, partial_rollouts
+from planner.kinds.rl.simulated_parts import fused_scoring, in_flight_updates, late_rollout, partial_rollouts
 from planner.kinds.rl.stated import SYNCHRONOUS, stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -159,6 +159,7 @@ def _objective(
         "fused_scoring": (decision.fused_scoring, fused_scoring(searched, plan)),
         "late_rollout": (decision.late_rollout, late_rollout(searched, plan)),
         "partial_rollouts": (decision.partial_rollouts, partial_rollouts(searched, plan)),
+        "in_flight_updates": (decision.in_flight_updates, in_flight_updates(searched, plan)),
     }
     for name, (part, again) in simulated.items():
         if not _same(part, again):
@@ -275,6 +276,7 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
             for placement in placements
             for mode in searched.modes
             if (mode.placement, mode.sync, mode.staleness) == (placement, sync, decision.staleness)
+            and mode.in_flight == (decision.in_flight_updates is not None)
         ),
         None,
     )

@@ -76,6 +76,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _curves(options),
         _policies(options),
         _partial(options),
+        _in_flight(options),
         _horizon(problem, options),
         _degrees(resolved, options),
         _drafts(options),
@@ -296,6 +297,23 @@ def _partial(options: RlOptions) -> Iterator[Refusal]:
     for broken, key, what, instead in rules:
         wrong = options.partial_rollouts and broken
         yield wrong, ("options", key), f"partial rollouts: {what}", f"write {instead}"
+
+
+def _in_flight(options: RlOptions) -> Iterator[Refusal]:
+    """Updates in flight are of generators that run ahead; samples go out prompt by prompt, and all are trained on."""
+    ahead = "asynchronous" in (options.synchrony or ("asynchronous",)) and "disaggregated" in options.arrangements
+    rules = (
+        (options.max_staleness == 0, "max_staleness", "nothing is under way when weights come", "`max_staleness: 1`"),
+        (not ahead, "synchrony", "nothing is under way when weights come", "`synchrony: [asynchronous]`"),
+        (options.partial_rollouts, "partial_rollouts", "nothing is left to carry over", "no `partial_rollouts`"),
+        (options.over_sampling > 1, "over_sampling", "every sample is trained on", "no `over_sampling`"),
+        (options.length_error is not None, "length_error", "prompts go out in turn", "no `length_error`"),
+        (options.dispatch == "longest_first", "dispatch", "prompts go out in turn", "`dispatch: fifo`"),
+        (options.tools is not None, "tools", "samples have one turn", "no `tools`"),
+    )
+    for broken, key, what, instead in rules:
+        wrong = options.in_flight_updates and broken
+        yield wrong, ("options", key), f"updates in flight: {what}", f"write {instead}"
 
 
 def _horizon(problem: Problem, options: RlOptions) -> Iterator[Refusal]:

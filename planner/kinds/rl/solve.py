@@ -63,6 +63,10 @@ UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; goi
 DRAFTED = (
     "every step yields a sequence the mean number of tokens of its drafts, in training weights as in the first ones"
 )
+FLOWING = (
+    "samples under way when weights come keep their caches, and all replicas stop meanwhile; generators, trainers and the"
+    " staleness allowed are taken as cycles that wait for themselves"
+)
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
 
 
@@ -183,6 +187,7 @@ def _envelope(
             *(STATED if solved.setting.bare else ASSUMPTIONS),
             *((ROOM,) if solved.modelled_training else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
+            *((FLOWING,) if solved.plan.mode.in_flight else ()),
             *((DRAFTED,) if solved.setting.options.speculation is not None else ()),
             *assumed,
             *_cut(resolved.problem),

@@ -42,6 +42,7 @@ def stated_problem(
         max_staleness=options.max_staleness if options.partial_rollouts else None,
         scoring=curves.scoring,
         fusion_thresholds=options.fusion_thresholds,
+        samples_per_prompt=options.samples_per_prompt,
     )
 
 
@@ -82,8 +83,13 @@ def modes(options: RlOptions) -> tuple[RlMode, ...]:
         allowed += [RlMode("disaggregated", "sync")] if "synchronous" in synchrony else []
         allowed += [RlMode("disaggregated", "stream_sync")] if "stream" in synchrony else []
         ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
-        allowed += [RlMode("disaggregated", "k_step_async", staleness) for staleness in ahead]
+        allowed += [ahead_by(staleness, options) for staleness in ahead]
     return tuple(allowed)
+
+
+def ahead_by(staleness: int, options: RlOptions) -> RlMode:
+    """Generation so many iterations ahead of training; its engines decode nothing while their weights change."""
+    return RlMode("disaggregated", "k_step_async", staleness, options.in_flight_updates, stops=True)
 
 
 SYNCHRONOUS: dict[str, Sync] = {"synchronous": "sync", "stream": "stream_sync", "one_step": "one_step_async"}
@@ -98,6 +104,6 @@ def _in_order(options: RlOptions, synchrony: tuple[Synchrony, ...]) -> Iterator[
         for kept in synchrony:
             if kept == "asynchronous":
                 ahead = range(1, options.max_staleness + 1) if arrangement == "disaggregated" else ()
-                yield from (RlMode(arrangement, "k_step_async", staleness) for staleness in ahead)
+                yield from (ahead_by(staleness, options) for staleness in ahead)
             elif arrangement == "disaggregated" or kept == "synchronous":
                 yield RlMode(arrangement, SYNCHRONOUS[kept], int(kept == "one_step"))

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
+from planner.rl.generation import busy_s
 from planner.rl.training import TrainingTable
 from planner.rl.trajectories import SampleBatch
 
@@ -27,26 +28,16 @@ def generation_bound_s(
 
     (1) A sample with prompt p and output L takes at least its time alone, p / prefill + L (step + sequence) +
     token (L p + L (L - 1) / 2); all of the needed ones are done no sooner than the longest of them.
-    (2) Replicas are busy, together, for the sum of what samples add, plus `step_s` for every step of a replica. A step
-    holds at most max_running sequences and kv_tokens reserved tokens, so there are at least
-    max(sum L / max_running, sum L (p + L) / kv_tokens) steps. No replica is busy beyond the end. What else the replicas
-    have to do by then, `beside_s` of one of them, comes to that, wherever the samples go on.
-    With fewer needed than the queue holds, each sum takes the smallest terms.
+    (2) Replicas are busy, together, for `busy_s`. No replica is busy beyond the end. What else the replicas have to do
+    by then, `beside_s` of one of them, comes to that, wherever the samples go on.
     """
     if needed <= 0 or not len(output_Q):
         return np.zeros(len(replicas_G))
     prompt, output = prompt_Q.astype(float), output_Q.astype(float)
-    own = prompt / curve.prefill_tokens_per_s + output * curve.sequence_s
-    own += curve.token_s * (output * prompt + output * (output - 1) / 2)
-    alone = own + output * curve.step_s
-    slots = _sum_smallest(output, needed) / curve.max_running
-    steps = max(slots, _sum_smallest(output * (prompt + output), needed) / curve.kv_tokens)
-    busy = _sum_smallest(own, needed) + curve.step_s * steps + beside_s
+    alone = prompt / curve.prefill_tokens_per_s + output * (curve.sequence_s + curve.step_s)
+    alone += curve.token_s * (output * prompt + output * (output - 1) / 2)
+    busy = busy_s(prompt_Q, output_Q, needed, curve) + beside_s
     return np.asarray(np.maximum(busy / replicas_G, np.partition(alone, needed - 1)[needed - 1]) * SLACK)
-
-
-def _sum_smallest(values: Floats, count: int) -> float:
-    return float(values.sum() if count >= len(values) else np.partition(values, count - 1)[:count].sum())
 
 
 def work_bound_s(

@@ -92,7 +92,7 @@ class FullPricing:
         turns = problem.switch_s + space.table.offload_s_T.min()
         sync = min(problem.weight_sync_s.values(), default=0.0)
         handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
-        mean_C = space.generation_bound_CB.mean(axis=1)
+        mean_C = space.busy_s_C if mode.in_flight else space.generation_bound_CB.mean(axis=1)
         if mode.sync == "sync":
             time_C = mean_C + training + handover
         else:
@@ -138,8 +138,12 @@ class FullPricing:
         if mode.sync == "stream_sync":
             ended_TB = np.maximum(trainings.whole_TB, generation_B + trainings.part_TB)
             return np.asarray(ended_TB.mean(axis=1) + handover)
-        least = Rollout(generation_B, np.zeros((0, 0)), np.zeros((0, 0)))
         overlapped = self._problem.weight_sync_overlapped
+        if mode.in_flight:
+            exposed = np.zeros_like(handover) if overlapped else handover
+            trained = trainings.whole_TB.mean(axis=1)
+            return np.asarray((np.maximum(self._space.busy_s_C[config], trained) + exposed) * SLACK)
+        least = Rollout(generation_B, np.zeros((0, 0)), np.zeros((0, 0)))
         return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
 
     def _row(self, config: int, mode: RlMode, time_T: Floats) -> Floats:

@@ -14,6 +14,7 @@ from planner.arrays import Floats, Ints
 from planner.rl.curves import GenerationOption
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import CutRollouts, cut_rollouts, finish_times
+from planner.rl.in_flight import flows
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, LateReplicas, RlEvaluation, RlPlan
 from planner.rl.problem import RlProblem, validate
@@ -177,7 +178,8 @@ class Simulations:
         if late is not None:
             return self._late(config, late)
         finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
-        return rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+        rollout = rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+        return replace(rollout, flows=flows(problem, self._space.groups_of(config), problem.modes))
 
     def _late(self, config: int, late: LateReplicas) -> Rollout:
         """Never ends where the samples left do not fit the late replicas."""

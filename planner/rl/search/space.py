@@ -5,6 +5,7 @@ training choices, Q queues.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from planner.arrays import Bools, Floats, Ints
 from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
+from planner.rl.in_flight import mean_busy_s
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
@@ -21,7 +23,7 @@ from planner.rl.training import TrainingTable
 NO_GROUP = -1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class RlSpace:
     """`queues_QB` are samples in order; queue 0 is all of them, queues 1 + 2 f and 2 + 2 f those of fraction f."""
 
@@ -41,6 +43,15 @@ class RlSpace:
     size_P: Ints
     usd_P: Floats
     known_sync_s_P: dict[bytes, Floats] = field(default_factory=dict)
+
+    @cached_property
+    def busy_s_C(self) -> Floats:
+        """No iteration of a configuration whose samples flow is shorter: its first replicas are busy for so long."""
+        busy_s_O: dict[GenerationOption, float] = {}
+        for group in self.groups:
+            if group.option not in busy_s_O:
+                busy_s_O[group.option] = mean_busy_s(self.problem, group.option.curve)
+        return np.array([busy_s_O[group.option] / group.replicas for group in self.groups])[self.first_C]
 
     def queues_of(self, config: int) -> list[tuple[int, int]]:
         """(queue, group) of a configuration."""
@@ -77,6 +88,8 @@ class RlSpace:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
         used, table = self.gpus_CP[config], self.table
         if mode.placement == "disaggregated" and self.fusion_of(config) is not None:
+            return np.zeros(len(table.choices), bool)
+        if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):
             return np.zeros(len(table.choices), bool)
         if mode.placement == "colocated":
             pools = np.flatnonzero(used)
