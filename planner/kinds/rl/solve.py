@@ -64,8 +64,8 @@ DRAFTED = (
     "every step yields a sequence the mean number of tokens of its drafts, in training weights as in the first ones"
 )
 FLOWING = (
-    "samples under way when weights come keep their caches, and all replicas stop meanwhile; generators, trainers and the"
-    " staleness allowed are taken as cycles that wait for themselves"
+    "samples under way when weights come keep their caches, and all replicas stop meanwhile; generators, trainers and"
+    " the staleness allowed are taken as cycles that wait for themselves"
 )
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
 

@@ -117,7 +117,7 @@ def test_a_horizon_starts_from_the_plan_that_runs_now(tmp_path: Path) -> None:
     assert not stays.horizon[0].changed
     assert stays.running is not None
     assert (kept.certificate.objective.value or 0) > (alone.certificate.objective.value or 0)
-    many = [{"iterations": 1000, "output_scale": 0.2}]
+    many = [{"iterations": 20_000, "output_scale": 0.2}]
     _, leaves = solved(written(tmp_path, periods=many, current="plan.json"))
     assert leaves.horizon[0].changed
 

@@ -1,0 +1,89 @@
+"""Rollouts in the engines' simulator, beside what they are priced at: plain, in flight, with turns, refused ones."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from planner.api import solve
+from planner.errors import PlannerError
+from planner.kinds.rl import fresh_streams
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.fresh_streams import TOLERANCE, judged
+from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand
+
+PROBLEM: dict[str, Any] = {
+    "kind": "rl",
+    "models": {"actor": {"name": "Qwen/Qwen2.5-7B"}},
+    "cluster": {"pools": [{"gpu": "h800_sxm", "nodes": 1, "name": "a"}]},
+    "workloads": [{"input_tokens": 256, "output_tokens": {"mean": 400, "cv": 1.0}}],
+    "objective": {"minimize": "iteration_time"},
+    "options": {
+        "algorithm": "grpo",
+        "prompts": 16,
+        "samples_per_prompt": 8,
+        "generation_tp": [1],
+        "training_tp": [4],
+        "training_pp": [1],
+        "arrangements": ["colocated"],
+    },
+}
+APART = {"arrangements": ["disaggregated"], "synchrony": ["asynchronous"], "max_staleness": 1}
+CURVE = {"pool": "a", "tp": 1, "step_s": 0.02, "sequence_s": 4e-4, "token_s": 1e-7, "prefill_tokens_per_s": 2e4}
+
+
+def planned(folder: Path, **options: Any) -> Envelope:  # noqa: ANN401
+    document = copy.deepcopy(PROBLEM)
+    document["options"] |= options
+    path = folder / "problem.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return solve(path)
+
+
+def simulated(plan: Envelope) -> tuple[bool, dict[str, Any]]:
+    (finding,), document = judged(plan, RlDecision.model_validate(plan.decision), AtHand())
+    return finding.ok, document
+
+
+def ratio(document: dict[str, Any]) -> float:
+    return float(document["generation_s"]["simulated"] / document["generation_s"]["priced"])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, APART, {**APART, "in_flight_updates": True}, {"tools": {"calls": 2, "wait": "1s", "observation_tokens": 50}}],
+    ids=["colocated", "ahead", "in flight", "tools"],
+)
+def test_engines_generate_about_as_fast_as_rollouts_are_priced(tmp_path: Path, options: dict[str, Any]) -> None:
+    plan = planned(tmp_path, **options)
+    ok, document = simulated(plan)
+    assert ok
+    assert abs(ratio(document) - 1.0) <= TOLERANCE
+    stated = next(p.value for p in plan.predictions if p.metric == "iteration_time_s")
+    assert document["iteration_s"]["priced"] == pytest.approx(stated)
+
+
+def test_replicas_of_a_measured_curve_are_simulated_with_it(tmp_path: Path) -> None:
+    measured = {"generation": [{**CURVE, "max_running": 64, "kv_tokens": 400_000}]}
+    ok, document = simulated(planned(tmp_path, costs=measured, samples_per_prompt=1, prompts=128))
+    assert ok
+    assert ratio(document) == pytest.approx(1.0, abs=0.03)
+
+
+def test_a_rollout_that_engines_take_longer_for_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # few slots a replica and one queue, which engines that are sent every sample at once do not have
+    monkeypatch.setattr(fresh_streams, "TOLERANCE", 0.0)
+    measured = {"generation": [{**CURVE, "max_running": 4, "kv_tokens": 40_000}]}
+    ok, document = simulated(planned(tmp_path, costs=measured, prompts=8))
+    assert ratio(document) > 1.0
+    assert not ok
+
+
+def test_what_engines_are_not_simulated_with_is_named(tmp_path: Path) -> None:
+    plan = planned(tmp_path, over_sampling=1.25, partial_rollouts=True, max_staleness=3)
+    with pytest.raises(PlannerError) as caught:
+        simulated(plan)
+    assert "carried over" in caught.value.what
