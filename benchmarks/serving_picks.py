@@ -2,6 +2,7 @@
 
     python benchmarks/serving_picks.py ../shared/data/serving             # four fits, each to three groups in four
     python benchmarks/serving_picks.py ../shared/data/serving --unfitted  # the costs before any fit: no fit at all
+    python benchmarks/serving_picks.py ../shared/data/serving --lost pd   # and which picks lose what, and to what
 
 Decisions are those of the data's score.py (load, shape, pd, mode; its docstring), on measured.csv and the open groups
 of measured_more.csv, on rows whose `precision` is not stated too: 390, 1,104, 63 and 24 with their limits. Every row is
@@ -14,6 +15,10 @@ end`, the same under the limit divided by the upper end of the 80 % interval; `e
 that the limit holds, among rows with at least that chance (`planner.kinds.serve.expected` begins at 60 %); `chosen`,
 the rule that captures most in the decisions of the other folds. Where no row has the chance, all that keep the limit
 compete, and where none does, the fastest is picked.
+
+`--lost` adds what the rules would capture were one thing known: the measured times to first token, those per output
+token, or the median error of all rows of a group, of a shape of decoding (tensor parallel, attention data parallel over
+up to BOARD ranks, over more) or of both; and every pick of that decision, rule of 60 %, beside the best row.
 """
 
 import argparse
@@ -21,14 +26,17 @@ import csv
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from inputs import required
+from recipe_columns import Columns
 from serving import Data, spreads_of
+from serving_fit import features
 
-from planner.arrays import Floats, Indices
+from planner.arrays import Bools, Floats, Indices
 from planner.calibrate.deployments import predict
+from planner.costs.rates.collectives import BOARD
 from planner.costs.rates.spread import ErrorSpread
 
 FOLDS = 4
@@ -78,19 +86,26 @@ class Predicted:
     tpot_s: Floats
     spreads: list[ErrorSpread]
     fold: Indices
+    low: Floats  # logarithms of the bounds within groups over the estimates of TPOT
+    high: Floats
 
 
 def left_out(data: Data, *, unfitted: bool) -> Predicted:
     """Of every row by a fit, and widths, of the other groups; of the costs before any fit the widths alone are."""
-    times, fold = np.zeros((2, len(data.rows))), data.group % FOLDS
+    terms, fold = data.terms["stated"], data.group % FOLDS
+    times, within = np.zeros((2, 2, len(data.rows)))
     spread_of = {}
     for number in range(FOLDS):
         chosen = fold != number
         fitted = None if unfitted else data.fitted(chosen)
-        told = predict(data.terms["stated"], data.start if fitted is None else fitted.parameters)
+        parameters = data.start if fitted is None else fitted.parameters
+        told = predict(terms, parameters)
+        spread = spreads_of(data, fitted, chosen)["tpot"]
+        bounds = spread.bounds(told.tpot_s, features(terms, parameters, told))
         times[:, ~chosen] = np.array([told.ttft_s, told.tpot_s])[:, ~chosen]
-        spread_of[number] = spreads_of(data, fitted, chosen)["tpot"].elsewhere()
-    return Predicted(times[0], times[1], [spread_of[int(number)] for number in fold], fold)
+        within[:, ~chosen] = np.log(np.array(bounds) / told.tpot_s)[:, ~chosen]
+        spread_of[number] = spread.elsewhere()
+    return Predicted(times[0], times[1], [spread_of[int(number)] for number in fold], fold, within[0], within[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +121,18 @@ class Decision:
     chance: Floats
     fold: int
 
-    def captured(self, rule: Rule) -> float:
+    @property
+    def kept(self) -> Bools:
+        """Rows that keep the limit as measured."""
+        return self.tpot_s <= self.limit_s * TOLERANCE
+
+    def pick(self, rule: Rule) -> int:
         value = rule(self.predicted, self.room, self.chance)
-        chosen = int(np.argmax(value)) if np.isfinite(value.max()) else int(np.argmax(self.room))
-        kept = self.tpot_s <= self.limit_s * TOLERANCE
-        return min(float(self.output[chosen] / self.output[kept].max()), 1.0) if kept[chosen] else BROKEN
+        return int(np.argmax(value)) if np.isfinite(value.max()) else int(np.argmax(self.room))
+
+    def captured(self, rule: Rule) -> float:
+        chosen = self.pick(rule)
+        return min(float(self.output[chosen] / self.output[self.kept].max()), 1.0) if self.kept[chosen] else BROKEN
 
 
 def decisions(data: Data, told: Predicted, groups: list[Indices]) -> Iterator[Decision]:
@@ -184,11 +206,68 @@ def _line(title: str, captured: dict[str, Floats]) -> str:
     return f"  {title:22} {'   '.join(cells)}"
 
 
+def decoding(data: Data) -> list[str]:
+    """How each row decodes: by instances that prefill too, tensor parallel, by few or by many attention ranks."""
+
+    def shape(row: Columns) -> str:
+        ranks = float(row["decode_dp"] or 1)
+        return "tensor" if ranks == 1 else f"up to {BOARD} ranks" if ranks <= BOARD else "more ranks"
+
+    return [shape(row) if row["mode"] == "disagg" else "colocated" for row in data.rows]
+
+
+def known(data: Data, told: Predicted) -> Iterator[tuple[str, Predicted]]:
+    """The predictions with one thing that was measured in place of what was predicted."""
+    error, shape = np.log(data.measured.tpot_s / told.tpot_s), decoding(data)
+    yield "as predicted", told
+    yield "measured TTFT", replace(told, ttft_s=data.measured.ttft_s)
+    yield "measured TPOT", replace(told, tpot_s=data.measured.tpot_s)
+    for title, keys in (
+        ("median TPOT error of groups", [f"{number}" for number in data.group]),
+        ("of shapes of decoding", shape),
+        ("of both", [f"{number} {own}" for number, own in zip(data.group, shape, strict=True)]),
+    ):
+        each = np.unique(keys, return_inverse=True)[1]
+        medians = np.array([np.median(error[each == number]) for number in range(each.max() + 1)])
+        yield title, replace(told, tpot_s=told.tpot_s * np.exp(medians[each]))
+
+
+def lost(data: Data, told: Predicted, name: str, chosen: Indices) -> None:
+    """What is captured of a decision were one thing known, errors by shape of decoding, and every pick."""
+    groups, sure = groups_of(data, name, chosen), f"expected, {LEAST[2]:.0%}"
+    print(f"{name}: captured by the estimate, and {sure}, with one thing known")
+    for title, other in known(data, told):
+        made = list(decisions(data, other, groups))
+        cells = "  ".join(
+            f"{np.mean([each.captured(RULES[rule]) for each in made]):.3f}" for rule in ("estimate", sure)
+        )
+        print(f"  {title:30} {cells}")
+    error, shape = np.log(data.measured.tpot_s / told.tpot_s), np.array(decoding(data))
+    for kind in np.unique(shape):
+        low, middle, high = 100.0 * np.expm1(np.quantile(error[shape == kind], QUANTILES))
+        print(f"  TPOT, measured over predicted, {kind:14} {middle:+5.1f} % ({low:+.0f} to {high:+.0f}; "
+              f"{int((shape == kind).sum())} rows)")  # fmt: skip
+    for each in decisions(data, told, groups):
+        pick, best = each.pick(RULES[sure]), int(np.argmax(np.where(each.kept, each.output, -np.inf)))
+        row = data.rows[each.members[0]]
+        print(
+            f"  {each.captured(RULES[sure]):.2f}  {' '.join(row[part] for part in ALIKE)}  limit {each.limit_s:.4f} s"
+        )
+        for title, number in (("pick", pick), ("best", best)) if pick != best else ():
+            at = each.members[number]
+            own = data.rows[at]
+            layout = "/".join(own.get(part, "") for part in SHAPE).strip("/")
+            print(f"        {title} {layout}, {own['concurrency']} clients: TPOT {told.tpot_s[at]:.4f} s "
+                  f"({each.tpot_s[number]:.4f} measured), TTFT {told.ttft_s[at]:.2f} "
+                  f"({data.measured.ttft_s[at]:.2f})")  # fmt: skip
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("folder", type=required)
     parser.add_argument("--unfitted", action="store_true")
+    parser.add_argument("--lost", choices=DECISIONS)
     given = parser.parse_args()
     data = Data.read(given.folder, ("stated",))
     told = left_out(data, unfitted=given.unfitted)
@@ -197,6 +276,8 @@ def main() -> int:
     scored = [number for number, row in enumerate(data.rows) if row["id"] in first]
     show(data, told, "as score.py: measured.csv", np.array(scored))
     show(data, told, "all open rows", np.arange(len(data.rows)))
+    if given.lost:
+        lost(data, told, given.lost, np.array(scored))
     return 0
 
 
