@@ -129,6 +129,12 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         raise PlannerError("an estimate takes one workload and one pool", hint="split the request")
     workload, problem = resolved.workloads[0], resolved.problem
     load = workload.spec.load
+    if workload.media is not None:
+        raise PlannerError(
+            "estimates are of text alone, and the workload brings images or sounds",
+            where="workloads.0",
+            hint="leave them out, or solve the problem with `planner solve`",
+        )
     if load is None:
         raise PlannerError("the workload has no load", where="workloads.0", hint="add `load: {concurrency: 16}`")
     apart = given.prefill is not None and given.decode is not None

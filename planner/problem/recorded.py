@@ -4,6 +4,7 @@ A plan names the files that its problem named without their folders. `resolved_a
 to; whether they are the same files is for the digests to say.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from planner.schema.base import Spec, Where
 
 if TYPE_CHECKING:
     from planner.models.architecture import Architecture
+    from planner.problem.encoded import Media
 
 Options = TypeVar("Options", bound=Spec)
 
@@ -79,6 +81,18 @@ def recorded_model(problem: Problem, key: str | None) -> "Architecture | None":
         return resolve_model(problem, key, INPUTS, Path())
     except PlannerError:
         return None
+
+
+def media_by_workload(problem: Problem) -> "tuple[Media | None, ...]":
+    """What the requests of each workload bring beside text, of models from the catalog."""
+    if all(workload.images is None and workload.audio_s is None for workload in problem.workloads):
+        return (None,) * len(problem.workloads)
+    from planner.problem.encoded import media_of
+
+    return tuple(
+        media_of(workload, resolve_model(problem, problem.model_of(workload), INPUTS, Path()), math.inf, INPUTS, index)
+        for index, workload in enumerate(problem.workloads)
+    )
 
 
 def tables_at_hand(digests: Collection[str], given: Sequence[str] = ()) -> tuple[str, ...]:

@@ -1,9 +1,5 @@
 """A problem with every name resolved: architectures, pools, engine, and digests of all of it."""
 
-import csv
-import gzip
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ from planner.hardware.cluster import NodeType, Pool
 from planner.hardware.unspecified import NODE, UNSPECIFIED
 from planner.models.architecture import Architecture
 from planner.problem.cached_prefixes import CachedPrefixes
+from planner.problem.encoded import Media, media_of
 from planner.problem.lengths import LengthFacts
 from planner.problem.schema import (
     Lengths,
@@ -28,6 +25,7 @@ from planner.problem.schema import (
     WorkloadSpec,
 )
 from planner.problem.shapes import find_shape
+from planner.problem.trace_rows import recorded, trace_rows
 from planner.problem.wiring import wired
 from planner.schema.base import Where
 
@@ -41,6 +39,7 @@ class Workload:
     input: LengthFacts
     output: LengthFacts
     trace: Path | None = None  # of its prompts, where they are those of a trace
+    media: Media | None = None  # that its requests bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +112,34 @@ def resolve(problem: Problem, where: Where, *, base: Path = Path()) -> Resolved:
 
     Raises PlannerError for unknown names, unreadable files and pools without a usable node.
     """
+    problem = recorded(problem, where, base)
+    models = {key: resolve_model(problem, key, where, base) for key in problem.models}
     return Resolved(
         problem=problem,
-        models={key: resolve_model(problem, key, where, base) for key in problem.models},
+        models=models,
         pools=tuple(resolve_pool(spec, index, where) for index, spec in enumerate(problem.cluster.pools)),
         workloads=tuple(
-            Workload(
-                spec=spec,
-                model=problem.model_of(spec),
-                input=lengths_facts(
-                    spec.input_tokens, "input_tokens", where(("workloads", index, "input_tokens")), base
-                ),
-                output=lengths_facts(
-                    spec.output_tokens, "output_tokens", where(("workloads", index, "output_tokens")), base
-                ),
-                trace=base / spec.input_tokens.trace if isinstance(spec.input_tokens, TraceLengths) else None,
-            )
-            for index, spec in enumerate(problem.workloads)
+            _workload(problem, models, spec, index, where, base) for index, spec in enumerate(problem.workloads)
         ),
         where=where,
+    )
+
+
+def _workload(
+    problem: Problem, models: dict[str, Architecture], spec: WorkloadSpec, index: int, where: Where, base: Path
+) -> Workload:
+    model = problem.model_of(spec)
+    sides = [
+        lengths_facts(getattr(spec, side), side, where(("workloads", index, side)), base)
+        for side in ("input_tokens", "output_tokens")
+    ]
+    return Workload(
+        spec=spec,
+        model=model,
+        input=sides[0],
+        output=sides[1],
+        trace=base / spec.input_tokens.trace if isinstance(spec.input_tokens, TraceLengths) else None,
+        media=media_of(spec, models[model], sides[0].mean_tokens, where, index) if model in models else None,
     )
 
 
@@ -249,7 +257,7 @@ def lengths_facts(spec: Lengths, column: str, where: str, base: Path = Path()) -
 
 
 def _trace_lengths(path: Path, column: str, where: str) -> LengthFacts:
-    lengths = [_length(row, column, number, path, where) for number, row in enumerate(_trace_rows(path, where), 1)]
+    lengths = [_length(row, column, number, path, where) for number, row in enumerate(trace_rows(path, where), 1)]
     if not lengths:
         raise PlannerError(f"trace `{path.name}` has no rows", where=where, hint="give a trace with requests")
     return _facts(tuple(lengths))
@@ -274,14 +282,3 @@ def _length(row: dict[str, str], column: str, number: int, path: Path, where: st
             f"row {number} of `{path.name}` has the length {row[column]!r}", where=where, hint="lengths are at least 1"
         )
     return value
-
-
-def _trace_rows(path: Path, where: str) -> Iterator[dict[str, str]]:
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as text:
-            if ".jsonl" in path.name:
-                yield from (json.loads(line) for line in text if line.strip())
-            else:
-                yield from csv.DictReader(text)
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise PlannerError(f"cannot read trace `{path}`: {error}", where=where, hint="check the path") from None

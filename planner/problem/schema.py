@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
 from planner.engines.training import TrainingEngineName
 from planner.errors import PlannerError
+from planner.problem.media import Amounts, ImagesSpec
 from planner.problem.prefix_tiers import PrefixCacheSpec
 from planner.problem.statistics import quantile_of
 from planner.problem.wiring import TopologySpec
@@ -319,6 +320,12 @@ class WorkloadSpec(Spec):
     model: Name | None = Field(default=None, description="key of `models`; the only one when absent")
     input_tokens: Lengths = Field(default=1, description="of a request; stated where any model answers it")
     output_tokens: Lengths = Field(default=1, description="of an answer; stated where any model gives it")
+    images: ImagesSpec | None = Field(
+        default=None, description="that a vision tower encodes of a request; what they become is among `input_tokens`"
+    )
+    audio_s: Amounts | None = Field(
+        default=None, description="seconds of sound that an audio tower encodes of a request; likewise"
+    )
     load: LoadSpec | None = Field(default=None, description="absent: as much as the cluster can serve")
     prefix_hits: Annotated[float, Field(ge=0, lt=1)] | None = Field(
         default=None, description="share of the tokens of a prompt that prefix caches hold when it comes"

@@ -83,6 +83,12 @@ def question_of(resolved: Resolved, patience: Limits) -> Question:
             where=resolved.where(("workloads", 0, "prefix_hits")),
             hint="leave `prefix_hits` out",
         )
+    if target.encoding is not None:
+        raise PlannerError(
+            "runs are proposed for prompts of text alone",
+            where=resolved.where(("workloads", 0)),
+            hint="leave `images` and `audio_s` out",
+        )
     patience.tell("looking for deployments")
     teams = [*_colocated(setting, target), *_pairs(setting, target, patience)]
     if not teams:

@@ -119,8 +119,8 @@ class _Fronts:
         return bool(np.mean(in_time_R & (tpot_s_R <= limits.tpot_s)) >= limits.attainment)
 
 
-def encode_s(images_R: Ints, base_s: float, image_s: float) -> Floats:
-    """Seconds to encode the images of a request together [R]."""
+def encode_s(images_R: Ints | Floats, base_s: float, image_s: float) -> Floats:
+    """Seconds to encode the images of a request together [R]; or tokens of them, in a time of each."""
     return np.asarray(np.where(images_R > 0, base_s, 0.0) + image_s * images_R)
 
 

@@ -19,7 +19,6 @@ from planner.costs.serving.speculation import (
     drafter_of,
     drafting_step,
     tokens_per_step,
-    with_drafting,
 )
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -43,7 +42,7 @@ def pricer_of(arch: Architecture) -> Pricer:
 def step(arch: Architecture, work: Work, drafter: Drafter | None = None, tp: float = 4.0) -> StepTime:
     shards, pricer = Shards.of(np.full(len(work.tokens), tp), 1, 1, tp, 1), pricer_of(arch)
     times = step_time(arch, pricer, shards, work, ENGINE)
-    return times if drafter is None else with_drafting(times, drafting_step(drafter, pricer, shards, work))
+    return times if drafter is None else times.beside(drafting_step(drafter, pricer, shards, work))
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -98,7 +98,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "a.csv").write_text("input_tokens,output_tokens,other\n100,100,50\n200,90,60\n")
     talks = [f"{second},c{second % 4},{600 * (1 + second // 4)},50" for second in range(40)]
     (path / "talks.csv").write_text("arrival_s,conversation_id,input_tokens,output_tokens\n" + "\n".join(talks))
-    (path / "b.csv").write_text("input_tokens,output_tokens,other\n150,120,50\n200,90,60\n")
+    (path / "b.csv").write_text("input_tokens,output_tokens,other,media\n150,120,50,5\n200,90,60,1\n")
     rows = {"calm": range(100), "bursts": [index // 20 * 20 for index in range(100)]}
     for name, times in rows.items():
         lines = "".join(f"{time},1,1\n" for time in times)
@@ -269,6 +269,13 @@ def _pattern(place: str) -> str:
 
 STATISTICS = {f"{name}_s": 1.0 for name in ("mean", "p50", "p90", "p95", "p99")}
 LENGTHS = (8, {"low": 1, "high": 2}, {"mean": 8, "cv": 1}, {"trace": "a.csv", "column": "other"}, {"shape": "s"})
+AMOUNTS = (
+    1.0,
+    2.0,
+    {"mean": 1.0, "cv": 1.0},
+    {"values": [1.0], "shares": [1.0]},
+    {"trace": "a.csv", "column": "other"},
+)
 EVERYTHING: list[dict[str, Any]] = [
     {
         "schema": "planner.problem/1",
@@ -296,14 +303,18 @@ EVERYTHING: list[dict[str, Any]] = [
         "workloads": [
             {
                 "name": str(index), "model": "m", "input_tokens": length, "output_tokens": length, "share": 2.0,
-                "priority": 1, "load": load, "prefix_hits": 0.5,
+                "priority": 1, "load": load, "prefix_hits": 0.5, "audio_s": amount,
+                "images": {"count": amount, "tokens": 1} if index else {"width": 1, "height": 1},
                 "slo": {
                     "ttft": STATISTICS, "tpot": STATISTICS, "itl": STATISTICS, "latency": STATISTICS, "attainment": 0.9,
                     "confidence": 0.9,
                 },
             }
-            for index, (length, load) in enumerate(
-                zip(LENGTHS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, *[None] * 3), strict=True)
+            for index, (length, amount, load) in enumerate(
+                zip(
+                    LENGTHS, AMOUNTS, ({"rate_per_s": 1.0, "arrival_cv": 2.0}, {"concurrency": 1}, *[None] * 3),
+                    strict=True,
+                )
             )
         ],
         "cache": {

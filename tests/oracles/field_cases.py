@@ -227,6 +227,32 @@ def _traced(side: str) -> dict[str, Case]:
     }
 
 
+SEEING = "models.m.name=Qwen/Qwen3-VL-4B-Instruct ; workloads.0.images="
+HEARING = (
+    "models.m.name=Qwen/Qwen2-Audio-7B-Instruct ; options.tp=[1] ; options.max_batch=[8]"
+    " ; workloads.0.input_tokens=2000 ; workloads.0.audio_s="
+)
+
+
+def _amounts(path: str, before: str, less: int, after: str = "", spread: str = "") -> dict[str, Case]:
+    """Amounts of a request in each of their forms, `less` or twice as much; `spread` is where their spread counts."""
+
+    def case(first: str, second: str, also: str = "") -> Case:
+        return f"{before}{first}{after}{also}", f"{before}{second}{after}{also}"
+
+    more = 2 * less
+    listed, traced = "{values: [0, %s], shares: [%s]}", "{trace: %s.csv, column: %s}"
+    return {
+        path: case(f"{less}", f"{more}"),
+        f"{path}.mean": case(f"{{mean: {less}}}", f"{{mean: {more}}}"),
+        f"{path}.cv": case(f"{{mean: {less}, cv: 1}}", f"{{mean: {less}, cv: 2}}", spread),
+        f"{path}.values": case(listed % (less, "0.5, 0.5"), listed % (more, "0.5, 0.5")),
+        f"{path}.shares": case(listed % (less, "0.5, 0.5"), listed % (less, "0.4, 0.6")),
+        f"{path}.trace": case(traced % ("a", "other"), traced % ("b", "media")),
+        f"{path}.column": case(traced % ("b", "other"), traced % ("b", "media")),
+    }
+
+
 APART = "options.modes=[disaggregated] ; cluster.pools=[{gpu: h100_sxm, nodes: 2, gpus_per_node: 1}]"
 SHARED = (
     TWO_MODELS
@@ -391,6 +417,11 @@ READ: dict[str, dict[str, Case]] = {
         **_lengths("output_tokens"),
         **_traced("input_tokens"),
         **_traced("output_tokens"),
+        **_amounts("workloads.*.images.count", f"{SEEING}{{tokens: 2, count: ", 8, "}", f" ; {SIMULATED}"),
+        **_amounts("workloads.*.audio_s", HEARING, 30),
+        "workloads.*.images.tokens": (f"{SEEING}{{tokens: 64}}", f"{SEEING}{{tokens: 32}}"),
+        "workloads.*.images.width": (f"{SEEING}{{width: 256, height: 256}}", f"{SEEING}{{width: 512, height: 256}}"),
+        "workloads.*.images.height": (f"{SEEING}{{width: 256, height: 256}}", f"{SEEING}{{width: 256, height: 512}}"),
         "workloads.*.prefix_hits": ("", "workloads.0.prefix_hits=50%"),
         "workloads.*.load.rate_per_s": ("workloads.0.load={rate: 2/s}", "workloads.0.load={rate: 3/s}"),
         "workloads.*.load.concurrency": ("workloads.0.load={concurrency: 2}", "workloads.0.load={concurrency: 3}"),

@@ -82,6 +82,7 @@ def instances(chosen: Draw, role: str, grid: StepGrid) -> Instance:
         link_tokens_per_s=chosen(st.sampled_from([1.0, 7.0, float("inf")])),
         link_latency_s=chosen(st.sampled_from([0.0, 0.5])),
         most_context=chosen(st.sampled_from([UNLIMITED, UNLIMITED, 9, 16, 25])),
+        encode_s=chosen(st.sampled_from([(), (), ((0.5, 0.25),), ((0.0, 1.0),)])),
     )
 
 
@@ -159,6 +160,8 @@ def loads(chosen: Draw) -> Requests:
         if chosen(st.booleans()):
             base = _in_sessions(base, chosen(st.integers(1, count)), chosen(st.sampled_from([0.0, 0.75])))
     base = base.with_prefixes([_chain(chosen, int(tokens)) for tokens in inputs], block_tokens=4)
+    if chosen(st.booleans()):
+        base = replace(base, encoded=np.array(chosen(lengths)) * chosen(st.sampled_from([0.0, 0.5])))
     return base.with_hits(chosen(st.sampled_from([0.0, 0.0, 0.4, 1.0])))
 
 

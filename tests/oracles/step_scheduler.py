@@ -133,6 +133,12 @@ class StepScheduler(StepRouting):
             preempted = True
         return preempted
 
+    def encode(self, e: Engine, r: Request, new: float) -> None:
+        encoded = 0.0 if self.load.encoded is None else float(self.load.encoded[r.id])
+        if encoded and e.rules.encode_s:
+            base_s, token_s = e.rules.encode_s[0]
+            e.penalty_s += new * (base_s + token_s * encoded)
+
     def admit_one(self, e: Engine, r: Request, left: int, margin: int) -> bool:
         room, tokens = self.room(e) - margin, r.input + r.generated
         if r.state == "waiting":
@@ -164,6 +170,7 @@ class StepScheduler(StepRouting):
             r.fetched = None if r.fetched is None else (r.fetched[0], 0)
             if r.started_s < 0:
                 r.started_s, r.cached = self.now, cached
+            self.encode(e, r, 1.0 - cached / tokens)
             self.add_chunk(e, r, chunk)
             return True
         if self.allocated(e, r, tokens) > room or not self.acquire(e, r):

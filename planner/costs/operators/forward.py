@@ -60,6 +60,7 @@ from planner.models.architecture import (
     Ffn,
     GroupedQueryAttention,
     LatentAttention,
+    Layer,
     LinearAttention,
     Mixer,
     Module,
@@ -104,13 +105,19 @@ def forward(arch: Architecture, shards: Shards, work: Work) -> list[Operator]:
     step = _Step(arch, shards, work)
     operators: list[Operator] = list(_ends(step))
     for layer, count in arch.layer_groups():
-        if layer.mixer is not None:
-            operators += _mixer(step, layer.mixer, float(count))
-        if layer.ffn is not None:
-            operators += _ffn(step, layer.ffn, float(count))
-        operators.append(run_of(norm(step.tokens * arch.hidden_size, SERVING), float(count * layer.num_norms)))
+        operators += layer_operators(arch, shards, work, layer, float(count))
     operators += _pipeline(step)
     return operators
+
+
+def layer_operators(arch: Architecture, shards: Shards, work: Work, layer: Layer, count: float) -> Iterator[Operator]:
+    """Every operator of so many layers of one kind in a step."""
+    step = _Step(arch, shards, work)
+    if layer.mixer is not None:
+        yield from _mixer(step, layer.mixer, count)
+    if layer.ffn is not None:
+        yield from _ffn(step, layer.ffn, count)
+    yield run_of(norm(step.tokens * arch.hidden_size, SERVING), count * layer.num_norms)
 
 
 def ranks_in_step(arch: Architecture, dp: ArrayLike) -> Floats:

@@ -37,6 +37,15 @@ class StepTime:
         by_operator = {name: factor * seconds for name, seconds in self.by_operator.items()}
         return StepTime(factor * self.device_s, factor * self.host_s, by_operator, factor * self.by_basis)
 
+    def beside(self, more: "StepTime") -> "StepTime":
+        """The same steps with what else is computed in them, under names of its own."""
+        return StepTime(
+            self.device_s + more.device_s,
+            self.host_s,
+            self.by_operator | more.by_operator,
+            self.by_basis + more.by_basis,
+        )
+
     def shares(self, point: int) -> dict[str, float]:
         """Share of device time by basis at one point, host time counted as analytical."""
         seconds = self.by_basis[:, point].copy()

@@ -139,16 +139,6 @@ def drafting_step(drafter: Drafter, pricer: Pricer, shards: Shards, work: Work) 
     return StepTime(seconds, np.zeros(num), {DRAFTING: seconds}, by_basis)
 
 
-def with_drafting(step: StepTime, drafting: StepTime) -> StepTime:
-    """A step and the drafts in it."""
-    return StepTime(
-        step.device_s + drafting.device_s,
-        step.host_s,
-        step.by_operator | drafting.by_operator,
-        step.by_basis + drafting.by_basis,
-    )
-
-
 def _one_stage(shards: Shards) -> Shards:
     """A drafter is as wide as one pipeline stage."""
     return replace(shards, pp=np.ones(len(shards)))

@@ -63,6 +63,12 @@ def workload_drive(envelope: Envelope, problem: Problem, workload: WorkloadSpec)
             where="inputs.workloads",
             hint="run a load generator of your own, and judge its report with `--report`",
         )
+    if workload.images is not None or workload.audio_s is not None:
+        raise PlannerError(
+            f"load generators send text alone, and requests of `{workload.name}` bring images or sounds",
+            where="inputs.workloads",
+            hint="run a load generator of your own, and judge its report with `--report`",
+        )
     rate, concurrency, arrival_cv = _load(workload, envelope)
     return Drive(
         workload=workload.name,

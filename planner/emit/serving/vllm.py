@@ -35,6 +35,8 @@ from planner.emit.serving.speculation import check_handover, draft_quantisation,
 from planner.emit.serving.vllm_tiers import beside_engine, connector_of, files_of, variables_of
 from planner.emit.shell import Command, Flag, Word, argument, word
 from planner.experts.launchers import vllm_config
+from planner.problem.media import most_images
+from planner.problem.recorded import recorded_model
 
 _QUANTISATION = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 _KV_CACHE = {"bf16": "bfloat16", "fp8": "fp8"}  # fp16 follows from the model's own type
@@ -53,6 +55,7 @@ def _launch(scene: Scene, instance: EngineInstance, index: int) -> Command:
             *_listen(instance, index),
             *_parallelism(scene, instance, index),
             *_limits(instance),
+            *_media(scene, instance),
             *_memory(scene, instance),
             *_adapters(instance),
             *_speculation(scene, instance),
@@ -154,6 +157,25 @@ def _limits(instance: EngineInstance) -> Iterator[Flag]:
     budget = _budget_tokens(instance, (batch or 0) * verified_tokens(instance))
     if budget is not None:
         yield "--max-num-batched-tokens", word(budget)
+
+
+def _media(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
+    """Images and sounds of a request at most, and the tower whole on every rank where these cannot share it out."""
+    problem, most = scene.cluster.problem, dict[str, int]()
+    for workload in problem.workloads:
+        if problem.model_of(workload) != instance.role.model:
+            continue
+        if workload.images is not None:
+            most["image"] = max(most.get("image", 0), most_images(workload.images))
+        if workload.audio_s is not None:
+            most["audio"] = 1
+    if not most:
+        return
+    yield "--limit-mm-per-prompt", word(json.dumps(most))
+    model = recorded_model(problem, instance.role.model)
+    towers = () if model is None else model.encoders
+    if any(tower.kind == "vision" and tower.num_heads % instance.role.parallelism.tp for tower in towers):
+        yield "--mm-encoder-tp-mode", word("data")
 
 
 def _budget_tokens(instance: EngineInstance, batch: int) -> int | None:

@@ -33,7 +33,18 @@ READS = Reads(
     | {"models.*.weights", "models.*.kv_cache", "cluster.pools.*.usd_per_gpu_hour", "cluster.links"}
     | {
         f"workloads.*.{name}"
-        for name in ("name", "model", "input_tokens", "output_tokens", "load", "prefix_hits", "share", "slo")
+        for name in (
+            "name",
+            "model",
+            "input_tokens",
+            "output_tokens",
+            "images",
+            "audio_s",
+            "load",
+            "prefix_hits",
+            "share",
+            "slo",
+        )
     }
     | {"cache", "engine", "costs", "objective", "limits", "availability", "seed"},
     limits=frozenset({"time_limit_s", "gap", "seed", "threads", "backend"}),

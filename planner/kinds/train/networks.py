@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from planner.costs.operators.towers import TowerLoad
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.modalities.networks import (
     NetworkCost,
-    TowerLoad,
     Trained,
     generator_cost,
     generator_flop,

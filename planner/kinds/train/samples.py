@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from planner.costs.training.modalities.networks import TowerLoad, Trained
+from planner.costs.operators.towers import TowerLoad
+from planner.costs.training.modalities.networks import Trained
 from planner.models.architecture import Encoder
 from planner.plan.records import Count
 from planner.schema.base import Spec

@@ -86,6 +86,7 @@ class Instance:
     up: bool = True  # from the beginning
     stages: int = 1  # of its pipeline
     asynchronous: bool = False  # a step is formed while the one before it runs
+    encode_s: tuple[tuple[float, float], ...] = ()  # by workload: a run of the tower, and a token of it
 
     def __post_init__(self) -> None:
         require_known("role", self.role, ROLES)

@@ -54,7 +54,7 @@ KNOWN_OF_FLEETS = frozenset(
 KNOWN_OF_ENGINES = frozenset(
     {"grid", "kv_tokens", "role", "policy", "token_budget", "most_sequences", "chunked", "reserves", "preemption"}
     | {"host_kv_tokens", "swap_tokens_per_s", "watermark", "link_tokens_per_s", "link_latency_s", "model", "pool"}
-    | {"adapter_slots", "adapter_load_s", "up", "most_context", "stages", "asynchronous"}
+    | {"adapter_slots", "adapter_load_s", "encode_s", "up", "most_context", "stages", "asynchronous"}
 )
 SAFETY = 1.0 + 1e-9  # of rounding
 

@@ -44,7 +44,7 @@ REQUEST_FIELDS: Final = 28
 ) = range(REQUEST_FIELDS)
 
 # A request, seconds.
-REQUEST_SECONDS: Final = 11
+REQUEST_SECONDS: Final = 12
 (
     ARRIVAL,  # at the front door, seen by the client
     KEY,  # what its queue is ordered by
@@ -57,6 +57,7 @@ REQUEST_SECONDS: Final = 11
     DUE,  # when it has used up its quantum; negative while it is not decoding
     LEFT,  # of its quantum while it is not decoding
     LAST_TOKEN,  # at the client, while it is not in a decoding batch or has joined one since the last step of that
+    ENCODED,  # tokens of a tower that it has encoded before its prompt
 ) = range(REQUEST_SECONDS)
 
 # States of a request.

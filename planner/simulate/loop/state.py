@@ -50,6 +50,7 @@ class RunState(NamedTuple):
     mates: Ints  # [I, W] the others of each
     gap_counts: Ints  # [W, G, X] gaps between tokens
     gap_s: Floats  # [W, G] their sum
+    encode_s: Floats  # [I, W, 2] to encode what a request brings: of a run, and of a token of the tower
     tier_block: Ints  # [U, TIER_FIELDS]
     tier_heap: Ints  # [L, U] leaves by tier, a heap by what is evicted first
     behind: Ints  # [L, U] blocks directly behind each that the tier has

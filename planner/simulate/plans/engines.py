@@ -1,6 +1,7 @@
 """The engines of a role of a plan, equal ones, with their step times, caches and links."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.costs.rates.pricer import Pricer, make_pricer, open_store
 from planner.costs.serving.attention_ffn import Port, RemoteFfn, Units, ffn_weight_bytes
+from planner.costs.serving.media import encode_times
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
@@ -17,6 +19,8 @@ from planner.models.architecture import Architecture
 from planner.models.kv import kv_bytes, state_bytes_per_sequence
 from planner.plan.schema import Role
 from planner.plan.sides import ATTENTION
+from planner.problem.encoded import Media
+from planner.problem.recorded import media_by_workload
 from planner.simulate.fleet.instances import UNLIMITED, Instance, Speculation
 from planner.simulate.fleet.operation_spec import OperationSpec
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
@@ -65,7 +69,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     prompt = int(setting.requests.input_tokens.max())
     priced = chunk if operation.elastic is None else elastic_prefill_tokens(role, chunk, prompt)
     grid = _grid(setting, role, ffn, most, priced, replace(drafts, tokens=0))
-    adapters = operation.adapters
+    adapters, media = operation.adapters, media_by_workload(setting.problem)
     token_bytes, kv_tokens = _cache(setting, role, pool, shards, drafts)
     links_bytes_per_s = shape.tp * shape.pp * _link_bytes_per_s(pool, setting.crossing)
     instance = Instance(
@@ -96,6 +100,8 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     )
     if ffn is None and together_ahead and instance.may_form_ahead and forms_ahead(setting.problem.engine):
         instance = replace(instance, asynchronous=True)
+    if any(media):
+        instance = replace(instance, encode_s=_encode_s(setting, role, media))
     if adapters is not None:
         instance = replace(instance, adapter_slots=adapters.slots, adapter_load_s=adapters.load_s)
     return [instance] * (role.replicas * shape.dp * turns)
@@ -150,6 +156,17 @@ def _priced(
         drafter=drafts.drafter,
         joint_apart=together(role, setting.arch) > 1,
     )
+
+
+def _encode_s(setting: FleetSetting, role: Role, media: Sequence[Media | None]) -> tuple[tuple[float, float], ...]:
+    """By workload, what encoding takes an engine of the role: a run of the tower, and a token of it."""
+    pricer, shards = _pricer(setting, setting.pools[role.pool]), _shards(role)
+    models = [setting.problem.model_of(workload) for workload in setting.problem.workloads]
+    times = [
+        encode_times(setting.arch, pricer, shards, each) if each is not None and model == role.model else None
+        for each, model in zip(media, models, strict=True)
+    ]
+    return tuple((0.0, 0.0) if each is None else (float(each.base_s[0]), float(each.token_s[0])) for each in times)
 
 
 def _most_context(role: Role) -> int:

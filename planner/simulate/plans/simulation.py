@@ -10,7 +10,8 @@ from planner.documents.units import format_si
 from planner.errors import PlannerError
 from planner.plan.findings import Finding
 from planner.plan.schema import Decision, Envelope, Prediction
-from planner.problem.recorded import recorded_problem
+from planner.problem.encoded import Media
+from planner.problem.recorded import media_by_workload, recorded_problem
 from planner.problem.schema import Problem, SloSpec
 from planner.simulate.judge.intervals import Estimate
 from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
@@ -162,11 +163,12 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
         return own_requests(envelope, problem, load.first or OWN_REQUESTS, seed)
     trace = read_trace(load.trace, drop_empty=load.drop_empty)
     trace = trace if load.first is None else trace.first(load.first)
+    media = _media(problem)
     if load.clients:
         closed = Requests.closed_loop(trace.input_tokens, trace.output_tokens, clients=load.clients)
         if trace.blocks:
-            return closed.with_prefixes(trace.blocks, block_tokens=trace.block_tokens)
-        return closed.with_hits(_hits(envelope))
+            return closed.with_prefixes(trace.blocks, block_tokens=trace.block_tokens).with_media(media)
+        return closed.with_hits(_hits(envelope)).with_media(media)
     scale = load.rate_scale
     if load.rate_per_s is not None:
         span_s = float(trace.arrival_s[-1])
@@ -175,8 +177,21 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
                 "has no rate that could be scaled", where=load.trace, hint="sample arrivals for it first"
             )
         scale = load.rate_per_s * span_s / max(len(trace) - 1, 1)
-    requests = trace.at_rate(scale).requests()
+    requests = trace.at_rate(scale).requests().with_media(media)
     return requests if trace.blocks else requests.with_hits(_hits(envelope))
+
+
+def _media(problem: Problem | None) -> Media | None:
+    """What requests of a trace bring; raises PlannerError for a plan whose workloads differ in it."""
+    media = () if problem is None else media_by_workload(problem)
+    if not any(media):
+        return None
+    if len(media) > 1:
+        raise PlannerError(
+            "a trace does not say which workload each request is of, and workloads of the plan bring images or sounds",
+            hint="leave the trace out: the plan's own workloads are simulated",
+        )
+    return media[0]
 
 
 def _hits(envelope: Envelope) -> float:

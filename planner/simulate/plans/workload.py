@@ -8,6 +8,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
+from planner.problem.recorded import media_by_workload
 from planner.problem.schema import MomentLengths, Problem, ShapeLengths, TraceLengths, UniformLengths, WorkloadSpec
 from planner.problem.shapes import find_shape
 from planner.simulate.plans.trace_streams import TraceRows
@@ -29,23 +30,23 @@ def own_requests(
     """
     if not problem.workloads:
         raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
+    media = media_by_workload(problem)
     if len(problem.workloads) == 1:
         (workload,) = problem.workloads
-        clients = _clients(workload)
+        clients, hits = _clients(workload), workload.prefix_hits or 0.0
         if rows is not None and not clients:
-            return rows.requests(_times(workload, _rate(envelope, workload), count, seed), seed).with_hits(
-                workload.prefix_hits or 0.0
-            )
+            stream = rows.requests(_times(workload, _rate(envelope, workload), count, seed), seed)
+            return stream.with_hits(hits).with_media(media[0])
         inputs, outputs = lengths_of(workload, max(count, ROUNDS * clients), seed)
-        hits = workload.prefix_hits or 0.0
         if clients:
-            return Requests.closed_loop(inputs, outputs, clients=clients).with_hits(hits)
-        times_s = _times(workload, _rate(envelope, workload), count, seed)
-        return Requests.open_stream(times_s, inputs, outputs).with_hits(hits)
+            stream = Requests.closed_loop(inputs, outputs, clients=clients)
+        else:
+            stream = Requests.open_stream(_times(workload, _rate(envelope, workload), count, seed), inputs, outputs)
+        return stream.with_hits(hits).with_media(media[0])
     rates = [0.0 if _clients(workload) else _rate(envelope, workload) for workload in problem.workloads]
     return together(
         [_stream(workload, rate, count * rate / max(sum(rates), 1e-12), seed + SEEDS * index)
-             .with_hits(workload.prefix_hits or 0.0)
+             .with_hits(workload.prefix_hits or 0.0).with_media(media[index])
          for index, (workload, rate) in enumerate(zip(problem.workloads, rates, strict=True))]
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
+from planner.problem.encoded import Media
 
 SIDES = ("input", "output")
 _COLUMNS = ("arrival_s", "input_tokens", "output_tokens", "predicted_tokens", "priority", "think_s", "successor")
@@ -39,6 +40,7 @@ class Requests:
     adapter: Ints | None = None  # [R] that each needs, -1 for none; none at all
     workload: Ints | None = None  # [R] that each is of; all of workload 0
     hit_tokens: Ints | None = None  # [R] of each prompt that every prefix cache holds; none at all
+    encoded: Floats | None = None  # [R] tokens of a tower that each has encoded before its prompt; none at all
 
     def __len__(self) -> int:
         return len(self.input_tokens)
@@ -104,6 +106,10 @@ class Requests:
         hits = np.minimum(np.rint(share * self.input_tokens), self.input_tokens - 1)
         return replace(self, hit_tokens=hits.astype(np.int64))
 
+    def with_media(self, media: Media | None) -> "Requests":
+        """The same requests with what they bring beside text, the longest prompts most."""
+        return self if media is None else replace(self, encoded=media.of_prompts(self.input_tokens))
+
     def with_prefixes(self, blocks: Sequence[Sequence[Hashable]], *, block_tokens: int) -> "Requests":
         """The same requests with the prompt blocks of each, any names that are equal where prompts agree up to there.
 
@@ -145,6 +151,9 @@ def together(streams: Sequence[Requests]) -> Requests:
             stream.hit_tokens if stream.hit_tokens is not None else np.zeros(len(stream), int) for stream in streams
         ]
         columns["hit_tokens"] = np.concatenate(hits)[order]
+    if any(stream.encoded is not None for stream in streams):
+        encoded = [stream.encoded if stream.encoded is not None else np.zeros(len(stream)) for stream in streams]
+        columns["encoded"] = np.concatenate(encoded)[order]
     return Requests(**columns, num_open=int(opens.sum()), workload=workload[order])
 
 

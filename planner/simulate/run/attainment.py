@@ -8,6 +8,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
+from planner.problem.encoded import Media
 from planner.problem.schema import SloSpec
 from planner.problem.statistics import quantile_of
 from planner.simulate.requests.arrivals import arrivals
@@ -40,6 +41,7 @@ class Draws:
     output_tokens: Ints  # [R]
     warm_up: int = 0
     hits: float = 0.0  # share of each prompt that prefix caches hold
+    media: Media | None = None  # that they bring
 
     def __post_init__(self) -> None:
         if not 0 <= self.warm_up < len(self.arrival_s):
@@ -63,7 +65,7 @@ class Draws:
     def requests(self, rate_per_s: float) -> Requests:
         """The draws at a rate."""
         stream = Requests.open_stream(self.arrival_s / rate_per_s, self.input_tokens, self.output_tokens)
-        return stream.with_hits(self.hits)
+        return stream.with_hits(self.hits).with_media(self.media)
 
 
 def required(slo: SloSpec) -> tuple[Requirement, ...]:

@@ -92,6 +92,8 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         raise PlannerError(
             "stated prefix hits with elastic instances", where="elastic", hint="leave one of the two out"
         )
+    if fleet.elastic is not None and requests.encoded is not None:
+        raise PlannerError("images or sounds with elastic instances", where="elastic", hint="leave one of the two out")
     served = instances_of(fleet, requests)
     outputs = answer_tokens(fleet, requests, *served)
     _require_covered(fleet, requests, outputs, *served)
@@ -150,6 +152,7 @@ def initial_state(fleet: Fleet, requests: Requests, seed: int, limit_s: float, m
         stage_free_s=np.zeros((rows, stages)),
         fresh=np.zeros((rows, most + 1), dtype=np.int64),
         mates=np.zeros((rows, workloads), dtype=np.int64),
+        encode_s=_encoding(fleet, workloads, rows),
         gap_counts=np.zeros((workloads, f.GAP_PARTS, f.GAP_BINS), dtype=np.int64),
         gap_s=np.zeros((workloads, f.GAP_PARTS)),
         **tier_arrays(fleet, requests if caches else None),
@@ -296,7 +299,17 @@ def _requests(requests: Requests, outputs: Ints, first: Ints, last: Ints) -> tup
     ints[:, f.ADAPTER] = f.NONE if requests.adapter is None else requests.adapter
     seconds[:, f.ARRIVAL], seconds[:, f.THINK] = requests.arrival_s, requests.think_s
     seconds[:, f.STARTED : f.FINISHED + 1] = -1.0
+    seconds[:, f.ENCODED] = 0.0 if requests.encoded is None else requests.encoded
     return ints, seconds
+
+
+def _encoding(fleet: Fleet, workloads: int, rows: int) -> Any:  # noqa: ANN401 - an array
+    """[I, W, 2] seconds to encode: of a run, and of a token; further rows and memory tiers encode nothing."""
+    seconds = np.zeros((rows, workloads, 2))
+    for row, instance in enumerate(fleet.instances):
+        for workload, times_s in enumerate(instance.encode_s[:workloads]):
+            seconds[row, workload] = times_s
+    return seconds
 
 
 def _adapters(requests: Requests, instances: int) -> Any:  # noqa: ANN401 - an array

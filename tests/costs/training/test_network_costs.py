@@ -4,18 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from planner.costs.operators.towers import TowerLoad, tower_layer
 from planner.costs.training.config import Machine, Shard, TrainingConfig, machine_of
 from planner.costs.training.kernels import BACKWARD_INPUT, FORWARD
 from planner.costs.training.layer_costs import kernel_columns
 from planner.costs.training.modalities.networks import (
     NetworkCost,
-    TowerLoad,
     Trained,
     generator_cost,
     generator_flop,
     tower_cost,
     tower_flop,
-    tower_layer,
     tower_shard,
 )
 from planner.costs.training.rates import default_rates

@@ -16,6 +16,7 @@ import numpy as np
 
 from planner.costs.operators.elementwise import ACTIVATION_BYTES
 from planner.costs.operators.experts import EVEN
+from planner.costs.operators.towers import TowerLoad, tower_layer
 from planner.costs.training.activations import layer_activations
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.flops import PASSES
@@ -25,20 +26,12 @@ from planner.costs.training.layers.linear import linear_kernels
 from planner.costs.training.layers.sizes import collectives
 from planner.costs.training.memory import working_bytes
 from planner.costs.training.rates import Rates
-from planner.models.architecture import DenseFfn, Encoder, GroupedQueryAttention, Layer, Module
+from planner.models.architecture import Encoder, Layer, Module
 
 WEIGHT_BYTES = 2.0  # of a frozen element
 ACTIVATION_BYTES_PER_PIXEL = 32_000.0
 """What a U-Net keeps of an image until its backward pass: 8 GB for 512 x 512 pixels, assumed (docs/multimodal.md)."""
 PATCHES, PROJECTOR, GENERATOR = "patch_embedding", "projector", "generator"
-
-
-@dataclass(frozen=True, slots=True)
-class TowerLoad:
-    """What a tower sees of the mean sequence."""
-
-    tokens: float  # its own, before they merge
-    attended: float  # tokens that one of them attends to: the sum of squares of its inputs' lengths over their sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +65,6 @@ class NetworkCost:
     def frozen_bytes(self) -> float:
         """Of the weights that do not learn."""
         return WEIGHT_BYTES * self.frozen_elements
-
-
-def tower_layer(encoder: Encoder) -> Layer:
-    """One block of a tower."""
-    heads, width = encoder.num_heads, encoder.hidden_size // encoder.num_heads
-    attention = GroupedQueryAttention(heads, heads, width, width, qkv_bias=True, output_bias=True)
-    return Layer(attention, DenseFfn(encoder.intermediate_size, gated=False, bias=True), 2)
 
 
 def tower_shard(encoder: Encoder, shard: Shard, load: TowerLoad) -> Shard:

@@ -16,7 +16,7 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.pricer import Pricer, make_pricer
 from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
-from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step, with_drafting
+from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import (
@@ -194,7 +194,7 @@ def _curve(
     else:
         work = work.with_drafts(np.full(len(batch_P), float(drafts.tokens)))
         timed = step_time(setting.actor, pricer, many, work, engine)
-        timed, token_s = with_drafting(timed, drafting_step(drafts.drafter, pricer, many, work)), 1.0 / drafts.yielded
+        timed, token_s = timed.beside(drafting_step(drafts.drafter, pricer, many, work)), 1.0 / drafts.yielded
     parts = _fit(batch_P, context_P, timed.seconds * token_s)
     fitted = parts[0] + parts[1] * batch_P + parts[2] * batch_P * context_P
     error = float(np.abs(fitted / (timed.seconds * token_s) - 1.0).max())

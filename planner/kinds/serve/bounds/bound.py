@@ -30,6 +30,8 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
+from planner.costs.operators.work import Shards
+from planner.costs.serving.media import encode_times
 from planner.kinds.serve.bounds.demands import Workload, workloads_of
 from planner.kinds.serve.bounds.engines import EngineType, ListedType, listed_types
 from planner.kinds.serve.bounds.types import TypeBound, WorkloadBound, type_bound
@@ -220,8 +222,14 @@ def _shares(setting: ServeSetting) -> tuple[float, ...]:
 def _bounded(setting: ServeSetting, engine: EngineType, workloads: Sequence[Workload]) -> TypeBound:
     own = [index for index, each in enumerate(setting.resolved.workloads) if each.model == engine.model]
     context_tokens = setting.targets[own[0]].context_tokens
-    overhead_s = setting.costs_of_pool[engine.model, engine.pool].costs.engine.request_s
-    return type_bound(engine, workloads, own, context_tokens, overhead_s)
+    costs, shards = setting.costs_of_pool[engine.model, engine.pool].costs, Shards.of(*engine.shape.all_degrees)
+    encoding = [
+        encode_times(costs.arch, costs.pricer, shards, each.media)
+        if each.media is not None and each.model == engine.model
+        else None
+        for each in setting.resolved.workloads
+    ]
+    return type_bound(engine, workloads, own, context_tokens, costs.engine.request_s, encoding)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,6 +43,7 @@ class Workload:
     ttft: tuple[SharedLimit, ...]
     tpot: SharedLimit | None
     computed_tokens: Floats | None = None  # of each prompt, where caches spare the rest of it at best
+    encoded: Floats | None = None  # tokens of a tower that each request has encoded, where they bring media
 
     @property
     def prefilled_tokens(self) -> Floats:
@@ -60,7 +61,8 @@ class Workload:
         inputs = np.where(room > 0.0, self.input_tokens, 0.0)
         outputs = np.where(room > 0.0, np.minimum(self.output_tokens, room), 0.0)
         computed = np.where(room > 0.0, self.prefilled_tokens, 0.0)
-        return Workload(self.share, inputs, outputs, self.ttft, self.tpot, computed)
+        encoded = None if self.encoded is None else np.where(room > 0.0, self.encoded, 0.0)
+        return Workload(self.share, inputs, outputs, self.ttft, self.tpot, computed, encoded)
 
 
 def workloads_of(setting: ServeSetting, shares: tuple[float, ...]) -> tuple[Workload, ...]:
@@ -73,7 +75,12 @@ def workloads_of(setting: ServeSetting, shares: tuple[float, ...]) -> tuple[Work
     mixture = drawn(setting, (1.0,) * len(shares), DRAWS, 0, LENGTH_SEED + setting.resolved.problem.seed)
     return tuple(
         Workload(
-            share, draws.input_tokens.astype(float), draws.output_tokens.astype(float), _limits(slo, "ttft"), _tpot(slo)
+            share,
+            draws.input_tokens.astype(float),
+            draws.output_tokens.astype(float),
+            _limits(slo, "ttft"),
+            _tpot(slo),
+            encoded=None if draws.media is None else draws.media.of_prompts(draws.input_tokens),
         )
         for share, draws, slo in zip(shares, mixture.draws, mixture.slos, strict=True)
     )

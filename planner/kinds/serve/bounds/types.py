@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.serving.media import EncodeTimes
 from planner.kinds.serve.bounds.demands import GoodSteps, SharedLimit, Workload, priced, thresholds_of
 from planner.kinds.serve.bounds.engines import EngineType, steps_of
 from planner.kinds.serve.bounds.prices import step_prices
@@ -42,11 +43,17 @@ class TypeBound:
 
 
 def type_bound(
-    engine: EngineType, workloads: Sequence[Workload], own: Sequence[int], context_tokens: int, overhead_s: float
+    engine: EngineType,
+    workloads: Sequence[Workload],
+    own: Sequence[int],
+    context_tokens: int,
+    overhead_s: float,
+    encoding: Sequence[EncodeTimes | None] = (),
 ) -> TypeBound:
     """The bound of a type that serves the workloads `own`, its answers cut at `context_tokens`.
 
-    Contexts cost nothing where its table has steps of one alone, which others do not undercut.
+    Contexts cost nothing where its table has steps of one alone, which others do not undercut. `encoding`, by workload,
+    lengthens the steps that prompts begin in, by which engines are busy beside all that prices are of.
     """
     served = [workloads[index].within(context_tokens) for index in own]
     contexts = engine.instance.grid.contexts
@@ -69,7 +76,8 @@ def type_bound(
     prices = step_prices(steps, demands)
     rows: list[WorkloadBound | None] = [None] * len(workloads)
     for place, (index, each, demand) in enumerate(zip(own, served, demands, strict=True)):
-        base_s, classes = prices.base_s(demand) / SAFETY, prices.of_classes[place]
+        encoded_s = _encoded_s(each, encoding[index]) if encoding and engine.prefills else 0.0
+        base_s, classes = (prices.base_s(demand) + encoded_s) / SAFETY, prices.of_classes[place]
         limit = each.tpot if engine.decodes else None
         limited_s, good_s, spent, good_share = base_s, 0.0, 0.0, 0.0
         if limit is not None and limit.share is not None:
@@ -84,6 +92,13 @@ def type_bound(
         late, idle_s = _idle(engine, each, overhead_s)
         rows[index] = WorkloadBound(base_s, limited_s, good_s, spent, good_share, least_s, keeps[place], late, idle_s)
     return TypeBound(engine, tuple(rows))
+
+
+def _encoded_s(workload: Workload, encoding: EncodeTimes | None) -> float:
+    """Seconds that an engine encodes for a request on average."""
+    if encoding is None or workload.encoded is None:
+        return 0.0
+    return float(encoding.of_tokens(workload.encoded).mean())
 
 
 def _idle(engine: EngineType, workload: Workload, overhead_s: float) -> tuple[tuple[float, ...], float]:

@@ -73,6 +73,11 @@ def _require_decidable(resolved: Resolved) -> PrefixCacheSpec:
         ),
         (first.spec.prefix_hits is not None, "hits are stated and decided", "remove `prefix_hits` or `cache`"),
         (
+            first.media is not None,
+            "memory keeps no outputs of towers, whose requests are encoded whole",
+            "remove `images`, `audio_s` or `cache`",
+        ),
+        (
             problem.engine.host_cache_bytes_per_gpu is not None,
             "host memory is given and decided",
             "remove `engine.host_cache`, and offer it as the tier `host` of `cache`",

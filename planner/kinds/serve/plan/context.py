@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from planner.kinds.serve.plan.encoded import media_assumptions
 from planner.kinds.serve.steady.context import role_context
 from planner.kinds.serve.steady.demand import Target, served_of
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
@@ -46,19 +47,7 @@ def context_assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str
                 f"`{name}` is priced for requests of up to {beyond.target.context_tokens} tokens, though memory ends "
                 "some of its roles before"
             )
-    yield from _of_text_alone(setting, outcome)
-
-
-def _of_text_alone(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
-    """That no request is priced with images or sounds, of models that have towers for them."""
-    for key in dict.fromkeys(item.candidate.model for item in outcome.roles):
-        arch = setting.resolved.models[key]
-        towers = " and ".join(dict.fromkeys(f"{encoder.kind} tower" for encoder in arch.encoders))
-        if towers:
-            yield (
-                f"requests to `{key}` are priced as text alone: the {towers} lies in memory, what it computes of inputs"
-                " is not priced, and tokens that they become count where `input_tokens` holds them"
-            )
+    yield from media_assumptions(setting, outcome)
 
 
 def _beyond(setting: ServeSetting, outcome: Outcome) -> Iterator[Beyond]:

@@ -15,6 +15,7 @@ from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
 from planner.kinds.serve.plan.certificate import certificate
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
+from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.memory import memory_assumptions, prefix_memory, with_tiers
 from planner.kinds.serve.plan.own_runs import run_assumptions
@@ -422,6 +423,7 @@ def _predictions(setting: ServeSetting, outcome: Outcome) -> Iterator[Prediction
         tokens += rate * target.osl
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl)
+        yield from encoding_predictions(setting, outcome, target)
         yield from times(used, target, setting.costs_of_pool, scale)
     yield from whole_predictions(setting, outcome.solution, requests, tokens)
 

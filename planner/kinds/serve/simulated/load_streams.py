@@ -132,12 +132,13 @@ def drawn(setting: ServeSetting, fractions: Sequence[float], count: int, warm_up
     """`count` requests of all workloads together; what is drawn of one does not depend on the others."""
     draws, slos = [], []
     for workload, (fraction, target) in enumerate(zip(fractions, setting.targets, strict=True)):
-        spec, own = setting.resolved.workloads[workload].spec, max(round(count * fraction), 1)
+        resolved, own = setting.resolved.workloads[workload], max(round(count * fraction), 1)
+        spec, media = resolved.spec, resolved.media
         rng = np.random.default_rng(seed + SEEDS * workload)
-        inputs, outputs = _lengths(setting.resolved.workloads[workload], own, rng)
+        inputs, outputs = _lengths(resolved, own, rng)
         cv, skipped = math.sqrt(target.arrival_cv2), min(int(warm_up * fraction), own - 1)
         renewal = Draws.renewal(inputs, outputs, cv=cv, seed=seed + SEEDS * workload + 1, warm_up=skipped)
-        draws.append(Draws(renewal.arrival_s / fraction, inputs, outputs, skipped, target.prefix_hits))
+        draws.append(Draws(renewal.arrival_s / fraction, inputs, outputs, skipped, target.prefix_hits, media))
         slos.append(divided(spec.slo, target.margins))
     return Mixture(tuple(draws), tuple(slos))
 

@@ -12,6 +12,7 @@ from planner.errors import Conflict, Infeasible
 from planner.kinds.serve.plan.certificate import axes_of
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
+from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.simulated.load_streams import LoadStreams
 from planner.kinds.serve.simulated.placements import MOST_PLACEMENTS, Deployment, with_placement
 from planner.kinds.serve.steady.search import Outcome
@@ -208,6 +209,7 @@ def _predictions(
         mean_output = float(np.mean(draws.output_tokens))
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * mean_output)
+        yield from encoding_predictions(setting, chosen, target)
         stated = setting.resolved.workloads[workload].spec.slo
         yield from _times(target.name, stated, streams.mixture.slos[workload], runs[workload], draws)
         tokens += rate * target.osl

@@ -12,6 +12,7 @@ import numpy as np
 from planner.arrays import Floats, Indices
 from planner.costs.operators.work import Shards
 from planner.costs.rates.spread import ErrorSpread
+from planner.costs.serving.media import Encoding
 from planner.costs.serving.speculation import Drafter
 from planner.engines.handover import Way
 from planner.errors import PlannerError
@@ -186,6 +187,7 @@ class Target:
     margins: "Margins"
     prefix_hits: float = 0.0  # share of a prompt that is found in a prefix cache
     lengths: Outputs | None = None  # of answers, where a limit depends on more than their mean
+    encoding: Encoding | None = None  # of what its requests bring beside text
     cached: CachedPrefixes | None = None  # what fetches prompts from memory tiers; limits are those behind its waits
 
     @property
@@ -430,6 +432,7 @@ def make_target(
         clients=None if load is None else load.concurrency,
         share=workload.spec.share,
         prefix_hits=workload.spec.prefix_hits or 0.0,
+        encoding=None if workload.media is None else Encoding(workload.media, isl),
         lengths=Outputs.of(workload.spec.output_tokens, workload.output, room) if slo.latency is not None else None,
     )
 

@@ -1,7 +1,7 @@
 """Evaluates points for one workload: rates, TTFT, TPOT, and the rule that drops each point; arrays [N]."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -54,26 +54,25 @@ class LimitedRates:
 def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Points) -> StepTimes:
     """Step times of every point for one target."""
     context, none = np.full(len(points), target.context), np.zeros(len(points))
-    isl, engine = np.full(len(points), target.prefilled_tokens), pool_costs.costs.engine
+    costs = replace(pool_costs.costs, encoding=target.encoding)
+    isl, engine = np.full(len(points), target.prefilled_tokens), costs.engine
     cached = target.before_tokens
     if function == "prefill":
-        plain = prefill_alone(pool_costs.costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
-        prefill, bubbles = prefill_in_stages(
-            pool_costs.costs, points.shards, isl, points.chunk, plain, target.service_cv2, cached
-        )
+        plain = prefill_alone(costs, points.shards, isl, points.chunk, points.drafts, cached=cached)
+        prefill, bubbles = prefill_in_stages(costs, points.shards, isl, points.chunk, plain, target.service_cv2, cached)
         before = engine.router_s + engine.arrival_s + engine.handover_s
         varied_s = np.where(points.shards.pp > 1.0, 0.0, prefill.queue_s)
         return StepTimes(
             prefill.latency_s + before, prefill.queue_s, none, none, none, prefill.step, bubbles, varied_s=varied_s
         )
-    yielded = pool_costs.costs.tokens_per_step(points.drafts)
-    yielded_cv2 = pool_costs.costs.tokens_per_step_cv2(points.drafts)
+    yielded = costs.tokens_per_step(points.drafts)
+    yielded_cv2 = costs.tokens_per_step_cv2(points.drafts)
     if function == "decode":
-        decode, pace_s = paced_decode(pool_costs.costs, points.shards, points.batch, context, points.drafts)
+        decode, pace_s = paced_decode(costs, points.shards, points.batch, context, points.drafts)
         full = SteadySteps(pace_s, pace_s, points.batch, none + 1.0, yielded, yielded_cv2, target.joining_steps)
         return StepTimes(none, none, none, none, pace_s / yielded, decode, decoding=full)
     mixed = mixed_steps(
-        pool_costs.costs,
+        costs,
         points.shards,
         points.shape,
         points.batch,
@@ -85,7 +84,7 @@ def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Po
         length_cv2=target.service_cv2,
         cached=cached,
     )
-    engines, ranks = mixed.engines, ranks_in_step(pool_costs.costs.arch, points.shards.dp)
+    engines, ranks = mixed.engines, ranks_in_step(costs.arch, points.shards.dp)
     return StepTimes(
         engines.own_s(target.service_cv2),
         mixed.prefill.queue_s,

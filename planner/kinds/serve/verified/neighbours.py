@@ -162,7 +162,7 @@ class Axes:
         (item, *others), targets = outcome.roles, self.setting.targets
         candidate = item.candidate
         whole = candidate.shape.pp == candidate.shape.dp == 1 and candidate.function == "colocated"
-        plain = candidate.draft_tokens == 0 and not any(target.prefix_hits for target in targets)
+        plain = candidate.draft_tokens == 0 and not any(target.prefix_hits or target.encoding for target in targets)
         return not others and whole and plain and 1 < item.count <= MOST_INSTANCES
 
     def _with_type(self, outcome: Outcome, row: int, candidate: Candidate) -> Outcome:

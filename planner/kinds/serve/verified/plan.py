@@ -12,6 +12,7 @@ from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.plan.certificate import TOLERANCE, axes_of, objective
 from planner.kinds.serve.plan.context import beyond_predictions, context_assumptions
 from planner.kinds.serve.plan.decode import envelope, whole_predictions
+from planner.kinds.serve.plan.encoded import encoding_predictions
 from planner.kinds.serve.plan.memory import memory_assumptions
 from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.verified.confirm import Confirmed
@@ -139,6 +140,7 @@ def _predictions(setting: ServeSetting, verified: Verified, shared: SharedStream
         tokens += rate * target.osl
         yield Prediction(metric="requests_per_s", of=target.name, value=rate)
         yield Prediction(metric="output_tokens_per_s", of=target.name, value=rate * target.osl)
+        yield from encoding_predictions(setting, outcome, target)
         slo = shared.slos[target.index]
         for time in ("ttft", "tpot", "itl", "latency"):
             limited = [of for name, of, _ in slo.limits() if name == time]

@@ -111,7 +111,8 @@ class SharedStreams:
         numbers = [0 if target.clients is None else max(round(target.clients * scale), 1) for target in targets]
         if len(targets) == 1:
             (draws,), (clients,) = mixture.draws, numbers
-            return Requests.closed_loop(draws.input_tokens, draws.output_tokens, clients=clients).with_hits(draws.hits)
+            loop = Requests.closed_loop(draws.input_tokens, draws.output_tokens, clients=clients)
+            return loop.with_hits(draws.hits).with_media(draws.media)
         return together(
             [
                 _sessions(draws, clients) if clients else draws.requests(rate_per_s)
@@ -123,7 +124,7 @@ class SharedStreams:
         """Rows of the trace at these times; which rows they are, and what they share, is the same at every load."""
         key = seed, len(arrival_s)
         if key not in self._traced:
-            self._traced[key] = rows.requests(arrival_s, seed)
+            self._traced[key] = rows.requests(arrival_s, seed).with_media(self.setting.resolved.workloads[0].media)
         return replace(self._traced[key], arrival_s=arrival_s)
 
     def _fleet(
@@ -151,4 +152,4 @@ def _sessions(draws: Draws, clients: int) -> Requests:
     after = np.arange(len(draws)) + clients
     sessions = Requests.open_stream(np.zeros(len(draws)), draws.input_tokens, draws.output_tokens)
     chained = replace(sessions, successor=np.where(after < len(draws), after, -1), num_open=min(clients, len(draws)))
-    return chained.with_hits(draws.hits)
+    return chained.with_hits(draws.hits).with_media(draws.media)

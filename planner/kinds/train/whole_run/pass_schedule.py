@@ -16,7 +16,8 @@ from itertools import takewhile
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.training.modalities.networks import PATCHES, PROJECTOR, NetworkCost, TowerLoad, tower_cost
+from planner.costs.operators.towers import TowerLoad
+from planner.costs.training.modalities.networks import PATCHES, PROJECTOR, NetworkCost, tower_cost
 from planner.errors import PlannerError
 from planner.kinds.train.evaluation.evaluate import Evaluation, evaluate, lay_out, stage_costs, work_of
 from planner.kinds.train.job import TrainJob

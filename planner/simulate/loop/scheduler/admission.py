@@ -15,6 +15,7 @@ from planner.simulate.loop.fields import (
     CUT,
     DECODE,
     DONE,
+    ENCODED,
     ENGINE,
     ENTRY,
     FETCH_FROM,
@@ -52,6 +53,7 @@ from planner.simulate.loop.fields import (
     TRANSFERS,
     WAITING,
     WATERMARK,
+    WORKLOAD,
 )
 from planner.simulate.loop.heaps import push
 from planner.simulate.loop.links import transferred_s
@@ -131,6 +133,10 @@ def admit_prompt(s: RunState, i: int, r: int, budget: int, margin: int, now_s: f
     if s.request_s[r, STARTED] < 0.0:
         s.request_s[r, STARTED] = now_s
         s.request[r, CACHED] = cached
+    if s.request_s[r, ENCODED] > 0.0:
+        run = s.encode_s[engine, s.request[r, WORKLOAD]]
+        new = 1.0 - cached / whole
+        s.instance_s[engine, PENALTY] += new * (run[0] + run[1] * s.request_s[r, ENCODED])
     add_chunk(s, i, r, tokens)
     return True
 

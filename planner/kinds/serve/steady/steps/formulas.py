@@ -31,7 +31,8 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import EngineOverheads
 from planner.costs.rates.pricer import Pricer
 from planner.costs.rates.step import StepTime, step_time
-from planner.costs.serving.speculation import Drafter, drafting_step, with_drafting
+from planner.costs.serving.media import Encoding
+from planner.costs.serving.speculation import Drafter, drafting_step
 from planner.models.architecture import Architecture
 
 BUSY_STEPS = 0.8  # most steps that carry prefill before a step takes several prompts
@@ -45,13 +46,16 @@ class Costs:
     pricer: Pricer
     engine: EngineOverheads
     drafter: Drafter | None = None
+    encoding: Encoding | None = None  # of what requests bring beside text
 
     def step(self, shards: Shards, work: Work) -> StepTime:
-        """Time of one step [N], and of the drafts that it verifies."""
+        """Time of one step [N], of the drafts that it verifies, and of what it encodes."""
         step = step_time(self.arch, self.pricer, shards, work, self.engine)
+        if self.encoding is not None and np.any(work.prefill_tokens > 0):
+            step = step.beside(self.encoding.step(self.arch, self.pricer, shards, work))
         if self.drafter is None or work.queries is None:
             return step
-        return with_drafting(step, drafting_step(self.drafter, self.pricer, shards, work))
+        return step.beside(drafting_step(self.drafter, self.pricer, shards, work))
 
     def tokens_per_step(self, drafts: Floats) -> Floats:
         """Expected tokens of a sequence in a step [N]."""
