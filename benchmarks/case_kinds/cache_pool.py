@@ -18,7 +18,8 @@ def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
     assert result.objective is not None
     load_N, _ = pool_loads(window, result.solution, len(slots_N))
     placement = {
-        str(window.names[block]): {str(i): 1.0 / len(at) for i in at.tolist()} for block, at in result.solution.items()
+        str(window.names[block]): {str(i): share for i, share in zip(c.at.tolist(), c.share.tolist(), strict=True)}
+        for block, c in result.solution.items()
     }
     summary = f"{len(placement)} blocks, load {float(load_N.max() / load_N.mean()):.4f} over the mean"
     return CaseAnswer({"placement": placement}, result.objective, result.bound, summary)

@@ -11,25 +11,28 @@ Maximise    H = sum_b l_b sum_i x_bi
 (C4) a block is held only where those before it in a prompt are
 (C3) asks for ceil(l_b / ((1 + e) H / |N|)) copies of b or more: the blocks of most accesses with room for them are
 a relaxation, whose optimum is a bound, solved for H to a fixed point; a few copies more, placed heaviest first on the
-least loaded instance that has a slot, keep (C3).
+least loaded instance that has a slot, and made even (`even_loads`), keep (C3).
 R request, A access, B block, N instance.
 """
 
 import heapq
 import time
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.caches.block_requests import BlockRequests
+from planner.solvers.caches.even_loads import Alone, even_shares
 from planner.solvers.result import SolveResult, Status
 
 WHERE = "pool"
 SOLVER = "blocks of most accesses, copied to even loads"
 FINER = 0.97  # times the load of a copy that (C3) allows, for ever more copies
 STEPS = 200
+EVERYWHERE = (1, 2, 4)  # blocks of most accesses on all instances
 ROUNDING = 1e-9
 
 
@@ -47,22 +50,35 @@ class PoolProblem:
             raise PlannerError(what, where=WHERE, hint="give every instance a slot, and a limit of 1 or more")
 
 
-Copies = dict[int, Ints]
-"""The instances that hold each block, which share its load evenly."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Copies:
+    """The instances that hold a block, and the share of its load that each carries."""
+
+    at: Ints
+    share: Floats
+
+    @classmethod
+    def even(cls, at: Ints) -> "Copies":
+        """Copies that carry as much each."""
+        return cls(at, np.full(len(at), 1.0 / len(at)))
 
 
-def pool_loads(requests: BlockRequests, copies: Copies, instances: int) -> tuple[Floats, int]:
+Placement: TypeAlias = dict[int, Copies]
+"""The copies of each block that is held."""
+
+
+def pool_loads(requests: BlockRequests, placement: Placement, instances: int) -> tuple[Floats, int]:
     """Hits by instance and in all: a prompt hits as far as its blocks are held."""
     held_B = np.zeros(requests.num_blocks, np.bool_)
-    held_B[list(copies)] = True
+    held_B[list(placement)] = True
     hits_B = np.bincount(requests.block_A[requests.leading_A(held_B[requests.block_A])], minlength=requests.num_blocks)
     load_N = np.zeros(instances)
-    for block, at in copies.items():
-        load_N[at] += hits_B[block] / len(at)
+    for block, copies in placement.items():
+        load_N[copies.at] += hits_B[block] * copies.share
     return load_N, int(hits_B.sum())
 
 
-def most_hits(problem: PoolProblem) -> SolveResult[Copies]:
+def most_hits(problem: PoolProblem) -> SolveResult[Placement]:
     """Copies that keep (C1) to (C4), with the bound on the hits of all; no block is held where none is even."""
     started_s = time.perf_counter()
     bound = hits_bound(problem)
@@ -72,14 +88,16 @@ def most_hits(problem: PoolProblem) -> SolveResult[Copies]:
     return SolveResult(status, "finished", copies, float(hits), bound, spent_s, SOLVER)
 
 
-def _fewest_copies(problem: PoolProblem, bound: float) -> tuple[Copies, int]:
-    """The even placement whose copies carry the most each, as far as bisection tells, and its hits."""
-    limit, instances = 1.0 + problem.over_mean, len(problem.slots_N)
+def _fewest_copies(problem: PoolProblem, bound: float) -> tuple[Placement, int]:
+    """The even placement whose copies carry the most each, as far as bisection tells, and its hits.
 
-    def even(step: int) -> tuple[Copies, int] | None:
-        copies = _placed(problem, FINER**step * limit * bound / instances)
-        load_N, hits = pool_loads(problem.requests, copies, instances)
-        return (copies, hits) if hits and load_N.max() <= limit * load_N.mean() * (1.0 + ROUNDING) else None
+    Or that of a few blocks on all instances, where that has more: loads of one copy each are seldom exactly even.
+    """
+    limit, instances = 1.0 + problem.over_mean, len(problem.slots_N)
+    most_each = limit * bound / instances
+
+    def even(step: int) -> tuple[Placement, int] | None:
+        return _made_even(problem, _placed(problem, FINER**step * most_each))
 
     uneven, step, kept = -1, 0, even(0)
     while kept is None and step < STEPS:
@@ -89,7 +107,22 @@ def _fewest_copies(problem: PoolProblem, bound: float) -> tuple[Copies, int]:
         middle = (uneven + step) // 2
         better = even(middle)
         kept, step, uneven = (kept, step, middle) if better is None else (better, middle, uneven)
-    return ({}, 0) if kept is None else kept
+    answers: list[tuple[Placement, int]] = [({}, 0)] if kept is None else [kept]
+    if answers[0][1] < bound - ROUNDING:
+        spread = (_made_even(problem, _placed(problem, most_each, everywhere)) for everywhere in EVERYWHERE)
+        answers += [next(filter(None, spread), ({}, 0))]
+    return max(answers, key=lambda answer: answer[1])
+
+
+def _made_even(problem: PoolProblem, placed: Placement) -> tuple[Placement, int] | None:
+    """The placement that keeps (C3), as it is or levelled, and its hits; None where neither does."""
+    limit, instances = 1.0 + problem.over_mean, len(problem.slots_N)
+    for levelled in (False, True):
+        placement = _levelled(problem, placed) if levelled else placed
+        load_N, hits = pool_loads(problem.requests, placement, instances)
+        if hits and load_N.max() <= limit * load_N.mean() * (1.0 + ROUNDING):
+            return placement, hits
+    return None
 
 
 def hits_bound(problem: PoolProblem) -> float:
@@ -114,18 +147,42 @@ def _fractional(value_B: Floats, slots_B: Floats, room: int) -> float:
     return float((value_B * filled_B).sum())
 
 
-def _placed(problem: PoolProblem, most_each: float) -> Copies:
-    """The blocks of most accesses in copies of at most so much load, heaviest first on the least loaded instance."""
+def _levelled(problem: PoolProblem, placement: Placement) -> Placement:
+    """The same blocks in as many copies each, as even as exchanges and shares make them."""
+    accesses_B = problem.requests.accesses_B().astype(np.float64)
+    load_N, room_N = np.zeros(len(problem.slots_N)), problem.slots_N.copy()
+    for block, copies in placement.items():
+        load_N[copies.at] += accesses_B[block] * copies.share
+        room_N[copies.at] -= 1
+    alone, copied = Alone(load_N, room_N), {b: copies for b, copies in placement.items() if len(copies.at) > 1}
+    for block, copies in placement.items():
+        if block not in copied:
+            alone.hold(block, float(accesses_B[block]), int(copies.at[0]))
+    alone.even()
+    for block, copies in copied.items():
+        load_N[copies.at] -= accesses_B[block] * copies.share
+    shares = even_shares(load_N, {b: copies.at for b, copies in copied.items()}, {b: accesses_B[b] for b in copied})
+    levelled = {block: Copies(copied[block].at, share) for block, share in shares.items()}
+    return levelled | {block: Copies.even(np.array([at])) for block, at in alone.homes().items()}
+
+
+def _placed(problem: PoolProblem, most_each: float, everywhere: int = 0) -> Placement:
+    """The blocks of most accesses in copies of at most so much load, heaviest first on the least loaded instance.
+
+    The first of them are `everywhere`.
+    """
     accesses_B = problem.requests.accesses_B()
     room, instances = int(problem.slots_N.sum()), len(problem.slots_N)
     chosen: list[tuple[float, int, int]] = []  # load of a copy, block, copies
     for block in np.argsort(-accesses_B, kind="stable").tolist():  # blocks before others of their prompt come first
         if not room or not accesses_B[block]:
             break
-        copies = min(max(int(np.ceil(accesses_B[block] / most_each - ROUNDING)), 1), instances, room)
+        copies = max(int(np.ceil(accesses_B[block] / most_each - ROUNDING)), 1)
+        copies = min(instances if len(chosen) < everywhere else copies, instances, room)
         chosen.append((accesses_B[block] / copies, block, copies))
         room -= copies
-    left_N, placed = problem.slots_N.tolist(), {}
+    left_N = problem.slots_N.tolist()
+    placed: Placement = {}
     free = [(0.0, i) for i in range(instances)]
     for load, block, copies in sorted(chosen, key=lambda row: (-row[0], row[1])):
         at = [heapq.heappop(free) for _ in range(min(copies, len(free)))]
@@ -133,5 +190,6 @@ def _placed(problem: PoolProblem, most_each: float) -> Copies:
             left_N[i] -= 1
             if left_N[i]:
                 heapq.heappush(free, (carried + load, i))
-        placed[block] = np.array(sorted(i for _, i in at))
-    return {block: at for block, at in placed.items() if len(at)}
+        if at:
+            placed[block] = Copies.even(np.array(sorted(i for _, i in at)))
+    return placed

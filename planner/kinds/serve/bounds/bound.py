@@ -27,6 +27,7 @@ whole requests.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from pydantic import JsonValue
 
@@ -43,7 +44,7 @@ from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.solvers.backends.model import Expr, LinearModel, Solution, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.dualtree import build_certificate, verify
-from planner.solvers.mix import Vars, build
+from planner.solvers.mix import MixObjective, MixProblem, Vars, build
 from planner.solvers.mix_solve import DEFAULT_BACKEND
 from planner.solvers.result import SolveResult
 
@@ -51,6 +52,7 @@ METHOD = "step_prices"
 PROOF_NODES = 60
 IDLE = 0.5  # of an instance that is not priced, at all that is asked for
 TRACE = 1e-6  # of an instance: what is more is used
+MOST_STEPS = 100_000  # of a price: a finer unit rounds no bound up
 MOST_TYPES = 80  # on large clusters of mixtures of experts there are hundreds, some tenths of a second each
 SPACE = "no plan of the stated shapes and modes, whatever its batches, chunks, counts, shares and waits"
 
@@ -251,7 +253,7 @@ class _Program:
         formulated = formulate(setting.resolved, targets, candidates)
         problem = replace(formulated.problem, links=None, limits=replace(formulated.problem.limits, shapes=None))
         formulated = replace(formulated, problem=problem)
-        model, variables = build(problem)
+        model, variables = _in_price_steps(problem, *build(problem))
         _add_limits(model, variables, formulated, [bound for bound, _ in placed], workloads)
         return cls(formulated, model, variables, number_of, setting.resolved.problem.seed)
 
@@ -268,6 +270,32 @@ class _Program:
             model = model.restricted({}, {})
             model.integer = [False] * len(model.integer)
         return solve(model, backend=DEFAULT_BACKEND, seed=self.seed)
+
+
+def _in_price_steps(problem: MixProblem, model: LinearModel, variables: Vars) -> tuple[LinearModel, Vars]:
+    """The model with costs in a unit that all prices are whole multiples of, where there is one.
+
+    No mix costs a part of it, so that a bound is rounded up to it (`solvers.dualtree`).
+    """
+    prices = [shape.price_per_hour for shape in problem.shapes]
+    step = price_step(prices) if problem.objective is MixObjective.PRICE else None
+    if step is None:
+        return model, variables
+    cost = total(round(price / step) * count for price, count in zip(prices, variables.n, strict=True))
+    model.optimise(cost, maximising=False)
+    return model, replace(variables, objective=cost, objective_unit=step)
+
+
+def price_step(prices: Sequence[float]) -> float | None:
+    """The largest unit that all prices are whole multiples of; None where that is too small a part of them."""
+    exact = [Fraction(price).limit_denominator(MOST_STEPS) for price in prices if price > 0.0]
+    if not exact:
+        return None
+    denominator = math.lcm(*(price.denominator for price in exact))
+    step = math.gcd(*(int(price * denominator) for price in exact)) / denominator
+    multiples = [price / step for price in prices]
+    whole = all(math.isclose(each, round(each), rel_tol=1e-12) for each in multiples)
+    return step if whole and max(multiples) <= MOST_STEPS else None
 
 
 def bound_of_types(setting: ServeSetting, types: Sequence[TypeBound], workloads: Sequence[Workload]) -> Bound:
