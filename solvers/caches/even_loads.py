@@ -72,7 +72,6 @@ class Alone:
 def even_shares(fixed_N: Floats, copied: Mapping[int, Ints], load: Mapping[int, float]) -> dict[int, Floats]:
     """The shares of (E1) and (E2), by block; `fixed_N` is what instances carry of other blocks."""
     from scipy.optimize import linprog
-    from scipy.sparse import csr_array
 
     if not copied:
         return {}
@@ -80,13 +79,13 @@ def even_shares(fixed_N: Floats, copied: Mapping[int, Ints], load: Mapping[int, 
     instance_C, block_C = np.concatenate(list(copied.values())), np.repeat(np.arange(len(copied)), counts)
     load_C, width = np.array([load[block] for block in copied])[block_C], len(block_C) + 1
     copies = np.arange(width - 1)
-    rows = np.concatenate([instance_C, np.arange(len(fixed_N))])
-    columns = np.concatenate([copies, np.full(len(fixed_N), width - 1)])
-    most = csr_array((np.concatenate([load_C, -np.ones(len(fixed_N))]), (rows, columns)), (len(fixed_N), width))
-    whole = csr_array((np.ones(width - 1), (block_C, copies)), (len(copied), width))
-    worth = np.zeros(width)
+    most, whole, worth = np.zeros((len(fixed_N), width)), np.zeros((len(copied), width)), np.zeros(width)
+    most[instance_C, copies], most[:, -1] = load_C, -1.0
+    whole[block_C, copies] = 1.0
     worth[-1] = 1.0
-    answer = linprog(worth, most, -fixed_N, whole, np.ones(len(copied)), (0.0, None), method="highs")
+    answer = linprog(
+        worth, A_ub=most, b_ub=-fixed_N, A_eq=whole, b_eq=np.ones(len(copied)), bounds=(0.0, None), method="highs"
+    )
     even = 1.0 / np.repeat(counts, counts)
     share_C = even if answer.x is None else np.maximum(answer.x[:-1], 0.0)
     return {

@@ -67,6 +67,7 @@ class ListedType:
     chunk: int
     room_bytes: float  # for caches
     lengths: Floats  # of requests, prompt and answer together
+    shared: bool = False  # sequences may hold blocks together: no number of them fills the cache
 
     @property
     def engines(self) -> int:
@@ -126,9 +127,10 @@ class ListedType:
         costs, shape, longest, shards = self.pool_costs.costs, self.shape, self._longest, self._shards
         mean = float(np.minimum(self.lengths, longest).mean())
         token_bytes = float(kv_cache_bytes(costs.arch, shards, np.array([mean]))[0]) / mean
+        held_tokens = self.batch * longest if self.shared else int(self.room_bytes / token_bytes * CACHE_SLACK)
         instance = Instance(
             grid,
-            max(int(self.room_bytes / token_bytes * CACHE_SLACK), 1),
+            max(held_tokens, 1),
             role=self.function,
             policy=POLICY_OF_ENGINE[setting.resolved.problem.engine.name],
             token_budget=self.chunk,
@@ -172,7 +174,8 @@ def _of_function(
     points = make_points(
         function, pool_costs, shapes, setting.options, targets, Tally(), copies=1, release=setting.release
     )
-    lengths = np.concatenate([workloads[index].prefilled_tokens + workloads[index].output_tokens for index in own])
+    lengths = np.concatenate([workloads[index].input_tokens + workloads[index].output_tokens for index in own])
+    shared = any(workloads[index].computed_tokens is not None for index in own)
     for number, shape in enumerate(shapes):
         rows = np.flatnonzero(points.shape == number)
         if not len(rows):
@@ -181,7 +184,7 @@ def _of_function(
         room = pool_costs.memory_bytes - pool_costs.costs.engine.workspace_bytes - float(held.min())
         batch = int(points.batch[rows].max()) if function != "prefill" else 1
         chunk = int(points.chunk[rows].max()) if function != "decode" else 1
-        yield ListedType(function, model, pool_costs, shape, batch, chunk, room, lengths)
+        yield ListedType(function, model, pool_costs, shape, batch, chunk, room, lengths, shared)
 
 
 def steps_of(engine: EngineType, thresholds: Sequence[float]) -> Steps:

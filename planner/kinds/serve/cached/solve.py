@@ -22,17 +22,19 @@ from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.memory import MEMORY, beside_memory
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import ServeSetting, prepare, search
-from planner.kinds.serve.verified.loop import solve_verified
+from planner.kinds.serve.verified.loop import Brief, solve_verified
 from planner.kinds.serve.verified.verifiable import ASKED, Unverified, estimated, unverifiable
 from planner.plan.schema import Envelope
 from planner.problem.cached_prefixes import CachedPrefixes
 from planner.problem.resolve import Resolved
 from planner.progress import Limits
+from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.prefixes.choices import PrefixChoices
 from planner.solvers.caches.memory_boxes import Machines, MemoryProblem, Units, cheapest_memory, none_above
 from planner.solvers.result import SolveResult
 
 WITHOUT = "without memory for prefixes"
+SAME = 1e-9  # share of tokens
 MORE = 2  # times the units that formulas prefer: what is simulated too, where that may cost less
 NO_PLAN = "no plan with its memory kept the limits in simulation"
 Formulas = Callable[[Resolved, Limits], Envelope]
@@ -74,6 +76,7 @@ class MemorySearch:
     limits: Limits
     problem: MemoryProblem = field(init=False)
     machines: Machines = field(init=False)
+    mixes: dict[object, float] = field(default_factory=dict)  # least costs of instances, by what memory does to prompts
 
     def __post_init__(self) -> None:
         tiers = self.choices.spec.tiers
@@ -129,7 +132,17 @@ class MemorySearch:
         return self._mix(self.choices.at_best(units))
 
     def _mix(self, cached: CachedPrefixes) -> float:
-        """The least cost of instances for prompts of which memory has so much; infinite where none do."""
+        """The least cost of instances for prompts of which memory has so much; infinite where none do.
+
+        Beyond some size more memory has no more of them, and changes no mix.
+        """
+        shares = tuple(tier.hit_share for tier in cached.tiers)
+        key = shares, cached.computed_cv, cached.before_tokens, cached.fetch_s_R.tobytes()
+        if key not in self.mixes:
+            self.mixes[key] = self._searched(cached)
+        return self.mixes[key]
+
+    def _searched(self, cached: CachedPrefixes) -> float:
         beside = with_memory(self.setting, cached)
         outcome = search(beside, beside.targets, self.limits, tie_break=False)
         value = outcome.objective
@@ -148,6 +161,9 @@ class VerifiedMemory:
     bounds: ProblemBounds  # of the problem beside memory that costs nothing
     started_s: float = field(default_factory=time.monotonic)
     why: str = NO_PLAN  # there is no plan
+    grids: SharedGrids = field(
+        default_factory=SharedGrids
+    )  # whatever memory engines have beside, their steps are alike
     costs: dict[Units, float | None] = field(
         default_factory=dict
     )  # of what was simulated; None: no plan kept the limits
@@ -156,7 +172,7 @@ class VerifiedMemory:
         """The cheapest of them with what the others cost, or None; and why there is none."""
         plans: dict[Units, Envelope] = {}
         for units in self._units(answer):
-            plan = self._beside(units)
+            plan = self._beside(units, self._below(units))
             self.costs[units] = None if plan is None else _cost(plan)
             if plan is not None:
                 plans[units] = plan
@@ -174,13 +190,27 @@ class VerifiedMemory:
         yield units
         more = tuple(min(MORE * count, most_k) for count, most_k in zip(units, most, strict=True))
         cost, bound = self.costs[units], self.bounds.whole.value
-        if more != units and (cost is None or bound is None or bound + self.formulas.problem.memory(more) < cost):
+        least = None if bound is None else bound + self.formulas.problem.memory(more)
+        if self._give_more(more, units) and (cost is None or least is None or least < cost):
             yield more
         if any(units):
             yield self.formulas.none
 
-    def _beside(self, units: Units) -> Envelope | None:
-        """The cheapest mix beside these units that keeps the limits in simulation, of those tried."""
+    def _give_more(self, more: Units, units: Units) -> bool:
+        """Whether a tier has tokens of more prompts: of all that are ever asked for again a few units may have all."""
+        larger, own = self.formulas.choices.of(more), self.formulas.choices.of(units)
+        if larger is None or own is None:
+            return larger is not None
+        shares = zip(larger.tiers, own.tiers, strict=True)
+        return any(abs(tier.hit_share - less.hit_share) > SAME for tier, less in shares)
+
+    def _below(self, units: Units) -> float | None:
+        """What instances may cost beside more memory than was bought; None where that is to be known anyway."""
+        known = [cost for cost in self.costs.values() if cost is not None]
+        return min(known) - self.formulas.problem.memory(units) if known and any(units) else None
+
+    def _beside(self, units: Units, below: float | None) -> Envelope | None:
+        """The cheapest mix beside these units that keeps the limits in simulation, of those tried that cost less."""
         setting, choices, limits = self.formulas.setting, self.formulas.choices, self.formulas.limits
         cached = choices.of(units)
         if cached is None:
@@ -188,7 +218,7 @@ class VerifiedMemory:
         beside = with_memory(setting, cached)
         outcome = search(beside, beside.targets, limits)
         try:
-            return solve_verified(beside, outcome, limits, self.started_s, self.bounds)
+            return solve_verified(beside, outcome, limits, self.started_s, self.bounds, Brief(self.grids, below))
         except Unverified as ended:
             self.why = str(ended)
         except (Infeasible, Stopped):

@@ -11,6 +11,7 @@ DOWN = (0.93, 0.85, 0.7, 0.5, 0.3, 0.1)  # and below one that is not
 FAR = 2.0  # times its limit: a value beyond it leaves out the first steps down
 LEAST_SHARE = 0.1  # of the requests of streams, of which a judgement is one
 CLOSE_ENOUGH = 1.025  # of a load kept, the least that is not
+ROUGHLY = 1.15  # where less will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,12 @@ def missed_by(judgement: Judgement) -> float:
     return max((-limit.margin for limit in judgement.limits), default=-math.inf)
 
 
-def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, needed: float = 0.0) -> LoadKept:
+def load_kept(
+    judged: Callable[[float], Judgement],
+    most: float = math.inf,
+    needed: float = 0.0,
+    close_below: float = CLOSE_ENOUGH,
+) -> LoadKept:
     """The largest load of a plan that keeps its limits, `judged` judging it at a share of its own load.
 
     Where the load `needed` is not kept, nothing below it is looked for: it stands for what is kept, which is less.
@@ -65,7 +71,8 @@ def load_kept(judged: Callable[[float], Judgement], most: float = math.inf, need
     if needed > 0.0 and not tried(needed):
         return LoadKept(needed, binding, refuted=True, missed=missed)
     low, high = _above(tried, needed, most) if needed > 0.0 else _around(tried, most, lambda: far)
-    while low > 0.0 and math.isfinite(high) and high > low * CLOSE_ENOUGH:
+    close = CLOSE_ENOUGH if high > 1.0 else close_below
+    while low > 0.0 and math.isfinite(high) and high > low * close:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if tried(middle) else (low, middle)
     return LoadKept(low, binding, missed=missed)

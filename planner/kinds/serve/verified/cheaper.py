@@ -113,9 +113,9 @@ class Cheaper:
         most = [range(1, int(self.best.value / price + ROUNDING) + 1) for price in prices]
         for counts in itertools.product(*most):
             cost = sum(count * price for count, price in zip(counts, prices, strict=True))
-            if cost < self.best.value * (1.0 - ROUNDING) and self._possible(types, counts):
+            if cost < self.best.value * (1.0 - ROUNDING):
                 level = next((f for f in range(len(self.levels)) if self._promised(f, types, counts)), None)
-                if level is not None:
+                if level is not None and self._possible(types, counts):  # which prices types, as no promise does
                     yield Mix(tuple(zip(types, counts, strict=True)), cost, level)
 
     def _possible(self, types: Sequence[InstanceType], counts: Sequence[int]) -> bool:

@@ -73,7 +73,7 @@ class Climb:
     judged: dict[object, Kept | None] = field(default_factory=dict)  # by instances, each once
 
     def __post_init__(self) -> None:
-        self.most_events = self.search.trials.shared.events + MOST_EVENTS
+        self.most_events = self.search.trials.shared.charged_events + MOST_EVENTS
 
     @property
     def tries(self) -> int:
@@ -98,7 +98,7 @@ class Climb:
 
     def _spent(self) -> bool:
         shared = self.search.trials.shared
-        return self.tries >= MOST_TRIES or shared.events >= self.most_events or self.search.out_of_time
+        return self.tries >= MOST_TRIES or shared.charged_events >= self.most_events or self.search.out_of_time
 
     def _judged(self, outcome: Outcome, best: Kept) -> Kept | None:
         """The plan at the load that it keeps, or refuted; None where it is not simulated.

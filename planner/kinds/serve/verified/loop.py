@@ -22,7 +22,7 @@ from planner.kinds.serve.steady.demand import relaxed
 from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
 from planner.kinds.serve.verified.budget import OF_TIME_LIMIT, Budget, OutOfTime
-from planner.kinds.serve.verified.capacity import LoadKept, load_kept
+from planner.kinds.serve.verified.capacity import ROUGHLY, LoadKept
 from planner.kinds.serve.verified.climb import Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
 from planner.kinds.serve.verified.kept import Kept
@@ -36,6 +36,7 @@ from planner.plan.restated import unproven
 from planner.plan.schema import Envelope
 from planner.problem.schema import SloSpec
 from planner.progress import Limits
+from planner.simulate.fleet.shared_grids import SharedGrids
 from planner.simulate.judge.intervals import fewest
 from planner.simulate.run.engine import is_compiled
 
@@ -46,6 +47,8 @@ The last is for where nothing else keeps its limits.
 """
 MOST_PROPOSALS = 4  # under limits relaxed alike
 LEAST_PROPOSALS = 2  # until a plan keeps its limits, however much work they are
+MOST_UNKEPT = 10  # of a search that learns from few: until one is kept
+SOONER = 0.1  # share of a limit by which it is broken on the first streams of such a search, for it to be broken
 MOST_REFUTED = 3  # plans of a given load that fresh streams refute
 REFUTED = 0.95  # of its load: what such a plan is taken to keep
 MOST_EVENTS = 8_000_000  # of all proposals together: some 10 CPU-s
@@ -55,12 +58,17 @@ WORTHWHILE = 1.008  # times the best plan: what another one must keep that formu
 
 
 def solve_verified(
-    setting: ServeSetting, outcome: Outcome, limits: Limits, started_s: float, bounds: ProblemBounds | None = None
+    setting: ServeSetting,
+    outcome: Outcome,
+    limits: Limits,
+    started_s: float,
+    bounds: ProblemBounds | None = None,
+    brief: "Brief | None" = None,
 ) -> Envelope:
     """The best plan that keeps its limits in simulation; raises Infeasible where none of the proposals does.
 
     Steady state proposes under limits as stated, and relaxed: some of its mixes are worse in theory than in simulation.
-    `bounds` are those of the problem, where they are known.
+    `bounds` are those of the problem, where they are known; `brief` of a search beside others.
     Raises Unverified where simulation is too much work, or the time limit, counted from `started_s`, ends it.
     """
     if not is_compiled():
@@ -69,14 +77,16 @@ def solve_verified(
     searches: list[Search] = []
     kept: list[tuple[Kept, Search]] = []
     for factor in RELAXED:
-        if budget.spent or (kept and (factor == RELAXED[-1] or searches[-1].exhausted)):
+        enough = kept and (brief is not None or factor == RELAXED[-1] or searches[-1].exhausted)
+        if budget.spent or enough or (searches and brief is not None and brief.below is not None):
             break
         proposed = (
             outcome if factor == 1.0 else search(setting, relaxed(setting.targets, factor), budget.left, proposes=True)
         )
         if proposed.has_mix:
-            searches.append(Search.of(setting, proposed, budget, factor, searches[-1] if searches else None))
-            best = min((each.cost for each, _ in kept), default=None)
+            before = searches[-1] if searches else None
+            searches.append(Search.of(setting, proposed, budget, factor, before, brief))
+            best = min((each.cost for each, _ in kept), default=None if brief is None else brief.below)
             kept += [(each, searches[-1]) for each in searches[-1].proposals(best)]
     refused: list[Kept] = []
     bounds = bounds or ProblemBounds(setting)
@@ -99,6 +109,16 @@ def solve_verified(
     raise no_plan(setting, searches) if searches else explain_infeasible(setting, limits)
 
 
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """A search that is one of several of a problem: the first limits under which a proposal is kept are enough, and
+    loads below those asked for, which tell how many more instances are needed, need not be known well; it learns from
+    more proposals instead."""
+
+    grids: SharedGrids  # what steps take, which is the same in all of them
+    below: float | None = None  # what plans of the others cost: of more no simulation is needed
+
+
 @dataclass(slots=True)
 class Search:
     """Proposals of a problem, and what was learnt from those that were simulated."""
@@ -109,6 +129,7 @@ class Search:
     learnt: Learnt
     trials: Trials
     relaxed: float  # by which the limits of steady state are multiplied
+    most_unkept: int = MOST_PROPOSALS  # proposals until one is kept
     tried: list[LoadKept] = field(default_factory=list)
     seen: set[tuple[int, ...]] = field(default_factory=set)  # counts of what was proposed
     preferred: dict[object, Outcome] = field(default_factory=dict)  # by what was known
@@ -116,17 +137,25 @@ class Search:
 
     @classmethod
     def of(
-        cls, setting: ServeSetting, outcome: Outcome, budget: Budget, factor: float, before: "Search | None"
+        cls,
+        setting: ServeSetting,
+        outcome: Outcome,
+        budget: Budget,
+        factor: float,
+        before: "Search | None",
+        brief: "Brief | None" = None,
     ) -> "Search":
         """A search that begins with what steady state prefers, on the streams of the one `before`."""
         learnt = Learnt(outcome.formulated.candidates)
         if before is not None:
-            return cls(setting, outcome, budget, learnt, before.trials, factor)
+            return cls(setting, outcome, budget, learnt, before.trials, factor, before.most_unkept)
         served = outcome.solution.served_per_s
         fractions = tuple(rate / sum(served) for rate in served)
-        shared = SharedStreams(setting, fractions, budget, rows=trace_rows(setting.resolved))
+        grids = SharedGrids() if brief is None else brief.grids
+        shared = SharedStreams(setting, fractions, budget, rows=trace_rows(setting.resolved), grids=grids)
         count = max(LEAST_REQUESTS, shared.least_requests(), fewest_requests(setting))
-        return cls(setting, outcome, budget, learnt, Trials(shared, count), factor)
+        trials = Trials(shared, count) if brief is None else Trials(shared, count, ROUGHLY, SOONER)
+        return cls(setting, outcome, budget, learnt, trials, factor, MOST_PROPOSALS if brief is None else MOST_UNKEPT)
 
     @property
     def maximising(self) -> bool:
@@ -144,7 +173,7 @@ class Search:
     @property
     def exhausted(self) -> bool:
         """Whether as much was simulated as may be, but for the plan that is verified."""
-        return self.trials.shared.events >= MOST_EVENTS
+        return self.trials.shared.charged_events >= MOST_EVENTS
 
     def proposals(self, cost: float | None) -> Iterator[Kept]:
         """Mixes that steady state prefers by what is known, those that keep their limits at some load.
@@ -173,9 +202,12 @@ class Search:
             yield from self.proposals(None)
 
     def _may_go_on(self, best: float | None) -> bool:
-        if len(self.tried) >= MOST_PROPOSALS + self.refuted or self.budget.spent:
+        most, least = MOST_PROPOSALS, LEAST_PROPOSALS
+        if best is None and self.most_unkept > most:
+            most = least = self.most_unkept
+        if len(self.tried) >= most + self.refuted or self.budget.spent:
             return False
-        first = best is None and len(self.tried) < LEAST_PROPOSALS + self.refuted
+        first = best is None and len(self.tried) < least + self.refuted
         return first or not self.exhausted
 
     def _promising(self, best: float | None) -> Outcome | None:
@@ -207,7 +239,7 @@ class Search:
         if self.scalable and best is not None and value:
             needed = best * BETTER / value
         try:
-            load = load_kept(lambda scale: self.trials.judged(variants, scale), self._most_scale(proposed), needed)
+            load = self.trials.load_kept(variants, self._most_scale(proposed), needed)
         except OutOfTime:
             return None
         self.learnt.learn(proposed, load)
@@ -231,7 +263,7 @@ class Search:
         if needed > most:
             return None
         try:
-            load = load_kept(lambda scale: self.trials.judged(variants, scale), most, needed)
+            load = self.trials.load_kept(variants, most, needed)
         except Unverified:
             return None
         return Kept(proposed, variants, load)

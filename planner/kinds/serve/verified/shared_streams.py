@@ -42,16 +42,22 @@ class SharedStreams:
     runs: int = 0
     requests: int = 0
     events: int = 0
+    spared_events: int = 0  # of runs asked for again
     rows: TraceRows | None = None  # whose prompts share beginnings: streams go on from one to the next
+    grids: SharedGrids = field(default_factory=SharedGrids)  # of problems whose engines and lengths are alike
     _drawn: dict[tuple[int, int, int], list[Mixture]] = field(default_factory=dict)
     _traced: dict[tuple[int, int], Requests] = field(default_factory=dict)
     _fleets: dict[tuple[int, int, int, int, int], tuple[ServeDecision, PlannedFleet]] = field(default_factory=dict)
-    _grids: SharedGrids = field(default_factory=SharedGrids)
 
     @property
     def slos(self) -> tuple[SloSpec, ...]:
         """The limits by workload, divided by the margins of their confidence."""
         return self.streams(SEARCH_STREAMS, 0)[0].slos
+
+    @property
+    def charged_events(self) -> int:
+        """What counts as work done: whether runs asked for again are kept changes no answer."""
+        return self.events + self.spared_events
 
     def least_requests(self) -> int:
         """Requests of all streams that give every client its rounds, and caches a round of the trace."""
@@ -141,7 +147,7 @@ class SharedStreams:
                 Policies(prefix_caching=buys_memory(decision)),
                 profiles=costs.profiles,
                 calibration=costs.calibration,
-                grids=self._grids,
+                grids=self.grids,
             )
             self._fleets[key] = decision, planned
         return self._fleets[key][1]

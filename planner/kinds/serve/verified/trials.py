@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.verified.capacity import keeps, missed_by
+from planner.kinds.serve.verified.capacity import CLOSE_ENOUGH, LoadKept, keeps, load_kept, missed_by
 from planner.kinds.serve.verified.shared_streams import SEARCH_STREAMS, SharedStreams
 from planner.kinds.serve.verified.verifiable import Unverified
 from planner.plan.schema import Envelope
@@ -41,6 +41,11 @@ class Variants:
         left = (ServeDecision.model_validate(without(decision, each.lost).model_dump()) for each in failures)
         return cls(plan, rate_per_s, (decision, *left), ({}, *(dict(each.lost) for each in failures)))
 
+    @property
+    def told(self) -> object:
+        """What tells it from others on the same streams."""
+        return (*(decision.model_dump_json() for decision in self.decisions), self.rate_per_s)
+
     def worst_first(self) -> Iterator[ServeDecision]:
         """All decisions, what failures leave before the whole, which breaks least."""
         yield from self.decisions[1:]
@@ -53,6 +58,25 @@ class Trials:
 
     shared: SharedStreams
     fewest_requests: int  # of all streams together
+    close_below: float = CLOSE_ENOUGH  # of loads below a plan's own, which is known to be too much
+    clearly: float = CLEARLY
+    loads: dict[object, tuple[LoadKept, int]] = field(default_factory=dict)  # kept, with the events that told it
+
+    def load_kept(self, variants: Variants, most: float, needed: float) -> LoadKept:
+        """The largest load that a plan keeps, of `most` and `needed` as in `capacity.load_kept`.
+
+        What was asked before is not simulated again; it counts as if it were, for what may be done.
+        Raises OutOfTime, and Unverified for too much work.
+        """
+        key = variants.told, most, needed
+        if key in self.loads:
+            load, events = self.loads[key]
+            self.shared.spared_events += events
+            return load
+        before = self.shared.events
+        load = load_kept(lambda scale: self.judged(variants, scale), most, needed, self.close_below)
+        self.loads[key] = load, self.shared.events - before
+        return load
 
     def judged(self, variants: Variants, scale: float) -> Judgement:
         """The judgement of the first variant that breaks a limit at a share of its load, or of the whole."""
@@ -90,7 +114,7 @@ class Trials:
                 variants.plan, decision, variants.rate_per_s, scale, count, SEARCH_SEED, part=part
             )
             judgement = warmed(judge_runs(runs, self.shared.slos), self.shared.slos)
-            if judgement.verdict is Verdict.BROKEN and missed_by(judgement) > CLEARLY:
+            if judgement.verdict is Verdict.BROKEN and missed_by(judgement) > self.clearly:
                 break
         return judgement
 
