@@ -244,6 +244,19 @@ def test_a_load_that_is_needed_and_not_kept_ends_the_search_for_others() -> None
     assert not load_kept(judged, needed=0.4).refuted
 
 
+def test_loads_below_a_plans_own_may_be_known_roughly_and_those_above_are_not() -> None:
+    for kept, most_runs in ((0.6, 7), (1.2, 12)):
+        runs: list[float] = []
+
+        def judged(scale: float, kept: float = kept, runs: list[float] = runs) -> Judgement:
+            runs.append(scale)
+            return judgement(JudgedLimit(0, "ttft", "mean", 1.0, Estimate(1.0 - (kept - scale), None, 1000)))
+
+        load = load_kept(judged, close_below=1.15)
+        assert kept / (1.15 if kept < 1.0 else 1.025) <= load.scale <= kept
+        assert len(runs) <= most_runs
+
+
 def test_further_tries_of_a_load_need_intervals_of_a_stricter_confidence() -> None:
     def judged(high: float) -> Judgement:
         return judgement(JudgedLimit(0, "ttft", "p99", 1.0, Estimate(0.9, (0.9 - (high - 0.9), high), 1000)))

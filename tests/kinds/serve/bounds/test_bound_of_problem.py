@@ -8,7 +8,7 @@ import pytest
 
 from planner import verify
 from planner.api import solve
-from planner.kinds.serve.bounds.bound import bound_of_types, proven_bound
+from planner.kinds.serve.bounds.bound import bound_of_types, price_step, proven_bound
 from planner.kinds.serve.bounds.certified import with_bound
 from planner.kinds.serve.bounds.demands import workloads_of
 from planner.kinds.serve.bounds.engines import engine_types, listed_types
@@ -91,6 +91,35 @@ def test_types_bounded_by_the_shortest_context_give_the_bound_of_all(tmp_path: P
 
 def test_looser_limits_never_lower_a_bound(tmp_path: Path, strict: float) -> None:
     assert bound(setting(tmp_path, "800ms", "40ms")) >= strict * 0.995
+
+
+@pytest.mark.parametrize(
+    ("prices", "step"),
+    [
+        ([2.0, 4.0, 16.0], 2.0),
+        ([2.5, 3.75, 0.0], 1.25),
+        ([0.1, 0.1 + 0.2], 0.1),
+        ([0.0], None),
+        ([1.0, 2.0**0.5], None),
+    ],
+)
+def test_prices_are_whole_multiples_of_their_step(prices: list[float], step: float | None) -> None:
+    assert price_step(prices) == (None if step is None else pytest.approx(step, rel=1e-9))
+
+
+def test_a_bound_on_the_cost_is_a_price_that_instances_can_have(tmp_path: Path) -> None:
+    priced = "cluster.pools=[{gpu: h100, gpus: 8, price: 2.5USD/h}]"
+    bounds = [
+        bound(
+            setting(
+                tmp_path, "400ms", "20ms", priced, "objective={minimize: cost}", f"workloads.0.load={{rate: {r}/s}}"
+            )
+        )
+        for r in (4, 30)
+    ]
+    assert bounds[0] <= bounds[1]
+    assert all(value % 2.5 == pytest.approx(0.0) for value in bounds)
+    assert bounds[0] > 0.0
 
 
 def test_limits_that_no_engine_keeps_are_proven_to_leave_nothing(tmp_path: Path) -> None:
