@@ -66,17 +66,19 @@ bench-simulate: $(VENV)/installed
 bench-pipelines: $(VENV)/installed
 	$(BIN)/python benchmarks/pipelines.py
 	$(BIN)/python benchmarks/routed_queues.py
+	$(BIN)/python benchmarks/decode_places.py
 	$(BIN)/python benchmarks/token_times.py
 
 bench-referee: $(VENV)/installed
 	$(BIN)/python benchmarks/scheduler_referee.py
 
+# QUICK=1: without the fits, around the costs before any fit
 bench-serving: $(VENV)/installed-dev
-	$(BIN)/python benchmarks/serving.py ../shared/data/serving
+	$(BIN)/python benchmarks/serving.py ../shared/data/serving $(if $(QUICK),--quick,--folds 4)
 	$(BIN)/python benchmarks/serving_settings.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/serving_intervals.py ../shared/data/serving
-	$(BIN)/python benchmarks/own_runs.py ../shared/data/serving
-	$(BIN)/python benchmarks/serving_picks.py ../shared/data/serving
+	$(BIN)/python benchmarks/own_runs.py ../shared/data/serving $(if $(QUICK),--quick)
+	$(BIN)/python benchmarks/serving_picks.py ../shared/data/serving $(if $(QUICK),--unfitted)
 	$(BIN)/python benchmarks/sealed_serving.py --open
 
 bench-training: $(VENV)/installed

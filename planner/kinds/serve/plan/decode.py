@@ -20,6 +20,7 @@ from planner.kinds.serve.plan.losses import losses_of, spare_room
 from planner.kinds.serve.plan.memory import memory_assumptions, prefix_memory, with_tiers
 from planner.kinds.serve.plan.own_runs import run_assumptions
 from planner.kinds.serve.plan.place import placement_blocks
+from planner.kinds.serve.plan.places import place_assumptions
 from planner.kinds.serve.plan.steps import step_evidence
 from planner.kinds.serve.steady.attention_ffn import advice
 from planner.kinds.serve.steady.candidates import Candidate
@@ -151,6 +152,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
     yield from context_assumptions(setting, outcome)
     yield from setting.resolved.price_notes
     yield from run_assumptions(setting)
+    yield from place_assumptions(used, targets, setting.options)
     yield from _engine_notes(setting, used)
     if any(target.clients is not None for target in targets):
         yield CLIENTS_MOST if outcome.formulated.problem.maximising else CLIENTS_LEAST
