@@ -12,7 +12,7 @@ from planner.progress import MAX_SEED
 HELP = "Expert layouts: solve instances and recorded loads, size redundancy, replay traces."
 
 LoadsPath = Annotated[
-    str, typer.Argument(metavar="LOADS", help="An instance (.npz), or recorded loads of SGLang, vLLM or Megatron.")
+    str, typer.Argument(metavar="LOADS", help="A problem, an instance (.npz), or loads of SGLang, vLLM or Megatron.")
 ]
 Array = Annotated[
     str | None, typer.Option("--array", metavar="NAME", help="Of several in an .npz.", rich_help_panel=INPUT)
@@ -167,18 +167,22 @@ def size(
 
     Examples:
 
+      planner experts size problem.yaml
+
       planner experts size recorded.npz --array prefill --ranks 32
 
       planner experts size windows.npz --ranks 32 --model deepseek-ai/DeepSeek-V3 --gpu h200 --json
     """
 
-    from planner.cli.experts.experts_input import costs_of, loads_of
+    from planner.cli.experts.experts_input import costs_of, loads_of, per_node_of
     from planner.cli.experts.experts_report import size_table, verdict_of
     from planner.experts.sizing import size as sizes
 
     load, chosen = loads_of(loads, array, ranks, model)
-    costs = costs_of(model, gpu, chosen, ranks_per_node, tokens_per_rank)
-    rows = list(sizes(load, chosen, ranks_per_node=ranks_per_node or 8, most_extra=most_extra, costs=costs))
+    costs = costs_of(loads, model, gpu, chosen, ranks_per_node, tokens_per_rank)
+    rows = list(
+        sizes(load, chosen, ranks_per_node=per_node_of(loads, ranks_per_node), most_extra=most_extra, costs=costs)
+    )
     verdict = None if costs is None else verdict_of(load, chosen, ranks_per_node, rows, costs, steps)
     if as_json:
         document: dict[str, object] = {"schema": "planner.experts_size/1", "sizes": [asdict(row) for row in rows]}
@@ -233,7 +237,7 @@ def replay(
 
     instance = instance_of(loads, array, ranks, slots_per_rank, rank_speeds, ranks_per_node, groups, model)
     load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
-    costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
+    costs = costs_of(loads, model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
     homes, uneven = divmod(instance.num_experts, instance.ranks.num_ranks)
     fits = not uneven and int(instance.ranks.slots_R.min()) >= homes
     able = {"realtime": fits, "worthwhile": costs is not None, "hindsight": costs is not None}
@@ -304,7 +308,7 @@ def tradeoff(
         rows, show = token_rows(by_price), token_table
     else:
         load, _ = loads_of(loads, array, instance.ranks.num_ranks, model)
-        costs = costs_of(model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
+        costs = costs_of(loads, model, gpu, instance.ranks.num_ranks, ranks_per_node, tokens_per_rank)
         start = np.tile(linear_layout(instance.ranks, instance.num_experts), (load.shape[1], 1))
         choices = tradeoffs(
             load[-1], instance.ranks, start if resident is None else read_resident(resident),

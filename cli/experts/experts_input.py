@@ -1,5 +1,6 @@
 """Input of `planner experts`: problem instances or recorded expert loads, options, and the step cost model."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,11 @@ from planner.experts.readers import Loads, read_loads
 from planner.experts.step_time import MoeCosts, expert_bytes
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
+from planner.hardware.unspecified import UNSPECIFIED
 from planner.interchange.experts_instance import experts_problem, read_instance
-from planner.interchange.formats import states_instance
+from planner.interchange.formats import states_instance, states_problem
+from planner.kinds.experts.setting import INSTANCES, ExpertsSetting, read_setting
+from planner.load.problems import load_problem
 from planner.models.architecture import Architecture
 from planner.models.library import find_model, load_model
 
@@ -33,14 +37,15 @@ def instance_of(
     model: str | None = None,
 ) -> ExpertsInstance:
     """The instance in a file, or one made of loads and flags; `model` says which layers of the loads have experts."""
+    given = {
+        "--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--rank-speeds": speeds,
+        "--ranks-per-node": ranks_per_node,
+    }  # fmt: skip
+    setting = setting_of(path, {**given, "--groups": None if groups == 1 else groups, "--model": model})
+    if setting is not None:
+        return _instance_of_problem(setting)
     if states_instance(path):
-        given = {
-            "--array": array, "--ranks": ranks, "--slots-per-rank": slots, "--rank-speeds": speeds,
-            "--ranks-per-node": ranks_per_node,
-        }  # fmt: skip
-        extra = [flag for flag, value in given.items() if value is not None]
-        if extra:
-            raise PlannerError("an instance says so itself", where=extra[0], hint=f"leave {extra[0]} out")
+        _refuse("an instance", given)
         return read_instance(path)
     recorded = _read(path, array, model)
     for flag, value in (("--ranks", ranks), ("--slots-per-rank", slots)):
@@ -62,6 +67,41 @@ def instance_of(
         num_experts=recorded.load_WLE.shape[2],
         groups=groups,
         expert_bytes=0.0 if model is None else expert_bytes(model_of(model)),
+    )
+
+
+def setting_of(path: str, flags: Mapping[str, object]) -> ExpertsSetting | None:
+    """A problem of kind `experts` with its loads, None for files of loads; PlannerError for flags that it states."""
+    if not states_problem(path):
+        return None
+    _refuse("a problem", flags)
+    resolved = load_problem(path)
+    if resolved.problem.kind != "experts":
+        raise PlannerError(
+            f"is a problem of kind `{resolved.problem.kind}`", where=path, hint="name one of kind `experts`, or loads"
+        )
+    return read_setting(resolved)
+
+
+def _refuse(what: str, flags: Mapping[str, object]) -> None:
+    extra = [flag for flag, value in flags.items() if value is not None]
+    if extra:
+        raise PlannerError(f"{what} says so itself", where=extra[0], hint=f"leave {extra[0]} out")
+
+
+def _instance_of_problem(setting: ExpertsSetting) -> ExpertsInstance:
+    """What the problem lays out; its windows where copies are planned in steps of their own."""
+    if setting.options.policy in INSTANCES:
+        return setting.instance
+    load_WLE = setting.loads.load_WLE
+    return ExpertsInstance(
+        name=setting.resolved.problem.name,
+        kind="drift" if len(load_WLE) > 1 else "static",
+        array=load_WLE if len(load_WLE) > 1 else load_WLE[0],
+        ranks=setting.ranks,
+        num_experts=load_WLE.shape[2],
+        groups=setting.options.groups,
+        expert_bytes=setting.expert_bytes,
     )
 
 
@@ -107,7 +147,13 @@ def problem_of(
     seed: int,
     **wishes: Any,  # noqa: ANN401 - options of the kind
 ) -> dict[str, Any]:
-    """The problem of kind `experts` that the instance and the flags state."""
+    """The problem of kind `experts` that the instance and the flags state; PlannerError for a file that is one."""
+    if states_problem(path):
+        raise PlannerError(
+            "is a problem: this verb makes one of loads and flags",
+            where=path,
+            hint="`planner solve PROBLEM`, and `planner emit PLAN --target experts-placement` for the layout's arrays",
+        )
     near = resident is not None and instance.kind == "static" and not wishes["ahead"]
     if near and wishes["tolerance"] is None:
         wishes["tolerance"] = DRIFT_SLACK
@@ -149,7 +195,12 @@ def wishes_of(
 
 
 def loads_of(path: str, array: str | None, ranks: int | None, model: str | None = None) -> tuple[Any, int]:
-    """[W, L, E] loads and the number of ranks, from an instance or from recorded loads."""
+    """[W, L, E] loads and the number of ranks, from an instance, a problem, or recorded loads."""
+    setting = setting_of(path, {"--array": array, "--model": model})
+    if setting is not None and setting.options.policy == "affinity":
+        raise PlannerError("holds choices of tokens, not loads", where=path, hint="name loads by window")
+    if setting is not None:
+        return setting.loads.load_WLE, ranks or setting.options.ep
     if states_instance(path):
         instance = read_instance(path)
         if instance.kind == "affinity":
@@ -162,10 +213,23 @@ def loads_of(path: str, array: str | None, ranks: int | None, model: str | None 
     return _read(path, array, model).load_WLE, ranks
 
 
+def per_node_of(path: str, ranks_per_node: int | None) -> int:
+    """Ranks of a node: those of the problem's machines, of the flag, or 8."""
+    setting = setting_of(path, {"--ranks-per-node": ranks_per_node})
+    return ranks_per_node or 8 if setting is None else setting.near.node.num_gpus
+
+
 def costs_of(
-    model: str | None, gpu: str | None, ranks: int, ranks_per_node: int | None, tokens_per_rank: int
+    path: str, model: str | None, gpu: str | None, ranks: int, ranks_per_node: int | None, tokens_per_rank: int
 ) -> MoeCosts | None:
-    """The cost model of `--model` on `--gpu`; None without both."""
+    """The cost model of the problem's model and GPUs, or of `--model` on `--gpu`; None where neither says them."""
+    setting = setting_of(path, {"--model": model, "--gpu": gpu})
+    if (
+        setting is not None
+        and setting.model is not None
+        and setting.resolved.problem.cluster.pools[0].gpu != UNSPECIFIED
+    ):
+        return MoeCosts(setting.model, setting.near, ranks, float(tokens_per_rank))
     if model is None and gpu is None:
         return None
     if model is None or gpu is None:

@@ -75,7 +75,7 @@ def solve(
 
 def evaluate(
     problem: ProblemPath,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="JSON, as `planner rl solve` or `horizon` writes.")],
+    plan: Annotated[str, typer.Argument(metavar="PLAN", help="As `planner solve`, `rl solve` or `rl horizon` writes.")],
     as_json: Json = False,
 ) -> int:
     """Price a plan of an RL problem exactly, over training time too; exits 1 where it breaks a rule.

@@ -9,7 +9,7 @@ from typing import Any
 from planner.api import solve as solve_problem
 from planner.cli.render.columns import table
 from planner.documents.read import Document, given_document
-from planner.errors import Infeasible, Stopped
+from planner.errors import Infeasible, PlannerError, Stopped
 from planner.interchange.rl_agentic import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
 from planner.interchange.rl_plan import plan_document, read_plan, solution_of
 from planner.interchange.rl_problem import read_problem, rl_problem
@@ -50,7 +50,13 @@ class ProblemForm:
 
 
 def form_of(document: Document) -> ProblemForm:
-    """The form of the problem in `document`."""
+    """The form of the problem in `document`; raises PlannerError for a problem of a kind, which is no benchmark's."""
+    if isinstance(document.data, dict) and "kind" in document.data:
+        raise PlannerError(
+            "a problem of a kind, and no benchmark problem on curves",
+            where=document.where(("kind",)),
+            hint="use `planner solve`, and `planner check` for what its plan is worth",
+        )
     return AGENTIC_FORM if is_agentic(document) else PLAIN_FORM
 
 

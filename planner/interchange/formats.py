@@ -67,3 +67,11 @@ def states_instance(path: str | Path) -> bool:
             return "meta" in getattr(content, "files", ())
     except (OSError, ValueError, EOFError):
         return False
+
+
+def states_problem(path: str | Path) -> bool:
+    """Whether a file is a problem of a kind, and neither arrays nor a recording: YAML, or JSON with a `kind`."""
+    if str(path) == "-" or not str(path).endswith((".yaml", ".yml", ".json")) or not Path(path).is_file():
+        return False
+    data = load_document(path).data
+    return isinstance(data, dict) and "kind" in data

@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.documents.read import Document
 from planner.errors import PlannerError
-from planner.interchange.rl_plan import HORIZON_SCHEMA, PlanDocument, plan_document, plan_of
+from planner.interchange.rl_plan import HORIZON_SCHEMA, PlanDocument, envelope_of, is_envelope, plan_document, plan_of
 from planner.interchange.rl_problem import options_of, placed_errors, problem_of, read_batches, records_of, stated
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.horizon import plan_named, running_of
@@ -110,6 +110,8 @@ def horizon_plan_document(given: HorizonProblem, plans: tuple[RlPlan, ...]) -> P
 
 def read_horizon_plan(document: Document, given: HorizonProblem) -> tuple[RlPlan, ...]:
     """The plan of every period; raises PlannerError where periods or curves are not those of the problem."""
+    if is_envelope(document):
+        return plans_of_envelope(envelope_of(document), given)
     top = DocumentPart(document, document.data)
     if not isinstance(document.data, dict):
         raise top.refuse("must be a mapping", "give a plan that `planner rl horizon` wrote")

@@ -16,6 +16,8 @@ from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import RlSolution, proven_status
+from planner.schema.base import Where
+from planner.schema.keys import validated
 
 PlanDocument = dict[str, object]
 ALONE = RlMode("disaggregated", "sync")
@@ -48,8 +50,28 @@ def training_document(training: TrainingChoice) -> dict[str, object]:
 
 
 def read_plan(document: Document, problem: RlProblem) -> RlPlan:
-    """The plan in `document` on the curves of `problem`. Raises PlannerError for what the problem has no curve for."""
+    """The plan in `document`, a plan of `planner solve` too, on the curves of `problem`.
+
+    Raises PlannerError for what the problem has no curve for.
+    """
+    if is_envelope(document):
+        return plan_of_envelope(envelope_of(document), problem)
     return plan_of(DocumentPart(document, document.data), problem)
+
+
+def is_envelope(document: Document) -> bool:
+    """Whether a document is a plan of `planner solve`, and no plan of the benchmark."""
+    return isinstance(document.data, dict) and "certificate" in document.data
+
+
+def envelope_of(document: Document) -> Envelope:
+    """The plan of kind `rl` in `document`; raises PlannerError for one of another kind, or that is not valid."""
+    envelope = validated(Envelope, document.data, Where(lambda: document.lines, document.source))
+    if envelope.kind != "rl":
+        raise PlannerError(
+            f"is a plan of kind `{envelope.kind}`", where=document.source, hint="name a plan of the problem"
+        )
+    return envelope
 
 
 def plan_of(top: DocumentPart, problem: RlProblem) -> RlPlan:

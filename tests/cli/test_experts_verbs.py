@@ -178,3 +178,37 @@ def test_flags_that_contradict_an_instance_are_refused(run: "Run") -> None:
     done = run("experts", "solve", str(SHARED / "shared_3_qwen235_ep16.npz"), "--ranks", "8")
     assert done.code == 2
     assert "an instance says so itself" in done.err
+
+
+def _problem(folder: Path, **options: object) -> str:
+    """A problem of kind `experts` on the loads of `_loads`: 8 ranks of 6 slots."""
+    stated = {"ep": 8, "slots_per_rank": 6, "policy": "static", "loads": Path(_loads(folder, 2)).name, **options}
+    pools = [{"gpu": "unspecified", "nodes": 2, "gpus_per_node": 4}]
+    problem = {
+        "kind": "experts",
+        "cluster": {"pools": pools},
+        "objective": {"minimize": "imbalance"},
+        "options": stated,
+    }
+    path = folder / "problem.json"
+    path.write_text(json.dumps(problem), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("verb", ["size", "replay", "tradeoff"])
+def test_a_problem_says_what_loads_and_flags_do(run: "Run", tmp_path: Path, verb: str) -> None:
+    flags = ["--ranks", "8", "--ranks-per-node", "4", *(["--slots-per-rank", "6"] if verb != "size" else [])]
+    policies = ["--policy", "static", "--policy", "ahead"] if verb == "replay" else []
+    of_problem = run("experts", verb, _problem(tmp_path), *policies, "--json")
+    of_loads = run("experts", verb, str(tmp_path / "recorded.npz"), *flags, *policies, "--json")
+    assert of_problem.code == of_loads.code == 0, of_problem
+    assert json.loads(of_problem.out) == json.loads(of_loads.out)
+
+
+def test_what_a_problem_states_is_no_flag_and_other_kinds_are_refused(run: "Run", tmp_path: Path) -> None:
+    refused = run("experts", "size", _problem(tmp_path), "--ranks-per-node", "4")
+    assert (refused.code, "--ranks-per-node: a problem says so itself" in refused.err) == (2, True)
+    other = run("experts", "replay", str(Path(__file__).parents[2] / "examples" / "serve-qwen3-32b-h200.yaml"))
+    assert (other.code, "is a problem of kind `serve`" in other.err) == (2, True)
+    solved = run("experts", "solve", _problem(tmp_path))
+    assert (solved.code, "planner solve PROBLEM" in solved.err) == (2, True)

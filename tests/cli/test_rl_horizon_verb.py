@@ -88,3 +88,19 @@ def test_a_horizon_starts_from_the_plan_that_runs(tmp_path: Path, capsys: Captur
 def test_solving_a_problem_of_periods_points_to_the_horizon(capsys: Capture) -> None:
     assert main(["rl", "solve", str(EXAMPLE)]) == 2
     assert "planner rl horizon" in capsys.readouterr().err
+
+
+def test_a_plan_of_the_command_is_priced_as_the_benchmarks_own(tmp_path: Path, capsys: Capture) -> None:
+    plan = tmp_path / "plan.json"
+    assert main(["solve", str(EXAMPLE), "-o", str(plan)]) == 0
+    capsys.readouterr()
+    assert main(["rl", "evaluate", str(EXAMPLE), str(plan), "--json"]) == 0
+    worth = json.loads(capsys.readouterr().out)["objective"]
+    assert worth == pytest.approx(json.loads(plan.read_text())["certificate"]["objective"]["value"], rel=1e-9)
+    assert main(["rl", "evaluate", str(EXAMPLE), str(EXAMPLE.parents[2] / "tests" / "plans" / "serve.json")]) == 2
+    assert "is a plan of kind `serve`" in capsys.readouterr().err
+
+
+def test_a_problem_of_a_kind_is_sent_to_the_verbs_that_take_it(capsys: Capture) -> None:
+    assert main(["rl", "evaluate", str(EXAMPLE.parents[1] / "rl-grpo-7b.yaml"), "plan.json"]) == 2
+    assert "`planner check`" in capsys.readouterr().err
