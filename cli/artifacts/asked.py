@@ -76,11 +76,11 @@ class Asked:
         """The files by what refusals call them."""
         return {f"FILE {name}": name for name in self.files}
 
-    def question(self) -> "Question":
+    def question(self, cache: str | None = None) -> "Question":
         """What the artifacts do not say themselves; raises PlannerError, naming the flag and how it is written."""
         from planner.importing.plans.question import Question
 
-        return Question.of(self.workload, self.slo, self.cluster, self.model, self.calibration)
+        return Question.of(self.workload, self.slo, self.cluster, self.model, self.calibration, cache)
 
 
 def of_artifacts(verb: Callable[..., int]) -> Callable[..., int]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.artifacts.asked import Asked, of_artifacts
-from planner.cli.options import OUTPUT, Json
+from planner.cli.options import INPUT, OUTPUT, Json
 from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_json, write_result
 from planner.errors import PlannerError
 
@@ -17,6 +17,15 @@ if TYPE_CHECKING:
 @of_artifacts
 def import_(
     asked: Asked,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            "--cache",
+            metavar="FIELDS",
+            help="Memory for prefixes: `pool.size=512GB,pool.usd_per_gb_hour=0.001,pool.bandwidth=25GB/s`.",
+            rich_help_panel=INPUT,
+        ),
+    ] = None,
     problem: Annotated[
         str | None,
         typer.Option("--problem", metavar="FILE", help="Write the problem that it answers.", rich_help_panel=OUTPUT),
@@ -56,7 +65,7 @@ def import_(
     if summary is not None:
         write_json(reading.summary(), summary)
     if output is not None or problem is not None:
-        _write_plan(reading, asked.question(), problem, output)
+        _write_plan(reading, asked.question(cache), problem, output)
     if "-" not in (summary, problem, output):
         write_result(document, lambda: render_reading(reading), as_json=as_json)
     return 0

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Collection
 
-from planner.importing.unknown import is_unknown, unknown_names
+from planner.importing.values import is_unknown, unknown_names
 
 _BRACED = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-([^{}$]*))?\}|\$([A-Za-z_]\w*|\d+)")
 MAX_DIGITS = 18

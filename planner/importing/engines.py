@@ -14,8 +14,7 @@ from planner.documents.read import parse_document
 from planner.errors import PlannerError
 from planner.importing.launches import Launch
 from planner.importing.options import POSITIONAL, Options, named, read_options
-from planner.importing.unknown import is_unknown
-from planner.importing.values import Values
+from planner.importing.values import Values, is_unknown
 
 _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "vllm": {

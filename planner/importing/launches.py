@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from planner.errors import PlannerError
 from planner.importing.shell import SHELLS, Command
 from planner.importing.syntax import broken_lines, parse_shell
-from planner.importing.unknown import mark
+from planner.importing.values import mark
 from planner.importing.worlds import World, worlds
 
 MAX_NESTING = 4

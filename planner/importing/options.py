@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.importing.unknown import is_unknown
+from planner.importing.values import is_unknown
 
 Options = dict[str, Any]
 POSITIONAL = ""

@@ -17,7 +17,7 @@ from planner.importing.formats.slurm import allocation_of
 from planner.importing.launches import Launch, Started, launches_of_script
 from planner.importing.records import Reading
 from planner.importing.serving import SERVING, agreed
-from planner.importing.unknown import mark
+from planner.importing.values import mark
 from planner.importing.worlds import worlds
 
 Document = Mapping[str, Any]

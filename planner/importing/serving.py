@@ -8,7 +8,8 @@ from planner.importing.engines import Given, hands_over, model_of, options_of, r
 from planner.importing.flags import flag_findings, setting_findings
 from planner.importing.launches import Launch, Started
 from planner.importing.options import Options
-from planner.importing.records import ROLE_ORDER, Reading
+from planner.importing.records import PREFIX_TIERS, ROLE_ORDER, Reading
+from planner.importing.tiers import prefix_tiers_of
 from planner.importing.values import Values
 from planner.importing.worlds import World
 
@@ -71,7 +72,13 @@ def role_of_launch(launch: Launch, given: Given, values: Values, named_role: str
     role = role_of(launch.engine, options, given, values)
     if role["role"] == "colocated" and named_role in ROLE_ORDER and hands_over(options):
         role["role"] = named_role
-    return role
+    return with_tiers(role, launch, options, values)
+
+
+def with_tiers(role: dict[str, Any], launch: Launch, options: Options, values: Values) -> dict[str, Any]:
+    """The role with the memory for prefixes that its launch sets up, where it does."""
+    tiers = prefix_tiers_of(launch, options, role["gpus_per_replica"], values)
+    return role if tiers is None else {**role, PREFIX_TIERS: tiers}
 
 
 def is_later_rank(options: Options) -> bool:
@@ -145,7 +152,7 @@ def _agreed(values: Sequence[tuple[Any, World]], unresolved: list[str]) -> Any: 
 
 def _deciding(values: Sequence[tuple[Any, World]]) -> list[str]:
     """The variables of the conditions whose answer changes the value."""
-    from planner.importing.unknown import unknown_names
+    from planner.importing.values import unknown_names
 
     names: list[str] = []
     for condition in dict.fromkeys(text for _, world in values for text in world.decided):

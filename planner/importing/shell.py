@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from planner.importing.arithmetic import arithmetic
 from planner.importing.syntax import node_text, parse_shell
-from planner.importing.unknown import is_unknown, mark, renamed, unknown_names
+from planner.importing.values import is_unknown, mark, renamed, unknown_names
 from planner.importing.words import OPAQUE, Words, appended, numbered, unwrapped
 
 if TYPE_CHECKING:

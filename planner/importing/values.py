@@ -1,15 +1,39 @@
-"""Flag texts as values, with a note of every variable that a value waits for."""
+"""Flag texts as values, with a note of every variable that a value waits for.
+
+What a text leaves to its environment is marked; a marked text is never a value.
+"""
 
 import json
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.importing.unknown import is_unknown, unknown_names
-
+_MARK = re.compile("\x00([^\x00]*)\x00")
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 _NOTHING = frozenset({"", "none", "null", "auto", "???"})
 MOST_DIGITS = 10  # of a number of things
 _SCALE = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def mark(names: Iterable[str]) -> str:
+    """Text that stands for values nobody knows yet, by the names of the variables that hold them."""
+    return "".join(f"\x00{name}\x00" for name in dict.fromkeys(names))
+
+
+def unknown_names(text: str) -> list[str]:
+    """The names of the variables that `text` waits for, in order."""
+    return list(dict.fromkeys(_MARK.findall(text)))
+
+
+def is_unknown(text: object) -> bool:
+    """Whether `text` waits for a variable."""
+    return isinstance(text, str) and "\x00" in text
+
+
+def renamed(text: str, old: str, new: str) -> str:
+    """`text` waiting for `new` where it waited for `old`."""
+    return text.replace(mark([old]), mark([new]))
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from planner.importing.arithmetic import arithmetic
 from planner.importing.filters import output_of
 from planner.importing.syntax import decoded, node_text
-from planner.importing.unknown import is_unknown, mark
+from planner.importing.values import is_unknown, mark
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.errors import PlannerError
 from planner.importing.shell import Command, Shell, UndecidedError
 from planner.importing.syntax import parse_shell
-from planner.importing.unknown import unknown_names
+from planner.importing.values import unknown_names
 from planner.importing.words import OPAQUE
 
 MAX_WORLDS = 64

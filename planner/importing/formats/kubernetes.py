@@ -375,7 +375,11 @@ def container_ways(
     else:
         words = [interpolated(word, environment) for word in words]
         launch = launch_of(words) or _by_image(container, words, pod)
-        ways = [] if launch is None else [Started((replace(launch, files=files),), World((), {}, {}))]
+        ways = (
+            []
+            if launch is None
+            else [Started((replace(launch, files=files, environment=environment),), World((), {}, {}))]
+        )
     extra = [word for name in _EXTRA_ARGS for word in split_words(environment.get(name, ""))] + list(pod.extra)
     return [_extended(way, tuple(extra)) for way in ways] if extra else ways
 

@@ -14,7 +14,7 @@ from planner.importing.formats.slurm import visible_gpus
 from planner.importing.launches import Launch, launches_of_script
 from planner.importing.options import Options, read_options
 from planner.importing.records import Reading
-from planner.importing.serving import SERVING, reading_of_roles, reading_of_ways
+from planner.importing.serving import SERVING, reading_of_roles, reading_of_ways, with_tiers
 from planner.importing.values import Values, below, count_of, list_of, mapping_of
 
 Document = Mapping[str, Any]
@@ -174,7 +174,8 @@ def read_ray_serve(document: Document, given: Mapping[str, str], source: str) ->
         high = values.integer(scaling.get("max_replicas"))
         options = flat_options(mapping_of(llm.get("engine_kwargs")))
         asked = {**options, "kv_transfer_config": None} if side else options
-        roles.append(role_of("vllm", asked, Given(None, None, replicas, side, high), values))
+        told = role_of("vllm", asked, Given(None, None, replicas, side, high), values)
+        roles.append(with_tiers(told, Launch("vllm", ()), asked, values))
         models.append(values.text(loading.get("model_source") or loading.get("model_id")))
         accelerator = accelerator_in(str(llm.get("accelerator_type", "")))
     if not roles:

@@ -1,12 +1,13 @@
 """What an artifact does not say and a plan needs: its requests, their limits, and the machines.
 
 `--workload input=1500,output=300,rate=20/s`, `--slo ttft.p99=2s,itl=50ms` and `--cluster gpu=h100,nodes=4` are fields
-of a problem under their own names (or short ones), a mapping of YAML, or a file that holds one.
+of a problem under their own names (or short ones), a mapping of YAML, or a file that holds one; so are those of
+`--cache`, by tier.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ _HINTS = {
     "--workload": "write `--workload input=1500,output=300,rate=20/s`",
     "--slo": "write `--slo ttft.p99=2s,itl=50ms`",
     "--cluster": "write `--cluster gpu=h100,nodes=4`",
+    "--cache": "write `--cache pool.size=512GB,pool.usd_per_gb_hour=0.001,pool.bandwidth=25GB/s`",
 }
 
 
@@ -31,6 +33,7 @@ class Question:
     cluster: Mapping[str, Any]
     model: str | None = None  # what the catalog calls the model, or the path of its config.json
     calibration: str | None = None  # a file of costs
+    cache: Mapping[str, Any] = field(default_factory=dict)  # by tier of memory for prefixes, what it costs and gives
 
     @classmethod
     def of(
@@ -40,12 +43,13 @@ class Question:
         cluster: str | Mapping[str, Any] | None = None,
         model: str | None = None,
         calibration: str | None = None,
+        cache: str | None = None,
     ) -> "Question":
         """From the texts of the flags, or from data. Raises PlannerError, naming the flag and how it is written."""
         stated = {flag: _fields(text, flag) for flag, text in
-                  (("--workload", workload), ("--slo", slo), ("--cluster", cluster))}  # fmt: skip
+                  (("--workload", workload), ("--slo", slo), ("--cluster", cluster), ("--cache", cache))}  # fmt: skip
         limits = {**_mapping(stated["--workload"].pop("slo", None)), **stated["--slo"]}
-        return cls(stated["--workload"], limits, stated["--cluster"], model, calibration)
+        return cls(stated["--workload"], limits, stated["--cluster"], model, calibration, stated["--cache"])
 
     @property
     def costs(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
 from planner.importing.plans.question import Question
 from planner.importing.plans.shapes import EngineRole, usable_share, with_batch
+from planner.importing.plans.tiers import cache_of, tier_notes
 from planner.importing.records import Reading
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
         stated = {role[field] for role in roles} - {None}
         if stated and not (setting == "memory_utilisation" and fields["engine"] != "vllm"):
             engine[setting] = min(stated)
+    cache = cache_of(reading, question)
     return {
         "schema": "planner.problem/1",
         "kind": "serve",
@@ -72,6 +74,7 @@ def serving_problem(reading: Reading, question: Question) -> dict[str, Any]:
         "workloads": [{**question.workload, **({"slo": dict(question.slo)} if question.slo else {})}],
         "engine": engine,
         **question.costs,
+        **({} if cache is None else {"cache": cache, "objective": {"minimize": "cost"}}),
         "options": {"modes": ["colocated" if all(r["role"] == "colocated" for r in roles) else "disaggregated"]},
     }
 
@@ -190,7 +193,8 @@ def plan_of_serving(reading: Reading, question: Question) -> "tuple[Envelope, tu
     document = case.document
     if case.rate_per_s is None:
         raise PlannerError("a plan of what runs needs a rate of requests", where="--workload", hint="add `rate=20/s`")
-    first = outcome_of(setting_around(case.resolved, case.instances), case.instances, case.rate_per_s)
+    around = _with_tiers(setting_around(case.resolved, case.instances))
+    first = outcome_of(around, case.instances, case.rate_per_s)
     held = [candidate.max_batch for candidate in first.formulated.candidates]
     instances = [with_batch(part, batch) for part, batch in zip(case.instances, held, strict=True)]
     try:
@@ -207,7 +211,7 @@ def plan_of_serving(reading: Reading, question: Question) -> "tuple[Envelope, tu
         for part, own in zip(case.instances, instances, strict=True)
         if own.max_batch < part.max_batch
     )
-    return plan, (*case.notes, *short)
+    return plan, (*case.notes, *short, *tier_notes(reading, question))
 
 
 def _fixed(document: Mapping[str, Any], axes: Mapping[str, list[int]]) -> "ServeSetting":
@@ -215,8 +219,25 @@ def _fixed(document: Mapping[str, Any], axes: Mapping[str, list[int]]) -> "Serve
     from planner.kinds.serve.deployed.instances import setting_around
 
     options = {**document["options"], **axes}
-    resolved = resolved_problem({**document, "objective": {"minimize": "gpus"}, "options": options})
-    return setting_around(resolved, [])
+    objective = document.get("objective", {"minimize": "gpus"})
+    resolved = resolved_problem({**document, "objective": objective, "options": options})
+    return _with_tiers(setting_around(resolved, []))
+
+
+def _with_tiers(setting: "ServeSetting") -> "ServeSetting":
+    """The setting with all the memory that its problem offers: what the artifact has."""
+    spec = setting.resolved.problem.cache
+    if spec is None:
+        return setting
+    from planner.kinds.serve.cached.choices import prefix_choices_of
+    from planner.kinds.serve.cached.solve import with_memory
+
+    cached = prefix_choices_of(setting.resolved).of([tier.max_units for tier in spec.tiers])
+    if cached is None:
+        raise PlannerError(
+            "a tier would give more in a window than its bandwidth", where="--cache", hint="give more bandwidth"
+        )
+    return with_memory(setting, cached)
 
 
 def _axes(instances: "Sequence[Instances]", smaller: Sequence[int] = ()) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candid
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.kinds.serve.verified.neighbours import Axes
 from planner.problem.resolve import Resolved
-from planner.solvers.mix import Flow, MixSolution
+from planner.solvers.mix import Flow, MixObjective, MixSolution
 from planner.solvers.result import SolveResult, Status
 
 SMALL_CHUNKS = (512, 1024)  # of prompts that hold answers up for less
@@ -143,8 +143,11 @@ def outcome_of_types(
             shape.price_per_hour * n for shape, n in zip(formulated.problem.shapes, counts, strict=True)
         ),
     )
-    maximising = formulated.problem.maximising
-    value = sum(rates) / sum(target.share for target in setting.targets) if maximising else float(solution.devices)
+    value = float(solution.devices)
+    if formulated.problem.objective is MixObjective.PRICE:
+        value = solution.price_per_hour
+    elif formulated.problem.maximising:
+        value = sum(rates) / sum(target.share for target in setting.targets)
     result = SolveResult(Status.FEASIBLE, "finished", solution, value, None, 0.0, "")
     return Outcome(formulated, formulated.problem, result, Tally())
 
