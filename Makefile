@@ -118,6 +118,7 @@ bench-multimodal: $(VENV)/installed
 	$(BIN)/python benchmarks/cases_scored.py --only mm_ lc_
 	$(BIN)/python benchmarks/module_splits.py
 	$(BIN)/python benchmarks/pass_schedules.py
+	$(BIN)/python benchmarks/sample_orders.py
 
 bench-import: $(VENV)/installed
 	$(BIN)/python benchmarks/imports.py

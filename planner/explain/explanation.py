@@ -19,6 +19,7 @@ from planner.explain.post_training import post_training_facts
 from planner.explain.rows import row_facts, unused_shapes
 from planner.explain.spare import spare_facts
 from planner.explain.stated import (
+    compared_facts,
     evidence_facts,
     limit_facts,
     memory_facts,
@@ -89,6 +90,7 @@ def _facts(envelope: Envelope, decision: Decision, wanted: Field | None) -> Iter
         yield from row_facts(mix)
         yield from worth_facts(mix)
     yield from next_best_facts(envelope)
+    yield from compared_facts(envelope)
     yield from spare_facts(envelope, decision, mix)
     for reason in decision.reasons():
         yield Fact("alternative", reason, ("mode", "attention_ffn", *(role.name for role in decision.roles)))

@@ -113,6 +113,18 @@ def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
             yield Fact("alternative", f"no plan at all: {name}", ("objective",))
 
 
+def compared_facts(envelope: Envelope) -> Iterator[Fact]:
+    """The plans that were weighed with what is decided beside a layout, best first."""
+    rows = envelope.certificate.proof.get("compared")
+    told = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    for row in sorted(told, key=lambda row: (row["step_time_with_s"] is None, row["step_time_with_s"])):
+        own_s, with_s = row["step_time_s"], row["step_time_with_s"]
+        if isinstance(own_s, float):
+            end = f"{format_si(with_s, 's')} with it" if isinstance(with_s, float) else "which cannot have it"
+            what = f"weighed with what is decided beside layouts, {row['plan']}: a step {format_si(own_s, 's')}, {end}"
+            yield Fact("alternative", what, ("objective",), figures={"step_time_s": own_s})
+
+
 def objective_facts(envelope: Envelope) -> Iterator[Fact]:
     """The objective, its bound, and what is claimed."""
     certificate = envelope.certificate

@@ -17,6 +17,7 @@ from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.split.room import require_room
 from planner.kinds.train.split.weigh import best_of_modules
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
+from planner.kinds.train.whole_run.compared import best_with_decided
 from planner.kinds.train.whole_run.lengths import with_lengths
 from planner.kinds.train.whole_run.on_racks import no_room, require_plain, with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
@@ -40,6 +41,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
             raise Stopped(result.stop_reason, bound=result.bound)
         raise no_room(job) if result.tally.not_on_racks and not result.tally.unfit else explain(job, result)
     result = _cautious(jobs, result, left_of(limits, started_s))
+    result = best_with_decided(jobs, result, limits, started_s)
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     envelope = with_unlike(envelope, result.best)

@@ -229,3 +229,31 @@ def test_a_named_engine_that_lacks_them_is_refused(case: str, says: str) -> None
 def test_a_model_with_other_attention_is_refused_by_name(case: str) -> None:
     with pytest.raises(PlannerError, match="without full attention"):
         solve(data(case, window_tokens=1024))
+
+
+def test_of_the_best_plans_of_each_degree_the_one_is_taken_that_is_best_with_sparse_heads() -> None:
+    even = {"heads": [{"heads": 16, "sparsity": 0.98}], "gather_overhead": "0.5ms"}
+    search = {"cp": [1, 2, 4, 8], "micro_batch": 1, "zero_stage": 1}
+    options: dict[str, Any] = {"global_batch": 8, "sequence_tokens": 131072, "sparse_heads": even, "search": search}
+    made = solve(problem("Qwen/Qwen3-0.6B", **options, nodes=1))
+    compared: Any = made.certificate.proof["compared"]
+    steps_with = {p.value for p in made.predictions if p.metric == "sparse_heads_step_time_s"}
+    assert steps_with == {min(row["step_time_with_s"] for row in compared if row["step_time_with_s"] is not None)}
+    steps = [p.value for p in made.predictions if p.metric == "step_time_s"]
+    assert min(row["step_time_s"] for row in compared) < steps[0]  # which the search alone would have taken
+    assert made.certificate.status == "feasible"
+    assert [finding for finding in judged(made) if not finding.ok] == []
+    (own,) = TrainDecision.model_validate(made.decision).roles
+    options["search"] = {**search, "cp": own.parallelism.cp}
+    alone = solve(problem("Qwen/Qwen3-0.6B", **options, nodes=1))
+    assert {p.value for p in alone.predictions if p.metric == "sparse_heads_step_time_s"} == steps_with
+    assert "compared" not in alone.certificate.proof
+
+
+def test_plans_of_core_attention_apart_are_weighed_by_tensor_parallel_degree() -> None:
+    made = solve(data("core_attention", search={"tp": [2, 4], "zero_stage": 1, "recompute": "full"}))
+    compared: Any = made.certificate.proof["compared"]
+    assert sorted(row["plan"][:4] for row in compared) == ["tp 2", "tp 4"]
+    steps_with = {p.value for p in made.predictions if p.metric == "core_attention_step_time_s"}
+    assert steps_with == {min(row["step_time_with_s"] for row in compared)}
+    assert [finding for finding in judged(made) if not finding.ok] == []

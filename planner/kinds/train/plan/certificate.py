@@ -9,7 +9,7 @@ from planner.kinds.train.choice import far_of
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
-from planner.kinds.train.search.search import LAYOUT_RULE, SearchResult
+from planner.kinds.train.search.search import LAYOUT_RULE, Compared, SearchResult
 from planner.kinds.train.search.tally import BOUND, MEMORY, NOT_ON_RACKS, group_records
 from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
 from planner.kinds.train.whole_run.on_racks import has_uplinks
@@ -59,6 +59,7 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
             **({} if result.uses else {"legal": result.space.legal}),
             "groups": [*group_records(tally), *_cuts(job, mixes)],
             "least_bound_left": bound,
+            **({"compared": [_compared(row) for row in result.compared]} if result.compared else {}),
         },
         next_best=_alternatives(job, result, result.value),
     )
@@ -131,13 +132,24 @@ def searched_axes(job: TrainJob, numeric: Mapping[str, Sequence[int]]) -> dict[s
     return axes
 
 
+def _compared(row: Compared) -> dict[str, JsonValue]:
+    """A plan that was weighed with what is decided beside its layout."""
+    return {"plan": _layout(row.plan), "step_time_s": row.plan.step_s, "step_time_with_s": row.with_s}
+
+
 def _alternative(job: TrainJob, second: Evaluation, value: float) -> dict[str, JsonValue]:
     """The best plan of another shape that the search came by, and what it loses."""
-    choice = second.choice
+    objective = in_metric(job, second.objective)
+    return {"plan": _layout(second), "objective": objective, "loss": second.objective / value - 1.0}
+
+
+def _layout(plan: Evaluation) -> str:
+    """Degrees and schedule in words."""
+    choice = plan.choice
     shape = choice.table.shape
     what = f"tp {shape.tp}, cp {shape.cp}, pp {choice.pp} x {choice.vpp}, dp {choice.dp}, ep {shape.ep}"
     what += f" by {shape.context}" if shape.cp > 1 else ""
     what += f", micro-batch {shape.micro_batch}, {choice.schedule}"
     if len(choice.table.job.resolved.pools) > 1:
-        what += f", on {' and '.join(part.choice.table.job.pool.name for part in second.parts)}"
-    return {"plan": what, "objective": in_metric(job, second.objective), "loss": second.objective / value - 1.0}
+        what += f", on {' and '.join(part.choice.table.job.pool.name for part in plan.parts)}"
+    return what

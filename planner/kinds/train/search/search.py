@@ -42,6 +42,19 @@ from planner.solvers.best_first import BestFirst, search_all
 LAYOUT_RULE = "contiguous, the slowest rank as fast as can be, then the least sum of squares"
 
 
+@dataclass(frozen=True)
+class Compared:
+    """A plan, and the seconds of its step with what is decided beside its layout; None where it cannot have that."""
+
+    plan: Evaluation
+    with_s: float | None
+
+    @property
+    def objective(self) -> float | None:
+        """What the search minimises, with it."""
+        return None if self.with_s is None else self.plan.objective * self.with_s / self.plan.step_s
+
+
 @dataclass(slots=True)
 class SearchResult:
     """The best plan, the next best one of another shape, the least bound of what was not opened, and the tally."""
@@ -57,6 +70,7 @@ class SearchResult:
     mixes: Mixes | None = None  # where layers may have strategies of their own
     uses: tuple[str, ...] = ()  # of several pools, that were weighed
     fastest: Evaluation | None = None  # where a plan was preferred to it whose like was measured
+    compared: tuple[Compared, ...] = ()  # the best plans of a degree that what is decided beside layouts hangs on
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ def with_core_attention(envelope: Envelope, best: Evaluation, given: CoreAttenti
     )
 
 
+def apart_step_s(best: Evaluation) -> float:
+    """Seconds of a step with the best ranges moved; raises PlannerError where the layers have no such attention."""
+    return best.step_s - best.pipeline_s + decided(Servers(best), None).span_s
+
+
 @dataclass(frozen=True)
 class Servers:
     """The replicas of a plan as servers of core attention."""

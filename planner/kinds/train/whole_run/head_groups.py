@@ -40,8 +40,7 @@ def with_sparse_heads(envelope: Envelope, best: Evaluation, given: SparseHeadGro
         return envelope
     context = Context(best)
     made = decided(context, given)
-    saved_s = best.choice.num_micro_batches * best.choice.table.job.arch.num_layers * (made.dense_s - made.attention_s)
-    step = Prediction(metric="sparse_heads_step_time_s", value=best.step_s - saved_s)
+    step = Prediction(metric="sparse_heads_step_time_s", value=_step_s(best, made))
     return envelope.model_copy(
         update={
             "decision": {**envelope.decision, "sparse_heads": made.model_dump(mode="json")},
@@ -49,6 +48,16 @@ def with_sparse_heads(envelope: Envelope, best: Evaluation, given: SparseHeadGro
             "assumptions": (*envelope.assumptions, SPARSE),
         }
     )
+
+
+def sparse_step_s(best: Evaluation) -> float:
+    """Seconds of a step with the best heads on ranks; raises PlannerError where they fit no sizes."""
+    return _step_s(best, decided(Context(best), None))
+
+
+def _step_s(best: Evaluation, made: SparseHeadGroups) -> float:
+    saved_s = made.dense_s - made.attention_s
+    return best.step_s - best.choice.num_micro_batches * best.choice.table.job.arch.num_layers * saved_s
 
 
 @dataclass(frozen=True, slots=True)
