@@ -285,21 +285,27 @@ def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def with_files(problem: dict[str, Any], placed: Callable[[str], str]) -> dict[str, Any]:
-    """The problem of a job with the names of its files changed: configs of models, and traces of lengths."""
+    """The problem of a job with the names of its files changed: configs of models, traces of lengths and of media."""
     made = dict(problem)
     if isinstance(made.get("models"), dict):
         made["models"] = {key: _placed(spec, "config", placed) for key, spec in made["models"].items()}
     if isinstance(made.get("workloads"), list):
         made["workloads"] = [
-            {
-                key: _placed(value, "trace", placed) if key in ("input_tokens", "output_tokens") else value
-                for key, value in workload.items()
-            }
+            {key: _traced(key, value, placed) for key, value in workload.items()}
             if isinstance(workload, dict)
             else workload
             for workload in made["workloads"]
         ]
     return made
+
+
+def _traced(key: str, value: Any, placed: Callable[[str], str]) -> Any:  # noqa: ANN401 - parsed, not yet validated
+    """A field of a workload with the names of its traces changed."""
+    if key in ("input_tokens", "output_tokens", "audio_s"):
+        return _placed(value, "trace", placed)
+    if key == "images" and isinstance(value, dict) and "count" in value:
+        return {**value, "count": _placed(value["count"], "trace", placed)}
+    return value
 
 
 def _placed(spec: Any, key: str, placed: Callable[[str], str]) -> Any:  # noqa: ANN401 - parsed, not yet validated

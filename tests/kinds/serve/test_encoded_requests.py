@@ -16,7 +16,9 @@ from planner.costs.operators.work import Shards, Work
 from planner.costs.serving.media import Encoding, cut_by_ranks, encode_times
 from planner.costs.training.modalities.networks import Trained, tower_flop
 from planner.documents.read import parse_document
+from planner.emit.registry import emit
 from planner.errors import PlannerError
+from planner.kinds.fleet.options import with_files
 from planner.kinds.serve.bounds.bound import proven_bound
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.simulated.load_streams import drawn
@@ -126,6 +128,18 @@ def test_a_plan_says_what_encoding_takes_and_keeps_its_claims(pictured: Envelope
     assert any("restated" in finding.rule for finding in broken_rules(forged))
 
 
+def test_vllm_is_told_how_many_images_a_request_has(
+    pictured: Envelope,
+) -> None:
+    def told(plan: Envelope) -> str:
+        files = emit(plan, ServeDecision.model_validate(plan.decision), "vllm")
+        return " ".join(str(content) for content in files.values())
+
+    assert """--limit-mm-per-prompt '{"image": 1}'""" in told(pictured)
+    assert "--mm-encoder-tp-mode" not in told(pictured)
+    assert "--limit-mm-per-prompt" not in told(solve(small(TEXT)))
+
+
 def test_images_take_requests_from_what_gpus_serve_and_more_images_more(pictured: Envelope) -> None:
     more = solve(small(PICTURES | {"workloads.0.images": {"count": 2, "width": 1024, "height": 768}}))
     served = [value_of(plan, "requests_per_s", "chat") for plan in (solve(small(TEXT)), pictured, more)]
@@ -186,6 +200,13 @@ def test_media_of_a_trace_are_kept_by_the_plan_as_their_distribution(tmp_path: P
         "shares": [0.25, 0.5, 0.25],
     }
     assert broken_rules(plan) == []
+
+
+def test_files_of_media_are_found_from_problems_of_jobs() -> None:
+    seen = {"images": {"count": {"trace": "seen.csv"}, "tokens": 4}, "audio_s": {"trace": "heard.csv"}, "name": "x"}
+    (placed,) = with_files({"workloads": [seen]}, lambda name: f"jobs/{name}")["workloads"]
+    assert placed["images"] == {"count": {"trace": "jobs/seen.csv"}, "tokens": 4}
+    assert (placed["audio_s"], placed["name"]) == ({"trace": "jobs/heard.csv"}, "x")
 
 
 def test_a_plan_is_simulated_with_what_its_requests_bring(pictured: Envelope, tmp_path: Path) -> None:
