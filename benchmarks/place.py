@@ -1,7 +1,8 @@
 """Placement of models: shared groups (AlpaServe) and layers on unequal nodes (Helix), trivial answers beside.
 
-    python benchmarks/place.py            some 20 minutes
-    python benchmarks/place.py --quick    8 GPUs, four language models and six clusters, some 60 s
+    python benchmarks/place.py                   some 20 minutes
+    python benchmarks/place.py --quick           8 GPUs, four language models and six clusters, some 60 s
+    python benchmarks/place.py --only language   one part: eight, thirty-two, language or clusters
 
 Shared groups: 8 GPUs on ten fresh seeds; 32 GPUs at two latency limits on seeds 11 to 20, all shapes on the same seeds:
 the highest rate at 99 % by the case's own rule, the share on time at rates around it, whether any groups can keep 99 %
@@ -208,19 +209,26 @@ def clusters(seeds: range) -> None:
     print(f"{len(gaps)} clusters: largest gap {max(gaps):.1%}, most {max(seconds):.2f} CPU-s")
 
 
+PARTS = ("eight", "thirty-two", "language", "clusters")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="8 GPUs and six clusters")
+    parser.add_argument("--quick", action="store_true", help="8 GPUs, four language models and six clusters")
+    parser.add_argument("--only", choices=PARTS, help="one part alone")
     arguments = parser.parse_args()
-    if not DATA.exists():
-        print(f"needs {shown(DATA)} for published instances: generated clusters alone", file=sys.stderr)
-    else:
+    parts = {arguments.only} if arguments.only else set(PARTS) - ({"thirty-two"} if arguments.quick else set())
+    if not DATA.exists() and parts & {"eight", "thirty-two"}:
+        print(f"needs {shown(DATA)} for published instances: the rest alone", file=sys.stderr)
+        parts -= {"eight", "thirty-two"}
+    if "eight" in parts:
         eight()
-        if not arguments.quick:
-            for name in ASKED:
-                thirty_two(name)
-    language_models(range(1, 4 if arguments.quick else 13))
-    clusters(range(6 if arguments.quick else 30))
+    for name in ASKED if "thirty-two" in parts else ():
+        thirty_two(name)
+    if "language" in parts:
+        language_models(range(1, 4 if arguments.quick else 13))
+    if "clusters" in parts:
+        clusters(range(6 if arguments.quick else 30))
 
 
 if __name__ == "__main__":

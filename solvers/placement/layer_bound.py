@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.arrays import Floats
+from planner.arrays import Floats, Ints
 from planner.solvers.backends.model import LinearModel, total
 from planner.solvers.backends.solve import solve
 from planner.solvers.placement.layer_problem import DUST, PRECISION, LayerProblem, all_work, parts_of, useful
@@ -28,10 +28,11 @@ def _holders_bound(problem: LayerProblem, nodes: Sequence[int], above: float = 0
     """The least flow, to a precision, at which patterns of holders cover fewer than all layers."""
     if sum(max(useful(problem.nodes[i]), default=0) for i in nodes) < problem.layers:
         return 0.0
+    holders = _Holders(problem, nodes)
     low, high = above, all_work(problem, nodes)
     flow = above * (1.0 + PRECISION / 4.0) if above else high / 2.0
     while high - low > PRECISION / 4.0 * high:
-        if _covered(problem, nodes, flow) < problem.layers * (1.0 - DUST):
+        if holders.covered(flow) < problem.layers * (1.0 - DUST):
             high = flow
         else:
             low = flow
@@ -39,38 +40,62 @@ def _holders_bound(problem: LayerProblem, nodes: Sequence[int], above: float = 0
     return high
 
 
-def _covered(problem: LayerProblem, nodes: Sequence[int], flow: float) -> float:
-    """Layers that patterns of holders cover at most: the dual, min sum_t n_t u_t with sum over P of u_t / k >= 1."""
-    from planner.solvers.compiled import layer_stages
+class _Holders:
+    """Some nodes by type, with the patterns of holders that were looked at; a pattern is one of many flows."""
 
-    chosen = set(nodes)
-    types = [tuple(i for i in alike if i in chosen) for alike in problem.types]
-    items = [
-        (t, k, rate)
-        for t, alike in enumerate(types)
-        if alike
-        for k, rate in enumerate(problem.nodes[alike[0]].tokens_per_s, start=1)
-        if rate > 0.0 and k <= problem.layers
-    ]
-    if not items:
-        return 0.0
-    type_I, length_I = np.array([t for t, _, _ in items]), np.array([k for _, k, _ in items], dtype=np.float64)
-    units_I = np.ceil(np.array([min(rate / flow, 1.0) for _, _, rate in items]) * UNITS - DUST).astype(np.int64)
-    rows: list[Floats] = []
-    u = np.zeros(len(types))
-    while True:
-        price, cover = layer_stages.cheapest_cover(units_I, u[type_I] / length_I, UNITS)
-        if price >= 1.0 - 1e-7:
-            return float(sum(len(alike) * each for alike, each in zip(types, u, strict=True)) / max(price, DUST))
-        shares = np.bincount(type_I[cover], weights=1.0 / length_I[cover], minlength=len(types))
-        rows.append(shares.astype(np.float64))
+    def __init__(self, problem: LayerProblem, nodes: Sequence[int]) -> None:
+        chosen = set(nodes)
+        types = [[i for i in alike if i in chosen] for alike in problem.types]
+        items = [
+            (t, k, rate)
+            for t, alike in enumerate(types)
+            if alike
+            for k, rate in enumerate(problem.nodes[alike[0]].tokens_per_s, start=1)
+            if rate > 0.0 and k <= problem.layers
+        ]
+        self.layers = problem.layers
+        self.count_T = [float(len(alike)) for alike in types]
+        self.type_I = np.array([t for t, _, _ in items], dtype=np.int64)
+        self.length_I = np.array([k for _, k, _ in items], dtype=np.float64)
+        self.rate_I = np.array([rate for _, _, rate in items])
+        self.patterns: list[Ints] = []
+
+    def covered(self, flow: float) -> float:
+        """Layers that patterns cover at most: the dual, min sum_t n_t u_t with sum over P of u_t / k >= 1.
+
+        It ends early with fewer than all layers where prices that keep every row show as much, and with all of them
+        where the rows so far do.
+        """
+        from planner.solvers.compiled import layer_stages
+
+        if not len(self.type_I):
+            return 0.0
+        units_I = np.ceil(np.minimum(self.rate_I / flow, 1.0) * UNITS - DUST).astype(np.int64)
+        rows = [self._row(pattern) for pattern in self.patterns if units_I[pattern].sum() >= UNITS]
+        while True:
+            u = self._prices(rows)
+            if float(np.dot(self.count_T, u)) >= self.layers:
+                return float(self.layers)
+            price, pattern = layer_stages.cheapest_cover(units_I, u[self.type_I] / self.length_I, UNITS)
+            if price > DUST:
+                covered = float(np.dot(self.count_T, u)) / float(price)
+                if price >= 1.0 - 1e-7 or covered < self.layers * (1.0 - DUST):
+                    return covered
+            self.patterns.append(pattern)
+            rows.append(self._row(pattern))
+
+    def _row(self, pattern: Ints) -> Floats:
+        """Layers of a holder's that each type has in the pattern [T]."""
+        shares = np.bincount(self.type_I[pattern], weights=1.0 / self.length_I[pattern], minlength=len(self.count_T))
+        return shares.astype(np.float64)
+
+    def _prices(self, rows: Sequence[Floats]) -> Floats:
+        """One of each type, so that no row costs less than 1 and all nodes cost least. [T]"""
         model = LinearModel()
-        prices = [model.continuous(f"u[{t}]", 0.0) for t in range(len(types))]
+        u = [model.continuous(f"u[{t}]", 0.0) for t in range(len(self.count_T))]
         for number, row in enumerate(rows):
-            model.add(total(float(a) * each for a, each in zip(row, prices, strict=True)) >= 1.0, f"P[{number}]")
-        model.objective = total(float(len(alike)) * each for alike, each in zip(types, prices, strict=True)).terms
+            model.add(total(float(a) * each for a, each in zip(row, u, strict=True)) >= 1.0, f"P[{number}]")
+        model.objective = total(count * each for count, each in zip(self.count_T, u, strict=True)).terms
         result = solve(model)
         assert result.solution is not None
-        u = np.array([result.solution.value(each) for each in prices])
-        if sum(len(alike) * each for alike, each in zip(types, u, strict=True)) >= problem.layers:
-            return float(problem.layers)
+        return np.array([result.solution.value(each) for each in u])

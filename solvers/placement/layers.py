@@ -37,7 +37,7 @@ from planner.solvers.placement.layer_problem import (
     parts_of,
     rate_of,
 )
-from planner.solvers.placement.stage_counts import reached, stages_of, types_of
+from planner.solvers.placement.stage_counts import StageTable, stage_table, stages_of, types_of
 from planner.solvers.result import SolveResult, Status, relative_gap
 
 EASIER = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)  # of the flow without links, whose stages are tried where these are thin
@@ -117,26 +117,27 @@ def _in_rows(problem: LayerProblem, best: tuple[float, LayerPlan] | None) -> tup
     reachable = False
     while high - low > PRECISION * high:
         flow = (low + high) / 2.0
-        held = sum(len(reached(problem, types, flow)) - 1 for types in parts)
+        held = sum(len(stage_table(problem, types, flow).reach()) - 1 for types in parts)
         reachable |= held >= problem.layers
         low, high = (flow, high) if held >= problem.layers else (low, flow)
     for part in EASIER if reachable else ():
         if best is not None and part * low <= best[0] * (1.0 + PRECISION):
             break
-        for order in itertools.permutations(parts):
-            plan = _row(problem, order, part * low)
+        tables = [(types, stage_table(problem, types, part * low)) for types in parts]
+        for order in itertools.permutations(tables):
+            plan = _row(problem, order)
             if plan is not None and (best is None or plan[0] > best[0]):
                 best = plan
     return best
 
 
 def _row(
-    problem: LayerProblem, order: Sequence[Sequence[tuple[int, ...]]], flow: float
+    problem: LayerProblem, order: Sequence[tuple[Sequence[tuple[int, ...]], StageTable]]
 ) -> tuple[float, LayerPlan] | None:
     """Regions in an order, each with its part of the layers by what it can hold; None where the paths are too long."""
-    reach = [reached(problem, types, flow) for types in order]
+    reach = [table.reach() for _, table in order]
     most = [len(paths) - 1 for paths in reach]
-    if sum(most) < problem.layers or flow <= 0.0:
+    if sum(most) < problem.layers:
         return None
     shares, left = [], problem.layers
     for index, layers in enumerate(most):
@@ -147,8 +148,8 @@ def _row(
         return None
     held: list[tuple[int, int] | None] = [None] * len(problem.nodes)
     start = stages = 0
-    for index, (types, share) in enumerate(zip(order, shares, strict=True)):
-        chosen = stages_of(problem, types, flow, share) if share else []
+    for index, ((types, table), share) in enumerate(zip(order, shares, strict=True)):
+        chosen = table.stages(share, problem.longest_path) if share else []
         if chosen is None:
             return None
         chosen = _widest_outside(chosen, first=index == 0, last=index == len(order) - 1)
@@ -249,9 +250,8 @@ def _linked(
 
 
 def _carried(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> float:
-    """The maximum flow, rounded down to whole parts of a token a second; scipy's is much faster than networkx's."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_flow
+    """The maximum flow, rounded down to whole parts of a token a second; a search asks for it hundreds of times."""
+    from planner.solvers.compiled import layer_stages
 
     n = len(problem.nodes)
     start = np.array([-1 if span is None else span[0] for span in held])
@@ -265,8 +265,7 @@ def _carried(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> f
     capacity[n : 2 * n, :n] = np.where(joined, np.minimum(problem.link_tokens_per_s, rate[:, None]), 0.0)
     capacity[2 * n, :n] = np.where(start == 0, np.minimum(problem.source_tokens_per_s, rate), 0.0)
     capacity[n : 2 * n, 2 * n + 1] = np.where(end == problem.layers, np.minimum(problem.sink_tokens_per_s, rate), 0.0)
-    parts = csr_array(np.floor(capacity * PARTS).astype(np.int32))
-    return float(maximum_flow(parts, 2 * n, 2 * n + 1).flow_value) / PARTS
+    return int(layer_stages.most_flow(np.floor(capacity * PARTS).astype(np.int64), 2 * n, 2 * n + 1)) / PARTS
 
 
 def _least_stage(problem: LayerProblem, held: Sequence[tuple[int, int] | None]) -> float:

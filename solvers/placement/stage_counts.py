@@ -6,7 +6,8 @@ shortest path (`layers`, method).
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,76 +26,68 @@ def types_of(problem: LayerProblem, nodes: Sequence[int]) -> list[tuple[int, ...
     return types
 
 
-def stages_of(
-    problem: LayerProblem, types: Sequence[tuple[int, ...]], flow: float, layers: int | None = None
-) -> list[tuple[int, tuple[int, ...]]] | None:
-    """Stages, by layers and nodes of each type, that cover the layers with this flow on a short enough path."""
-    layers = problem.layers if layers is None else layers
-    rows = list(_makes(problem, types, flow))
-    if not rows:
-        return None
-    count_T, length_C, used_CT, least, last = _paths(problem, types, rows)
-    state = int(np.argmin(least[:, layers]))
-    if least[state, layers] > problem.longest_path * (1.0 + DUST) or math.isinf(least[state, layers]):
-        return None
-    radix = np.concatenate([[1], np.cumprod(count_T + 1)[:-1]])
-    chosen, covered = [], layers
-    while covered:
-        c = int(last[state, covered])
-        chosen.append(rows[c])
-        state -= int(radix @ used_CT[c])
-        covered -= int(length_C[c])
-    return chosen[::-1]
+@dataclass(frozen=True, slots=True, eq=False)
+class StageTable:
+    """Stages that give a flow [C], and what they cover: shortest path and last stage by counts of nodes and layers."""
+
+    length_C: Ints
+    used_CT: Ints
+    count_T: Ints
+    least_SL: Floats
+    last_SL: Ints
+
+    def reach(self) -> list[float]:
+        """The shortest path that covers 0, 1, 2, ... layers, as far as the nodes do."""
+        return [0.0, *itertools.takewhile(math.isfinite, self.least_SL.min(axis=0)[1:].tolist())]
+
+    def stages(self, layers: int, longest_path: float) -> list[tuple[int, tuple[int, ...]]] | None:
+        """Stages that cover so many layers, by layers and nodes of each type; None where their path is too long."""
+        state = int(np.argmin(self.least_SL[:, layers]))
+        if self.least_SL[state, layers] > longest_path * (1.0 + DUST) or math.isinf(self.least_SL[state, layers]):
+            return None
+        radix = np.concatenate([[1], np.cumprod(self.count_T + 1)[:-1]])
+        chosen, covered = [], layers
+        while covered:
+            c = int(self.last_SL[state, covered])
+            chosen.append((int(self.length_C[c]), tuple(self.used_CT[c].tolist())))
+            state -= int(radix @ self.used_CT[c])
+            covered -= int(self.length_C[c])
+        return chosen[::-1]
 
 
-def reached(problem: LayerProblem, types: Sequence[tuple[int, ...]], flow: float) -> list[float]:
-    """The shortest path over stages that cover 0, 1, 2, ... layers with this flow, as far as the nodes do."""
-    rows = list(_makes(problem, types, flow))
-    if not rows:
-        return [0.0]
-    least = _paths(problem, types, rows)[3].min(axis=0)
-    return [0.0, *itertools.takewhile(math.isfinite, least[1:].tolist())]
-
-
-def _paths(
-    problem: LayerProblem, types: Sequence[tuple[int, ...]], rows: Sequence[tuple[int, tuple[int, ...]]]
-) -> tuple[Ints, Ints, Ints, Floats, Ints]:
-    """Nodes of the types, layers and nodes of the stages, and by counts and layers the shortest path and its last."""
+def stage_table(problem: LayerProblem, types: Sequence[tuple[int, ...]], flow: float) -> StageTable:
+    """All stages of these nodes that give a flow, and what they cover."""
     from planner.solvers.compiled import layer_stages
 
     count_T = np.array([len(alike) for alike in types], dtype=np.int64)
-    length_C = np.array([length for length, _ in rows], dtype=np.int64)
-    used_CT = np.array([used for _, used in rows], dtype=np.int64)
-    slowest = [max(problem.nodes[types[t][0]].layer_path for t, c in enumerate(used) if c) for _, used in rows]
-    path_C = problem.hop_path + length_C * np.array(slowest)
+    nodes = [problem.nodes[alike[0]] for alike in types]
+    lengths = range(1, min(max(len(node.tokens_per_s) for node in nodes), problem.layers) + 1)
+    used = [fewest(np.array([rate_of(node, length) for node in nodes]), count_T, flow) for length in lengths]
+    used_CT = np.concatenate(used)
+    length_C = np.repeat(np.array(lengths), [len(rows) for rows in used])
+    slowest_C = np.where(used_CT > 0, np.array([node.layer_path for node in nodes]), 0.0).max(axis=1)
+    path_C = problem.hop_path + length_C * slowest_C
     least, last = layer_stages.shortest_paths(count_T, problem.layers, length_C, used_CT, path_C)
-    return count_T, length_C, used_CT, least, last
+    return StageTable(length_C, used_CT, count_T, least, last)
 
 
-def _makes(
+def stages_of(
     problem: LayerProblem, types: Sequence[tuple[int, ...]], flow: float
-) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Every length of a stage, with the fewest nodes of each type that give the flow together."""
-    longest = max(len(problem.nodes[alike[0]].tokens_per_s) for alike in types)
-    for length in range(1, min(longest, problem.layers) + 1):
-        rates = [rate_of(problem.nodes[alike[0]], length) for alike in types]
-        yield from ((length, used) for used in _fewest(rates, [len(alike) for alike in types], flow))
+) -> list[tuple[int, tuple[int, ...]]] | None:
+    """Stages that cover all layers with this flow on a short enough path."""
+    return stage_table(problem, types, flow).stages(problem.layers, problem.longest_path)
 
 
-def _fewest(rates: Sequence[float], counts: Sequence[int], flow: float) -> Iterator[tuple[int, ...]]:
-    """Numbers of each type that come to the flow, of which none can be less."""
-    (rate, *others), (count, *more) = rates, counts
-    if not others:
-        number = math.ceil(flow / rate * (1.0 - DUST)) if rate > 0.0 else (0 if flow <= 0.0 else count + 1)
-        if max(number, 0) <= count:
-            yield (max(number, 0),)
-        return
-    for number in range(count + 1 if rate > 0.0 else 1):
-        left = flow - number * rate
-        for rest in _fewest(others, more, max(left, 0.0)):
-            least = min((r for r, c in zip(others, rest, strict=True) if c), default=math.inf)
-            spare = number * rate + sum(r * c for r, c in zip(others, rest, strict=True)) - flow
-            if number == 0 or spare < min(rate, least):
-                yield (number, *rest)
-        if left <= 0.0:
-            return
+def fewest(rate_T: Floats, count_T: Ints, flow: float) -> Ints:
+    """Numbers of each type that come to the flow, above 0, of which none can be less; in ascending order. [C, T]"""
+    most_T = np.where(rate_T > 0.0, count_T, 0)
+    used_CT = np.indices(tuple(most_T[:-1] + 1)).reshape(len(rate_T) - 1, int(np.prod(most_T[:-1] + 1))).T
+    enough = flow * (1.0 - DUST)
+    left_C = np.maximum(enough - used_CT @ rate_T[:-1], 0.0)
+    if rate_T[-1] > 0.0:
+        last_C = np.ceil(left_C / rate_T[-1]).astype(np.int64)
+    else:
+        last_C = np.where(left_C > 0.0, count_T[-1] + 1, 0)
+    used_CT = np.concatenate([used_CT, last_C[:, None]], axis=1)[last_C <= count_T[-1]]
+    smallest_C = np.where(used_CT[:, :-1] > 0, rate_T[:-1], np.inf).min(axis=1, initial=np.inf)
+    return np.asarray(used_CT[used_CT @ rate_T - smallest_C < enough])

@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
 
 from planner.errors import PlannerError
+from planner.solvers.compiled.layer_stages import most_flow
 from planner.solvers.placement.layer_bound import flow_bound
 from planner.solvers.placement.layer_problem import LayerProblem, Node
 from planner.solvers.placement.layers import frontier, max_flow, place_layers
+from planner.solvers.placement.stage_counts import fewest
 from planner.solvers.result import Status
 
 Held = tuple[tuple[int, int] | None, ...]
@@ -163,3 +167,30 @@ def test_regions_one_behind_the_other_carry_what_thin_links_between_all_stages_w
             LayerProblem(60, nodes, links, np.full(len(nodes), 5e8), np.full(len(nodes), 5e8)), result.solution.held
         )[0]
     )
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_counts_of_a_stage_are_all_that_give_the_flow_and_of_which_none_can_be_less(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    types = int(draws.integers(1, 4))
+    rate_T = draws.choice([0.0, 1.0, 2.0, 2.5, 0.7], types)
+    count_T, flow = draws.integers(1, 5, types), float(draws.choice([1.0, 3.0, 4.5, 6.0, 2.3]))
+
+    def gives(used: tuple[int, ...]) -> bool:
+        return bool(np.dot(used, rate_T) >= flow * (1.0 - 1e-9))
+
+    wanted = [
+        used
+        for used in itertools.product(*(range(count + 1) for count in count_T))
+        if gives(used) and not any(gives((*used[:t], used[t] - 1, *used[t + 1 :])) for t in range(types) if used[t])
+    ]
+    assert [tuple(used) for used in fewest(rate_T, count_T, flow).tolist()] == wanted
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_flow_that_a_search_compares_is_that_of_scipy(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    capacity = np.where(draws.random((9, 9)) < 0.5, draws.integers(0, 20, (9, 9)), 0)
+    np.fill_diagonal(capacity, 0)
+    wanted = maximum_flow(csr_array(capacity.astype(np.int32)), 0, 8).flow_value
+    assert most_flow(capacity.copy(), 0, 8) == wanted
