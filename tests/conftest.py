@@ -68,10 +68,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(scope="module")
 def each_mix_once() -> Iterator[None]:
-    """Explanations within a file ask the solver once for the best of each mix, which is the same every time."""
+    """Explanations within a file ask the solver once for the best of each mix, and wait for it however long it takes."""
     from planner.explain import mix
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mix, "TIME_LIMIT_S", 3600.0)
         patch.setattr(mix, "_solve", cache(mix._solve))
         yield
 
