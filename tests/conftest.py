@@ -68,7 +68,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture(scope="module")
 def each_mix_once() -> Iterator[None]:
-    """Explanations within a file ask the solver once for the best of each mix, and wait for it however long it takes."""
+    """Explanations within a file ask the solver once for the best of each mix, and wait for it for an hour."""
     from planner.explain import mix
 
     with pytest.MonkeyPatch.context() as patch:
