@@ -54,6 +54,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"cli", "library"}),
     frozenset({"__main__", ""}),  # "" is planner/__init__.py, the public API
 )
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)  # imports stand in nothing else
 PEERS = (1, 3, 7)  # layers whose members may import each other, as long as no cycle comes of it
 MOST_MODULES = 20  # of one folder, its `__init__.py` among them
 FOUNDATION = frozenset().union(*LAYERS[:2])
@@ -123,9 +124,10 @@ def _imports(module: Module) -> Iterator[Import]:
                 submodule = f"{node.module}.{alias.name}"
                 target = submodule if submodule in _modules() else str(node.module)
                 yield Import(target, alias.name, node.lineno, at_top, for_types)
-        in_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        in_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         guarded = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        waiting += [(child, at_top and not in_function, for_types or guarded) for child in ast.iter_child_nodes(node)]
+        below = [child for child in ast.iter_child_nodes(node) if isinstance(child, STATEMENTS)]
+        waiting += [(child, at_top and not in_function, for_types or guarded) for child in below]
 
 
 @cache

@@ -20,7 +20,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc"
 
 AXES = """
 axes:
-  - {field: rate, from: 1/s, to: 40/s, steps: 3, log: true}
+  - {field: rate, from: 1/s, to: 40/s, steps: 2, log: true}
   - {field: ttft, values: [300ms, 1s]}
 """
 
@@ -49,7 +49,7 @@ def test_results_do_not_depend_on_processes_or_kills(sweep: Sweep, folder: Path)
     assert finished("--workers", "2", "--cache", "two", "-o", "two.parquet") == 0
     assert (folder / "two.parquet").read_bytes() == expected
     journal = folder / "killed" / "sweeps" / "sweep.jsonl"
-    for workers, kept in (("2", 1), ("0", 3)):  # killed with points of the first run kept, and with half of them
+    for workers, kept in (("2", 1), ("0", 2)):  # killed with points of the first run kept, and with half of them
         kill_after(kept, journal, "--workers", workers, "--cache", "killed", "-o", "killed.parquet")
         if (folder / "killed.parquet").exists():
             assert (folder / "killed.parquet").read_bytes() == expected
@@ -79,7 +79,7 @@ def until(there: Callable[[], bool]) -> None:
 @pytest.fixture
 def journal(folder: Path) -> Path:
     """The journal, once it is there, of a sweep that takes long, kept in `long`."""
-    text = AXES.replace("steps: 3", "steps: 200")
+    text = AXES.replace("steps: 2", "steps: 200")
     (folder / "sweep.yaml").write_text(f"schema: planner.sweep/1\nbase: problem.yaml\n{text}\n")
     return folder / "long" / "sweeps" / "sweep.jsonl"
 
