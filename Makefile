@@ -60,8 +60,8 @@ bench-simulate: $(VENV)/installed
 	$(BIN)/python benchmarks/simulate_policies.py
 	$(BIN)/python benchmarks/simulate_elastic.py
 	$(BIN)/python benchmarks/pipelines_simulated.py
-	$(BIN)/python benchmarks/closed_loops.py ../shared/data/serving/measured.csv
 	$(BIN)/python benchmarks/simulate_attention_ffn.py
+	$(BIN)/python benchmarks/closed_loops.py ../shared/data/serving/measured.csv
 
 bench-pipelines: $(VENV)/installed
 	$(BIN)/python benchmarks/pipelines.py
@@ -86,8 +86,8 @@ bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training_search.py
 	$(BIN)/python benchmarks/training_nodes.py
 	$(BIN)/python benchmarks/training_megascale.py
-	$(BIN)/python benchmarks/training_recipes.py
 	$(BIN)/python benchmarks/training_at_scale.py
+	$(BIN)/python benchmarks/training_recipes.py
 	$(BIN)/python benchmarks/training.py ../shared/data/training
 	$(BIN)/python benchmarks/sealed_training.py --open
 
@@ -106,8 +106,8 @@ bench-cases: $(VENV)/installed
 
 bench-cache: $(VENV)/installed
 	$(BIN)/python benchmarks/cached_serving.py
-	$(BIN)/python benchmarks/tier_policies.py
 	$(BIN)/python benchmarks/cached_serving_reference.py
+	$(BIN)/python benchmarks/tier_policies.py
 	$(BIN)/python benchmarks/cases_scored.py --only cache_
 
 bench-topology: $(VENV)/installed
@@ -115,10 +115,10 @@ bench-topology: $(VENV)/installed
 
 .PHONY: bench-multimodal
 bench-multimodal: $(VENV)/installed
-	$(BIN)/python benchmarks/cases_scored.py --only mm_ lc_
 	$(BIN)/python benchmarks/module_splits.py
 	$(BIN)/python benchmarks/pass_schedules.py
 	$(BIN)/python benchmarks/sample_orders.py
+	$(BIN)/python benchmarks/cases_scored.py --only mm_ lc_
 
 bench-import: $(VENV)/installed
 	$(BIN)/python benchmarks/imports.py

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
+from inputs import required
+
 Status = Literal["open", "sealed"]
 SERVING = ("family", "system", "backend", "weights")
 TRAINING = ("source", "model", "gpu")
@@ -57,9 +59,7 @@ def frozen() -> list[tuple[str, str, Status]]:
 
 def main() -> int:
     """Write the split; 2 where the tables are absent."""
-    if not DATA.exists():
-        print(f"{DATA}: not here", file=sys.stderr)
-        return 2
+    required(DATA)
     groups = split()
     with FROZEN.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

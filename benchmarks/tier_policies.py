@@ -5,12 +5,12 @@ small for the trace: one round of it, as it comes, at the rate of the problem. T
 come: it is a measure, not a policy. What does without any of this is the first row, in turn, least recently used.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from inputs import required
 
 from planner.documents.read import given_document
 from planner.kinds.serve.options import ServeDecision
@@ -47,9 +47,7 @@ def plan() -> Envelope:
 
 def main() -> None:
     """A row a routing and policy."""
-    if not MOONCAKE.exists():
-        sys.exit(f"there is no {MOONCAKE}")
-    trace = read_trace(str(MOONCAKE))
+    trace = read_trace(str(required(MOONCAKE)))
     known = trace.at_rate(RATE_PER_S * float(trace.arrival_s[-1]) / (len(trace) - 1)).requests()
     envelope = plan()
     decision = ServeDecision.model_validate(envelope.decision)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median
 
+from inputs import shown
 from sealed_groups import DATA, TRAINING, group_of, rows_of, status_of
 
 from planner import load_problem, solve
@@ -106,7 +107,7 @@ RATIO_POINTS = 0.05  # how far the mean ratio of the two codes may be off
 def _table_2() -> list[str]:
     """Table 2 as `planner estimate --measured` prices it: both codes on the same GPUs, rows of an open group."""
     if not (DATA / TABLE).exists():
-        print(f"\n{DATA / TABLE}: not here")
+        print(f"\nneeds {shown(DATA / TABLE)} for table 2: the ablation alone")
         return []
     rows = [row for row in rows_of(DATA / TABLE) if row["source"] == SOURCE]
     if any(status_of(group_of(row, TRAINING)) == "sealed" for row in rows):

@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+from inputs import required
 from sealed_groups import DATA, rows_of
 
 from planner.api import solve
@@ -156,9 +157,7 @@ def plan_text(plan: Envelope) -> str:
 
 def main() -> int:
     """Prints a line a recipe; 1 where a target is missed."""
-    if not measured():
-        print(f"{DATA}: not here", file=sys.stderr)
-        return 2
+    required(DATA / "training")
     outcomes, missed = [], []
     print(f"{'recipe':46}{'published':>11}{'priced':>9}{'off':>8}{'plan/recipe':>13}  measured region, plan")
     for row in rows_of(RECIPES):
