@@ -1,7 +1,8 @@
 """Public RL runs as they were configured: in the space or why not, feasible or not, and their steps as priced.
 
 Usage: rl_public.py MEASURED.csv [--solve]. A row is priced where it publishes its degrees and the mean length of its
-samples, with what its recipe sets (`rl_runs.py`); no constant of the price was fitted to these rows. A configuration
+samples, with what its recipe sets (`rl_runs.py`), and its rollout by simulated engines; no constant of the price was
+fitted to these rows. A configuration
 that the space lacks is priced with the nearest replica that it has, and marked. Beside it stand answers that know no
 run: the median, over the rows of other set-ups, of tokens a GPU second (`rate`), and of tokens x active parameters a
 GPU second (`util`); and the price divided by the median ratio of other set-ups (`level`). Intervals of 80 % are those
@@ -25,16 +26,17 @@ from rl_runs import Row, job, missing, problem, read_rows, staleness
 
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.rl.curves.scaled import replica_name, scaled, search_simulated, simulated_over_priced
+from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.names import choice_name, group_name, mode_name
-from planner.kinds.rl.setting import read_setting
+from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.load.problems import resolve_document
+from planner.progress import Limits
 from planner.rl.curves import GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.intervals import Spread, distance, fitted
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
-from planner.rl.problem import RlProblem
-from planner.rl.search.search import solve
 
 DEGREES = re.compile(r"cp(\d+)ep(\d+)-")
 
@@ -63,7 +65,7 @@ def outcome(row: Row, *, recommended: bool) -> Outcome:
     if lacks:
         return Outcome(row, lacks)
     try:
-        formulated = _formulated(problem(row))
+        setting, formulated = _formulated(problem(row))
         wider = _formulated(job(row)) if recommended else None
     except PlannerError as error:
         return Outcome(row, "", (error.what,))
@@ -79,21 +81,34 @@ def outcome(row: Row, *, recommended: bool) -> Outcome:
         (GenerationGroup(generator, int(row["gpus_gen"]) // generator.gpus),),
         TrainingChoice(trainer, int(row["gpus_train"]) // trainer.gpus),
     )
-    priced = evaluate(formulated.problem, plan)
+    plan, priced = _simulated(setting, formulated, plan)
     actor = formulated.trainers[trainer].config
     assert actor is not None
     told = Outcome(row, "", (instead,) if instead else (), priced, distance(actor.arch))
-    return told if wider is None else _recommended(told, plan, wider.problem)
+    return told if wider is None else _recommended(told, plan, *wider)
 
 
-def _formulated(document: dict[str, Any]) -> FormulatedRl:
+def _formulated(document: dict[str, Any]) -> tuple[RlSetting, FormulatedRl]:
     resolved = resolve_document(given_document(document, document["name"]), Path())
-    return formulate(read_setting(resolved))
+    setting = read_setting(resolved)
+    return setting, formulate(setting)
 
 
-def _recommended(told: Outcome, run: RlPlan, stated: RlProblem) -> Outcome:
+def _simulated(setting: RlSetting, formulated: FormulatedRl, plan: RlPlan) -> tuple[RlPlan, RlEvaluation]:
+    """The run with its replicas as engines take in simulation, as `simulated_rollouts` of its problem asks, priced."""
+    (group,) = plan.groups
+    by_curve = evaluate(formulated.problem, plan)
+    name, longer = replica_name(group.option), simulated_over_priced(Solved(setting, formulated, plan, by_curve))
+    known = scaled(formulated, {name: longer}).problem
+    place = formulated.problem.generation.index(group.option)
+    run = replace(plan, groups=(replace(group, option=known.generation[place]),))
+    return run, evaluate(known, run)
+
+
+def _recommended(told: Outcome, run: RlPlan, setting: RlSetting, wider: FormulatedRl) -> Outcome:
     """With the best plan for the run's job, and what each of its parts alone would make of the run."""
-    solution = solve(stated)
+    simulated = search_simulated(setting, wider, Limits(), 0)
+    solution, stated = simulated.fused.solution, simulated.formulated.problem
     best = solution.plan
     if best is None or best.training is None:
         return told

@@ -130,6 +130,9 @@ def _savings(data: dict[str, Any]) -> Iterator[Fact]:
             f"{partial['carried']:.4g} samples go on in the next iteration, at most {partial['oldest']} iterations old"
         )
         yield Fact("worth", what, ("partial_rollouts", "staleness"))
+    for name, scale in (data.get("rollout_scales") or {}).items():
+        what = f"{name}: engines take {scale:.3g} times the fitted curve in simulation, and are priced so"
+        yield Fact("time", what, ("rollout_scales", "objective"), figures={"scale": scale})
     flow = data.get("in_flight_updates")
     if flow:
         what = (

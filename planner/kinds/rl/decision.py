@@ -221,6 +221,9 @@ class RlOptions(Spec):
     )
     weight_sync_s: Amount | None = Field(default=None, description="measured; else from tensors, bytes and bandwidths")
     weight_sync_overlapped: bool = False
+    simulated_rollouts: bool = Field(
+        default=False, description="decode curves are scaled to what engines take in simulation for the samples"
+    )
     max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
     horizon: Horizon | None = Field(default=None, description="plans over training time; one plan when absent")
     costs: MeasuredCurves = MeasuredCurves()
@@ -334,6 +337,10 @@ class RlDecision(Decision):
     late_rollout: LateRollout | None = None
     fused_scoring: FusedScoring | None = None
     fused_training: FusedTraining | None = None
+    rollout_scales: dict[str, Positive] | None = Field(
+        default=None,
+        description="by kind of replica: seconds of simulated engines over those of its fitted curve",
+    )
     shares: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
         default_factory=dict, description="of the samples, by rollout role; all to the only one when absent"
     )

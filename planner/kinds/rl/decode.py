@@ -108,9 +108,8 @@ class Solved:
 def decode(solved: Solved) -> RlDecision:
     """The decision; it knows no solver."""
     names = rollout_names(solved)
-    groups = list(zip(names, solved.plan.groups, strict=True))
-    groups += [(LATE, solved.plan.late.group)] if solved.plan.late is not None else []
-    roles = [_rollout(solved, name, group) for name, group in groups]
+    late = solved.plan.late
+    roles = rollout_roles(solved) + ([_rollout(solved, LATE, late.group)] if late is not None else [])
     if solved.plan.training is not None:
         roles += [_actor(solved), *(_helper(solved, helper) for helper in solved.trainer.helpers)]
     policy = solved.plan.policy
@@ -140,6 +139,7 @@ def decode(solved: Solved) -> RlDecision:
         fused_scoring=solved.fused,
         fused_training=solved.fused_training,
         shares=_shares(solved, names, tail),
+        rollout_scales=dict(solved.formulated.scales) or None,
     )
 
 
@@ -153,6 +153,12 @@ def _shares(solved: Solved, names: tuple[str, ...], tail: float) -> dict[str, fl
 def rollout_names(solved: Solved) -> tuple[str, ...]:
     """Names of the generating roles, in the order of the plan's groups."""
     return ("rollout",) if len(solved.plan.groups) == 1 else ("rollout", "rollout-tail")
+
+
+def rollout_roles(solved: Solved) -> list[Role]:
+    """Roles of the groups that begin a rollout, in the order of the plan's groups."""
+    names = rollout_names(solved)
+    return [_rollout(solved, name, group) for name, group in zip(names, solved.plan.groups, strict=True)]
 
 
 def _weight_sync(solved: Solved) -> WeightSync:

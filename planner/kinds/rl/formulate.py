@@ -1,6 +1,6 @@
 """Formulates an RL problem as the cost curves that `planner.rl` searches: pools, replicas, trainers, lengths, modes."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class FormulatedRl:
     generators: dict[GenerationOption, GeneratorCurve]
     trainers: dict[TrainingOption, Trainer]
     lengths: Lengths
+    scales: dict[str, float] = field(default_factory=dict)  # of decode curves, by kind of replica, where not 1
 
 
 def formulate(setting: RlSetting) -> FormulatedRl:

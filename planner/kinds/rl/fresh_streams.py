@@ -8,6 +8,7 @@ import numpy as np
 from planner.arrays import Floats
 from planner.documents.units import format_si
 from planner.errors import PlannerError
+from planner.kinds.rl.curves.scaled import scaled
 from planner.kinds.rl.curves.simulated import simulated_finish_s, simulated_period_s
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.formulate import formulate
@@ -39,7 +40,7 @@ def judged(envelope: Envelope, decision: RlDecision, hand: AtHand) -> tuple[list
     setting = read_setting(
         resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand, envelope.digests.profiles)
     )
-    problem = formulate(setting).problem
+    problem = scaled(formulate(setting), decision.rollout_scales or {}).problem
     plan = plan_of(decision, problem)
     if plan is None:
         raise PlannerError("no plan of the problem has these roles and this mode", where="decision.roles")

@@ -13,6 +13,7 @@ from planner.kinds.rl.certificate import (
     horizon_claim,
     objective,
 )
+from planner.kinds.rl.curves.scaled import scaled
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.drawn import digest_of
@@ -48,6 +49,8 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
         resolved_again(envelope.inputs, RlOptions, envelope.digests.models, hand, envelope.digests.profiles)
     )
     formulated, left = formulate(setting), (COUNTS,) if envelope.certificate.proof else ()
+    if decision.rollout_scales:
+        formulated = scaled(formulated, decision.rollout_scales)
     plan = plan_of(decision, formulated.problem)
     if plan is None:
         raise PlannerError(_NONE, where="decision.roles")

@@ -21,7 +21,7 @@ PARTS = ("actor", "critic", "reference", "reward")
 OF_MODELS = (
     *("actor", "critic", "reference", "reward", "tools", "speculation", "length_error", "iterations", "max_running"),
     *("fused_training", "fusion_thresholds", "late_thresholds", "late_change_s", "partial_rollouts", "recompute"),
-    *("max_output_tokens", "weight_sync_s", "training_cp", "training_ep"),
+    *("max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
 )
 """Options without effect where all is stated and no model named."""
 MOST_SAMPLES = 2**21  # of all iterations drawn; a solve of so many takes some 16 s
@@ -77,6 +77,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _policies(options),
         _partial(options),
         _in_flight(options),
+        _simulated(options),
         _horizon(problem, options),
         _degrees(resolved, options),
         _drafts(options),
@@ -314,6 +315,20 @@ def _in_flight(options: RlOptions) -> Iterator[Refusal]:
     for broken, key, what, instead in rules:
         wrong = options.in_flight_updates and broken
         yield wrong, ("options", key), f"updates in flight: {what}", f"write {instead}"
+
+
+def _simulated(options: RlOptions) -> Iterator[Refusal]:
+    """Engines are simulated with the samples of an iteration, on replicas that begin and end them."""
+    rules = {
+        "partial_rollouts": "samples that are carried over",
+        "late_thresholds": "other replicas late in a rollout",
+        "fusion_thresholds": "scoring beside the last samples",
+        "horizon": "lengths that drift",
+    }
+    for key, what in rules.items():
+        wrong = options.simulated_rollouts and bool(getattr(options, key))
+        hint = f"leave `{key}`, or `simulated_rollouts`, out"
+        yield wrong, ("options", key), f"engines are not simulated with {what}", hint
 
 
 def _horizon(problem: Problem, options: RlOptions) -> Iterator[Refusal]:

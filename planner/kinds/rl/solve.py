@@ -10,6 +10,7 @@ from planner.documents.files import digest
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError, Stopped, errors_at
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
+from planner.kinds.rl.curves.scaled import search_simulated
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
@@ -67,6 +68,10 @@ FLOWING = (
     "samples under way when weights come keep their caches, and all replicas stop meanwhile; generators, trainers and"
     " the staleness allowed are taken as cycles that wait for themselves"
 )
+SIMULATED = (
+    "replicas named in `rollout_scales` decode as engines do in simulation with the plan's samples; others, that no"
+    " plan found needed, by their curve"
+)
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
 
 
@@ -77,7 +82,11 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     if setting.options.horizon is not None:
         return _over_time(setting, formulated)
     with errors_at(resolved.where(("options",))):
-        fused = search_fused(formulated.problem, formulated.curves, limits, resolved.problem.seed)
+        if setting.options.simulated_rollouts:
+            simulated = search_simulated(setting, formulated, limits, resolved.problem.seed)
+            formulated, fused = simulated.formulated, simulated.fused
+        else:
+            fused = search_fused(formulated.problem, formulated.curves, limits, resolved.problem.seed)
     formulated, solution = replace(formulated, problem=fused.problem), fused.solution
     if solution.status is Status.INFEASIBLE:
         raise _infeasible(formulated, solution)
@@ -187,6 +196,7 @@ def _envelope(
             *(STATED if solved.setting.bare else ASSUMPTIONS),
             *((ROOM,) if solved.modelled_training else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
+            *((SIMULATED,) if solved.formulated.scales else ()),
             *((FLOWING,) if solved.plan.mode.in_flight else ()),
             *((DRAFTED,) if solved.setting.options.speculation is not None else ()),
             *assumed,

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import yaml
+from broken_rl_plans import failed
 
 from planner.api import solve
 from planner.errors import PlannerError
+from planner.explain.post_training import post_training_facts
 from planner.kinds.rl import fresh_streams
+from planner.kinds.rl.curves.scaled import AGREED
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.fresh_streams import TOLERANCE, judged
 from planner.plan.schema import Envelope
@@ -87,3 +90,41 @@ def test_what_engines_are_not_simulated_with_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlannerError) as caught:
         simulated(plan)
     assert "carried over" in caught.value.what
+
+
+@pytest.fixture(scope="module")
+def by_engines(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
+    return planned(tmp_path_factory.mktemp("by_engines"), simulated_rollouts=True, generation_tp=[1, 2])
+
+
+def test_a_plan_may_be_priced_by_what_engines_take(by_engines: Envelope) -> None:
+    decision = RlDecision.model_validate(by_engines.decision)
+    scales = decision.rollout_scales
+    assert scales
+    assert all(scale > 0 for scale in scales.values())
+    ok, document = simulated(by_engines)
+    assert ok
+    assert ratio(document) == pytest.approx(1.0, abs=AGREED)
+    assert by_engines.certificate.status == "optimal"
+    assert not failed(by_engines.model_dump(mode="json", by_alias=True))
+    assert any("fitted curve" in fact.what for fact in post_training_facts(by_engines, decision))
+
+
+def test_another_scale_is_another_price(by_engines: Envelope) -> None:
+    forged = by_engines.model_dump(mode="json", by_alias=True)
+    forged["decision"]["rollout_scales"] = dict.fromkeys(forged["decision"]["rollout_scales"], 0.5)
+    assert any(rule.startswith("restated") for rule in failed(forged))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"over_sampling": 1.25, "partial_rollouts": True, "max_staleness": 3},
+        {"late_thresholds": [0.2]},
+        {"fusion_thresholds": [0.2], "reference": "actor"},
+    ],
+)
+def test_what_cannot_be_priced_by_engines_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(PlannerError) as caught:
+        planned(tmp_path, simulated_rollouts=True, **options)
+    assert "`simulated_rollouts`" in caught.value.hint
