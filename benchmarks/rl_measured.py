@@ -19,7 +19,7 @@ import numpy as np
 from inputs import required
 
 from planner.arrays import Floats
-from planner.rl.measured_step import CALIBRATED, PhaseTimes, PoolSplit, Response, predict_step_s
+from planner.rl.measured_step import CALIBRATED, PhaseTimes, PoolSplit, Response, is_worth, predict_step_s
 
 TARGET = 0.12
 MINIBATCHES = 16  # of 32 prompts, in steps of 512 prompts: what `require_batches` groups into calls of the trainer
@@ -106,9 +106,17 @@ def _gains(case: Case) -> bool:
     return case.step_s < case.colocated.step_s
 
 
-def _called(case: Case, miss: float) -> bool:
-    """Whether a prediction that misses by so much names the faster side."""
-    return (case.step_s * (1.0 + miss) < case.colocated.step_s) == _gains(case)
+def _called(case: Case, miss: float, error: float) -> bool:
+    """Whether a prediction that misses by so much names the faster side, a gain within `error` being none."""
+    return is_worth(case.colocated.step_s, case.step_s * (1.0 + miss), error) == _gains(case)
+
+
+def _errors_of_others(cases: Sequence[Case], misses: Sequence[float]) -> list[float]:
+    """For each case, the median error of the other set-ups' predictions."""
+    return [
+        statistics.median(abs(miss) for other, miss in zip(cases, misses, strict=True) if other.setup != case.setup)
+        for case in cases
+    ]
 
 
 def main(path: Path, *, print_fit: bool) -> int:
@@ -145,9 +153,14 @@ def main(path: Path, *, print_fit: bool) -> int:
     logs = {name: statistics.mean(abs(math.log(1.0 + miss)) for miss in values) for name, values in signed.items()}
     share = logs["left out"] / logs["majority"]
     print(f"mean log-ratio error: left out {logs['left out']:.3f}, majority {logs['majority']:.3f} ({share:.2f} of it)")
-    called = {name: sum(_called(case, miss) for case, miss in zip(cases, signed[name], strict=True)) for name in logs}
-    rows = ", ".join(f"{name} {number}" for name, number in called.items())
-    print(f"faster side called right, of {len(cases)}: {rows}; always asynchronous {sum(map(_gains, cases))}")
+    beyond = {name: _errors_of_others(cases, values) for name, values in signed.items()}
+    for what, margins in (
+        ("", dict.fromkeys(signed, [0.0] * len(cases))),
+        (" beyond the error of other setups", beyond),
+    ):
+        called = {name: sum(map(_called, cases, signed[name], margins[name])) for name in logs}
+        rows = ", ".join(f"{name} {number}" for name, number in called.items())
+        print(f"faster side called right{what}, of {len(cases)}: {rows}; always asynchronous {sum(map(_gains, cases))}")
     return int(statistics.median(errors["ours"]) > TARGET)
 
 

@@ -1,8 +1,8 @@
 """Public RL runs as they were configured: in the space or why not, feasible or not, and their steps as priced.
 
 Usage: rl_public.py MEASURED.csv [--solve]. A row is priced where it publishes its degrees and the mean length of its
-samples, with what its recipe sets (`rl_runs.py`), and its rollout by simulated engines; no constant of the price was
-fitted to these rows. A configuration
+samples, with what its recipe sets (`rl_runs.py`); no constant of the price was fitted to these rows. `engines` is the
+price with the rollout that simulated engines take. A configuration
 that the space lacks is priced with the nearest replica that it has, and marked. Beside it stand answers that know no
 run: the median, over the rows of other set-ups, of tokens a GPU second (`rate`), and of tokens x active parameters a
 GPU second (`util`); and the price divided by the median ratio of other set-ups (`level`). Intervals of 80 % are those
@@ -17,6 +17,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -26,17 +27,18 @@ from rl_runs import Row, job, missing, problem, read_rows, staleness
 
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
-from planner.kinds.rl.curves.scaled import replica_name, scaled, search_simulated, simulated_over_priced
+from planner.kinds.rl.curves.scaled import replica_name, scaled, simulated_over_priced
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.names import choice_name, group_name, mode_name
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.load.problems import resolve_document
-from planner.progress import Limits
 from planner.rl.curves import GenerationOption, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.intervals import Spread, distance, fitted
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.problem import RlProblem
+from planner.rl.search.search import solve
 
 DEGREES = re.compile(r"cp(\d+)ep(\d+)-")
 
@@ -49,6 +51,7 @@ class Outcome:
     missing: str = ""
     absent: tuple[str, ...] = ()
     priced: RlEvaluation | None = None
+    engines: RlEvaluation | None = None  # with the rollout by simulated engines
     distance: float = 0.0
     best: RlEvaluation | None = None
     best_name: str = ""
@@ -81,11 +84,12 @@ def outcome(row: Row, *, recommended: bool) -> Outcome:
         (GenerationGroup(generator, int(row["gpus_gen"]) // generator.gpus),),
         TrainingChoice(trainer, int(row["gpus_train"]) // trainer.gpus),
     )
-    plan, priced = _simulated(setting, formulated, plan)
+    priced = evaluate(formulated.problem, plan)
     actor = formulated.trainers[trainer].config
     assert actor is not None
-    told = Outcome(row, "", (instead,) if instead else (), priced, distance(actor.arch))
-    return told if wider is None else _recommended(told, plan, *wider)
+    engines = _by_engines(Solved(setting, formulated, plan, priced))
+    told = Outcome(row, "", (instead,) if instead else (), priced, engines, distance(actor.arch))
+    return told if wider is None else _recommended(told, plan, wider[1].problem)
 
 
 def _formulated(document: dict[str, Any]) -> tuple[RlSetting, FormulatedRl]:
@@ -94,21 +98,17 @@ def _formulated(document: dict[str, Any]) -> tuple[RlSetting, FormulatedRl]:
     return setting, formulate(setting)
 
 
-def _simulated(setting: RlSetting, formulated: FormulatedRl, plan: RlPlan) -> tuple[RlPlan, RlEvaluation]:
-    """The run with its replicas as engines take in simulation, as `simulated_rollouts` of its problem asks, priced."""
-    (group,) = plan.groups
-    by_curve = evaluate(formulated.problem, plan)
-    name, longer = replica_name(group.option), simulated_over_priced(Solved(setting, formulated, plan, by_curve))
-    known = scaled(formulated, {name: longer}).problem
-    place = formulated.problem.generation.index(group.option)
-    run = replace(plan, groups=(replace(group, option=known.generation[place]),))
-    return run, evaluate(known, run)
+def _by_engines(run: Solved) -> RlEvaluation:
+    """The run with its replicas as engines take in simulation, as `simulated_rollouts` of a problem asks."""
+    (group,) = run.plan.groups
+    known = scaled(run.formulated, {replica_name(group.option): simulated_over_priced(run)}).problem
+    place = run.formulated.problem.generation.index(group.option)
+    return evaluate(known, replace(run.plan, groups=(replace(group, option=known.generation[place]),)))
 
 
-def _recommended(told: Outcome, run: RlPlan, setting: RlSetting, wider: FormulatedRl) -> Outcome:
+def _recommended(told: Outcome, run: RlPlan, stated: RlProblem) -> Outcome:
     """With the best plan for the run's job, and what each of its parts alone would make of the run."""
-    simulated = search_simulated(setting, wider, Limits(), 0)
-    solution, stated = simulated.fused.solution, simulated.formulated.problem
+    solution = solve(stated)
     best = solution.plan
     if best is None or best.training is None:
         return told
@@ -163,12 +163,13 @@ def guesses(each: Outcome, priced: Sequence[Outcome]) -> dict[str, float]:
         name: work(each.row) / median(work(other.row) / other.published_s for other in others) / each.published_s
         for name, work in (("rate", _tokens), ("util", _work))
     }
-    return {"priced": _ratio(each), **rates, "level": _ratio(each) / level}
+    return {"priced": _ratio(each), "engines": _ratio(each, engines=True), **rates, "level": _ratio(each) / level}
 
 
-def _ratio(each: Outcome) -> float:
-    assert each.priced is not None
-    return each.priced.iteration_s / each.published_s
+def _ratio(each: Outcome, *, engines: bool = False) -> float:
+    evaluation = each.engines if engines else each.priced
+    assert evaluation is not None
+    return evaluation.iteration_s / each.published_s
 
 
 def _tokens(row: Row) -> float:
@@ -185,7 +186,7 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """A row for each run, then the range of each set-up."""
     priced = [each for each in outcomes if each.priced is not None]
     by_group: dict[str, list[float]] = defaultdict(list)
-    yield "run    set-up                             GPUs  arrangement    published   priced  ratio   rate   util"
+    yield "run    set-up                             GPUs  arrangement   published   priced  ratio  engine   rate   util"
     for each in outcomes:
         row = each.row
         head = (
@@ -197,7 +198,7 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
         told = guesses(each, priced)
         by_group[row["group"]].append(told["priced"])
         notes = "; ".join((*each.absent, *each.priced.broken)) or "as run, feasible"
-        ratios = "  ".join(f"{told[name]:5.2f}" for name in ("priced", "rate", "util"))
+        ratios = "  ".join(f"{told[name]:5.2f}" for name in ("priced", "engines", "rate", "util"))
         yield f"{head} {each.priced.iteration_s:6.1f} s  {ratios}  {notes}"
         if each.best is not None:
             run = each.priced
@@ -240,6 +241,7 @@ class Pair:
     group: str
     gain: float
     priced: float
+    engines: float
 
 
 def pairs(path: Path, outcomes: Sequence[Outcome]) -> list[Pair]:
@@ -249,24 +251,34 @@ def pairs(path: Path, outcomes: Sequence[Outcome]) -> list[Pair]:
     for row in read_rows(path):
         sync, ahead = known.get(row["sync_id"]), known.get(row["async_id"])
         if sync is not None and ahead is not None:
-            priced = float(row["per_gpu_speedup"]) * _ratio(sync) / _ratio(ahead)
-            rows_of_pairs.append(Pair(sync.row["group"], float(row["per_gpu_speedup"]), priced))
+            gain = float(row["per_gpu_speedup"])
+            priced, engines = (gain * _ratio(sync, engines=by) / _ratio(ahead, engines=by) for by in (False, True))
+            rows_of_pairs.append(Pair(sync.row["group"], gain, priced, engines))
     return rows_of_pairs
+
+
+SIDES = (attrgetter("priced"), attrgetter("engines"))
 
 
 def gain_lines(table: Sequence[Pair]) -> Iterator[str]:
     """Errors of the gain of asynchrony, beside one gain for all that the other set-ups give."""
     constant = [median(other.gain for other in table if other.group != pair.group) for pair in table]
-    off = [abs(math.log(pair.priced / pair.gain)) for pair in table]
+    off, simulated = ([abs(math.log(side(pair) / pair.gain)) for pair in table] for side in SIDES)
     beside = [abs(math.log(guess / pair.gain)) for guess, pair in zip(constant, table, strict=True)]
-    right = sum((pair.priced > 1) == (pair.gain > 1) for pair in table)
+    right, right_too = (sum((side(pair) > 1) == (pair.gain > 1) for pair in table) for side in SIDES)
     ahead = sum(pair.gain > 1 for pair in table)
     by_constant = sum((guess > 1) == (pair.gain > 1) for guess, pair in zip(constant, table, strict=True))
     yield (
-        f"gain of asynchrony a GPU, {len(table)} pairs: mean log-ratio error priced {fmean(off):.3f}, constant of the "
-        f"other set-ups {fmean(beside):.3f}"
+        f"gain of asynchrony a GPU, {len(table)} pairs: mean log-ratio error priced {fmean(off):.3f}, engines "
+        f"{fmean(simulated):.3f}, constant of the other set-ups {fmean(beside):.3f}"
     )
-    yield f"faster side called right: priced {right}, constant {by_constant}, always asynchronous {ahead}"
+    for group in dict.fromkeys(pair.group for pair in table):
+        own = [error for pair, error in zip(table, off, strict=True) if pair.group == group]
+        yield f"  {group}: priced {fmean(own):.3f}, {len(own)} pairs"
+    yield (
+        f"faster side called right: priced {right}, engines {right_too}, constant {by_constant}, always asynchronous "
+        f"{ahead}"
+    )
 
 
 def main(path: Path, *, recommended: bool) -> int:

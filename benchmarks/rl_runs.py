@@ -116,7 +116,6 @@ def job(row: Row) -> dict[str, Any]:
             "samples_per_prompt": group,
             **generated,
             **flows,
-            "simulated_rollouts": True,
             "minibatches": samples // int(row["train_gbs"]),
             "arrangements": ["disaggregated" if ahead else "colocated"],
             "synchrony": ["asynchronous" if ahead else "synchronous"],

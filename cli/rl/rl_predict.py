@@ -28,7 +28,7 @@ def predict(
       planner rl predict step.yaml --staleness 0.3
     """
     from planner.documents.read import load_document
-    from planner.rl.measured_step import Asynchrony, Measurement
+    from planner.rl.measured_step import ERROR, Asynchrony, Measurement, is_worth
 
     measured = Measurement.read(load_document(step))
     modes: tuple[tuple[Asynchrony, float], ...] = (("one_step", 1.0), ("fully", staleness))
@@ -42,6 +42,7 @@ def predict(
             "training_gpus": split.training_gpus,
             "step_s": step_s,
             "speed_up": colocated_s / step_s,
+            "worth_it": is_worth(colocated_s, step_s),
         }
         for split, step_s in sorted(entries, key=lambda entry: entry[1])
     ]
@@ -54,8 +55,11 @@ def predict(
             f"{row['generation_gpus']} : {row['training_gpus']}",
             f"{row['step_s']:.4g} s",
             f"{row['speed_up']:.2f} x",
+            "" if row["worth_it"] else f"stay colocated: no gain beyond the error of {ERROR:.1%}",
         )
         for row in rows
     ]
-    write_data(f"  colocated, measured: {colocated_s:.4g} s\n\n" + table(("mode", "split", "step", "speed-up"), shown))
+    write_data(
+        f"  colocated, measured: {colocated_s:.4g} s\n\n" + table(("mode", "split", "step", "speed-up", ""), shown)
+    )
     return 0

@@ -32,6 +32,9 @@ from planner.rl.document_part import DocumentPart
 
 Asynchrony = Literal["one_step", "fully"]
 BYTES_PER_PARAMETER = 2.0
+ERROR = 0.046
+"""Median error of a predicted step, set-ups left out (`benchmarks/rl_measured.py`): a gain within it is none, for older
+weights are paid for it."""
 LEAST_NAMED = 0.5  # of a step in its phases: measured ones name 92 % and more
 
 
@@ -113,6 +116,11 @@ def predict_step_s(measured: PhaseTimes, split: PoolSplit, parameters: float, re
     wait_s = max(0.0, response.first * generation_s - split.staleness * update_s)
     steady_s = measured.generation_s * (1 - response.generation_unshortened) * measured.gpus / split.generation_gpus
     return max(update_s + wait_s, steady_s) + sync_s
+
+
+def is_worth(colocated_s: float, predicted_s: float, error: float = ERROR) -> bool:
+    """Whether a predicted step is shorter than the measured one by more than predictions err."""
+    return predicted_s * (1.0 + error) < colocated_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from planner.cli.main import main
 from planner.errors import PlannerError
-from planner.rl.measured_step import PhaseTimes, PoolSplit, Response, predict_step_s
+from planner.rl.measured_step import ERROR, PhaseTimes, PoolSplit, Response, predict_step_s
 
 ROOT = Path(__file__).parents[2]
 MEASURED = ROOT.parent / "shared" / "data" / "rl" / "measured.csv"
@@ -74,6 +74,18 @@ def test_splits_are_listed_by_their_step(tmp_path: Path, capsys: pytest.CaptureF
     assert {(row["generation_gpus"], row["training_gpus"]) for row in splits} == {(4, 12), (8, 8), (12, 4)}
     one_step = next(row for row in splits if row["asynchrony"] == "one_step" and row["generation_gpus"] == 4)
     assert one_step["step_s"] == pytest.approx(predict_step_s(STEP, PoolSplit(4, 12, "one_step"), 7.6e9))
+
+
+def test_a_gain_within_the_error_of_predictions_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # as verl's steps of 10,000 tokens, where training is nearly all: half of the GPUs train in nearly the same time
+    step = {"step_s": 484.623, "generation_s": 52.939, "training_s": 430.263, "logprob_s": 0.0, "calls": 4}
+    assert main(["rl", "predict", measured_file(tmp_path, **step), "--json"]) == 0
+    splits = json.loads(capsys.readouterr().out)["splits"]
+    near = next(row for row in splits if row["asynchrony"] == "fully")
+    assert 1.0 < near["speed_up"] < 1.0 + ERROR
+    assert not near["worth_it"]
+    assert main(["rl", "predict", measured_file(tmp_path, **step)]) == 0
+    assert "stay colocated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

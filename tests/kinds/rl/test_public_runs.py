@@ -110,7 +110,8 @@ def test_the_problem_files_of_public_runs_are_those_of_the_published_rows() -> N
 
 
 def test_gains_are_told_beside_one_gain_for_all_other_setups() -> None:
-    table = [Pair("a", 2.0, 2.0), Pair("b", 0.5, 0.5), Pair("c", 1.5, 0.75)]
-    first, second = gain_lines(table)
+    table = [Pair("a", 2.0, 2.0, 2.0), Pair("b", 0.5, 0.5, 0.5), Pair("c", 1.5, 0.75, 1.5)]
+    first, *groups, second = gain_lines(table)
+    assert len(groups) == 3
     assert "3 pairs: mean log-ratio error priced 0.231" in first
-    assert second == "faster side called right: priced 2, constant 1, always asynchronous 2"
+    assert second == "faster side called right: priced 2, engines 3, constant 1, always asynchronous 2"
