@@ -186,7 +186,7 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """A row for each run, then the range of each set-up."""
     priced = [each for each in outcomes if each.priced is not None]
     by_group: dict[str, list[float]] = defaultdict(list)
-    yield "run    set-up                             GPUs  arrangement   published   priced  ratio  engine   rate   util"
+    yield "run    set-up                             GPUs  arrangement    published   priced  ratio  engine rate   util"
     for each in outcomes:
         row = each.row
         head = (
