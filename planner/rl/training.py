@@ -98,7 +98,9 @@ def rollout_of(
     A batch that cannot be generated so (None) makes the rollout impossible.
     """
     parts = [
-        minibatches_of(np.zeros(batch.size) if done_s_N is None else done_s_N, batch.tokens_N, minibatches, samples)
+        minibatches_of(
+            batch.taken_s(np.zeros(batch.size) if done_s_N is None else done_s_N), batch.tokens_N, minibatches, samples
+        )
         for batch, done_s_N in zip(batches, finish_s, strict=True)
     ]
     ready = np.array([ready for _, ready in parts])

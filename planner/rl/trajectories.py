@@ -43,17 +43,28 @@ class Trajectories:
 class SampleBatch:
     """The samples of one iteration; `rank_key_N` is what a length predictor says (larger: longer), if there is one.
 
-    With `turns`, samples wait for tools in between; `prompt_tokens_N` then counts their observations too.
+    With `turns`, samples wait for tools in between; `prompt_tokens_N` then counts their observations too. With
+    `prompt_N`, samples are trained on by whole prompts: the number of its prompt, -1 of one that is dropped, since its
+    samples have all the same reward (DAPO, arXiv:2503.14476, section 3.2).
     """
 
     prompt_tokens_N: Ints
     output_tokens_N: Ints
     rank_key_N: Floats | None = None
     turns: Trajectories | None = None
+    prompt_N: Ints | None = None
 
     @property
     def size(self) -> int:
         return len(self.output_tokens_N)
+
+    def taken_s(self, done_s_N: Floats) -> Floats:
+        """When each sample can be trained on [N], by when they are done: with its prompt, never if that is dropped."""
+        if self.prompt_N is None:
+            return done_s_N
+        whole_s_P = np.zeros(int(self.prompt_N.max(initial=-1)) + 2)
+        np.maximum.at(whole_s_P, self.prompt_N, done_s_N)  # what is dropped counts as the last prompt
+        return np.where(self.prompt_N >= 0, whole_s_P[self.prompt_N], np.inf)
 
     @property
     def predicted_N(self) -> Floats:

@@ -38,6 +38,9 @@ def _parallelism(job: RlJob) -> Iterator[Flag]:
         yield flag("--recompute-num-layers", 1)
 
 
+_FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
+
+
 def _batches(job: RlJob) -> Iterator[Flag]:
     options = job.options
     yield flag("--advantage-estimator", _ESTIMATORS[options.algorithm])
@@ -46,6 +49,8 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     yield flag("--num-steps-per-rollout", options.minibatches)
     if options.over_sampling > 1:
         yield flag("--over-sampling-batch-size", round(options.prompts * options.over_sampling))
+    if options.useful_share < 1:
+        yield flag("--dynamic-sampling-filter-path", _FILTER)
     if options.partial_rollouts:
         yield flag("--partial-rollout")
     yield flag("--rollout-max-prompt-len", job.prompt_tokens)

@@ -172,6 +172,10 @@ class RlOptions(Spec):
     over_sampling: Annotated[float, Field(ge=1, le=4)] = Field(
         default=1.0, description="samples generated for each one trained on; the first to finish are taken"
     )
+    useful_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0,
+        description="share of the prompts whose samples differ in reward; others are dropped, whole prompts trained on",
+    )
     partial_rollouts: bool = Field(
         default=False, description="samples generated that are not trained on go on in the next iteration"
     )

@@ -3,6 +3,8 @@
 Array suffixes: N samples of one iteration, T turns.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from planner.arrays import Floats, Ints
@@ -85,9 +87,15 @@ def _batch(problem: Problem, options: RlOptions, rng: np.random.Generator, outpu
     key: Floats | None = None
     if options.length_error is not None:
         key = output.astype(np.float64) * np.exp(rng.normal(0.0, options.length_error, count))
-    if options.tools is None:
-        return SampleBatch(prompt, output, key)
-    return _with_tools(prompt, output, key, options.tools, rng)
+    batch = SampleBatch(prompt, output, key)
+    if options.tools is not None:
+        batch = _with_tools(prompt, output, key, options.tools, rng)
+    if options.useful_share == 1.0:
+        return batch
+    useful_P = rng.random(prompts) < options.useful_share
+    of_N = np.arange(count) // options.samples_per_prompt
+    whole_N = of_N < count // options.samples_per_prompt
+    return replace(batch, prompt_N=np.where(useful_P[of_N] & whole_N, of_N, -1))
 
 
 def _with_tools(

@@ -43,6 +43,7 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     _require_modes(setting)
     periods = draw_periods(setting.resolved.problem, setting.options)
     batches = [batch for period in periods for batch in period]
+    _require_useful(setting, batches)
     lengths = Lengths.of(batches)
     if setting.bare:
         generators, trainers, curves = _as_stated(setting)
@@ -171,6 +172,18 @@ def _refuse_sizes(setting: RlSetting, names: tuple[str, ...], able: set[tuple[in
         where=setting.resolved.where(("options", next(iter(asked)))),
         hint=f"take one of {some}",
     )
+
+
+def _require_useful(setting: RlSetting, batches: list[SampleBatch]) -> None:
+    """Refuses draws in which fewer prompts are useful than an iteration trains on."""
+    options = setting.options
+    useful = [len(np.unique(batch.prompt_N[batch.prompt_N >= 0])) for batch in batches if batch.prompt_N is not None]
+    if useful and min(useful) < options.prompts:
+        raise PlannerError(
+            f"{min(useful)} of the prompts generated are useful, and an iteration trains on {options.prompts}",
+            where=setting.resolved.where(("options", "over_sampling")),
+            hint=f"write `over_sampling: {1.05 * options.over_sampling * options.prompts / max(min(useful), 1):.2f}`",
+        )
 
 
 def _require_one_cap(setting: RlSetting) -> None:

@@ -21,7 +21,7 @@ PARTS = ("actor", "critic", "reference", "reward")
 OF_MODELS = (
     *("actor", "critic", "reference", "reward", "tools", "speculation", "length_error", "iterations", "max_running"),
     *("fused_training", "fusion_thresholds", "late_thresholds", "late_change_s", "partial_rollouts", "recompute"),
-    *("max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
+    *("useful_share", "max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
 )
 """Options without effect where all is stated and no model named."""
 MOST_SAMPLES = 2**21  # of all iterations drawn; a solve of so many takes some 16 s
@@ -78,6 +78,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _partial(options),
         _in_flight(options),
         _simulated(options),
+        _useful(options),
         _horizon(problem, options),
         _degrees(resolved, options),
         _drafts(options),
@@ -315,6 +316,17 @@ def _in_flight(options: RlOptions) -> Iterator[Refusal]:
     for broken, key, what, instead in rules:
         wrong = options.in_flight_updates and broken
         yield wrong, ("options", key), f"updates in flight: {what}", f"write {instead}"
+
+
+def _useful(options: RlOptions) -> Iterator[Refusal]:
+    """Prompts are dropped where more are generated, in iterations that begin anew."""
+    fewer = options.useful_share < 1.0
+    what = "prompts are dropped, and no more are generated than trained on"
+    more = f"write `over_sampling: {min(4.0, 1.2 / options.useful_share):.2f}`"
+    yield fewer and options.over_sampling == 1, ("options", "over_sampling"), what, more
+    what = "samples that are carried over are trained on one by one, not by useful prompts"
+    hint = "leave `partial_rollouts`, or `useful_share`, out"
+    yield fewer and options.partial_rollouts, ("options", "partial_rollouts"), what, hint
 
 
 def _simulated(options: RlOptions) -> Iterator[Refusal]:

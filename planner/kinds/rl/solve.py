@@ -68,6 +68,10 @@ FLOWING = (
     "samples under way when weights come keep their caches, and all replicas stop meanwhile; generators, trainers and"
     " the staleness allowed are taken as cycles that wait for themselves"
 )
+DROPPED = (
+    "prompts are useful independently of their lengths, in the share stated; an iteration ends when enough of them are"
+    " whole, and what the others made is thrown away"
+)
 SIMULATED = (
     "replicas named in `rollout_scales` decode as engines do in simulation with the plan's samples; others, that no"
     " plan found needed, by their curve"
@@ -196,6 +200,7 @@ def _envelope(
             *(STATED if solved.setting.bare else ASSUMPTIONS),
             *((ROOM,) if solved.modelled_training else ()),
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
+            *((DROPPED,) if solved.setting.options.useful_share < 1.0 else ()),
             *((SIMULATED,) if solved.formulated.scales else ()),
             *((FLOWING,) if solved.plan.mode.in_flight else ()),
             *((DRAFTED,) if solved.setting.options.speculation is not None else ()),
