@@ -62,7 +62,7 @@ class SampleOrders:
 
 
 def best_orders(
-    problem: SampleOrders, *, starts: int = STARTS, seed: int = 0, most_nodes: int = 2_000_000
+    problem: SampleOrders, *, starts: int = STARTS, seed: int = 0, most_nodes: int = 1_200_000
 ) -> SolveResult[Orders]:
     """Orders with a short longest span; proven where subsets are few enough for `most_nodes` of the search."""
     started = time.perf_counter()
