@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from planner.errors import Stopped
 from planner.kinds.train.choice import allowed_value, chosen, far_of, left_of, measured_jobs
@@ -10,6 +11,7 @@ from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.plan.decode import decode
 from planner.kinds.train.pools.weigh import best_use
+from planner.kinds.train.search.compared import best_with_decided
 from planner.kinds.train.search.conflicts import explain
 from planner.kinds.train.search.layerwise import plan_layers, require_dense
 from planner.kinds.train.search.one_pool import OnePoolSearch
@@ -17,7 +19,6 @@ from planner.kinds.train.search.search import SearchResult
 from planner.kinds.train.split.room import require_room
 from planner.kinds.train.split.weigh import best_of_modules
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
-from planner.kinds.train.whole_run.compared import best_with_decided
 from planner.kinds.train.whole_run.lengths import with_lengths
 from planner.kinds.train.whole_run.on_racks import no_room, require_plain, with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
@@ -41,7 +42,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
             raise Stopped(result.stop_reason, bound=result.bound)
         raise no_room(job) if result.tally.not_on_racks and not result.tally.unfit else explain(job, result)
     result = _cautious(jobs, result, left_of(limits, started_s))
-    result = best_with_decided(jobs, result, limits, started_s)
+    result = best_with_decided(jobs, result, partial(left_of, limits, started_s))
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     envelope = with_unlike(envelope, result.best)

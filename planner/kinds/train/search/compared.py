@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from planner.errors import PlannerError
-from planner.kinds.train.choice import left_of
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.one_pool import OnePoolSearch
@@ -19,13 +18,16 @@ from planner.kinds.train.whole_run.head_groups import sparse_step_s
 from planner.progress import Limits
 
 
-def best_with_decided(jobs: Sequence[TrainJob], result: SearchResult, limits: Limits, started_s: float) -> SearchResult:
-    """The best plan of those of each degree, with what is decided beside them; `result` where nothing is to compare."""
+def best_with_decided(jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[], Limits]) -> SearchResult:
+    """The best plan of those of each degree, with what is decided beside them; `result` where nothing is to compare.
+
+    `left` are the limits with the time that is left.
+    """
     axis, step_s = _compared_by(jobs[0])
     values = () if axis is None else result.space.axes.get(axis, ())
     if len(jobs) > 1 or result.best is None or result.fastest is not None or len(values) < 2 or step_s is None:
         return result
-    rivals = [result.best, *_others(jobs[0], result.best, str(axis), values, limits, started_s)]
+    rivals = [result.best, *_others(jobs[0], result.best, str(axis), values, left)]
     compared = tuple(Compared(rival, _or_none(step_s, rival)) for rival in rivals)
     able = [(row.objective, place) for place, row in enumerate(compared) if row.objective is not None]
     if not able:
@@ -45,7 +47,7 @@ def _compared_by(job: TrainJob) -> tuple[str | None, Callable[[Evaluation], floa
 
 
 def _others(
-    job: TrainJob, best: Evaluation, axis: str, values: Sequence[int], limits: Limits, started_s: float
+    job: TrainJob, best: Evaluation, axis: str, values: Sequence[int], left: Callable[[], Limits]
 ) -> Iterator[Evaluation]:
     """The best plan of each other value."""
     for value in values:
@@ -53,7 +55,7 @@ def _others(
             continue
         search = job.options.search.model_copy(update={axis: (value,)})
         own = replace(job, options=job.options.model_copy(update={"search": search}))
-        rival = OnePoolSearch(own, left_of(limits, started_s), float("inf")).run().best
+        rival = OnePoolSearch(own, left(), float("inf")).run().best
         if rival is not None:
             yield rival
 
