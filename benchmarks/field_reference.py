@@ -6,7 +6,6 @@ python benchmarks/field_reference.py --check    writes nothing; exits 1 where th
 A field is described in its schema, or in planner/schema/meanings.yaml.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from written_pages import write_or_check
 
-from planner.documents.files import write_text_atomic
 from planner.kinds.registry import Kind, find_kind, kind_names
 from planner.plan.schema import Decision, Envelope
 from planner.problem.reads import FLAGS
@@ -215,15 +214,7 @@ def _reads(names: tuple[str, ...], above: str = "") -> Iterator[tuple[str, tuple
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the page, or compares it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page says something else")
-    given = parser.parse_args(arguments)
-    text = page()
-    same = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-    print(f"docs/problem-and-plan.md: {'as it was' if same else 'differs' if given.check else 'written'}")
-    if not same and not given.check:
-        write_text_atomic(PAGE, text)
-    return 1 if given.check and not same else 0
+    return write_or_check(PAGE, page, __doc__, arguments)
 
 
 if __name__ == "__main__":

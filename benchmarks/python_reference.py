@@ -4,7 +4,6 @@ python benchmarks/python_reference.py            writes docs/python-reference.md
 python benchmarks/python_reference.py --check    writes nothing; exits 1 where the page says something else
 """
 
-import argparse
 import ast
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +11,11 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
+from written_pages import write_or_check
+
 import planner
 from planner.audit.records import Answer, Audit
 from planner.calibrate.refitted import Calibrated
-from planner.documents.files import write_text_atomic
 from planner.library import verbs
 from planner.library.predictions import Predictions
 from planner.library.sweeps import Sweep
@@ -129,15 +129,7 @@ def _cell(text: str) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Writes the page, or compares it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page says something else")
-    given = parser.parse_args(arguments)
-    text = page()
-    same = PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-    print(f"docs/python-reference.md: {'as it was' if same else 'differs' if given.check else 'written'}")
-    if not same and not given.check:
-        write_text_atomic(PAGE, text)
-    return 1 if given.check and not same else 0
+    return write_or_check(PAGE, page, __doc__, arguments)
 
 
 if __name__ == "__main__":
