@@ -16,7 +16,7 @@ from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.plans.fleet import fleet_of_plan
 from planner.simulate.plans.setting import Policies
-from planner.simulate.plans.simulation import Traffic, findings, simulate_plan
+from planner.simulate.plans.simulation import Traffic, findings, judge_plan, simulate_plan
 from planner.simulate.requests.arrivals import arrivals
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
@@ -184,6 +184,10 @@ def test_what_cannot_be_simulated_is_refused(plan: Path, tmp_path: Path) -> None
         simulate_plan(envelope, decision, Traffic(trace), Policies(engine_policy="static"))
     with pytest.raises(PlannerError, match="serves no requests"):
         simulate_plan(envelope.model_copy(update={"kind": "train"}), decision, Traffic(trace), Policies())
+    without_limits = {**envelope.inputs, "workloads": [{"name": "a", "input_tokens": 10, "output_tokens": 5}]}
+    placed = envelope.model_copy(update={"kind": "place", "inputs": without_limits})
+    with pytest.raises(PlannerError, match="serves no requests"):
+        judge_plan(placed, decision, Policies())
 
 
 def test_summaries_agree_with_the_run() -> None:

@@ -118,7 +118,7 @@ def judge(
     So it does where a pilot breaks a limit by so many times half its interval: `until_broken`.
     Equal arguments give equal judgements: lengths of runs follow pilots and caps on work, no clock.
     """
-    least = max(0, *(fewest(of) for slo in slos for _, of, _ in slo.limits())) if slos else 0
+    least = max((fewest(of) for slo in slos for _, of, _ in slo.limits()), default=0)
     first = min(max(PILOT, least), most_requests)
     pilot = _pilot(simulated, slos, first, most_requests, until_broken=until_broken)
     if pilot.judgement.saturated or pilot.breaks(until_broken):

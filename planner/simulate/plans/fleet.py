@@ -44,6 +44,19 @@ class PlannedFleet:
     model_of_workload: tuple[int, ...]  # by which requests go where the fleet has no paths
 
 
+def serving_problem(envelope: Envelope) -> Problem:
+    """The problem that a serving plan was solved from; raises PlannerError for plans of another kind."""
+    problem = recorded_problem(envelope.inputs)
+    if envelope.kind == "serve" and problem is None:
+        raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
+    if envelope.kind != "serve" or problem is None:
+        raise PlannerError(
+            f"a plan of kind `{envelope.kind}` serves no requests that are simulated alone",
+            hint="give a plan of kind serve; `planner check PLAN --level proof` derives the figures of others again",
+        )
+    return problem
+
+
 def fleet_of_plan(
     envelope: Envelope,
     decision: Decision,
@@ -59,9 +72,7 @@ def fleet_of_plan(
     Raises PlannerError for plans that serve no requests, for traces where the plan serves several models, and for
     calibration files that the plan does not name.
     """
-    problem = recorded_problem(envelope.inputs)
-    if envelope.kind != "serve" or problem is None:
-        raise PlannerError(f"a plan of kind `{envelope.kind}` serves no requests", hint="give a plan of kind serve")
+    problem = serving_problem(envelope)
     policies = _as_planned(policies, decision)
     gpus = sum(role.replicas * role.parallelism.devices for role in decision.roles)
     sides, decision = ffn_roles(decision), without_ffn(decision)

@@ -16,7 +16,7 @@ from planner.problem.schema import Problem, SloSpec
 from planner.simulate.judge.intervals import Estimate
 from planner.simulate.judge.judging import MOST_REQUESTS, PILOT_SEED, judge
 from planner.simulate.judge.limits import STREAMS, JudgedLimit, Judgement, Verdict, judge_runs
-from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan
+from planner.simulate.plans.fleet import PlannedFleet, fleet_of_plan, serving_problem
 from planner.simulate.plans.setting import Policies
 from planner.simulate.plans.trace_streams import TraceRows, buys_memory
 from planner.simulate.plans.workload import own_requests
@@ -103,9 +103,7 @@ def judge_plan(
     `rows` are of the trace that the lengths of a workload come from. Memory that a plan buys for prefixes is used.
     Raises PlannerError for what cannot be simulated.
     """
-    problem = recorded_problem(envelope.inputs)
-    if problem is None:
-        raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
+    problem = serving_problem(envelope)
     if buys_memory(decision):
         policies = replace(policies, prefix_caching=True)
     fleets: list[PlannedFleet] = []
