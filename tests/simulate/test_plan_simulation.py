@@ -184,7 +184,10 @@ def test_what_cannot_be_simulated_is_refused(plan: Path, tmp_path: Path) -> None
         simulate_plan(envelope, decision, Traffic(trace), Policies(engine_policy="static"))
     with pytest.raises(PlannerError, match="serves no requests"):
         simulate_plan(envelope.model_copy(update={"kind": "train"}), decision, Traffic(trace), Policies())
-    without_limits = {**envelope.inputs, "workloads": [{"name": "a", "input_tokens": 10, "output_tokens": 5}]}
+    without_limits: dict[str, object] = {
+        **envelope.inputs,
+        "workloads": [{"name": "a", "input_tokens": 10, "output_tokens": 5}],
+    }
     placed = envelope.model_copy(update={"kind": "place", "inputs": without_limits})
     with pytest.raises(PlannerError, match="serves no requests"):
         judge_plan(placed, decision, Policies())
