@@ -16,7 +16,7 @@ from planner.arrays import Bools, Floats, Indices
 from planner.calibrate.deployments import MeasuredTimes
 from planner.calibrate.terms import STEPS, DeploymentTerms
 
-KINDS = ("gemm", "gemm_bandwidth_4bit", "attention", "experts", "elementwise")
+KINDS = ("gemm", "attention", "experts", "elementwise")
 FULL, PROMPT = 0, 2  # of the priced steps: a full batch that decodes, and one prompt
 _LEAST_S = 1e-7
 _LENGTHS = ("isl", "osl", "requests_per_client")

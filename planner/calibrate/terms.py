@@ -182,7 +182,7 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: 
     flop_s = asked.flop / ideal.accelerator.comparable_peak(asked.precision)
     move_s = asked.size_bytes / ideal.accelerator.memory_bandwidth_bytes_per_s
     experts = (op, ideal.accelerator) if isinstance(op, Experts) else None
-    kind = rates.bandwidth.removesuffix("_bandwidth")
+    kind = rates.bandwidth.removesuffix("_4bit").removesuffix("_bandwidth")
     return _Piece(place, op.count * pace, flop_s, move_s, busy * asked.kernels, names, kind, None, experts, table)
 
 

@@ -35,10 +35,12 @@ MODELS = (("meta-llama/Llama-3.1-8B-Instruct", "fp8"), ("Qwen/Qwen3-30B-A3B", "f
 PRIOR = load_calibration(str(Path(__file__).parents[2] / "planner" / "calibrate" / "prior.yaml"))
 
 
-def case(model: str, weights: str, tp: int, clients: int, isl: int, apart: bool = False) -> Case:
+def case(
+    model: str, weights: str, tp: int, clients: int, isl: int, system: str = "h100_sxm", apart: bool = False
+) -> Case:
     degrees = {"tp": str(tp), "pp": "1", "dp": "1", "moe_tp": str(tp), "moe_ep": "1"}
     row = {
-        "id": f"{model}-{tp}-{clients}-{isl}", "aic_model": model, "weights": weights, "system": "h100_sxm",
+        "id": f"{model}-{tp}-{clients}-{isl}", "aic_model": model, "weights": weights, "system": system,
         "backend": "vllm", "mode": "disagg" if apart else "agg", "isl": str(isl), "osl": "200",
         "concurrency": str(clients), "gpus": str(2 * tp if apart else tp),
     }  # fmt: skip
@@ -46,6 +48,14 @@ def case(model: str, weights: str, tp: int, clients: int, isl: int, apart: bool 
         for side in ("prefill_", "decode_"):
             row |= {f"{side}{name}": value for name, value in degrees.items()} | {f"{side}workers": "1"}
     return case_of_row(row | degrees)
+
+
+def test_products_of_four_bits_count_by_the_trust_in_products() -> None:
+    kinds = {
+        weights: {piece.kind for piece in DeploymentTerms.of([case(MODELS[0][0], weights, 1, 4, 500, gpu)]).pieces}
+        for weights, gpu in (("fp8", "h100_sxm"), ("nvfp4", "b200_sxm"))
+    }
+    assert kinds["nvfp4"] == kinds["fp8"] >= {"gemm", "attention"}
 
 
 @pytest.fixture(scope="module")
