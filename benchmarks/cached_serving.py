@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "serve-cache-conversations.yaml"
 MOONCAKE = SHARED / "traces" / "mooncake_fast25_conversation.jsonl.gz"
 RATES_PER_S = (3.4, 13.6)
+LLAMA = {"name": "meta-llama/Llama-3.1-70B-Instruct", "weights": "fp8", "kv_cache": "fp8"}  # prompts fill its context
 
 
 def problems(quick: bool) -> Iterator[tuple[str, Resolved]]:
@@ -46,6 +47,9 @@ def problems(quick: bool) -> Iterator[tuple[str, Resolved]]:
         pools = [{"gpu": "h100", "nodes": 16, "price": "2USD/h"}]
         changed = {**data, "workloads": [workload], "cluster": {"pools": pools}}
         yield f"Mooncake, {rate}/s", resolve_document(given_document(changed, "problem"), ROOT)
+    workload = {**workload, "load": {"rate": "3.4/s"}, "slo": {"ttft": {"p95": "10s"}, "tpot": {"mean": "60ms"}}}
+    changed = {**changed, "models": {"llama": LLAMA}, "workloads": [workload]}
+    yield "Llama 3.1 70B, Mooncake, 3.4/s", resolve_document(given_document(changed, "problem"), ROOT)
 
 
 def row(name: str, resolved: Resolved) -> str:
