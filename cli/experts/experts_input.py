@@ -1,6 +1,5 @@
 """Input of `planner experts`: problem instances or recorded expert loads, options, and the step cost model."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
 from planner.hardware.unspecified import UNSPECIFIED
 from planner.interchange.experts_instance import experts_problem, read_instance
+from planner.interchange.experts_stated import instance_of_problem, refuse_stated, setting_of
 from planner.interchange.formats import states_instance, states_problem
-from planner.kinds.experts.setting import INSTANCES, ExpertsSetting, read_setting
-from planner.load.problems import load_problem
 from planner.models.architecture import Architecture
 from planner.models.library import find_model, load_model
 
@@ -43,9 +41,9 @@ def instance_of(
     }  # fmt: skip
     setting = setting_of(path, {**given, "--groups": None if groups == 1 else groups, "--model": model})
     if setting is not None:
-        return _instance_of_problem(setting)
+        return instance_of_problem(setting)
     if states_instance(path):
-        _refuse("an instance", given)
+        refuse_stated("an instance", given)
         return read_instance(path)
     recorded = _read(path, array, model)
     for flag, value in (("--ranks", ranks), ("--slots-per-rank", slots)):
@@ -67,41 +65,6 @@ def instance_of(
         num_experts=recorded.load_WLE.shape[2],
         groups=groups,
         expert_bytes=0.0 if model is None else expert_bytes(model_of(model)),
-    )
-
-
-def setting_of(path: str, flags: Mapping[str, object]) -> ExpertsSetting | None:
-    """A problem of kind `experts` with its loads, None for files of loads; PlannerError for flags that it states."""
-    if not states_problem(path):
-        return None
-    _refuse("a problem", flags)
-    resolved = load_problem(path)
-    if resolved.problem.kind != "experts":
-        raise PlannerError(
-            f"is a problem of kind `{resolved.problem.kind}`", where=path, hint="name one of kind `experts`, or loads"
-        )
-    return read_setting(resolved)
-
-
-def _refuse(what: str, flags: Mapping[str, object]) -> None:
-    extra = [flag for flag, value in flags.items() if value is not None]
-    if extra:
-        raise PlannerError(f"{what} says so itself", where=extra[0], hint=f"leave {extra[0]} out")
-
-
-def _instance_of_problem(setting: ExpertsSetting) -> ExpertsInstance:
-    """What the problem lays out; its windows where copies are planned in steps of their own."""
-    if setting.options.policy in INSTANCES:
-        return setting.instance
-    load_WLE = setting.loads.load_WLE
-    return ExpertsInstance(
-        name=setting.resolved.problem.name,
-        kind="drift" if len(load_WLE) > 1 else "static",
-        array=load_WLE if len(load_WLE) > 1 else load_WLE[0],
-        ranks=setting.ranks,
-        num_experts=load_WLE.shape[2],
-        groups=setting.options.groups,
-        expert_bytes=setting.expert_bytes,
     )
 
 
