@@ -8,13 +8,13 @@ import numpy as np
 from planner.arrays import Floats
 from planner.documents.units import format_si
 from planner.errors import PlannerError
-from planner.kinds.rl.curves.scaled import scaled
-from planner.kinds.rl.curves.simulated import simulated_finish_s, simulated_period_s
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.names import LATE
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import read_setting
+from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_period_s
+from planner.kinds.rl.simulated.scaled import scaled
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again

@@ -13,7 +13,6 @@ from planner.kinds.rl.certificate import (
     horizon_claim,
     objective,
 )
-from planner.kinds.rl.curves.scaled import scaled
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.drawn import digest_of
@@ -22,6 +21,7 @@ from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named
 from planner.kinds.rl.proof import HORIZON_EVIDENCE, METHOD, horizon_record, plan_of, proof_findings
 from planner.kinds.rl.setting import RlSetting, read_setting
+from planner.kinds.rl.simulated.scaled import scaled
 from planner.kinds.rl.solve import UNKNOWN_RUNNING, plan_of_iteration, plan_over_time
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven

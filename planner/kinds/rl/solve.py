@@ -10,7 +10,6 @@ from planner.documents.files import digest
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError, Stopped, errors_at
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
-from planner.kinds.rl.curves.scaled import search_simulated
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
@@ -18,6 +17,7 @@ from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, read_running, running_of, steps_of
 from planner.kinds.rl.proof import plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
+from planner.kinds.rl.simulated.scaled import search_simulated
 from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
     SCHEMA,

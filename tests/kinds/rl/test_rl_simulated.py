@@ -12,9 +12,9 @@ from planner.api import solve
 from planner.errors import PlannerError
 from planner.explain.post_training import post_training_facts
 from planner.kinds.rl import fresh_streams
-from planner.kinds.rl.curves.scaled import AGREED
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.fresh_streams import TOLERANCE, judged
+from planner.kinds.rl.simulated.scaled import AGREED
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 

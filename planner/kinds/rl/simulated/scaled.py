@@ -8,11 +8,11 @@ until the plan found is one whose replicas are scaled and whose rollout takes in
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from planner.kinds.rl.curves.simulated import simulated_finish_s, simulated_period_s
 from planner.kinds.rl.decode import Solved, rollout_roles
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.fused_training import FusedSolution, search_fused
 from planner.kinds.rl.setting import RlSetting
+from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_period_s
 from planner.progress import Limits
 from planner.rl.curves import GenerationOption
 from planner.rl.in_flight import flow_of
