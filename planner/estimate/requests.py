@@ -102,7 +102,9 @@ def _case(line: str, number: int) -> Case | Refused:
         if not isinstance(data, dict):
             return Refused(name, "a request is a JSON object")
         name = str(data.pop("id", name))
-        decision = GivenDecision.model_validate(data.pop("decision", None))
+        if "decision" not in data:
+            return Refused(name, """`decision` is missing: say what to price, such as {"parallelism": {"tp": 8}}""")
+        decision = GivenDecision.model_validate(data.pop("decision"))
         return _build(name, json.dumps({"kind": "serve", **data}), decision)
     except PlannerError as error:
         return Refused(name, in_one_line(error))

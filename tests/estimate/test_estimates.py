@@ -96,6 +96,7 @@ def test_what_is_wrong_with_a_line_stands_in_its_own_answer_and_the_order_is_kep
         request(id="good"),
         "{not json",
         "[1, 2]",
+        '{"id": "bare"}',
         request(id="typo", workload=[]),
         request(id="unknown", models={"m": {"name": "no/such-model"}}),
         request(id="mode", decision={"mode": "disaggregated"}),
@@ -105,13 +106,14 @@ def test_what_is_wrong_with_a_line_stands_in_its_own_answer_and_the_order_is_kep
         request(id="last"),
     ]
     results = answers(*lines)
-    names = ["good", "line 2", "line 3", "typo", "unknown", "mode", "crowd", "idle", "heavy", "last"]
+    names = ["good", "line 2", "line 3", "bare", "typo", "unknown", "mode", "crowd", "idle", "heavy", "last"]
     assert [answer["id"] for answer in results] == names
-    assert ["error" in answer for answer in results] == [False, *([True] * 8), False]
+    assert ["error" in answer for answer in results] == [False, *([True] * 9), False]
     by_id = {answer["id"]: answer.get("error", "") for answer in results}
     for name, word in (
         ("line 2", "JSON"),
         ("line 3", "object"),
+        ("bare", "`decision` is missing"),
         ("typo", "workload"),
         ("unknown", "no/such-model"),
         ("mode", "needs `prefill` and `decode`"),
