@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from rank_environment import HAS_TORCH
-from worker_cases import Verdicts, WorkerCase, verdicts
+from worker_cases import LEAST_REPEATS, PASSES, Verdicts, WorkerCase, verdicts
 
 from planner.costs.rates.calibration import load_calibration
 from planner.errors import PlannerError
@@ -15,7 +15,8 @@ from planner.plan.reader import read_plan
 
 pytestmark = pytest.mark.skipif(not HAS_TORCH, reason="the executor needs torch: the extra `gpu`")
 BenchPlan = Callable[..., Path]
-RUNS = 1 + 2 + 10 + 7  # of a step of ranks together: to name operators, to warm up, timed whole, timed by operator
+# Of a step of ranks together: to name operators, to warm up, timed whole, timed by operator.
+RUNS = 1 + 2 + 2 * LEAST_REPEATS + PASSES
 _RESULTS: dict[int, dict[str, Verdicts]] = {}
 
 

@@ -20,6 +20,8 @@ from planner.execute.shards.faults import RankProgress
 from planner.execute.shards.spec import role_spec
 from planner.plan.reader import read_plan
 
+LEAST_REPEATS, PASSES = 2, 3  # of a step timed whole, half as often as ranks together do, and timed by operator
+
 
 @dataclass(frozen=True)
 class Verdicts:
@@ -52,8 +54,10 @@ def run(job: Mapping[str, Any], progress: RankProgress) -> None:
     """Every case in turn, each with a world of its own; how often its ranks met is kept beside its results."""
     from torch import distributed
 
+    from planner.execute.ranks import recorder, timing
     from planner.execute.ranks.runner import run_rank
 
+    timing._LEAST_REPEATS, recorder.PASSES = LEAST_REPEATS, PASSES
     barrier, meetings = distributed.barrier, Counter[str]()
     for case in job["cases"]:
 
