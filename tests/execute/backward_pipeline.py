@@ -3,6 +3,7 @@
 The plain order: all forward passes, then all backward passes. It fixes what is computed, not when.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import torch
@@ -69,9 +70,15 @@ class BackwardPipeline(StagePipeline):
 
 
 def _sum_over_data(stage: Stage) -> None:
-    """Sums the gradients of each parameter over the ranks that hold it and saw other tokens."""
+    """Sums the gradients of each parameter over the ranks that hold it and saw other tokens, in one sum of a group."""
+    groups, gradients = {}, defaultdict[int, list[Tensor]](list)
     for module in stage.modules():
         group = stage.data_group(module)
-        for parameter in module.parameters(recurse=False):
-            if parameter.grad is not None and group.size > 1:
-                parameter.grad = all_reduce(parameter.grad, group, "gradients")
+        if group.size > 1:
+            groups[id(group)] = group
+            own = [parameter.grad for parameter in module.parameters(recurse=False) if parameter.grad is not None]
+            gradients[id(group)] += own
+    for key, own in gradients.items():
+        total = all_reduce(torch.cat([gradient.flatten() for gradient in own]), groups[key], "gradients")
+        for gradient, part in zip(own, total.split([gradient.numel() for gradient in own]), strict=True):
+            gradient.copy_(part.view_as(gradient))

@@ -6,6 +6,7 @@ leaves the loop and does what `python -m planner.execute.ranks.rank JOB` does.
 
 import atexit
 import contextlib
+import gc
 import json
 import os
 import subprocess
@@ -112,4 +113,5 @@ if __name__ == "__main__":
     from planner.execute.ranks.rank import main
 
     torch.set_num_threads(1)
+    gc.freeze()  # else the first collection of every fork copies all that is imported here
     sys.exit(main([serve()]))

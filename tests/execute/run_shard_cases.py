@@ -1,18 +1,14 @@
-"""Runs every case of all world sizes: `run_shard_cases.py FOLDER` leaves a JSON of errors for each world and rank.
-
-The ranks are forks of this one process, which imports torch once and computes nothing itself.
-"""
+"""The entry of a job that runs every case of its world size; each rank leaves a JSON of its errors."""
 
 import json
 import os
-import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
-import torch._dynamo  # which checkpoints import at their first use, and symbolic shapes at the first backward pass
-import torch.fx.experimental.symbolic_shapes
 from backward_pipeline import BackwardPipeline
 from shard_models import CASES, MODELS, Case
 from shared_weights import SharedWeights, cut
@@ -23,36 +19,23 @@ from whole_model import WholeModel
 from planner.execute.model.groups import Communicator, Communicators, make_groups
 from planner.execute.model.stage import build_stage
 from planner.execute.model.step import KvCache, Segment, Step, context_part
+from planner.execute.shards.faults import RankProgress
 from planner.execute.shards.spec import RankSpec, RoleSpec, StageSpec, role_spec
 
 CPU = torch.device("cpu")
 SEQUENCES, TOKENS, PROMPT, BLOCK = 2, 8, 5, 3
 
 
-def main(folder: Path) -> None:
+def run(job: Mapping[str, Any], progress: RankProgress) -> None:
+    """Every case of this world size on one rank."""
+    rank, world, folder = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), Path(job["folder"])
     torch.set_num_threads(1)
-    for world in CASES:
-        run_world(world, folder)
-
-
-def run_world(world: int, folder: Path) -> None:
-    children = []
-    for rank in range(world):
-        child = os.fork()
-        if child == 0:
-            _rank(rank, world, folder)
-            os._exit(0)
-        children.append(child)
-    for child in children:
-        _, status = os.waitpid(child, 0)
-        if status:
-            sys.exit(f"a rank ended with status {status}")
-
-
-def _rank(rank: int, world: int, folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet{world}", rank=rank, world_size=world)
-    errors = {case.name: compared(case, rank) for case in CASES[world]}
-    (folder / f"world{world}-rank{rank}.json").write_text(json.dumps(errors), encoding="utf-8")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=world)
+    errors = {}
+    for case in CASES[world]:
+        progress.mark(case.name)
+        errors[case.name] = compared(case, rank)
+    (folder / f"rank{rank}.errors.json").write_text(json.dumps(errors), encoding="utf-8")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -178,7 +161,3 @@ def _context(case: Case, spec: RankSpec) -> Tensor:
     parts = spec.parallelism.cp
     part = (spec.coords["cp"] + (case.fault == "context")) % parts
     return context_part(TOKENS, part, parts)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

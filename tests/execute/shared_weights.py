@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 from planner.execute.model.weights import Piece, Weights
 
 
+@cache
 def full_tensor(model: str, name: str, num_outputs: int, num_inputs: int) -> Tensor:
-    """Normal with variance 1 / inputs, norms around one, fp32 on the CPU."""
+    """Normal with variance 1 / inputs, norms around one, fp32 on the CPU; nobody writes into it."""
     seed = int.from_bytes(hashlib.sha256(f"{model}/{name}".encode()).digest()[:7], "big")
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(num_outputs, num_inputs, generator=generator)

@@ -38,7 +38,7 @@ class WholeModel:
     def weight(self, name: str, outputs: int, inputs: int) -> Tensor:
         """The leaf called `name`, drawn on first use."""
         if name not in self.tensors:
-            self.tensors[name] = full_tensor(self.arch.name, name, outputs, inputs).requires_grad_()
+            self.tensors[name] = full_tensor(self.arch.name, name, outputs, inputs).clone().requires_grad_()
         return self.tensors[name]
 
     def _linear(self, x: Tensor, name: str, outputs: int, *, bias: str = "") -> Tensor:
