@@ -18,14 +18,14 @@ Edited = Callable[..., dict[str, Any]]
 GOOD = Finding("memory.parts", True, "fits", "roles.decode")
 BAD = Finding("slo.ttft", False, "too late", "workloads.chat", "relax it")
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda below: st.lists(below) | st.dictionaries(st.text(), below),
-    max_leaves=30,
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=4), below, max_size=3),
+    max_leaves=8,
 )
 
 
 @settings(max_examples=40)
-@given(decision=st.dictionaries(st.text(), JSON))
+@given(decision=st.dictionaries(st.text(max_size=4), JSON, max_size=4))
 def test_a_plan_survives_being_written_and_read(decision: dict[str, Any]) -> None:
     path = Path(__file__).parent.parent / "plans" / "serve.json"
     envelope = Envelope.model_validate(json.loads(path.read_text()) | {"decision": decision})
