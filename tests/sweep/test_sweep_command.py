@@ -110,11 +110,11 @@ def test_scenarios_vary_the_base_and_sets_apply_to_all(sweep: Sweep, folder: Pat
 
 
 def test_break_even_points_are_narrowed_to_the_tolerance(sweep: Sweep, folder: Path) -> None:
-    text = "axes: [{field: rate, values: [2/s, 20/s]}]\nbreakeven: true\ntolerance: 0.2"
+    text = "axes: [{field: rate, values: [2/s, 60/s]}]\nbreakeven: true\ntolerance: 0.05"
     document = json.loads(sweep(text, "--json").out)
     (change,) = document["break_evens"]
-    assert 2 <= change["low"] < change["high"] <= 20
-    assert change["high"] - change["low"] <= 0.2 * change["high"]
+    assert 2 <= change["low"] < change["high"] <= 60
+    assert change["high"] - change["low"] <= 0.05 * change["high"]
     text = f"axes: [{{field: rate, values: [{change['low']!r}/s, {change['high']!r}/s]}}]"
     rows = json.loads(sweep(text, "--json").out)["rows"]
     assert [row["plan"] for row in rows] == [change["before"], change["after"]]
@@ -125,7 +125,7 @@ def test_the_best_choice_is_the_decision(sweep: Sweep) -> None:
     text = f"axes: [{{field: rate, values: [2/s, 4/s]}}, {{name: offer, choice: true, cases: {cases}}}]"
     document = json.loads(sweep(text, "--json").out)
     assert document["break_evens"] == []
-    crossing = text.replace("{price: 9USD/h}", "{price: 9USD/h, workloads.0.output_tokens: 400}")
+    crossing = text.replace("{price: 9USD/h}", "{price: 9USD/h, workloads.0.output_tokens: 4000}")
     assert len(json.loads(sweep(crossing, "--json").out)["rows"]) == 4
 
 

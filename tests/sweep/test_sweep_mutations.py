@@ -24,14 +24,14 @@ set: {price: 2USD/h}
 scenarios: [{name: now}, {name: peak, set: {rate: 12/s}}]
 axes:
   - {field: slo.ttft, values: [200ms, 1s]}
-  - {field: rate, from: 1/s, to: 3/s, steps: 2, log: true}
+  - {field: rate, from: 1/s, to: 9/s, steps: 3, log: true}
   - {field: lost_nodes, values: [0], name: lost}
   - {name: gpu, choice: true, cases: {a: {gpu: h200}, b: {gpu: h20, price: 1USD/h}}}
 mode: grid
 seed: 1
 metrics: [usd_per_mtok]
 breakeven: true
-tolerance: 0.5
+tolerance: 0.3
 """
 
 SCALARS = st.one_of(

@@ -17,7 +17,6 @@ from planner.simulate.requests.arrivals import arrivals
 
 LEAST = {"minimize": "gpus"}
 NO_LIMITS = {"workloads.0.slo": ...}
-ONE_MODE = {"options.modes": ["colocated"]}  # fewer instance types, under the same limits
 
 
 def conflict_of(edits: dict[str, Any]) -> list[tuple[str, str]]:
@@ -63,7 +62,7 @@ def test_a_time_limit_alone_is_named_with_the_nearest_value_that_works(case: str
 
 
 def test_an_attainment_is_named_with_the_nearest_share_that_works() -> None:
-    edits = {**ONE_MODE, "workloads.0.load": {"rate": "6/s"}, "objective": LEAST, "cluster.pools.0.gpus": 2}
+    edits = {"workloads.0.load": {"rate": "6/s"}, "objective": LEAST, "cluster.pools.0.gpus": 2}
 
     def rows_at(ttft_ms: float) -> dict[str, str]:
         slo = {"ttft": f"{ttft_ms}ms", "tpot": "15ms", "attainment": 0.99}
@@ -93,7 +92,7 @@ def test_a_rate_and_the_gpus_are_named_together_with_their_nearest_values() -> N
 
 
 def test_a_few_gpus_more_inside_a_node_are_named_exactly() -> None:
-    edits = {**ONE_MODE, "workloads.0.load": {"rate": "20/s"}, "objective": LEAST, "cluster.pools.0.gpus": 1}
+    edits = {"workloads.0.load": {"rate": "20/s"}, "objective": LEAST, "cluster.pools.0.gpus": 1}
     rows = dict(conflict_of(edits))
     gpus = int(number(rows["gpus <= 1"]))
     assert 1 < gpus < 8
@@ -102,7 +101,7 @@ def test_a_few_gpus_more_inside_a_node_are_named_exactly() -> None:
 
 
 def test_a_cap_below_the_gpus_at_hand_is_named_exactly() -> None:
-    edits = {**ONE_MODE, "workloads.0.load": {"rate": "12/s"}, "objective": LEAST, "limits.gpus": 1}
+    edits = {"workloads.0.load": {"rate": "12/s"}, "objective": LEAST, "limits.gpus": 1}
     rows = dict(conflict_of(edits))
     gpus = int(number(rows["gpus <= 1"]))
     assert feasible({**edits, "limits.gpus": gpus})
@@ -111,7 +110,6 @@ def test_a_cap_below_the_gpus_at_hand_is_named_exactly() -> None:
 
 def test_a_price_is_named_with_the_nearest_one() -> None:
     edits = {
-        **ONE_MODE,
         "workloads.0.load": {"rate": "12/s"},
         "objective": LEAST,
         "limits.price": "4USD/h",
@@ -124,7 +122,7 @@ def test_a_price_is_named_with_the_nearest_one() -> None:
 
 
 def test_clients_that_do_not_fit_are_named_with_the_number_that_does() -> None:
-    edits = {**ONE_MODE, "workloads.0.load": {"concurrency": 4000}, "objective": LEAST}
+    edits = {"workloads.0.load": {"concurrency": 4000}, "objective": LEAST}
     rows = dict(conflict_of(edits))
     clients = int(number(rows["chat: concurrency 4000"]))
     assert feasible({**edits, "workloads.0.load": {"concurrency": clients}})
