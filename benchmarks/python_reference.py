@@ -71,7 +71,8 @@ def _class(name: str, described: type) -> str:
 def _members(described: type) -> Iterator[tuple[str, str]]:
     source = inspect.getsource(described)
     rows = source.splitlines()
-    for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
+    (described_class,) = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    for node in described_class.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and is_dataclass(described):
             _, _, comment = rows[node.lineno - 1].partition("  # ")
             yield node.target.id, _cell(f"`{_type(node.annotation)}`" + (f": {comment}" if comment else ""))

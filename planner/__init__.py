@@ -6,6 +6,7 @@ from types import ModuleType
 TYPE_CHECKING = False  # as in `planner.__main__`
 if TYPE_CHECKING:
     import inspect
+    from collections.abc import Callable
 
     from planner.errors import Infeasible, PlannerError, Stopped
     from planner.experts.ahead import plan_ahead
@@ -77,10 +78,13 @@ class _Verb(ModuleType):
         return inspect.signature(self._function)
 
     @property
-    def _function(self):  # type: ignore[no-untyped-def]  # noqa: ANN202 - of any signature; typed where it stands
+    def _function(self) -> "Callable[..., object]":
         import importlib
 
-        return getattr(importlib.import_module(_HOME_OF_VERBS), self.__name__.rpartition(".")[2])
+        function: Callable[..., object] = getattr(
+            importlib.import_module(_HOME_OF_VERBS), self.__name__.rpartition(".")[2]
+        )
+        return function
 
 
 class _Front(ModuleType):

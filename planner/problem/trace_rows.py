@@ -59,7 +59,13 @@ def trace_rows(path: Path, where: str) -> Iterator[dict[str, str]]:
     try:
         with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as text:
             if ".jsonl" in path.name:
-                yield from (json.loads(line) for line in text if line.strip())
+                for number, line in enumerate(text, 1):
+                    row = json.loads(line) if line.strip() else {}
+                    if not isinstance(row, dict):
+                        what = f"line {number} of `{path.name}` is no JSON object"
+                        raise PlannerError(what, where=where, hint="write a request a line, as {...}")
+                    if row:
+                        yield row
             else:
                 yield from csv.DictReader(text)
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

@@ -1,10 +1,10 @@
 """Rollouts whose weights are updated in flight: simulated step by step, bounded, and searched as enumeration does."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rl_enumerated import least_of_one_group
 from rl_problems import random_problem
 from rl_window import windowed
 
@@ -14,10 +14,9 @@ from planner.rl.compiled.window import run_window
 from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import evaluate
 from planner.rl.in_flight import flow_of, mean_busy_s
-from planner.rl.plan import GenerationGroup, RlMode, RlPlan
+from planner.rl.plan import GenerationGroup, RlMode
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve
-from planner.rl.search.space import training_choices
 from planner.rl.training import Flow, flowing_s
 
 AHEAD = tuple(RlMode("disaggregated", "k_step_async", staleness, True, True) for staleness in (1, 2))
@@ -57,16 +56,9 @@ def flowing(seed: int) -> RlProblem:
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_equals_enumeration_where_weights_are_updated_in_flight(seed: int) -> None:
     problem = replace(flowing(seed), weight_sync_overlapped=seed % 3 == 2)
-    groups = [
-        GenerationGroup(option, count)
-        for option in problem.generation
-        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
-    ]
-    plans = itertools.product(problem.modes, groups, training_choices(problem))
-    evaluated = [evaluate(problem, RlPlan(mode, (group,), choice)) for mode, group, choice in plans]
     solution = solve(problem)
     assert solution.bound == pytest.approx(solution.objective)
-    assert solution.objective == pytest.approx(min(each.objective for each in evaluated if each.feasible), rel=1e-9)
+    assert solution.objective == pytest.approx(least_of_one_group(problem), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(4))

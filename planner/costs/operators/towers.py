@@ -34,24 +34,24 @@ def tower_layer(encoder: Encoder) -> Layer:
 
 def tower_operators(arch: Architecture, encoder: Encoder, shards: Shards, load: TowerLoad) -> list[Operator]:
     """Every kernel of one run over `load` on the tensor-parallel ranks of `shards` [N], in the format of `arch`."""
-    form, one = arch.precisions.encoder, np.ones(len(shards))
+    form, ones = arch.precisions.encoder, np.ones(len(shards))
     stored = replace(Precisions(), attention=form, ffn=form)
     tower = replace(arch, hidden_size=encoder.hidden_size, precisions=stored)
-    work = Work.prefill(load.tokens * one, load.attended / 2.0 * one, load.tokens / load.attended * one)
+    work = Work.prefill(load.tokens * ones, load.attended / 2.0 * ones, load.tokens / load.attended * ones)
     operators = list(layer_operators(tower, shards, work, tower_layer(encoder), float(encoder.num_layers)))
     for depth in encoder.patch_depths:
-        operators.append(Gemm("patch_embedding", 1.0, work.tokens, encoder.hidden_size * one, depth * one, form))
+        operators.append(Gemm("patch_embedding", 1.0, work.tokens, encoder.hidden_size * ones, depth * ones, form))
     operators += _projectors(encoder, shards, work.tokens / encoder.merge, form)
     return operators
 
 
 def _projectors(encoder: Encoder, shards: Shards, merged: Floats, form: str) -> list[Operator]:
     """Columns shared out by tensor-parallel ranks, which sum the outputs."""
-    one, count = np.ones(len(shards)), float(encoder.projectors)
+    ones, count = np.ones(len(shards)), float(encoder.projectors)
     operators: list[Operator] = [
-        Gemm("projector", count, merged, columns / shards.tp, depth * one, form)
+        Gemm("projector", count, merged, columns / shards.tp, depth * ones, form)
         for depth, columns in pairwise(encoder.projector)
     ]
     size = merged * encoder.projector[-1] * ACTIVATION_BYTES
-    operators.append(Collective("projector_all_reduce", count, "all_reduce", size, shards.tp, one))
+    operators.append(Collective("projector_all_reduce", count, "all_reduce", size, shards.tp, ones))
     return operators

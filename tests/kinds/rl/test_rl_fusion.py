@@ -1,10 +1,10 @@
 """Scoring fused with generation as a decision of the kind: chosen where it pays, replayed by check, refused clearly."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rl_written
 import yaml
 from broken_rl_plans import failed
 
@@ -32,17 +32,9 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
-    document = copy.deepcopy(PROBLEM)
-    document["options"] |= options
-    path = folder / "problem.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
-    return solve(written(tmp_path_factory.mktemp("fused")))
+    return solve(rl_written.written(PROBLEM, tmp_path_factory.mktemp("fused")))
 
 
 def dumped(plan: Envelope) -> dict[str, Any]:
@@ -66,7 +58,7 @@ def test_a_fused_plan_is_certified_and_says_what_it_gains(plan: Envelope) -> Non
 
 
 def test_the_gain_is_that_of_the_same_problem_without_fusion(plan: Envelope, tmp_path: Path) -> None:
-    apart = solve(written(tmp_path, fusion_thresholds=[]))
+    apart = solve(rl_written.written(PROBLEM, tmp_path, fusion_thresholds=[]))
     assert others(plan)["scoring after generation"]["objective"] == pytest.approx(
         apart.certificate.objective.value, rel=1e-3
     )
@@ -164,6 +156,6 @@ def test_a_bound_that_holds_for_training_in_turn_alone_is_none(trained: Envelope
 )
 def test_fusions_that_cannot_be_are_refused(tmp_path: Path, options: dict[str, Any], what: str, hint: str) -> None:
     with pytest.raises(PlannerError) as caught:
-        solve(written(tmp_path, **options))
+        solve(rl_written.written(PROBLEM, tmp_path, **options))
     assert what in caught.value.what
     assert hint in caught.value.hint

@@ -1,11 +1,10 @@
 """Updates in flight as an option of the kind: planned, replayed by check, launched, refused where they mean nothing."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import rl_written
 from broken_rl_plans import failed
 
 from planner.api import solve
@@ -34,17 +33,9 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
-    document = copy.deepcopy(PROBLEM)
-    document["options"] |= options
-    path = folder / "problem.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
-    return solve(written(tmp_path_factory.mktemp("in_flight")))
+    return solve(rl_written.written(PROBLEM, tmp_path_factory.mktemp("in_flight")))
 
 
 def test_a_plan_in_flight_is_certified_and_says_how_its_samples_flow(plan: Envelope, tmp_path: Path) -> None:
@@ -55,7 +46,7 @@ def test_a_plan_in_flight_is_certified_and_says_how_its_samples_flow(plan: Envel
     assert 0 < flow.period_s < flow.residence_s
     assert plan.certificate.status == "optimal"
     assert not failed(plan.model_dump(mode="json", by_alias=True))
-    drained = solve(written(tmp_path, in_flight_updates=False)).certificate.objective.value
+    drained = solve(rl_written.written(PROBLEM, tmp_path, in_flight_updates=False)).certificate.objective.value
     assert drained is not None
     assert (plan.certificate.objective.value or 0.0) <= drained
     assert any("no rollout is ended" in fact.what for fact in post_training_facts(plan, decision))
@@ -86,7 +77,7 @@ def test_what_was_asked_for_is_what_is_planned(plan: Envelope) -> None:
 )
 def test_what_does_not_go_with_updates_in_flight_is_refused(tmp_path: Path, options: dict[str, Any], hint: str) -> None:
     with pytest.raises(PlannerError) as caught:
-        solve(written(tmp_path, **options))
+        solve(rl_written.written(PROBLEM, tmp_path, **options))
     assert hint in caught.value.hint
 
 

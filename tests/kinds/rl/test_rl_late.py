@@ -1,11 +1,10 @@
 """Other replicas late in a rollout as a decision of the kind: chosen where they pay, replayed by check."""
 
-import copy
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rl_written
 from broken_rl_plans import failed
 
 from planner.api import solve
@@ -41,17 +40,9 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
-    document = copy.deepcopy(PROBLEM)
-    document["options"] |= options
-    path = folder / "problem.json"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
-    return solve(written(tmp_path_factory.mktemp("late")))
+    return solve(rl_written.written(PROBLEM, tmp_path_factory.mktemp("late")))
 
 
 def test_few_long_samples_go_on_on_replicas_of_more_gpus(plan: Envelope, tmp_path: Path) -> None:
@@ -63,13 +54,13 @@ def test_few_long_samples_go_on_on_replicas_of_more_gpus(plan: Envelope, tmp_pat
     assert (sizes["rollout"], sizes["rollout-late"]) == (1, 8)
     assert plan.certificate.status == "optimal"
     assert not failed(plan.model_dump(mode="json", by_alias=True))
-    without = solve(written(tmp_path, late_thresholds=[])).certificate.objective.value
+    without = solve(rl_written.written(PROBLEM, tmp_path, late_thresholds=[])).certificate.objective.value
     rows: Any = plan.certificate.next_best
     assert {row["plan"]: row["objective"] for row in rows}["the same replicas to the end"] == pytest.approx(without)
 
 
 def test_a_change_that_takes_long_is_not_made(tmp_path: Path) -> None:
-    slow = solve(written(tmp_path, late_change="300s"))
+    slow = solve(rl_written.written(PROBLEM, tmp_path, late_change="300s"))
     assert RlDecision.model_validate(slow.decision).late_rollout is None
 
 
@@ -85,4 +76,4 @@ def test_launchers_refuse_it_and_over_sampling_does_not_go_with_it(plan: Envelop
         emit(plan, RlDecision.model_validate(plan.decision), "verl")
     assert "late_thresholds" in caught.value.hint
     with pytest.raises(PlannerError, match="over-sampling"):
-        solve(written(tmp_path, over_sampling=1.5))
+        solve(rl_written.written(PROBLEM, tmp_path, over_sampling=1.5))

@@ -1,11 +1,10 @@
 """Partial rollouts and over-sampling as options of the kind: planned, replayed by check, bounded in age, launched."""
 
-import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import rl_written
 from broken_rl_plans import failed
 
 from planner.api import solve
@@ -34,17 +33,9 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def written(folder: Path, **options: Any) -> Path:  # noqa: ANN401
-    document = copy.deepcopy(PROBLEM)
-    document["options"] |= options
-    path = folder / "problem.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return path
-
-
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory: pytest.TempPathFactory) -> Envelope:
-    return solve(written(tmp_path_factory.mktemp("partial")))
+    return solve(rl_written.written(PROBLEM, tmp_path_factory.mktemp("partial")))
 
 
 def test_partial_rollouts_are_certified_and_say_what_is_stale(plan: Envelope, tmp_path: Path) -> None:
@@ -55,7 +46,9 @@ def test_partial_rollouts_are_certified_and_say_what_is_stale(plan: Envelope, tm
     assert 1 <= carried.oldest <= 3
     assert plan.certificate.status == "optimal"
     assert not failed(plan.model_dump(mode="json", by_alias=True))
-    whole = solve(written(tmp_path, partial_rollouts=False, over_sampling=1.0)).certificate.objective.value
+    whole = solve(
+        rl_written.written(PROBLEM, tmp_path, partial_rollouts=False, over_sampling=1.0)
+    ).certificate.objective.value
     assert whole is not None
     assert (plan.certificate.objective.value or 0.0) < whole
 
@@ -68,13 +61,13 @@ def test_what_is_carried_over_is_simulated_again(plan: Envelope, field: str, val
 
 
 def test_samples_older_than_allowed_are_no_plan_and_the_age_that_is_needed_is_named(tmp_path: Path) -> None:
-    heavy = written(tmp_path, over_sampling=2.0, max_staleness=1, iterations=6)
+    heavy = rl_written.written(PROBLEM, tmp_path, over_sampling=2.0, max_staleness=1, iterations=6)
     with pytest.raises(Infeasible) as caught:
         solve(heavy)
     assert "max_staleness = 1" in caught.value.conflict[0]["limit"]
     needed = int(caught.value.conflict[0]["nearest"].removeprefix("max_staleness "))
     carried = RlDecision.model_validate(
-        solve(written(tmp_path, over_sampling=2.0, max_staleness=needed, iterations=6)).decision
+        solve(rl_written.written(PROBLEM, tmp_path, over_sampling=2.0, max_staleness=needed, iterations=6)).decision
     )
     assert carried.partial_rollouts is not None
     assert carried.partial_rollouts.oldest <= needed
@@ -91,7 +84,7 @@ def test_samples_older_than_allowed_are_no_plan_and_the_age_that_is_needed_is_na
 )
 def test_what_does_not_go_with_partial_rollouts_is_refused(tmp_path: Path, options: dict[str, Any], hint: str) -> None:
     with pytest.raises(PlannerError) as caught:
-        solve(written(tmp_path, **options))
+        solve(rl_written.written(PROBLEM, tmp_path, **options))
     assert hint in caught.value.hint
 
 

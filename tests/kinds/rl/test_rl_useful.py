@@ -1,15 +1,14 @@
 """Prompts without a signal are dropped (DAPO): by definition, in the search, as an option, launched and refused."""
 
-import copy
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
+import rl_written
 from broken_rl_plans import failed
+from rl_enumerated import least_of_one_group
 from rl_problems import random_problem
 
 from planner.api import solve
@@ -18,10 +17,7 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.interchange.rl_problem import read_problem
 from planner.kinds.rl.decision import RlDecision
-from planner.rl.evaluate import evaluate
-from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.search.search import solve as search
-from planner.rl.search.space import training_choices
 from planner.rl.training import rollout_of
 from planner.rl.trajectories import SampleBatch
 
@@ -45,11 +41,7 @@ PROBLEM: dict[str, Any] = {
 
 
 def planned(folder: Path, **options: Any) -> Any:  # noqa: ANN401
-    document = copy.deepcopy(PROBLEM)
-    document["options"] |= options
-    path = folder / "problem.yaml"
-    path.write_text(yaml.safe_dump(document), encoding="utf-8")
-    return solve(path)
+    return solve(rl_written.written(PROBLEM, folder, **options))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -58,8 +50,8 @@ def test_an_iteration_ends_when_enough_useful_prompts_are_whole(seed: int) -> No
     prompts, each = int(draw.integers(2, 9)), int(draw.integers(1, 5))
     useful = [prompt for prompt in range(prompts) if draw.random() < 0.7] or [0]
     of_N = np.repeat(np.arange(prompts), each)
-    batch = SampleBatch(np.ones(len(of_N), np.int64), draw.integers(1, 99, len(of_N)), prompt_N=of_N.copy())
-    batch.prompt_N[~np.isin(of_N, useful)] = -1  # type: ignore[index]
+    prompt_N = np.where(np.isin(of_N, useful), of_N, -1)
+    batch = SampleBatch(np.ones(len(of_N), np.int64), draw.integers(1, 99, len(of_N)), prompt_N=prompt_N)
     done_s_N = draw.random(len(of_N))
     wanted = int(draw.integers(1, len(useful) + 1))
     whole = sorted((max(done_s_N[of_N == prompt]), prompt) for prompt in useful)[:wanted]
@@ -76,14 +68,7 @@ def test_the_search_equals_enumeration_where_prompts_are_dropped(seed: int) -> N
     samples = max(problem.minibatches, int((of_N >= 0).sum()) // 2)
     batches = tuple(replace(batch, prompt_N=of_N) for batch in problem.batches if batch.size == size)
     problem = replace(problem, batches=batches, samples=samples, max_groups=1)
-    groups = [
-        GenerationGroup(option, count)
-        for option in problem.generation
-        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
-    ]
-    plans = itertools.product(problem.modes, groups, training_choices(problem))
-    evaluated = [evaluate(problem, RlPlan(mode, (group,), choice)) for mode, group, choice in plans]
-    assert search(problem).objective == pytest.approx(min(each.objective for each in evaluated if each.feasible))
+    assert search(problem).objective == pytest.approx(least_of_one_group(problem))
 
 
 def test_dropped_prompts_take_time_and_the_launcher_drops_them(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from planner.models.library import find_model
 from planner.plan.schema import Envelope
 from planner.problem.encoded import Media
 from planner.problem.media import ListedAmounts, MomentAmounts, distribution, listed
+from planner.problem.trace_rows import trace_rows
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.plans.setting import Policies
@@ -195,11 +196,15 @@ def test_media_of_a_trace_are_kept_by_the_plan_as_their_distribution(tmp_path: P
     edited["workloads"][0]["images"]["count"] = {"trace": "seen.csv"}
     resolved = resolve_document(parse_document(json.dumps(edited), "problem.json"), tmp_path)
     plan = solve(resolved)
-    assert plan.inputs["workloads"][0]["images"]["count"] == {  # type: ignore[index,call-overload]  # of JSON
-        "values": [0.0, 1.0, 2.0],
-        "shares": [0.25, 0.5, 0.25],
-    }
+    kept: Any = plan.inputs["workloads"]
+    assert kept[0]["images"]["count"] == {"values": [0.0, 1.0, 2.0], "shares": [0.25, 0.5, 0.25]}
     assert broken_rules(plan) == []
+
+
+def test_a_line_of_a_trace_that_is_no_request_is_named(tmp_path: Path) -> None:
+    (tmp_path / "seen.jsonl").write_text('{"images": 1}\n\n5\n')
+    with pytest.raises(PlannerError, match=r"line 3 .* is no JSON object"):
+        list(trace_rows(tmp_path / "seen.jsonl", "workloads.0.images"))
 
 
 def test_files_of_media_are_found_from_problems_of_jobs() -> None:
@@ -217,8 +222,9 @@ def test_a_plan_is_simulated_with_what_its_requests_bring(pictured: Envelope, tm
     bare = tmp_path / "bare.csv"
     bare.write_text("arrival_s,input_tokens,output_tokens\n0.0,1000,5\n99.0,1000,5\n")
     traced = simulate_plan(pictured, decision, Traffic(str(bare)), Policies("least-loaded")).result
-    text = pictured.model_copy(update={"inputs": json.loads(json.dumps(pictured.inputs))})
-    del text.inputs["workloads"][0]["images"]  # type: ignore[index,union-attr,arg-type]  # of JSON
+    inputs = json.loads(json.dumps(pictured.inputs))
+    del inputs["workloads"][0]["images"]
+    text = pictured.model_copy(update={"inputs": inputs})
     plain = simulate_plan(text, decision, Traffic(str(bare)), Policies("least-loaded")).result
     added = traced.ttft_s - plain.ttft_s
     assert added.tolist() == pytest.approx([value_of(pictured, "encode_s", "chat")] * 2)
@@ -235,8 +241,9 @@ def test_the_bound_counts_what_engines_encode() -> None:
 
 def test_draws_bring_the_same_at_any_rate() -> None:
     (draws,) = drawn(prepare(small(PICTURES)), (1.0,), 20, 0, 1).draws
-    assert draws.requests(3.0).encoded is not None
-    assert draws.requests(3.0).encoded.tolist() == [3072.0] * 20  # type: ignore[union-attr]  # of the line above
+    encoded = draws.requests(3.0).encoded
+    assert encoded is not None
+    assert encoded.tolist() == [3072.0] * 20
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,20 @@
+"""The best RL plan with one group of replicas, by pricing every one."""
+
+import itertools
+
+from planner.rl.evaluate import evaluate
+from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.problem import RlProblem
+from planner.rl.search.space import training_choices
+
+
+def least_of_one_group(problem: RlProblem) -> float:
+    """The objective of the best of all modes, kinds and counts of replicas, and ways to train."""
+    groups = [
+        GenerationGroup(option, count)
+        for option in problem.generation
+        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
+    ]
+    plans = itertools.product(problem.modes, groups, training_choices(problem))
+    evaluated = [evaluate(problem, RlPlan(mode, (group,), choice)) for mode, group, choice in plans]
+    return min(each.objective for each in evaluated if each.feasible)
