@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, replace
 
 import numpy as np
-from inputs import required
+from inputs import first_path
 from recipe_columns import filled
 
 from planner.arrays import Bools, Floats
@@ -36,7 +36,7 @@ UNLIMITED = 2**40  # tokens of cache: sequences are limited by number
 
 def main() -> int:
     """Print the errors."""
-    path = str(required(sys.argv[1]))
+    path = str(first_path())
     with open(path, newline="", encoding="utf-8") as file:
         rows = {row["id"]: filled(row, inferred=True) for row in rows_of_table(file, path)}
     cases = [case for case in cases_of_rows(rows.values()) if isinstance(case, Case) and case.clients > 0]

@@ -30,6 +30,14 @@ def required(path: str | Path) -> Path:
     return path
 
 
+def first_path() -> Path:
+    """The path that the benchmark is told; ends it where there is none, or nothing is there."""
+    if len(sys.argv) < 2:
+        print(f"needs a path: the Makefile shows which for {Path(sys.argv[0]).name}", file=sys.stderr)
+        raise SystemExit(ABSENT)
+    return required(sys.argv[1])
+
+
 @cache
 def trace_file(name: str, shape: str) -> Path:
     """The trace `name` of ../shared/data/traces, or one of `REQUESTS` requests generated from a built-in shape."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from inputs import required
+from inputs import first_path
 from rl_recipes import best_recipe
 
 from planner.documents.read import load_document
@@ -139,4 +139,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(required(sys.argv[1])))
+    sys.exit(main(first_path()))

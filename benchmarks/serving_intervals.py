@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from inputs import required
+from inputs import first_path
 from recipe_columns import filled
 from sealed_groups import SERVING, frozen, group_of, rows_of
 from sealed_serving import LIKELY
@@ -106,7 +106,7 @@ class Rows:
 
 def main() -> int:
     """Print the table."""
-    rows, shipped = Rows.read(required(sys.argv[1])), load_calibration()
+    rows, shipped = Rows.read(first_path()), load_calibration()
     before, now = (rows.errors(file, shipped.spreads) for file in (PRIOR_FILE, "default"))
     weight = rows.counted("tpot")[1]
     between = shipped.spreads["tpot"].between

@@ -17,7 +17,7 @@ import csv
 import statistics
 import sys
 
-from inputs import required
+from inputs import first_path
 from recipe_columns import Columns, filled, load_alone
 from sealed_groups import SERVING, group_of
 from sealed_serving import Pairs, errors
@@ -31,7 +31,7 @@ Times = tuple[float, float]
 
 def main() -> int:
     """Print the table."""
-    with open(required(sys.argv[1]), newline="", encoding="utf-8") as file:
+    with open(first_path(), newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     print(f"{len(rows)} rows; errors in percent, mean / median: rows alike, groups alike")
     for title, filled_rows in ways(rows).items():

@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from inputs import required
+from inputs import first_path
 from numpy.typing import NDArray
 from sealed_groups import DATA, TRAINING, group_of, rows_of, status_of
 from sealed_serving import weighted
@@ -71,7 +71,7 @@ RECIPE_PRICE = 0.15
 
 def main() -> int:
     """Print the tables; with --write, write the calibration."""
-    folder = required(sys.argv[1])
+    folder = first_path()
     runs, single = _read(folder)
     if "--tables" in sys.argv[2:]:
         _print_tables(runs, ~single, Path(sys.argv[sys.argv.index("--tables") + 1]))
