@@ -6,6 +6,7 @@ Array suffixes: N samples of the batch, Q samples in queue order.
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.rl.compiled.queue import run_queue
 from planner.rl.curves import DecodeCurve, Scoring
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RolloutCut
 from planner.rl.problem import Dispatch, RlProblem
@@ -34,28 +35,13 @@ def finish_times(
     batch: SampleBatch, queue_Q: Ints, curve: DecodeCurve, replicas: int, policy: RolloutPolicy | None = None
 ) -> Floats:
     """When each sample of the queue finishes [Q], seconds from the start of generation."""
-    from planner.rl.compiled.queue import run_queue
-
     if not len(queue_Q):
         return np.zeros(0)
     if batch.turns is not None:
         workers = (RolloutWorker(curve),) * replicas
         rollout = simulate(workers, batch.turns, [np.asarray(queue_Q)], policy, stop_after=len(queue_Q))
         return np.asarray(rollout.done_s_N[queue_Q])
-    prompt_Q = np.ascontiguousarray(batch.prompt_tokens_N[queue_Q])
-    output_Q = np.ascontiguousarray(batch.output_tokens_N[queue_Q])
-    done: Floats = run_queue(
-        prompt_Q,
-        output_Q,
-        replicas,
-        curve.step_s,
-        curve.sequence_s,
-        curve.token_s,
-        float(curve.prefill_tokens_per_s),
-        curve.max_running,
-        curve.kv_tokens,
-    )
-    return done
+    return run_queue(batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q], replicas, curve)
 
 
 def busy_s(prompt_Q: Ints, output_Q: Ints, needed: int, curve: DecodeCurve) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.rl.compiled.window import run_window
 from planner.rl.curves import DecodeCurve
 from planner.rl.generation import busy_s
 from planner.rl.plan import GenerationGroup, RlMode
@@ -69,26 +70,12 @@ def flow_of(problem: RlProblem, group: GenerationGroup, staleness: int) -> Flow:
 
 def chain_of(problem: RlProblem, group: GenerationGroup, staleness: int) -> Chain:
     """Every batch of `problem`, behind `staleness` + 1 and before as many more less one, simulated."""
-    from planner.rl.compiled.window import run_window
-
     curve, count = group.option.curve, len(problem.batches)
     batches = [problem.batches[place % count] for place in range(2 * staleness + count + 1)]
     prompt_Q = np.concatenate([batch.prompt_tokens_N for batch in batches])
     output_Q = np.concatenate([batch.output_tokens_N for batch in batches])
     window = staleness * max(1, batches[0].size // problem.samples_per_prompt)
-    started_s_Q, done_s_Q = run_window(
-        prompt_Q,
-        output_Q,
-        problem.samples_per_prompt,
-        window,
-        group.replicas,
-        curve.step_s,
-        curve.sequence_s,
-        curve.token_s,
-        float(curve.prefill_tokens_per_s),
-        curve.max_running,
-        curve.kv_tokens,
-    )
+    started_s_Q, done_s_Q = run_window(prompt_Q, output_Q, problem.samples_per_prompt, window, group.replicas, curve)
     first_B = np.cumsum([0, *(batch.size for batch in batches[:-1])])
     return Chain(prompt_Q, output_Q, started_s_Q, done_s_Q, first_B, staleness, window)
 

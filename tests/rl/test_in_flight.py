@@ -35,12 +35,7 @@ def test_samples_flow_as_they_do_step_by_step(seed: int) -> None:
         group,
         window,
         replicas,
-        curve.step_s,
-        curve.sequence_s,
-        curve.token_s,
-        curve.prefill_tokens_per_s,
-        curve.max_running,
-        curve.kv_tokens,
+        curve,
     )
     started, done = windowed(lengths, group, window, replicas, curve)
     assert simulated[0] == pytest.approx(started)

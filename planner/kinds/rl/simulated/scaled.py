@@ -12,7 +12,6 @@ from planner.kinds.rl.decode import Solved, rollout_roles
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.fused_training import FusedSolution, search_fused
 from planner.kinds.rl.setting import RlSetting
-from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_period_s
 from planner.progress import Limits
 from planner.rl.curves import GenerationOption
 from planner.rl.in_flight import flow_of
@@ -81,6 +80,8 @@ def search_simulated(setting: RlSetting, formulated: FormulatedRl, limits: Limit
 
 def simulated_over_priced(solved: Solved) -> float:
     """How much longer engines generate a mean batch of a plan in simulation than its curves say."""
+    from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_period_s
+
     setting, problem, plan = solved.setting, solved.formulated.problem, solved.plan
     roles = rollout_roles(solved)
     if plan.mode.in_flight:

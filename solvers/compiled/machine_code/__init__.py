@@ -1,0 +1,1 @@
+"""Machine code of loops kept on disk and called without numba."""

@@ -1,0 +1,87 @@
+"""Loops called without numba: what they compute, what is kept of them, and when numba runs them after all."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import summing_loops
+
+from planner.arrays import Floats
+from planner.solvers.compiled.machine_code import loop as loops
+from planner.solvers.compiled.machine_code.kept import Code, read, write
+from planner.solvers.compiled.machine_code.loop import Loop
+
+SUMS = Loop("summing_loops", "running_sums")
+VALUES = np.array([3, 1, 4, 1, 5])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where code is kept; nothing is loaded yet."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    loops._callable.cache_clear()
+    return tmp_path
+
+
+def sums(loop: Loop = SUMS) -> Floats:
+    filled = np.empty(len(VALUES))
+    loop(VALUES, 0.5, filled)
+    return filled
+
+
+def right(filled: Floats) -> bool:
+    return bool((filled == np.cumsum(VALUES) * 0.5).all())
+
+
+def test_a_loop_is_kept_once_for_its_types_and_loaded_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert right(sums())
+    (kept,) = folder.iterdir()
+    loops._callable.cache_clear()
+    monkeypatch.setattr(loops, "_compiled", None)  # so that compiling would raise
+    assert right(sums())
+    assert list(folder.iterdir()) == [kept]
+
+
+@pytest.mark.parametrize("cut", [0, 10, 200, -1])
+def test_a_file_that_is_not_whole_counts_as_none(folder: Path, cut: int) -> None:
+    code = Code("run", b"object\nfile" * 20)
+    place = folder / "run.o"
+    write(place, code)
+    assert read(place) == code
+    place.write_bytes(place.read_bytes()[:cut])
+    assert read(place) is None
+
+
+def test_a_loop_runs_where_nothing_can_be_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "file").write_text("no folder", encoding="utf-8")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder / "file"))
+    assert right(sums())
+
+
+def test_a_loop_that_makes_arrays_is_run_by_numba(folder: Path) -> None:
+    assert right(sums(Loop("summing_loops", "running_sums_by_array")))
+    assert not list(folder.iterdir())
+
+
+def test_arrays_that_are_strided_or_hold_no_numbers_are_refused() -> None:
+    for values in (VALUES[::2], np.array(["a"])):
+        with pytest.raises(TypeError, match="contiguous array of numbers"):
+            SUMS(values, 0.5, np.empty(5))
+
+
+def test_a_loop_runs_without_numba_once_its_code_is_kept() -> None:
+    program = (
+        "import sys, numpy as np\n"
+        "from planner.solvers.compiled.machine_code.loop import Loop\n"
+        "filled = np.empty(5)\n"
+        "Loop('summing_loops', 'running_sums')(np.array([3, 1, 4, 1, 5]), 0.5, filled)\n"
+        "print(filled[-1], 'numba' in sys.modules)\n"
+    )
+    path = os.pathsep.join((str(Path(summing_loops.__file__).parent), *sys.path))
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", program]
+    said = [subprocess.run(command, check=True, capture_output=True, env=environment).stdout for _ in range(2)]
+    assert [line.split() for line in said] == [[b"7.0", b"True"], [b"7.0", b"False"]]
