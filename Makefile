@@ -85,6 +85,7 @@ bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/estimate_equals_solve.py
 	$(BIN)/python benchmarks/training_search.py
 	$(BIN)/python benchmarks/training_nodes.py
+	$(BIN)/python benchmarks/training_launches.py
 	$(BIN)/python benchmarks/training_megascale.py
 	$(BIN)/python benchmarks/training_at_scale.py
 	$(BIN)/python benchmarks/training_recipes.py

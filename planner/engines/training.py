@@ -39,6 +39,9 @@ class TrainingEngine:
     tasks: tuple[str, ...]
     context_methods: tuple[str, ...]
     optimizers: tuple[str, ...] = ("adamw", "sgd")
+    overlaps: tuple[str, ...] = ("grad_reduce", "param_gather", "tp_comm", "p2p")  # that run beside computing if asked
+    always_overlaps: tuple[str, ...] = ()  # of them, those that nothing switches off
+    reductions: tuple[str, ...] = ("fp32",)  # formats that gradients are summed in, the usual one first
     dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
     offloads: tuple[str, ...] = ("optimizer", "activations")
     degrees_by_document: bool = False  # context-parallel ranks of each document by its length
@@ -55,6 +58,7 @@ class TrainingEngine:
     drops: bool = False  # tokens beyond an expert's capacity
     packs: bool = False  # documents into sequences, each attending to itself
     in_network: bool = False  # asks switches to reduce (SHARP)
+    strict_overlaps: bool = False  # asserts against overlap that does not go with schedule, recomputation or sharding
 
     def stages(self, pp: int, task: str) -> tuple[int, ...]:
         """ZeRO stages of a job with so many pipeline ranks."""
@@ -86,12 +90,15 @@ _MEGATRON_LM = TrainingEngine(
     precisions=("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"),
     tasks=("pretrain", "sft"),
     context_methods=("ring", "all_gather", "ulysses"),
+    overlaps=("grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm"),
+    reductions=("bf16", "fp32"),
     dispatchers=("deepep", "hybridep", "alltoall"),
     optimizers=("adamw", "sgd", "muon"),
     graphs=True,
     drops=True,
     packs=True,
     in_network=True,
+    strict_overlaps=True,
     degrees_by_document=True,
 )
 _MEGATRON_BRIDGE = TrainingEngine(
@@ -104,11 +111,14 @@ _MEGATRON_BRIDGE = TrainingEngine(
     precisions=_MEGATRON_LM.precisions,
     tasks=("pretrain", "sft", "lora"),
     context_methods=_MEGATRON_LM.context_methods,
+    overlaps=_MEGATRON_LM.overlaps,
+    reductions=_MEGATRON_LM.reductions,
     dispatchers=_MEGATRON_LM.dispatchers,
     graphs=True,
     drops=True,
     packs=True,
     in_network=True,
+    strict_overlaps=True,
     towers=True,
 )
 _TORCHTITAN = TrainingEngine(
@@ -122,6 +132,7 @@ _TORCHTITAN = TrainingEngine(
     tasks=("pretrain",),
     context_methods=("ring", "all_gather"),
     optimizers=("adamw",),
+    always_overlaps=("grad_reduce", "param_gather", "p2p"),
     offloads=("optimizer",),
     splits_experts=False,
     whole_context_shards=True,
@@ -139,6 +150,9 @@ _DEEPSPEED = TrainingEngine(
     tasks=("pretrain", "sft"),
     context_methods=("ulysses",),
     optimizers=("adamw", "lamb", "sgd"),
+    overlaps=("grad_reduce", "param_gather", "p2p"),
+    always_overlaps=("param_gather", "p2p"),
+    reductions=("bf16",),
     offloads=("optimizer",),
     most_pp=1,
     most_ep=1,
@@ -157,6 +171,7 @@ _NEMO_AUTOMODEL = TrainingEngine(
     tasks=("sft", "lora"),
     context_methods=("ring", "all_gather"),
     optimizers=("adamw",),
+    always_overlaps=("grad_reduce", "p2p"),
     offloads=("optimizer",),
     most_pp=1,
     most_ep=1,

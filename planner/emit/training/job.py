@@ -8,6 +8,7 @@ from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
 from planner.emit.refusals import raise_first
 from planner.emit.registry import EmitTarget
+from planner.engines.trained_models import untrained
 from planner.errors import PlannerError
 from planner.kinds.train.check import check
 from planner.kinds.train.decision import StageRun, TrainDecision
@@ -252,6 +253,13 @@ def _on_racks(
 def refuse(what: str, where: str, hint: str) -> PlannerError:
     """An error at a place of the decision."""
     return PlannerError(what, where=f"decision.{where}", hint=hint)
+
+
+def require_trained(job: LaunchJob, engine: str) -> None:
+    """Raises PlannerError for a model that this engine does not train, or not in this task."""
+    beyond = untrained(engine, job.model, job.options.task)
+    if beyond is not None:
+        raise refuse(beyond[0], "roles", beyond[1])
 
 
 def _require_legal(envelope: Envelope, decision: TrainDecision) -> None:

@@ -10,7 +10,7 @@ from planner.emit.serving.checkpoints import published_name
 from planner.emit.shell import word
 from planner.emit.training.apart import bridge_files
 from planner.emit.training.batch_ramp import rampup, steps
-from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, refuse, training_target
+from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, require_trained, training_target
 from planner.emit.training.megatron_model import Fields
 from planner.emit.training.megatron_plan import (
     OPTIMIZERS,
@@ -18,11 +18,12 @@ from planner.emit.training.megatron_plan import (
     environment,
     layout,
     parallel_fields,
+    reduction,
     require_optimizer,
 )
 from planner.emit.training.torch_launch import launch_script
 from planner.emit.training.towers import DATA_OF_TOWERS, frozen_fields, mock_images, require_towers, sample_order
-from planner.models.architecture import GroupedQueryAttention
+from planner.models.architecture import MoeFfn
 
 NOTES = ("It runs train.py from the folder that it is started in.",)
 PRECISIONS = {
@@ -45,6 +46,7 @@ from megatron.bridge import AutoBridge
 {imports}
 from megatron.bridge.training.{step} import forward_step
 from megatron.bridge.training.{verb} import {verb}
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
 HERE = Path(__file__).parent
@@ -55,7 +57,8 @@ PRECISION = {precision!r}
 def main():
     config = {recipe}()
     config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
-    config.mixed_precision = PRECISION
+    config.mixed_precision = get_mixed_precision_config(PRECISION)
+    config.mixed_precision.grad_reduce_in_fp32 = {fp32}
 {loads}    config = process_config_with_overrides(config, str(HERE / "overrides.yaml"), sys.argv[1:])
     {verb}(config=config, forward_step_func=forward_step)
 
@@ -82,7 +85,7 @@ ADAPTED = ["linear_qkv", "linear_proj"]
 def sections(job: LaunchJob) -> dict[str, Fields]:
     """The overrides by section of the configuration."""
     require_optimizer(job, "Megatron-Bridge")
-    _require_bridge(job)
+    require_trained(job, "megatron-bridge")
     if not _apart(job):
         require_towers(job)
     decision, options, shape = job.decision, job.options, job.shape
@@ -90,6 +93,10 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
     if job.shape.pp > 1:
         model["pipeline_model_parallel_layout"] = layout(job)
         model["virtual_pipeline_model_parallel_size"] = shape.vpp if shape.vpp > 1 else None
+        beside = shape.vpp > 1 and "p2p" in decision.overlap
+        model |= {"overlap_p2p_comm": beside, "batch_p2p_comm": not beside}
+    if any(isinstance(layer.ffn, MoeFfn) for layer in job.model.layers):
+        model["moe_permute_fusion"] = True  # as it is priced
     if _tuned(job) and shape.cp > 1:  # ranks whose tokens are all masked have no loss of their own
         model["calculate_per_token_loss"] = True
     if job.model.mtp_layers:
@@ -119,7 +126,7 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
         "optimizer": {
             "optimizer": OPTIMIZERS[options.optimizer],
             "use_distributed_optimizer": decision.zero_stage > 0,
-            "optimizer_cpu_offload": "optimizer" in decision.offload,
+            **_host_optimizer(job),
         },
         "dist": {
             "use_tp_pp_dp_mapping": job.order == DATA_OUTSIDE,
@@ -129,9 +136,21 @@ def sections(job: LaunchJob) -> dict[str, Fields]:
     }
 
 
+def _host_optimizer(job: LaunchJob) -> Fields:
+    """All of the optimizer on the host, as Megatron-Core does by the code of its precision-aware optimizer, or none."""
+    if "optimizer" not in job.decision.offload:
+        return {"optimizer_cpu_offload": False}
+    return {
+        "optimizer_cpu_offload": True,
+        "optimizer_offload_fraction": 1.0,
+        "use_precision_aware_optimizer": True,
+    }
+
+
 def _ddp(job: LaunchJob) -> Fields:
     decision = job.decision
     fields: Fields = {
+        "grad_reduce_in_fp32": reduction(job) == "fp32",
         "use_distributed_optimizer": decision.zero_stage > 0,
         "overlap_grad_reduce": "grad_reduce" in decision.overlap,
         "overlap_param_gather": "param_gather" in decision.overlap and decision.zero_stage > 0,
@@ -153,16 +172,6 @@ def _apart(job: LaunchJob) -> bool:
 def _tuned(job: LaunchJob) -> bool:
     """Whether training starts from given weights."""
     return job.options.task != "pretrain"
-
-
-def _require_bridge(job: LaunchJob) -> None:
-    """Raises PlannerError for adapters that the recipes cannot place."""
-    if job.options.task == "lora" and not isinstance(job.model.layers[0].mixer, GroupedQueryAttention):
-        raise refuse(
-            f"adapters beside the attention of `{job.model.name}`",
-            "roles",
-            "plan a model with grouped-query attention, or task `sft`",
-        )
 
 
 def _program(job: LaunchJob) -> str:
@@ -195,6 +204,7 @@ def _program(job: LaunchJob) -> str:
         verb="finetune" if _tuned(job) else "pretrain",
         model=published_name(job.cluster.problem.models[key]),
         precision=PRECISIONS[job.decision.precision],
+        fp32=reduction(job) == "fp32",
         recipe=recipe,
         loads=loads,
     )

@@ -16,6 +16,7 @@ from planner.emit.training.megatron_plan import (
     environment,
     layout,
     parallel_fields,
+    reduction,
     require_optimizer,
     shards_by_element,
 )
@@ -120,6 +121,8 @@ def _data_parallel_flags(job: LaunchJob) -> Iterator[Flag]:
             yield "--num-distributed-optimizer-instances", (str(job.data_ranks // job.zero_shards),)
     if "grad_reduce" in decision.overlap:
         yield "--overlap-grad-reduce", ()
+    if reduction(job) == "bf16":
+        yield "--grad-reduce-in-bf16", ()
     if job.options.in_network_reduction:
         yield "--use-sharp", ()
     if "param_gather" in decision.overlap and decision.zero_stage:

@@ -3,7 +3,7 @@
 Megatron-Core 0.16 (megatron/core/transformer/transformer_config.py).
 """
 
-from planner.emit.training.job import LaunchJob, refuse
+from planner.emit.training.job import LaunchJob, require_trained
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, LatentAttention, Layer, MoeFfn
 
 Value = bool | int | float | str | list[int] | list[str] | None
@@ -13,7 +13,7 @@ Fields = dict[str, Value]
 def model_fields(job: LaunchJob) -> Fields:
     """Fields of the configuration that describe the model; PlannerError for one that Megatron's GPT cannot be."""
     model = job.model
-    _require_gpt(model)
+    require_trained(job, "megatron-lm")
     fields: Fields = {"num_layers": model.num_layers, "hidden_size": model.hidden_size}
     fields |= _attention(model)
     fields |= _feed_forward(model)
@@ -21,22 +21,6 @@ def model_fields(job: LaunchJob) -> Fields:
     if job.heads_for_later_tokens:
         fields["mtp_num_layers"] = job.heads_for_later_tokens
     return fields
-
-
-def _require_gpt(model: Architecture) -> None:
-    """Raises PlannerError where layers differ in more than being dense or a mixture of experts."""
-    mixers = {layer.mixer for layer in model.layers}
-    if len(mixers) != 1 or not isinstance(model.layers[0].mixer, GroupedQueryAttention | LatentAttention):
-        raise refuse(
-            f"`{model.name}` has {len(mixers)} kinds of token mixers, or one that is no full attention",
-            "roles",
-            "Megatron's GPT model has one kind of attention; plan such a model",
-        )
-    ffns = {layer.ffn for layer in model.layers}
-    if any(ffn is None for ffn in ffns) or len({ffn for ffn in ffns if isinstance(ffn, MoeFfn)}) > 1:
-        raise refuse(f"`{model.name}` mixes layers that Megatron's GPT model cannot", "roles", "plan another model")
-    if len({ffn for ffn in ffns if isinstance(ffn, DenseFfn)}) > 1:
-        raise refuse(f"`{model.name}` has dense layers of several widths", "roles", "plan another model")
 
 
 def _attention(model: Architecture) -> Fields:

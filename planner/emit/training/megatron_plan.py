@@ -3,6 +3,7 @@
 from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
+from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.train.decision import StageRun
 from planner.models.architecture import MoeFfn
 
@@ -90,6 +91,11 @@ def _capacity(job: LaunchJob) -> Fields:
 def shards_by_element(job: LaunchJob) -> bool:
     """Whether the distributed optimizer shards states; Muon's lie on ranks by whole layers (`dist_muon`)."""
     return job.decision.zero_stage > 0 and job.options.optimizer != "muon"
+
+
+def reduction(job: LaunchJob) -> str:
+    """The format that gradients are summed in: what the problem says, else what the plan is priced with."""
+    return job.options.reduce_gradients or TRAINING_ENGINES["megatron-lm"].reductions[0]
 
 
 def layout(job: LaunchJob) -> str:

@@ -4,38 +4,14 @@ torchtitan 0.3 (torchtitan/config/configs.py, torchtitan/config/manager.py). The
 registry; what the plan decided replaces training, parallelism and recomputation of its configuration.
 """
 
-from dataclasses import dataclass
-
 from planner.emit.documents import commented
 from planner.emit.refusals import raise_first
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
-from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, training_target
+from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, require_trained, training_target
 from planner.emit.training.torch_launch import launch_script
+from planner.engines.trained_models import TITAN_MODELS
 
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A model of torchtitan's registry: its package, the function that configures it, and its flavour."""
-
-    package: str
-    base: str
-    flavour: str
-
-
-MODELS = {
-    "meta-llama/Meta-Llama-3.1-8B": _Known("llama3", "llama3_8b", "8B"),
-    "meta-llama/Meta-Llama-3.1-70B": _Known("llama3", "llama3_70b", "70B"),
-    "meta-llama/Meta-Llama-3.1-405B": _Known("llama3", "llama3_405b", "405B"),
-    "Qwen/Qwen3-0.6B": _Known("qwen3", "qwen3_0_6b", "0.6B"),
-    "Qwen/Qwen3-1.7B": _Known("qwen3", "qwen3_1_7b", "1.7B"),
-    "Qwen/Qwen3-14B": _Known("qwen3", "qwen3_14b", "14B"),
-    "Qwen/Qwen3-32B": _Known("qwen3", "qwen3_32b", "32B"),
-    "Qwen/Qwen3-30B-A3B": _Known("qwen3", "qwen3_30b_a3b", "30B-A3B"),
-    "deepseek-ai/DeepSeek-V3": _Known("deepseek_v3", "deepseek_v3_671b", "671B"),
-    "openai/gpt-oss-20b": _Known("gpt_oss", "gpt_oss_20b", "20b"),
-    "openai/gpt-oss-120b": _Known("gpt_oss", "gpt_oss_120b", "120b"),
-}
 SCHEDULES = {"1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zb_v": "ZBVZeroBubble", "dualpipev": "DualPipeV"}
 RESHARD = {0: "default", 2: "never", 3: "always"}
 CONVERTERS = {
@@ -83,7 +59,7 @@ def module(job: LaunchJob) -> str:
     """Text of the configuration module."""
     _require_torchtitan(job)
     require_constant(job, "torchtitan")
-    known, decision = MODELS[job.model.name], job.decision
+    known, decision = TITAN_MODELS[job.model.name], job.decision
     quantisation, converter = CONVERTERS[decision.precision]
     recompute = RECOMPUTE[job.common_recompute("torchtitan")]
     return _TEXT.format(
@@ -151,10 +127,8 @@ def _stages(job: LaunchJob) -> str:
 
 def _require_torchtitan(job: LaunchJob) -> None:
     """Raises PlannerError for what torchtitan's configuration cannot say."""
-    decision, shape, model = job.decision, job.shape, job.model.name
-    if model not in MODELS:
-        able = ", ".join(f"`{name}`" for name in MODELS)
-        raise refuse(f"torchtitan has no configuration of `{model}` here", "roles", f"it has {able}")
+    decision, shape = job.decision, job.shape
+    require_trained(job, "torchtitan")
     whole = [run for run in job.stages if run.recompute.granularity == "full"]
     parts_of_layers = any(run.recompute.num_layers != run.num_layers for run in whole)
     raise_first(

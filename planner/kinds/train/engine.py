@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, machine_of
+from planner.engines.trained_models import untrained
 from planner.engines.training import (
     TRAINING_ENGINES,
     Dispatcher,
@@ -46,6 +47,10 @@ def engine_of(resolved: Resolved, options: TrainOptions) -> TrainingEngine:
             where=where(("options", "code")),
             hint="leave `code` out, or `engine`: then it is priced, and not emitted",
         )
+    for key, model in resolved.models.items():
+        beyond = untrained(engine.name, model, options.task)
+        if beyond is not None and not options.samples:
+            raise PlannerError(beyond[0], where=where(("models", key)), hint=beyond[1])
     for applies, what, place, hint in _beyond(engine, options):
         if applies:
             raise PlannerError(f"{engine.name} {engine.release} {what}", where=where(("options", place)), hint=hint)
@@ -69,6 +74,8 @@ def _asked(
     yield ("precision",), (options.precision,), engine.precisions
     yield ("task",), (options.task,), engine.tasks
     yield ("optimizer",), (options.optimizer,), engine.optimizers
+    yield ("overlap",), options.overlap, engine.overlaps
+    yield ("reduce_gradients",), (options.reduce_gradients,) if options.reduce_gradients else (), engine.reductions
     yield ("dispatcher",), (options.dispatcher,) if options.dispatcher else (), engine.dispatchers
     yield ("search", "schedule"), search.schedule or (), engine.schedules
     yield ("search", "zero_stage"), search.zero_stage or (), engine.zero_stages
@@ -98,6 +105,13 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
         ("schedule_by_modality", options.schedule_by_modality, "has no orders of passes by modality"),
     ):
         yield bool(asked), what, name, "leave it out, or `engine`: then it is priced, and not emitted"
+    hidden = [name for name in engine.always_overlaps if name not in options.overlap]
+    always = f"always runs `{(*hidden, '')[0]}` beside computing"
+    yield bool(hidden), always, "overlap", f"write `overlap: [{', '.join((*options.overlap, *hidden))}]`"
+    again = options.search.recompute == ("full",) and engine.strict_overlaps and "ep_comm" in options.overlap
+    yield again, "hides no `ep_comm` where layers are computed again whole", "overlap", "leave one of them out"
+    gathered = "tp_comm" in options.overlap and options.search.sequence_parallel == (False,)
+    yield gathered, "overlaps no `tp_comm` without sequence parallelism", "overlap", "leave one of them out"
     yield bool(options.samples) and not engine.towers, "trains no towers", "samples", "name `megatron-bridge`"
     unable = options.in_network_reduction and not engine.in_network
     yield unable, "has no switch for reductions in the network", "in_network_reduction", able

@@ -21,6 +21,7 @@ from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
 
+REDUCED_BYTES = {"bf16": 2.0, "fp32": 4.0}
 NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
 
@@ -76,9 +77,18 @@ class TrainJob:
 
     @property
     def recomputations(self) -> tuple[RecomputeName, ...]:
-        """What passes may compute again; whole layers not where they are captured as graphs."""
+        """What passes may compute again; whole layers not where they are captured as graphs or hide exchanges."""
         allowed = self.options.search.recompute or get_args(RecomputeName)
-        return tuple(name for name in allowed if not (self.cuda_graphs and name == "full"))
+        in_parts = bool(self.cuda_graphs) or self.hides_experts
+        return tuple(name for name in allowed if not (in_parts and name == "full"))
+
+    @property
+    def hides_experts(self) -> bool:
+        """Whether what experts exchange runs beside the passes of other micro-batches, as the named engine has it:
+        pipelines interleave, and no layer is computed again whole (megatron/core/transformer/transformer_config.py)."""
+        return (
+            self.strict and self.engine.strict_overlaps and bool(self.num_experts) and "ep_comm" in self.options.overlap
+        )
 
     @property
     def dispatcher(self) -> Dispatcher | None:
@@ -219,6 +229,8 @@ def _job(
     node = replace(pool.node, nic_bandwidth_bytes_per_s=pool.node.nic_bandwidth_bytes_per_s / pool.oversubscription)
     code = CODES[engine.name] if options.code is None else options.code.framework(CODES[engine.name])
     code = captured(code, graphs) if graphs else code
+    if options.reduce_gradients is not None:
+        code = replace(code, reduce_bytes=REDUCED_BYTES[options.reduce_gradients])
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
     arch = windowed(resolved.models[key], options.window_tokens)

@@ -26,6 +26,7 @@ Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", 
 Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
 Offload = Literal["optimizer", "activations"]
 Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "tp_fused", "p2p", "ep_comm"]
+Reduction = Literal["bf16", "fp32"]
 RecomputeName = Literal["none", "selective", "full"]
 PoolUse = Literal["one", "stages", "replicas"]
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
@@ -124,6 +125,11 @@ class TrainOptions(Spec):
     overlap: tuple[Overlap, ...] = Field(
         default=("grad_reduce", "param_gather", "p2p"),
         description="communication that the framework runs behind computation",
+    )
+    reduce_gradients: Reduction | None = Field(
+        default=None,
+        description="what gradients are summed in between ranks; the engine's own when absent, with Megatron bf16 as "
+        "in NVIDIA's measured recipes",
     )
     dispatcher: Dispatcher | None = Field(
         default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from launched_fields import differences
 from train_problems import every_plan, job, problem
 
 from planner.api import solve
@@ -12,7 +13,9 @@ from planner.engines.training import TRAINING_ENGINES
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.models.library import find_model
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 
@@ -75,16 +78,23 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("nemo-automodel", LLAMA, {"task": "lora", "search": {"cp": 1}}),
     ("nemo-automodel", LLAMA, {"task": "sft", "search": {"cp": [1, 2], "micro_batch": [2, 4], "recompute": "full"}}),
     ("megatron-lm", LLAMA, {"search": {"offload": ["optimizer", "activations"], "pp": [1, 2]}}),
+    ("megatron-bridge", LLAMA, {"search": {"pp": [2, 4], "offload": ["optimizer"]}, "reduce_gradients": "fp32"}),
+    ("megatron-lm", MOE, {"overlap": ["grad_reduce", "tp_comm", "ep_comm"], "search": {"pp": [1, 2, 4], "cp": 1}}),
+    ("deepspeed", LLAMA, {"task": "sft", "overlap": ["param_gather", "p2p"]}),
 ]
 
 
 @pytest.mark.parametrize(("engine", "model", "options"), CASES)
 def test_the_plan_of_an_engine_is_emitted_and_priced_the_same(engine: str, model: str, options: dict[str, Any]) -> None:
+    """Its files say every field of the decision that the engine has words for, as another reader reads them."""
     plan, decision = _planned(_problem(engine, model, **options))
     named = decision.roles[0].engine
     assert named is not None
     assert named.name == engine
-    text = "".join(emit(plan, decision, engine).values())
+    files = emit(plan, decision, engine)
+    stated = TrainOptions.model_validate(plan.inputs["options"])
+    assert differences(engine, files, decision, stated, find_model(model)) == {}
+    text = "".join(files.values())
     assert "Planned for" not in text
     forwards = decision.dispatcher in ("deepep", "hybridep")
     assert forwards == (engine.startswith("megatron") and decision.roles[0].parallelism.ep > 1)
@@ -110,6 +120,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deepspeed", {"search": {"pp": 4}}, "has no pp `4`.*it has 1"),
     ("deepspeed", {"search": {"context_parallel": "ring"}}, "has no context parallel `ring`.*it has ulysses"),
     ("megatron-lm", {"optimizer": "lamb"}, "has no optimizer `lamb`"),
+    ("torchtitan", {"overlap": ["grad_reduce", "param_gather", "p2p", "ep_comm"]}, "has no overlap `ep_comm`"),
+    ("torchtitan", {"overlap": ["param_gather", "p2p"]}, "always runs `grad_reduce` beside computing"),
+    ("megatron-lm", {"overlap": ["tp_fused"]}, "has no overlap `tp_fused`"),
+    ("megatron-lm", {"overlap": ["tp_comm"], "search": {"sequence_parallel": False}}, "`tp_comm` without sequence"),
+    (
+        "megatron-lm",
+        {"overlap": ["ep_comm"], "search": {"recompute": "full"}},
+        "`ep_comm` where layers are",
+    ),
+    ("torchtitan", {"reduce_gradients": "bf16"}, "has no reduce gradients `bf16`.*it has fp32"),
     ("megatron", {}, "engine.name: must be one of .*`megatron-lm`.*`torchtitan`"),
 ]
 
@@ -118,6 +138,34 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_what_an_engine_lacks_is_one_error(engine: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlannerError, match=f"(?s){message}"):
         solve(_problem(engine, **options))
+
+
+UNTRAINED = [
+    ("torchtitan", "Qwen/Qwen2.5-7B", "pretrain", "torchtitan has no configuration of `Qwen/Qwen2.5-7B`"),
+    ("megatron-lm", "openai/gpt-oss-20b", "pretrain", "`openai/gpt-oss-20b` has 2 kinds of token mixers"),
+    ("megatron-bridge", "deepseek-ai/DeepSeek-V3", "lora", "no place for adapters beside the attention of"),
+]
+
+
+@pytest.mark.parametrize(("engine", "model", "task", "message"), UNTRAINED)
+def test_a_model_that_an_engine_does_not_train_is_refused_before_the_search(
+    engine: str, model: str, task: str, message: str
+) -> None:
+    with pytest.raises(PlannerError, match=message):
+        solve(_problem(engine, model, task=task, nodes=64))
+
+
+@pytest.mark.parametrize("overlap", [["ep_comm", "p2p"], ["grad_reduce"]])
+def test_no_plan_of_megatron_asks_for_overlap_that_it_asserts_against(overlap: list[str]) -> None:
+    """Experts are hidden in interleaved pipelines alone, and no two ranks interleave without `p2p`."""
+    search = {"pp": 2, "tp": 1, "cp": 1, "micro_batch": 1}
+    for vpp in (1, 2):
+        named = _problem("megatron-lm", MOE, overlap=overlap, search={**search, "vpp": vpp})
+        if (vpp == 2) == ("ep_comm" in overlap):
+            assert _planned(named)[1].degrees.vpp == vpp
+        else:
+            with pytest.raises(Infeasible):
+                solve(named)
 
 
 def test_an_unknown_release_is_refused() -> None:

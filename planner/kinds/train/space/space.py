@@ -240,7 +240,8 @@ def _rules(
         yield "experts", (job.num_experts % ep == 0) & whole
         group = ep * etp
         tiled = ((tp * cp * dp) % group == 0) & ((group % tp == 0) | (tp % group == 0))
-        yield "expert groups", tiled & ((etp == 1) | (etp == tp))
+        apart = job.strict and job.engine.strict_overlaps and not job.framework.sequence_parallel
+        yield "expert groups", tiled & ((etp == 1) | (etp == tp)) & ((group == 1) | (tp == 1) | (not apart))
 
 
 def context_methods(job: TrainJob) -> tuple[ContextParallel, ...]:
@@ -293,11 +294,24 @@ def schedules(
         for vpp in (wanted,) if wanted is not None else chunks:
             if vpp not in chunks or pp * vpp > most or size_conflict(schedule, pp, vpp, num_micro_batches) is not None:
                 continue
+            if not _overlaps(job, pp, vpp):
+                continue
             fewer = (
                 num_micro_batches * stage.global_batch // job.options.global_batch for stage in job.options.batch_ramp
             )
             if all(same_stages(job, schedule, pp, vpp, number) for number in fewer):
                 yield schedule, vpp
+
+
+def _overlaps(job: TrainJob, pp: int, vpp: int) -> bool:
+    """Whether the named engine runs a pipeline of these stages with the overlap that is asked for.
+
+    Megatron-Core hides exchanges of experts in interleaved pipelines alone, and interleaves over two ranks only with
+    messages beside computing (megatron/training/arguments.py).
+    """
+    if not job.strict or not job.engine.strict_overlaps:
+        return True
+    return (vpp > 1 or not job.hides_experts) and (vpp == 1 or pp > 2 or "p2p" in job.options.overlap)
 
 
 def same_stages(job: TrainJob, schedule: Schedule, pp: int, vpp: int, num_micro_batches: int) -> tuple[Schedule, ...]:

@@ -11,6 +11,7 @@ from megatron.bridge.recipes.common import _peft_common
 from megatron.bridge.training.config import FinetuningDatasetConfig
 from megatron.bridge.training.gpt_step import forward_step
 from megatron.bridge.training.finetune import finetune
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
 HERE = Path(__file__).parent
@@ -21,7 +22,8 @@ PRECISION = 'bf16_mixed'
 def main():
     config = _peft_common()
     config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
-    config.mixed_precision = PRECISION
+    config.mixed_precision = get_mixed_precision_config(PRECISION)
+    config.mixed_precision.grad_reduce_in_fp32 = False
     config.tokenizer.tokenizer_model = MODEL
     config.checkpoint.pretrained_checkpoint = os.environ["PRETRAINED"]
     config.dataset = FinetuningDatasetConfig(

@@ -8,6 +8,7 @@ from megatron.bridge import AutoBridge
 from megatron.bridge.recipes.common import _pretrain_common
 from megatron.bridge.training.gpt_step import forward_step
 from megatron.bridge.training.pretrain import pretrain
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 from megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides
 
 HERE = Path(__file__).parent
@@ -18,7 +19,8 @@ PRECISION = 'bf16_mixed'
 def main():
     config = _pretrain_common()
     config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
-    config.mixed_precision = PRECISION
+    config.mixed_precision = get_mixed_precision_config(PRECISION)
+    config.mixed_precision.grad_reduce_in_fp32 = False
     config = process_config_with_overrides(config, str(HERE / "overrides.yaml"), sys.argv[1:])
     pretrain(config=config, forward_step_func=forward_step)
 

@@ -43,5 +43,6 @@ exec torchrun \
     --pipeline-model-parallel-layout 'E|(t|)*126L' \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
+    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     "$@"

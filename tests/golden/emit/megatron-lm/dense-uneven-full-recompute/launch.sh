@@ -49,4 +49,5 @@ exec torchrun \
     --use-distributed-optimizer \
     --num-distributed-optimizer-instances 2 \
     --overlap-grad-reduce \
+    --grad-reduce-in-bf16 \
     "$@"

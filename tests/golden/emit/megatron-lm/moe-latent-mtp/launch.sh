@@ -60,5 +60,6 @@ exec torchrun \
     --pipeline-model-parallel-layout 'Et*4|(t*4|)*14tmL' \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
+    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     "$@"

@@ -39,5 +39,6 @@ exec torchrun \
     --optimizer adam \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
+    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     "$@"
