@@ -142,7 +142,8 @@ def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 -
     """A value as people write it; a record as what it holds, without what is empty; a plan inside by its kind."""
     from planner.plan.schema import SCHEMA as PLAN_SCHEMA
 
-    if isinstance(value, list) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value):
+    whole = isinstance(value, list) and all(isinstance(entry, int) and not isinstance(entry, bool) for entry in value)
+    if whole and value == sorted(set(value)):
         text = ranges(value) or "-"
         return f"{text[: _WIDEST - 3]}..." if cut and len(text) > _WIDEST else text
     if isinstance(value, dict) and "certificate" in value:
@@ -158,7 +159,8 @@ def _cell(name: str, value: Any, *, cut: bool = False) -> str:  # noqa: ANN401 -
     if isinstance(value, list):
         text = ", ".join(_cell(name, entry) for entry in value) or "-"
     elif isinstance(value, dict):
-        said = {key: entry for key, entry in value.items() if entry not in (None, [], {}, 0, "")}
+        counts = {key: entry for key, entry in value.items() if entry == 0}
+        said = {key: entry for key, entry in value.items() if entry not in (None, [], {}, 0, "")} or counts
         text = " ".join(_pair(key, entry, name, cut=cut) for key, entry in said.items()) or "-"
     else:
         text = "-" if value is None else str(value)

@@ -10,7 +10,14 @@ from planner.api import solve as solve_problem
 from planner.cli.render.columns import table
 from planner.documents.read import Document, given_document
 from planner.errors import Infeasible, PlannerError, Stopped
-from planner.interchange.rl_agentic import agentic_plan_document, is_agentic, read_agentic, read_agentic_plan
+from planner.interchange.rl_agentic import (
+    agentic_plan_document,
+    agentic_solution,
+    is_agentic,
+    read_agentic,
+    read_agentic_plan,
+    rl_agentic_problem,
+)
 from planner.interchange.rl_plan import plan_document, read_plan, solution_of
 from planner.interchange.rl_problem import read_problem, rl_problem
 from planner.load.problems import resolve_document
@@ -112,7 +119,7 @@ def rule_lines(broken: tuple[str, ...]) -> list[str]:
     return [f"  FAIL  {rule}" for rule in broken] or ["  ok    every rule holds"]
 
 
-def _no_plan(problem: RlProblem, solution: RlSolution[RlPlan]) -> tuple[dict[str, object], str]:
+def _no_plan(problem: RlProblem, solution: RlSolution[Any]) -> tuple[dict[str, object], str]:
     nearest, cap = solution.nearest_iteration_s, problem.max_iteration_s
     known = f"the shortest iteration takes {nearest:.6g} s" if nearest is not None else "no split fits the GPUs"
     wanted = f" iterates within {cap:.6g} s" if cap is not None else " fits"
@@ -120,9 +127,9 @@ def _no_plan(problem: RlProblem, solution: RlSolution[RlPlan]) -> tuple[dict[str
     return {"proved": True, **document}, f"infeasible: no plan{wanted}\n  nearest: {known}"
 
 
-def _no_agentic_plan(_: AgenticProblem, solution: RlSolution[AgenticPlan]) -> tuple[dict[str, object], str]:
-    text = "infeasible: no plan keeps all rules\n  nearest: raise `max_iteration_s`, or add GPUs"
-    return {"proved": not solution.unproven}, text
+def _no_agentic_plan(problem: AgenticProblem, solution: RlSolution[AgenticPlan]) -> tuple[dict[str, object], str]:
+    document, text = _no_plan(problem.curves, solution)
+    return {**document, "proved": not solution.unproven}, text
 
 
 def _plan_lines(plan: RlPlan) -> list[str]:
@@ -184,8 +191,14 @@ def _solve_plain(document: Document, given: RlProblem, limits: Limits) -> RlSolu
         return RlSolution(Status.UNKNOWN, answer.reason, None, None, answer.bound, 0, 0, 0.0)
 
 
-def _solve_agentic(_: Document, given: AgenticProblem, limits: Limits) -> RlSolution[AgenticPlan]:
-    return solve_agentic(given, time_limit_s=limits.time_limit_s, gap=limits.gap)
+def _solve_agentic(document: Document, given: AgenticProblem, limits: Limits) -> RlSolution[AgenticPlan]:
+    resolved = resolve_document(given_document(rl_agentic_problem(document), document.source), Path())
+    try:
+        return agentic_solution(solve_problem(resolved, limits), given, limits.gap)
+    except Infeasible:
+        return solve_agentic(given, time_limit_s=limits.time_limit_s)
+    except Stopped as answer:
+        return RlSolution(Status.UNKNOWN, answer.reason, None, None, answer.bound, 0, 0, 0.0)
 
 
 PLAIN_FORM = ProblemForm(

@@ -28,17 +28,13 @@ def states_curves(document: Document) -> bool:
 
 
 def _of_curves(document: Document) -> Document:
-    """A benchmark problem of RL, of one iteration or over training time."""
-    from planner.interchange.rl_agentic import is_agentic
+    """A benchmark problem of RL: of one iteration, of agents, or over training time."""
+    from planner.interchange.rl_agentic import is_agentic, rl_agentic_problem
     from planner.interchange.rl_horizon import is_horizon, rl_horizon_problem
     from planner.interchange.rl_problem import rl_problem
 
     if is_agentic(document):
-        raise PlannerError(
-            "plans of kind `rl` have no worker for each trajectory, which problems of agents ask for",
-            where=f"{document.where(('stage',))}: stage",
-            hint="use `planner rl solve`",
-        )
+        return given_document(rl_agentic_problem(document), document.source)
     problem = rl_horizon_problem(document) if is_horizon(document) else rl_problem(document)
     return given_document(problem, document.source)
 

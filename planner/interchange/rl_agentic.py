@@ -1,24 +1,45 @@
 """File format of agentic RL problems and plans (docs/rl-problems.md), read and written."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
-from math import inf
+from math import inf, isinf
+from typing import Any
 
 import numpy as np
 
 from planner.documents.read import Document
-from planner.interchange.rl_plan import group_of, groups_document, training_document, training_of
-from planner.interchange.rl_problem import placed_errors, read_curves
+from planner.errors import PlannerError
+from planner.interchange.rl_plan import (
+    FILE,
+    certified,
+    envelope_of,
+    group_of,
+    groups_document,
+    is_envelope,
+    measured_problem,
+    training_document,
+    training_of,
+)
+from planner.interchange.rl_problem import costs_of, placed_errors, read_curves, stated
+from planner.kinds.rl.agents.stated import DISPATCHES as AGENT_DISPATCHES
+from planner.kinds.rl.agents.stated import agentic_problem
+from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.proof import agentic_plan_of
+from planner.plan.schema import Envelope
 from planner.rl.agentic import (
     AgenticDispatch,
     AgenticPlan,
     AgenticProblem,
     Priority,
     check_agentic,
+    evaluate_agentic,
     require_divisible,
 )
 from planner.rl.document_part import DocumentPart
 from planner.rl.plan import Placement, RlMode
-from planner.rl.trajectories import SampleBatch, Trajectories
+from planner.rl.search.search import RlSolution
+from planner.rl.trajectories import Trajectories
 
 DISPATCHES: tuple[AgenticDispatch, ...] = ("fifo", "predicted_longest_first", "assigned")
 PRIORITIES: tuple[Priority, ...] = ("fifo", "longest_first")
@@ -38,7 +59,7 @@ def read_agentic(document: Document) -> AgenticProblem:
     for batch in batches:
         where = f"{document.where(('workload', 'minibatches'))}: workload.minibatches"
         require_divisible(batch.size, workload.count("minibatches"), where)
-    plain = tuple(SampleBatch(batch.final_context_N - _outputs(batch), _outputs(batch)) for batch in batches)
+    plain = tuple(batch.whole for batch in batches)
     curves = replace(read_curves(top, plain, full=True), modes=_modes(allowed))
     move = rollout.part("move") if "move" in rollout else None
     problem = AgenticProblem(
@@ -56,8 +77,45 @@ def read_agentic(document: Document) -> AgenticProblem:
     return problem
 
 
-def _outputs(batch: Trajectories) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    return np.asarray(batch.remaining_T[batch.first_N[:-1]])
+def rl_agentic_problem(document: Document) -> dict[str, Any]:
+    """The problem of kind `rl` that `document` states; raises PlannerError as `read_agentic` does."""
+    given = read_agentic(document)
+    curves = given.curves
+    dispatches = {dispatch: name for name, dispatch in AGENT_DISPATCHES.items()}
+    agents = {
+        "batches": [{"trajectories": list(_records(batch))} for batch in given.batches],
+        "staleness": sorted({mode.staleness for mode in curves.modes}),
+        "dispatches": [dispatches[dispatch] for dispatch in given.dispatches],
+        "priorities": list(given.priorities),
+        "move_thresholds": [None if isinf(factor) else factor for factor in given.move_thresholds],
+        "keep_kv": given.keep_kv,
+        "move_s": given.move_s,
+        "move_token_s": given.move_token_s,
+    }
+    options: dict[str, Any] = {
+        "algorithm": "any",
+        "prompts": curves.trained_samples,
+        "minibatches": curves.minibatches,
+        "equal_shares": False,
+        "arrangements": list(dict.fromkeys(mode.placement for mode in curves.modes)),
+        "agents": agents,
+        "costs": costs_of(curves),
+    }
+    if curves.max_iteration_s is not None:
+        options["max_iteration_s"] = curves.max_iteration_s
+    return {**stated(document, curves), "options": options}
+
+
+def _records(batch: Trajectories) -> Iterator[dict[str, Any]]:
+    """Trajectories as a problem of kind `rl` states them: nothing follows on the last turn."""
+    for prompt, start, end in zip(batch.prompt_N.tolist(), batch.first_N[:-1], batch.first_N[1:], strict=True):
+        yield {
+            "input_tokens": prompt,
+            "output_tokens": batch.output_T[start:end].tolist(),
+            "wait_s": batch.tool_s_T[start : end - 1].tolist(),
+            "observation_tokens": batch.observation_T[start : end - 1].tolist(),
+            "predicted": batch.predicted_T[start:end].tolist(),
+        }
 
 
 def _modes(allowed: DocumentPart) -> tuple[RlMode, ...]:
@@ -148,7 +206,12 @@ def agentic_plan_document(plan: AgenticPlan) -> dict[str, object]:
 
 
 def read_agentic_plan(document: Document, problem: AgenticProblem) -> AgenticPlan:
-    """The plan in `document` on the curves of `problem`. Raises PlannerError for what there is no curve for."""
+    """The plan in `document`, a plan of `planner solve` too, on the curves of `problem`.
+
+    Raises PlannerError for what there is no curve for.
+    """
+    if is_envelope(document):
+        return agentic_plan_of_envelope(envelope_of(document), problem)
     top = DocumentPart(document, document.data)
     steps = top.count("staleness", 0, least=0)
     groups = tuple(group_of(part, problem.curves) for part in top.parts("gen"))
@@ -169,3 +232,27 @@ def read_agentic_plan(document: Document, problem: AgenticProblem) -> AgenticPla
         top.number("move_threshold", inf, least=1.0) if "move_threshold" in top else inf,
         assignment,
     )
+
+
+def agentic_plan_of_envelope(envelope: Envelope, given: AgenticProblem) -> AgenticPlan:
+    """The plan of an envelope on the curves of its problem; raises PlannerError where the problem has no such plan."""
+    decision = RlDecision.model_validate(envelope.decision)
+    agents = agentic_plan_of(decision, given.curves)
+    if agents is None:
+        raise PlannerError("is no plan of this problem", where="decision.roles", hint="solve the problem again")
+    return agents
+
+
+def agentic_solution(envelope: Envelope, given: AgenticProblem, gap: float = 0.0) -> RlSolution[AgenticPlan]:
+    """The plan of an envelope, with what its certificate proves within a share `gap`."""
+    plan = agentic_plan_of_envelope(envelope, given)
+    return certified(envelope, plan, evaluate_agentic(given, plan), gap)
+
+
+def agentic_plan_files(envelope: Envelope) -> dict[str, str]:
+    """`plan.json`: a plan of agents in the form of the benchmark."""
+    searched, options = measured_problem(envelope)
+    if options.agents is None:
+        raise PlannerError("the problem has no agents", where="inputs.options", hint="solve the problem again")
+    plan = agentic_plan_of_envelope(envelope, agentic_problem(searched, options.agents))
+    return {FILE: json.dumps(agentic_plan_document(plan), indent=2) + "\n"}

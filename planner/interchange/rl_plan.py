@@ -2,24 +2,26 @@
 
 import json
 from dataclasses import replace
+from typing import TypeVar
 
 from planner.documents.read import Document
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.horizon import plan_named
+from planner.kinds.rl.proof import HEURISTIC, proven_problem
 from planner.kinds.rl.proof import plan_of as plan_of_decision
-from planner.kinds.rl.proof import proven_problem
 from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.rl.document_part import DocumentPart
 from planner.rl.evaluate import evaluate
-from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
+from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import RlSolution, proven_status
 from planner.schema.base import Where
 from planner.schema.keys import validated
 
 PlanDocument = dict[str, object]
+Plan = TypeVar("Plan")
 ALONE = RlMode("disaggregated", "sync")
 FILE = "plan.json"
 HORIZON_SCHEMA = "planner.rl_horizon_plan/1"
@@ -123,27 +125,26 @@ def plan_of_envelope(envelope: Envelope, given: RlProblem) -> RlPlan:
 
 def solution_of(envelope: Envelope, given: RlProblem, gap: float = 0.0) -> RlSolution[RlPlan]:
     """The plan of an envelope on the curves of its problem, with what its certificate proves within a share `gap`."""
-    certificate, plan = envelope.certificate, plan_of_envelope(envelope, given)
-    evaluation = evaluate(given, plan)
+    plan = plan_of_envelope(envelope, given)
+    return certified(envelope, plan, evaluate(given, plan), gap)
+
+
+def certified(envelope: Envelope, plan: Plan, evaluation: RlEvaluation, gap: float) -> RlSolution[Plan]:
+    """A plan as its certificate proves it."""
+    certificate = envelope.certificate
     bound = evaluation.objective if certificate.bound is None else certificate.bound
-    counts = [certificate.proof.get(name) for name in ("priced_exactly", "excluded_by_bound")]
-    seen, pruned = (count if isinstance(count, int) else 0 for count in counts)
+    counts = [certificate.proof.get(name) for name in ("priced_exactly", "excluded_by_bound", HEURISTIC)]
+    seen, pruned, unproven = (count if isinstance(count, int) else 0 for count in counts)
     status = proven_status(evaluation.objective, bound, gap)
-    return RlSolution(status, certificate.stop_reason, plan, evaluation, certificate.bound, seen, pruned, 0.0)
+    return RlSolution(
+        status, certificate.stop_reason, plan, evaluation, certificate.bound, seen, pruned, 0.0, unproven=unproven
+    )
 
 
 def rl_plan_files(envelope: Envelope, decision: Decision) -> dict[str, str]:
     """`plan.json`: a plan of measured curves in the form of the benchmark, over training time where it has periods."""
-    problem = recorded_problem(envelope.inputs)
-    options = recorded_options(problem, RlOptions)
-    if problem is None or options is None or problem.models:
-        raise PlannerError(
-            "the benchmark has plans of measured curves, and this problem names models",
-            where="inputs.models",
-            hint="emit it for a launcher",
-        )
     assert isinstance(decision, RlDecision)
-    searched, _ = proven_problem(envelope, problem, options)
+    searched, _ = measured_problem(envelope)
     if decision.horizon:
         plans = [plan_named(step, searched) for step in decision.horizon]
         periods = [
@@ -153,3 +154,16 @@ def rl_plan_files(envelope: Envelope, decision: Decision) -> dict[str, str]:
         ]
         return {FILE: json.dumps({"schema": HORIZON_SCHEMA, "periods": periods}, indent=2) + "\n"}
     return {FILE: json.dumps(plan_document(plan_of_envelope(envelope, searched)), indent=2) + "\n"}
+
+
+def measured_problem(envelope: Envelope) -> tuple[RlProblem, RlOptions]:
+    """What was searched, and the options that say what; raises PlannerError for a problem that names models."""
+    problem = recorded_problem(envelope.inputs)
+    options = recorded_options(problem, RlOptions)
+    if problem is None or options is None or problem.models:
+        raise PlannerError(
+            "the benchmark has plans of measured curves, and this problem names models",
+            where="inputs.models",
+            hint="emit it for a launcher",
+        )
+    return proven_problem(envelope, problem, options)[0], options

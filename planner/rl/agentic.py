@@ -56,6 +56,11 @@ class AgenticPlan:
     move_threshold: float
     assignment: tuple[tuple[int, ...], ...] = ()
 
+    @property
+    def whole(self) -> RlPlan:
+        """Who generates and trains, and how both overlap."""
+        return RlPlan(self.mode, self.groups, self.training)
+
 
 def policy_of(problem: AgenticProblem, priority: Priority, move_threshold: float) -> RolloutPolicy:
     """How rollouts of `problem` go under these choices."""
@@ -80,6 +85,16 @@ def queues_for(
         return [0] * workers, [order]
     places = np.array(assignment, np.int64)[order]
     return list(range(workers)), [order[places == worker] for worker in range(workers)]
+
+
+def workers_for(
+    plan: AgenticPlan, trajectories: Trajectories, batch: int
+) -> tuple[tuple[RolloutWorker, ...], list[Ints]]:
+    """Replicas of a plan in the order of its groups, and the queues that they take trajectories of a batch from."""
+    kinds = [group.option.curve for group in plan.groups for _ in range(group.replicas)]
+    assignment = plan.assignment[batch] if plan.dispatch == "assigned" else ()
+    of_worker, queues = queues_for(plan.dispatch, trajectories, len(kinds), assignment)
+    return tuple(RolloutWorker(curve, queue) for curve, queue in zip(kinds, of_worker, strict=True)), queues
 
 
 def token_parts(problem: AgenticProblem) -> Floats:
@@ -113,14 +128,11 @@ def evaluate_agentic(problem: AgenticProblem, plan: AgenticPlan) -> RlEvaluation
     """`plan` priced under `problem`, with the rules that it breaks; one that breaks some takes forever."""
     curves = problem.curves
     policy = policy_of(problem, plan.priority, plan.move_threshold)
-    kinds = [group.option.curve for group in plan.groups for _ in range(group.replicas)]
-    whole = RlPlan(plan.mode, plan.groups, plan.training)
-    broken = _broken(problem, plan, whole, len(kinds))
+    whole = plan.whole
+    broken = _broken(problem, plan, whole, sum(group.replicas for group in plan.groups))
     end_s_B, moved = np.zeros(len(problem.batches)), 0
     for index, batch in enumerate(problem.batches if not broken else ()):
-        assignment = plan.assignment[index] if plan.dispatch == "assigned" else ()
-        of_worker, queues = queues_for(plan.dispatch, batch, len(kinds), assignment)
-        workers = tuple(RolloutWorker(curve, queue) for curve, queue in zip(kinds, of_worker, strict=True))
+        workers, queues = workers_for(plan, batch, index)
         result = simulate(workers, batch, queues, policy)
         end_s_B[index] = result.end_s
         moved += result.moved

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
+from planner.rl.agentic import AgenticPlan, AgenticProblem, policy_of, workers_for
 from planner.rl.evaluate import fused_times_of, late_done_s
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.rollouts.rollout import RolloutWorker, simulate
-from planner.rl.trajectories import SampleBatch
+from planner.rl.rollouts.rollout import RolloutWorker, TurnRecord, simulate
+from planner.rl.trajectories import SampleBatch, Trajectories
 
 SAME = 1e-9  # relative; ends this near are one
 CHANGED = -1  # in place of a replica, where the samples left go on on other ones
@@ -68,14 +69,31 @@ def _of_group(
     trajectories = batch.trajectories
     workers = (RolloutWorker(group.option.curve),) * group.replicas
     result = simulate(workers, trajectories, [np.asarray(queue)], plan.policy, stop_after=len(queue))
-    turns = result.turns
-    for sample in queue:
+    yield from _turns(trajectories, queue, result.turns, [(place, replica) for replica in range(group.replicas)])
+
+
+def agent_spans(problem: AgenticProblem, plan: AgenticPlan, batch: int = 0) -> list[SampleSpan]:
+    """Every turn of every trajectory of one batch, by group, replica and start."""
+    trajectories = problem.batches[batch]
+    workers, queues = workers_for(plan, trajectories, batch)
+    result = simulate(workers, trajectories, queues, policy_of(problem, plan.priority, plan.move_threshold))
+    places = [(place, replica) for place, group in enumerate(plan.groups) for replica in range(group.replicas)]
+    spans = _turns(trajectories, range(trajectories.size), result.turns, places)
+    return sorted(spans, key=lambda span: (span.group, span.replica, span.start_s, span.sample))
+
+
+def _turns(
+    trajectories: Trajectories, samples: Sequence[int], turns: TurnRecord, place_of_worker: list[tuple[int, int]]
+) -> Iterator[SampleSpan]:
+    """The turns of these samples; `place_of_worker` is the group of each worker, and its number there."""
+    for sample in samples:
         context = int(trajectories.prompt_N[sample])
         first, last = int(trajectories.first_N[sample]), int(trajectories.first_N[sample + 1])
         for turn in range(first, last):
             output = int(trajectories.output_T[turn])
             start_s, end_s = float(turns.started_s_T[turn]), float(turns.ended_s_T[turn])
-            yield SampleSpan(sample, turn - first, place, int(turns.worker_T[turn]), start_s, end_s, context, output)
+            place, replica = place_of_worker[int(turns.worker_T[turn])]
+            yield SampleSpan(sample, turn - first, place, replica, start_s, end_s, context, output)
             context += output + int(trajectories.observation_T[turn])
 
 

@@ -38,6 +38,12 @@ class Trajectories:
         beyond = np.append(after, 0)[np.repeat(self.first_N[1:], np.diff(self.first_N))]
         return np.asarray(after - beyond)
 
+    @property
+    def whole(self) -> "SampleBatch":
+        """Their lengths as those of samples: all output, behind prompts and observations."""
+        output_N = np.asarray(self.remaining_T[self.first_N[:-1]])
+        return SampleBatch(self.final_context_N - output_N, output_N)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleBatch:

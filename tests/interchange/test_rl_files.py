@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentic_problems import random_agents
 from rl_problems import FEATURES, Feature, random_problem
 
 from planner.api import solve
@@ -12,15 +13,23 @@ from planner.check import check_plan
 from planner.cli.main import main
 from planner.documents.read import given_document, load_document
 from planner.emit.registry import emit
-from planner.errors import PlannerError
-from planner.interchange.formats import problem_document
+from planner.errors import Infeasible, PlannerError
+from planner.interchange.rl_agentic import (
+    agentic_plan_document,
+    agentic_solution,
+    read_agentic,
+    rl_agentic_problem,
+)
 from planner.interchange.rl_horizon import horizon_of_envelope, read_horizon, rl_horizon_problem
 from planner.interchange.rl_plan import plan_document, plan_of_envelope, solution_of
 from planner.interchange.rl_problem import read_problem, rl_problem
 from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.solve import GUESSED
 from planner.plan.schema import Envelope
+from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import plan_horizon
 from planner.rl.search.search import solve as search
+from planner.verify import REFUSED, judge
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rl-problems"
 DRIFT = EXAMPLES / "horizon-drift.json"
@@ -105,9 +114,96 @@ def test_degrees_without_a_curve_are_refused() -> None:
             solve({**problem, "options": {**problem["options"], name: [64]}})
 
 
-def test_problems_of_agents_are_refused_with_the_verb_that_takes_them() -> None:
-    with pytest.raises(PlannerError, match=r"stage: plans of kind `rl` have no worker.*\n.*planner rl solve"):
-        problem_document(EXAMPLES / "agentic-moves.json")
+@pytest.mark.parametrize("seed", [0, 1, 4, 5])
+def test_a_plan_of_agents_is_that_of_the_search_and_passes_its_check_with_proof(seed: int) -> None:
+    document = given_document(random_agents(seed, samples=2), "problem")
+    given = read_agentic(document)
+    direct, envelope = solve_agentic(given), solve(rl_agentic_problem(document))
+    back = agentic_solution(envelope, given)
+    assert (back.plan, back.objective, back.bound) == (direct.plan, direct.objective, direct.bound)
+    assert (back.seen, back.pruned, back.unproven) == (direct.seen, direct.pruned, 0)
+    assert not _findings(envelope)
+    assert back.plan is not None
+    files = emit(envelope, RlDecision.model_validate(envelope.decision), "rl-plan")
+    assert json.loads(files["plan.json"]) == agentic_plan_document(back.plan)
+    assert all(line.verdict != REFUSED for line in judge(json.loads(envelope.model_dump_json())))
+
+
+@pytest.fixture(scope="module")
+def heuristic() -> Envelope:
+    """A plan of more trajectories than can be assigned exactly."""
+    return solve(rl_agentic_problem(given_document(random_agents(2, samples=14, dispatch=("assigned",)), "problem")))
+
+
+def test_a_plan_with_a_heuristic_assignment_says_so_and_its_bound_holds(heuristic: Envelope) -> None:
+    assert heuristic.certificate.status == "feasible"
+    assert GUESSED in heuristic.assumptions
+    assert not _findings(heuristic)
+
+
+@pytest.mark.parametrize(
+    ("altered", "rule"),
+    [
+        (lambda decision: decision["agents"].update(moved=3), "rl.agents"),
+        (lambda decision: decision["agents"].update(assignment=[]), "rl.agents"),
+        (lambda decision: decision["agents"]["assignment"][0].__setitem__(0, 99), "rl.agents"),
+        (lambda decision: decision["agents"]["assignment"][0].reverse(), "certificate.objective"),
+        (lambda decision: decision.update(move_threshold=1.5), "move threshold 1.5 is not allowed"),
+        (lambda decision: decision.pop("agents"), "rl.agents"),
+    ],
+)
+def test_an_altered_plan_of_agents_fails_its_check(heuristic: Envelope, altered: Any, rule: str) -> None:  # noqa: ANN401
+    decision: Any = json.loads(json.dumps(heuristic.decision))
+    altered(decision)
+    findings = _findings(heuristic.model_copy(update={"decision": decision}))
+    assert any(rule in finding for finding in findings)
+
+
+def test_the_command_takes_agents_from_problem_to_emission(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, plan = tmp_path / "problem.json", tmp_path / "plan.json"
+    path.write_text(json.dumps(random_agents(0, samples=2)))
+    assert main(["solve", str(path), "-o", str(plan)]) == 0
+    for verb in (["check"], ["explain"], ["rl", "timeline"], ["rl", "evaluate", str(path)]):
+        assert main([*verb, str(plan)]) == 0
+    assert main(["emit", str(plan), "--target", "rl-plan", "-o", str(tmp_path / "out")]) == 0
+    assert main(["rl", "solve", str(path), "-o", str(tmp_path / "old.json")]) == 0
+    assert (tmp_path / "out" / "plan.json").read_text() == (tmp_path / "old.json").read_text()
+    assert main(["report", str(plan), "-o", str(tmp_path / "report.html")]) == 0
+    assert "A rollout, sample by sample" in (tmp_path / "report.html").read_text()
+    capsys.readouterr()
+    assert main(["check", str(plan), "--level", "simulate"]) == 2
+    assert "engines are not simulated with trajectories one by one" in capsys.readouterr().err
+
+
+def test_agents_that_no_plan_serves_in_time_are_told_the_shortest_iteration() -> None:
+    problem = {**random_agents(0, samples=2), "max_iteration_s": 1e-3}
+    with pytest.raises(Infeasible) as answer:
+        solve(rl_agentic_problem(given_document(problem, "problem")))
+    assert answer.value.proved
+    assert answer.value.conflict[0]["nearest"].endswith(" s")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_staleness": 1}, "`max_staleness` does not go with `agents`"),
+        ({"tail_fractions": [0.1]}, "`tail_fractions` does not go with `agents`"),
+        ({"synchrony": ["stream"]}, "agents are not planned with `stream`"),
+        ({"synchrony": ["asynchronous"], "arrangements": ["colocated"]}, "colocated roles take turns"),
+        ({"prompts": 1}, "1 samples are trained on, and records have"),
+    ],
+)
+def test_options_that_agents_do_not_read_are_refused(options: dict[str, Any], said: str) -> None:
+    problem = rl_agentic_problem(given_document(random_agents(0, samples=2), "problem"))
+    with pytest.raises(PlannerError, match=said):
+        solve({**problem, "options": {**problem["options"], **options}})
+
+
+def test_agents_with_figures_for_other_turns_are_refused() -> None:
+    problem = rl_agentic_problem(given_document(random_agents(0, samples=2), "problem"))
+    problem["options"]["agents"]["batches"][0]["trajectories"][0]["wait_s"] = [1.0] * 9
+    with pytest.raises(PlannerError, match="9 figures, "):
+        solve(problem)
 
 
 def test_the_configuration_of_a_problem_with_many_lengths_is_printed_short(

@@ -258,7 +258,39 @@ PERIODS = RECORDED_RUN % (
 ALONE = LISTED + " ; options.costs.training=[]"
 NOW = "options.horizon.running={mode: 'disaggregated, synchronous', generation: %s x tp1 a, training: %s x tp1 a}"
 
+_CALLING = "{input_tokens: 5, output_tokens: [9, %d], wait_s: [0.5], observation_tokens: [3]}"
+_AGENT = "options.agents.batches.0.trajectories.0."
+AGENTS = RECORDED_RUN.replace("max_staleness: 1, synchrony: [synchronous, one_step], ", "") % (
+    f"agents: {{batches: [{{trajectories: [{', '.join(_CALLING % tokens for tokens in (30, 8, 20, 12, 25))}]}}]}}"
+)
+_MOVING = (
+    AGENTS
+    + " ; cluster.pools.0.gpus_per_node=3 ; options.arrangements=[disaggregated] ; options.agents.move_thresholds="
+    "[1.0] ; options.costs.training.0.train_tokens_per_s=1.0e+5 ; options.costs.training.0.forward_tokens_per_s=1.0e+5"
+    " ; options.costs.generation.0.kv_tokens=1000 ; options.costs.generation.0.sequence_s=0.02"
+    " ; options.agents.batches.0.trajectories.0.output_tokens=[60, 30]"
+    " ; options.agents.batches.0.trajectories.2.output_tokens=[60, 30]"
+)
+"""Two long trajectories start on one of two replicas, and one of them moves when the other replica is idle."""
+_CHANGED_AGENTS = {
+    "batches.*.trajectories.*.input_tokens": _AGENT + "input_tokens=50",
+    "batches.*.trajectories.*.output_tokens": _AGENT + "output_tokens=[9, 50]",
+    "batches.*.trajectories.*.wait_s": _AGENT + "wait_s=[50]",
+    "batches.*.trajectories.*.observation_tokens": _AGENT + "observation_tokens=[40]",
+    "staleness": "options.agents.staleness=[1]",
+    "dispatches": "options.agents.dispatches=[assigned]",
+    "priorities": "options.agents.priorities=[longest_first]",
+    "move_thresholds": "options.agents.move_thresholds=[1.0]",
+}
+
 RL: dict[str, Case] = {
+    **{f"agents.{name}": apart("", changed, AGENTS) for name, changed in _CHANGED_AGENTS.items()},
+    "agents.batches.*.trajectories.*.predicted": apart(
+        "", _AGENT + "predicted=[1, 1]", AGENTS + " ; options.agents.dispatches=[longest_first]"
+    ),
+    "agents.keep_kv": apart("", "options.agents.keep_kv=false", AGENTS),
+    "agents.move_s": apart("", "options.agents.move_s=20", _MOVING),
+    "agents.move_token_s": apart("", "options.agents.move_token_s=2", _MOVING),
     "records.*.input_tokens": apart("", "options.records.0.input_tokens=[6]", LISTED),
     "records.*.output_tokens": apart("", "options.records.0.output_tokens=[5, 9, 40, 7, 8]", LISTED),
     "records.*.predicted": apart(

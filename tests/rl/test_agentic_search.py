@@ -2,13 +2,13 @@
 
 import json
 import math
-import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from agentic_oracle import best_ends, long_run, objective, optimum
+from agentic_problems import Json, random_agents
 
 from planner.documents.read import given_document
 from planner.errors import PlannerError
@@ -18,78 +18,6 @@ from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.training import ahead_s
 from planner.solvers.result import Status
 
-Json = dict[str, Any]
-
-
-def _problem(seed: int, *, samples: int = 4, dispatch: tuple[str, ...] = ("fifo", "assigned")) -> Json:
-    draw = random.Random(seed)
-    pools: list[Json] = [{"name": "a", "nodes": 1, "gpus_per_node": 3, "mem_gb": 80, "cost_per_gpu_hour": 2.85}]
-    if seed % 2:
-        pools.append({"name": "b", "nodes": 1, "gpus_per_node": 1, "mem_gb": 80, "cost_per_gpu_hour": 1.0})
-    return {
-        "stage": "agentic",
-        "cluster": {"pools": pools},
-        "cost": {
-            "gen": {
-                pool["name"]: {str(tp): _curve(draw, tp) for tp in (1, 2) if tp <= pool["gpus_per_node"]}
-                for pool in pools
-            },
-            "train": {
-                "a": {
-                    "curves": [
-                        {"tp": tp, "pp": 1, "train_tok_s": 60.0 * tp**0.9, "fwd_tok_s": 170.0 * tp**0.9}
-                        for tp in (1, 2)
-                    ],
-                    "static_gb": 30.0,
-                    "opt_gb": draw.choice([20.0, 60.0]),
-                    "act_gb": 10.0,
-                    "mem_util": 0.92,
-                    "micro_tokens": 25,
-                    "opt_fixed_s": 0.05,
-                }
-            },
-            "wsync": {"base_s": 0.1, "model_gb": 4.0, "intra_gbs": 25.0, "cross_gbs": 5.0},
-            "switch": {"base_s": 0.3, "offload_gbs": 40.0},
-        },
-        "workload": {
-            "minibatches": 2,
-            "batches": [
-                {"trajectories": [_trajectory(draw) for _ in range(samples)]} for _ in range(1 + (seed % 3 == 0))
-            ],
-        },
-        "rollout": {"keep_kv": bool(seed % 2), "move": {"base_s": 0.02, "token_s": 0.001}},
-        "allowed": {
-            "placement": ["colocated", "disaggregated", "hybrid"][: 2 + seed % 2],
-            "staleness": [0, 1, 2],
-            "dispatch": list(dispatch),
-            "priority": ["fifo", "longest_first"],
-            "move_threshold": [None, 1.1] if seed % 4 == 1 else [None],
-        },
-        "objective": "cost_per_iter" if seed % 5 == 4 else "iteration_time",
-    }
-
-
-def _curve(draw: random.Random, tp: int) -> Json:
-    return {
-        "alpha": 0.03 / tp**0.6,
-        "beta": draw.uniform(0.001, 0.01) / tp,
-        "gamma": draw.uniform(0.0, 3e-4) / tp,
-        "prefill_tok_s": 300.0 * tp,
-        "max_running": draw.randint(1, 3),
-        "kv_tokens": 110 * tp,
-    }
-
-
-def _trajectory(draw: random.Random) -> Json:
-    turns = [
-        [1 + int(draw.lognormvariate(1.5, 0.7)), round(draw.expovariate(4.0), 4), draw.randint(0, 4)]
-        for _ in range(draw.randint(1, 3))
-    ]
-    trajectory: Json = {"prompt": draw.randint(1, 6), "turns": turns}
-    if draw.random() < 0.5:
-        trajectory["predicted"] = [draw.uniform(1.0, 30.0) for _ in turns]
-    return trajectory
-
 
 def _read(problem: Json) -> Any:  # noqa: ANN401
     return read_agentic(given_document(problem, "problem"))
@@ -97,7 +25,7 @@ def _read(problem: Json) -> Any:  # noqa: ANN401
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_what_brute_force_over_assignments_finds(seed: int) -> None:
-    problem = _problem(seed, samples=2 if seed == 1 else 4)
+    problem = random_agents(seed, samples=2 if seed == 1 else 4)
     best = optimum(problem)
     solution = solve_agentic(_read(problem))
     assert solution.status is Status.OPTIMAL
@@ -107,7 +35,7 @@ def test_the_search_finds_what_brute_force_over_assignments_finds(seed: int) -> 
 
 @pytest.mark.parametrize("seed", range(6, 10))
 def test_the_search_finds_what_brute_force_over_policies_finds(seed: int) -> None:
-    problem = _problem(seed, samples=6, dispatch=("fifo", "predicted_longest_first"))
+    problem = random_agents(seed, samples=6, dispatch=("fifo", "predicted_longest_first"))
     solution = solve_agentic(_read(problem))
     assert solution.status is Status.OPTIMAL
     assert solution.objective == pytest.approx(optimum(problem), rel=1e-9)
@@ -115,7 +43,7 @@ def test_the_search_finds_what_brute_force_over_policies_finds(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", [0, 1, 4])
 def test_a_plan_written_and_read_is_worth_what_brute_force_says(seed: int) -> None:
-    problem = _problem(seed)
+    problem = random_agents(seed)
     given = _read(problem)
     solution = solve_agentic(given)
     assert solution.plan is not None
@@ -129,7 +57,7 @@ def test_a_plan_written_and_read_is_worth_what_brute_force_says(seed: int) -> No
 
 @pytest.mark.parametrize("dispatch", ["fifo", "assigned"])
 def test_a_worker_takes_a_trajectory_that_fills_its_kv_and_none_that_is_longer(dispatch: str) -> None:
-    problem = _problem(2, samples=2, dispatch=(dispatch,))
+    problem = random_agents(2, samples=2, dispatch=(dispatch,))
     largest = max(int(batch.final_context_N.max()) for batch in _read(problem).batches)
     curves = [curve for pool in problem["cost"]["gen"].values() for curve in pool.values()]
     for curve in curves:
@@ -142,7 +70,7 @@ def test_a_worker_takes_a_trajectory_that_fills_its_kv_and_none_that_is_longer(d
 
 
 def test_a_plan_that_breaks_a_rule_takes_forever() -> None:
-    given = _read(_problem(2, samples=2))
+    given = _read(random_agents(2, samples=2))
     plan = solve_agentic(given).plan
     assert plan is not None
     evaluation = evaluate_agentic(given, replace(plan, training=replace(plan.training, dp=99)))
@@ -171,7 +99,7 @@ def test_more_staleness_never_slows_the_long_run() -> None:
 
 
 def test_large_problems_get_a_plan_with_an_honest_gap() -> None:
-    problem = _problem(2, samples=40, dispatch=("assigned",))
+    problem = random_agents(2, samples=40, dispatch=("assigned",))
     solution = solve_agentic(_read(problem))
     assert solution.unproven > 0
     assert solution.gap is not None
@@ -180,7 +108,7 @@ def test_large_problems_get_a_plan_with_an_honest_gap() -> None:
 
 
 def test_plans_that_break_rules_are_told_which() -> None:
-    given = _read(_problem(0))
+    given = _read(random_agents(0))
     plan = solve_agentic(given).plan
     assert plan is not None
     crowded = replace(plan, groups=(replace(plan.groups[0], replicas=9),), dispatch="fifo", assignment=())
@@ -202,7 +130,7 @@ def test_plans_that_break_rules_are_told_which() -> None:
     ],
 )
 def test_bad_input_is_refused_with_what_would_work(path: str, value: object, said: str) -> None:
-    problem = _problem(0)
+    problem = random_agents(0)
     place: Any = problem
     *above, last = (int(part) if part.isdigit() else part for part in path.split("."))
     for part in above:
@@ -213,7 +141,7 @@ def test_bad_input_is_refused_with_what_would_work(path: str, value: object, sai
 
 
 def test_staleness_without_a_place_to_train_beside_generation_is_refused() -> None:
-    problem = _problem(0)
+    problem = random_agents(0)
     problem["allowed"] |= {"placement": ["colocated"], "staleness": [1]}
     assert is_agentic(given_document(problem, "problem"))
     with pytest.raises(PlannerError, match="takes turns"):

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
+from typing import Any
 
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
+from planner.kinds.rl.agents.options import Agents
+from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
@@ -17,6 +20,7 @@ from planner.progress import Limits
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
+from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
@@ -26,7 +30,7 @@ TOLERANCE = 1e-6
 PRUNED = "a lower bound on their generation or training is no better than the best plan"
 
 
-def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list[JsonValue]) -> Certificate:
+def certificate(solved: Solved, solution: RlSolution[Any], alternatives: list[JsonValue]) -> Certificate:
     metric, value = objective(solved)
     maximising = metric == "tokens_per_usd"
 
@@ -49,7 +53,7 @@ def certificate(solved: Solved, solution: RlSolution[RlPlan], alternatives: list
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
-        axes=axes_of(solved.formulated),
+        axes=axes_of(solved.formulated, solved.setting.options.agents),
         candidates=solution.seen + solution.pruned,
         pruned={PRUNED: solution.pruned},
         proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution, turned),
@@ -101,7 +105,7 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
     )
 
 
-def axes_of(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
+def axes_of(formulated: FormulatedRl, agents: Agents | None = None) -> dict[str, list[JsonValue]]:
     """Every axis with its values."""
     problem = formulated.problem
     generation = sorted({f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep}" for option in problem.generation})
@@ -120,9 +124,21 @@ def axes_of(formulated: FormulatedRl) -> dict[str, list[JsonValue]]:
         "priority of samples that come back": [
             *sorted({priority_of(policy) for policy in problem.policies} or {"fifo"})
         ],
-        "moves in tool calls": [*sorted({moves_of(policy) for policy in problem.policies} or {"never"})],
+        "moves in tool calls": [*sorted({moves_of(policy.move_threshold) for policy in problem.policies} or {"never"})],
         "other replicas late, from a share left of": [*problem.late_thresholds],
         "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
+        **(_axes_of_agents(agents) if agents is not None else {}),
+    }
+
+
+def _axes_of_agents(agents: Agents) -> dict[str, list[JsonValue]]:
+    """What plans of agents choose in another way than plans of samples."""
+    moves = [inf if factor is None else factor for factor in agents.move_thresholds]
+    return {
+        "groups": [1, 2],
+        "where trajectories start": [*sorted(set(agents.dispatches))],
+        "priority of samples that come back": [*sorted(set(agents.priorities))],
+        "moves in tool calls": [*(moves_of(factor) for factor in sorted(set(moves)))],
     }
 
 
@@ -131,6 +147,9 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
 
     Together they take as long as the solve may, at most.
     """
+    if solved.agents is not None:
+        yield from _other_modes_of_agents(solved, limits)
+        return
     asked = list(_other_spaces(solved.formulated.problem, solved.plan))
     share_s = None if limits.time_limit_s is None else limits.time_limit_s / (len(asked) + 1)
     value = objective(solved)[1]
@@ -146,6 +165,24 @@ def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
         name = name if solution.plan.fusion is None else f"{name}, scoring fused with generation"
         yield {"plan": name, "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
     yield from _other_splits(solved, value)
+
+
+def _other_modes_of_agents(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
+    """The best plan of agents in every other mode, with what it loses."""
+    assert solved.setting.options.agents is not None
+    problem = agentic_problem(solved.formulated.problem, solved.setting.options.agents)
+    modes = [mode for mode in problem.curves.modes if mode != solved.plan.mode]
+    share_s = None if limits.time_limit_s is None else limits.time_limit_s / (len(modes) + 1)
+    value = objective(solved)[1]
+    for mode in modes:
+        space = replace(problem, curves=replace(problem.curves, modes=(mode,)))
+        solution = solve_agentic(space, time_limit_s=share_s, gap=max(limits.gap, 1e-3))
+        if solution.plan is None or solution.evaluation is None:
+            yield {"plan": mode_name(mode), "objective": None, "loss": None}
+            continue
+        plan, evaluation = solution.plan.whole, solution.evaluation
+        reached = objective(replace(solved, plan=plan, evaluation=evaluation, agents=solution.plan))[1]
+        yield {"plan": mode_name(mode), "objective": reached, "loss": abs(reached - value) / max(abs(value), 1e-9)}
 
 
 def _other_splits(solved: Solved, value: float) -> Iterator[JsonValue]:

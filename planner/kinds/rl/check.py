@@ -116,7 +116,8 @@ def _shares(decision: RlDecision) -> Iterator[Finding]:
         "shares",
         "name roles of the plan",
     )
-    total = sum(decision.shares.values()) if decision.shares else float(len(groups) == 1)
+    whole = len(groups) == 1 or decision.agents is not None  # agents go where their queue is served
+    total = sum(decision.shares.values()) if decision.shares else float(whole)
     yield Finding(
         "rl.shares",
         abs(total - 1.0) <= REL_TOL and set(decision.shares) <= groups,
@@ -171,8 +172,8 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
     )
     yield Finding(
         "rl.max_staleness",
-        decision.staleness <= options.max_staleness,
-        f"staleness {decision.staleness}, at most {options.max_staleness} allowed",
+        decision.staleness <= options.most_staleness,
+        f"staleness {decision.staleness}, at most {options.most_staleness} allowed",
         "staleness",
         "run less ahead",
     )
@@ -184,6 +185,7 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
         "in_flight_updates",
         "do as `in_flight_updates` of the problem asks",
     )
+    yield _agents(decision, options)
     samples = options.prompts * options.samples_per_prompt
     yield Finding(
         "rl.batch",
@@ -202,6 +204,22 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
             f"roles.{role.name}",
             "use a dp of at most the samples of a minibatch",
         )
+
+
+def _agents(decision: RlDecision, options: RlOptions) -> Finding:
+    """Plans of agents say who starts where: with a replica for each trajectory, by iteration, or one queue for all."""
+    stated, asked = decision.agents, options.agents
+    sizes = [] if asked is None or decision.dispatch != "assigned" else [len(b.trajectories) for b in asked.batches]
+    replicas = sum(role.replicas for role in _of(decision, "rollout"))
+    rows = [] if stated is None else list(stated.assignment)
+    fits = [len(row) for row in rows] == sizes and all(place < replicas for row in rows for place in row)
+    return Finding(
+        "rl.agents",
+        (stated is None) == (asked is None) and fits,
+        f"`{decision.dispatch}` with {len(rows)} iterations assigned to {replicas} replicas",
+        "agents",
+        "with `assigned` give each trajectory of each iteration its replica; leave `assignment` out otherwise",
+    )
 
 
 def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, options: RlOptions) -> Iterator[Finding]:

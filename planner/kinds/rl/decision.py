@@ -5,6 +5,13 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from planner.documents.units import TIME_S
+from planner.kinds.rl.agents.options import (
+    MOST_STALENESS,
+    AgentDispatch,
+    AgentRollouts,
+    Agents,
+    Priority,
+)
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Fraction
 from planner.problem.speculation import SpeculationSpec
@@ -16,12 +23,10 @@ CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "r
 
 
 Arrangement = Literal["colocated", "disaggregated", "hybrid"]
-Priority = Literal["fifo", "longest_first"]
 Synchrony = Literal["synchronous", "stream", "asynchronous", "one_step"]
 Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
 Key = Annotated[str, Field(min_length=1, max_length=200)]
-MOST_STALENESS = 64  # iterations ahead, each an arrangement to price
 
 
 class ToolCalls(Spec):
@@ -207,6 +212,9 @@ class RlOptions(Spec):
     late_change_s: Amount = Field(default=5.0, description="until these decode; their weights are cut anew")
     fused_training: bool = Field(default=False, description="actor and critic may train at the same time")
     tools: ToolCalls | None = None
+    agents: Agents | None = Field(
+        default=None, description="trajectories of several turns, one by one, in place of `records`"
+    )
     speculation: SpeculationSpec | None = Field(
         default=None, description="drafts that generators verify; `draft_tokens` is one number"
     )
@@ -231,6 +239,11 @@ class RlOptions(Spec):
     max_iteration_s: Positive | None = Field(default=None, description="deadline of an iteration")
     horizon: Horizon | None = Field(default=None, description="plans over training time; one plan when absent")
     costs: MeasuredCurves = MeasuredCurves()
+
+    @property
+    def most_staleness(self) -> int:
+        """Iterations by which generation may run ahead of training at most."""
+        return self.max_staleness if self.agents is None else max(self.agents.staleness)
 
 
 class WeightSync(Spec):
@@ -326,7 +339,7 @@ class RlDecision(Decision):
     synchrony: Synchrony
     staleness: Index = Field(default=0, description="iterations by which generation runs ahead of training")
     minibatches: Count = 1
-    dispatch: Literal["fifo", "longest_first"] = "fifo"
+    dispatch: AgentDispatch = "fifo"
     priority: Priority = Field(default="fifo", description="of samples that come back from a tool")
     move_threshold: Annotated[float, Field(ge=1)] | None = Field(
         default=None, description="a sample moves in a tool call to a replica whose step is so many times shorter"
@@ -336,6 +349,7 @@ class RlDecision(Decision):
     weight_sync: WeightSync
     partial_rollouts: PartialRollouts | None = None
     in_flight_updates: InFlightUpdates | None = None
+    agents: AgentRollouts | None = None
     horizon: tuple[HorizonStep, ...] = Field(default=(), description="by period; roles and phases are the first one's")
     running: Running | None = Field(default=None, description="what ran before the first period, where known")
     late_rollout: LateRollout | None = None

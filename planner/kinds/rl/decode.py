@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal
+from typing import Any, Literal
 
 from planner.documents.units import format_si
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.agents.stated import dispatch_of, rollouts_of, threshold_of
 from planner.kinds.rl.curves.training import Helper, Trainer
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
@@ -17,6 +18,7 @@ from planner.kinds.rl.simulated_parts import fused_scoring, in_flight_updates, l
 from planner.models.architecture import MoeFfn
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
+from planner.rl.agentic import AgenticPlan
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
 
 TRAINER = "megatron-lm"
@@ -35,6 +37,7 @@ class Solved:
     plan: RlPlan
     evaluation: RlEvaluation
     fused_training: FusedTraining | None = None
+    agents: AgenticPlan | None = None
 
     @property
     def tokens(self) -> float:
@@ -112,7 +115,6 @@ def decode(solved: Solved) -> RlDecision:
     roles = rollout_roles(solved) + ([_rollout(solved, LATE, late.group)] if late is not None else [])
     if solved.plan.training is not None:
         roles += [_actor(solved), *(_helper(solved, helper) for helper in solved.trainer.helpers)]
-    policy = solved.plan.policy
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
     apart = not solved.takes_turns and solved.plan.training is not None
     kept = {helper.part: helper.kept_bytes for helper in solved.trainer.helpers} if apart else {}
@@ -127,9 +129,7 @@ def decode(solved: Solved) -> RlDecision:
         synchrony=_SYNCHRONY[solved.plan.mode.sync],  # type: ignore[arg-type]  # names of the literal
         staleness=solved.plan.mode.staleness if solved.asynchronous else 0,
         minibatches=solved.setting.options.minibatches,
-        dispatch="fifo" if solved.formulated.problem.dispatch == "fifo" else "longest_first",
-        priority=priority_of(policy) if policy is not None else "fifo",
-        move_threshold=policy.move_threshold if policy is not None and isfinite(policy.move_threshold) else None,
+        **_policies(solved),
         tail_share=tail,
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
@@ -143,8 +143,27 @@ def decode(solved: Solved) -> RlDecision:
     )
 
 
+def _policies(solved: Solved) -> dict[str, Any]:
+    """How samples are handed out, wait and move."""
+    policy, agents = solved.plan.policy, solved.agents
+    if agents is not None:
+        return {
+            "dispatch": dispatch_of(agents),
+            "priority": agents.priority,
+            "move_threshold": threshold_of(agents),
+            "agents": rollouts_of(agents, solved.evaluation),
+        }
+    return {
+        "dispatch": "fifo" if solved.formulated.problem.dispatch == "fifo" else "longest_first",
+        "priority": priority_of(policy) if policy is not None else "fifo",
+        "move_threshold": policy.move_threshold if policy is not None and isfinite(policy.move_threshold) else None,
+    }
+
+
 def _shares(solved: Solved, names: tuple[str, ...], tail: float) -> dict[str, float]:
-    """Of the samples, by the role that starts them; none where there is only one."""
+    """Of the samples, by the role that starts them; none where there is only one, or where agents share queues."""
+    if solved.agents is not None:
+        return {}
     if len(names) > 1:
         return {names[0]: 1.0 - tail, names[1]: tail}
     return {names[0]: 1.0} if solved.plan.late is not None else {}
@@ -152,6 +171,8 @@ def _shares(solved: Solved, names: tuple[str, ...], tail: float) -> dict[str, fl
 
 def rollout_names(solved: Solved) -> tuple[str, ...]:
     """Names of the generating roles, in the order of the plan's groups."""
+    if solved.agents is not None:
+        return ("rollout", *(f"rollout-{place}" for place in range(2, len(solved.plan.groups) + 1)))
     return ("rollout",) if len(solved.plan.groups) == 1 else ("rollout", "rollout-tail")
 
 

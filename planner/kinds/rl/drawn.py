@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.documents.files import digest
+from planner.kinds.rl.agents.stated import trajectories_of
 from planner.kinds.rl.decision import RecordedSamples, RlOptions, ToolCalls
 from planner.problem.lengths import end_of_samples
 from planner.problem.schema import Problem
@@ -45,6 +46,8 @@ def draw_periods(problem: Problem, options: RlOptions) -> list[tuple[SampleBatch
     """
     if options.horizon is not None and options.horizon.periods[0].records:
         return [recorded(period.records) for period in options.horizon.periods]
+    if options.agents is not None:
+        return [tuple(trajectories_of(batch).whole for batch in options.agents.batches)]
     if options.records:
         return [recorded(options.records)]
     scales = [period.output_scale for period in options.horizon.periods] if options.horizon is not None else [1.0]

@@ -56,6 +56,7 @@ def _require_plain(decision: RlDecision) -> None:
         "partial_rollouts": "samples that are carried over",
         "late_rollout": f"replicas that end a rollout (`{LATE}`)",
         "fused_scoring": "replicas that score beside the last samples",
+        "agents": "trajectories one by one",
     }
     for field, what in named.items():
         if getattr(decision, field) is not None:

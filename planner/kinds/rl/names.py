@@ -40,9 +40,9 @@ def priority_of(policy: RolloutPolicy) -> Literal["fifo", "longest_first"]:
     return "longest_first" if policy.longest_first else "fifo"
 
 
-def moves_of(policy: RolloutPolicy) -> str:
+def moves_of(threshold: float) -> str:
     """Such as `from 1.2 times on`."""
-    return f"from {policy.move_threshold:g} times on" if isfinite(policy.move_threshold) else "never"
+    return f"from {threshold:g} times on" if isfinite(threshold) else "never"
 
 
 def _degrees(degrees: list[tuple[str, int]]) -> str:

@@ -6,10 +6,12 @@ proof are taken on trust: they rest on the costs.
 
 from collections.abc import Callable, Iterator, Mapping
 from math import inf, isclose, isinf
+from typing import Any
 
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
+from planner.kinds.rl.agents.stated import agentic_plan, agentic_problem, rollouts_of
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_training import relaxed, replayed
@@ -22,12 +24,14 @@ from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
+from planner.rl.agentic import AgenticPlan, evaluate_agentic
 from planner.rl.curves import Curves, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.record import curves_record, read_curves_record
 from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.search.agentic_search import derive_agentic_bound
 from planner.rl.search.horizon import HorizonPlan, OpenStates, evaluate_horizon, plan_horizon
 from planner.rl.search.search import PlanGroup, RlSolution
 from planner.rl.search.verify import derive_bound
@@ -35,6 +39,8 @@ from planner.rl.trajectories import SampleBatch
 from planner.schema.base import Spec
 
 METHOD, HORIZON = "best_first", "horizon"
+HEURISTIC = "heuristic_rollouts"
+"""Mixes of replicas whose assignment of trajectories is a heuristic's, so that a better one may be."""
 REL_TOL = 1e-9
 MOST_OPEN = 400  # states of a period that a certificate lists
 HORIZON_EVIDENCE = ("changes", "running", "periods")
@@ -42,7 +48,7 @@ _HINT = "solve again: the proof is not one for this plan"
 
 
 def proof_record(
-    curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution[RlPlan], in_metric: Callable[[float], float]
+    curves: Curves, batches: tuple[SampleBatch, ...], solution: RlSolution[Any], in_metric: Callable[[float], float]
 ) -> dict[str, JsonValue]:
     """What `proof_findings` derives the bound from; `in_metric` turns what was minimised into the certificate's."""
     return {
@@ -52,6 +58,7 @@ def proof_record(
         "groups": [_group_record(group, in_metric) for group in solution.groups],
         "lengths": digest_of(batches),
         "curves": curves_record(curves),
+        **({HEURISTIC: solution.unproven} if solution.unproven else {}),
     }
 
 
@@ -152,10 +159,15 @@ def _objective(
         searched, trained = replayed(searched, curves, plan, decision.fused_training)
         if not _same(decision.fused_training, trained):
             return Finding("rl.fused_training", False, "replayed, other times come out", "fused_training", _HINT)
-    evaluation = evaluate(searched, plan)
+    agents = agentic_plan_of(decision, searched)
+    if agents is not None and options.agents is not None:
+        evaluation = evaluate_agentic(agentic_problem(searched, options.agents), agents)
+    else:
+        evaluation = evaluate(searched, plan)
     if evaluation.broken:
         return Finding(rule, False, evaluation.broken[0], where, _HINT)
     simulated = {
+        "agents": (decision.agents, rollouts_of(agents, evaluation) if agents is not None else None),
         "fused_scoring": (decision.fused_scoring, fused_scoring(searched, plan)),
         "late_rollout": (decision.late_rollout, late_rollout(searched, plan)),
         "partial_rollouts": (decision.partial_rollouts, partial_rollouts(searched, plan)),
@@ -246,7 +258,11 @@ def _bound(envelope: Envelope, searched: RlProblem, options: RlOptions) -> Findi
         return Finding(rule, bound is None, f"a bound of {bound}", where, _HINT)
     turned = certificate.objective.metric == "tokens_per_usd"
     tokens = trained_tokens(searched.batches, options)
-    derived = derive_bound(searched, tokens / bound if turned else bound, REL_TOL)
+    least = tokens / bound if turned else bound
+    if options.agents is not None:
+        derived = derive_agentic_bound(agentic_problem(searched, options.agents), least, REL_TOL)
+    else:
+        derived = derive_bound(searched, least, REL_TOL)
     least = tokens / derived.least if turned else derived.least
     what = (
         f"derived again: no plan beats {bound:.9g} ({derived.closed} configurations closed by a formula, "
@@ -290,6 +306,14 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     return RlPlan(
         mode, whole, training, decision.tail_share, fusion, _late(decision, ending), _policy(decision, searched)
     )
+
+
+def agentic_plan_of(decision: RlDecision, searched: RlProblem) -> AgenticPlan | None:
+    """The decision as a plan of agents; None as `plan_of`, and where it is no plan of agents."""
+    plan = plan_of(decision, searched)
+    if plan is None or decision.agents is None:
+        return None
+    return agentic_plan(plan, decision.dispatch, decision.priority, decision.move_threshold, decision.agents)
 
 
 def _policy(decision: RlDecision, searched: RlProblem) -> RolloutPolicy | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from planner.errors import PlannerError
+from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.certificate import (
     PRUNED,
     TOLERANCE,
@@ -19,7 +20,15 @@ from planner.kinds.rl.drawn import digest_of
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named
-from planner.kinds.rl.proof import HORIZON_EVIDENCE, METHOD, horizon_record, plan_of, proof_findings
+from planner.kinds.rl.proof import (
+    HEURISTIC,
+    HORIZON_EVIDENCE,
+    METHOD,
+    agentic_plan_of,
+    horizon_record,
+    plan_of,
+    proof_findings,
+)
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import scaled
 from planner.kinds.rl.solve import UNKNOWN_RUNNING, plan_of_iteration, plan_over_time
@@ -27,6 +36,7 @@ from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Objective
 from planner.problem.recorded import AtHand, recorded_options, recorded_problem, resolved_again
+from planner.rl.agentic import evaluate_agentic
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import RlPlan
 from planner.rl.record import curves_record
@@ -54,6 +64,8 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
     plan = plan_of(decision, formulated.problem)
     if plan is None:
         raise PlannerError(_NONE, where="decision.roles")
+    if setting.options.agents is not None:
+        return Restated(_of_agents(envelope, decision, setting, formulated), left)
     if setting.options.horizon is not None:
         sequences = SEQUENCES if decision.running is None else SEQUENCES_FROM_NOW
         return Restated(_over_time(envelope, decision, setting, formulated), (sequences,) if left else ())
@@ -65,6 +77,17 @@ def restate(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Restated:
         raise PlannerError(evaluation.broken[0], where="decision")
     solved = Solved(setting, replace(formulated, problem=problem), plan, evaluation, fused)
     return Restated(plan_of_iteration(solved, _certificate(envelope.certificate, solved)), left)
+
+
+def _of_agents(envelope: Envelope, decision: RlDecision, setting: RlSetting, formulated: FormulatedRl) -> Envelope:
+    agents = agentic_plan_of(decision, formulated.problem)
+    if agents is None or setting.options.agents is None:
+        raise PlannerError(_NONE, where="decision.roles")
+    evaluation = evaluate_agentic(agentic_problem(formulated.problem, setting.options.agents), agents)
+    if evaluation.broken:
+        raise PlannerError(evaluation.broken[0], where="decision")
+    solved = Solved(setting, formulated, agents.whole, evaluation, agents=agents)
+    return plan_of_iteration(solved, _certificate(envelope.certificate, solved))
 
 
 def prove(envelope: Envelope, decision: RlDecision, hand: AtHand) -> Iterator[Finding]:
@@ -89,6 +112,7 @@ def _certificate(stated: Certificate, solved: Solved) -> Certificate:
         "groups": counts.get("groups"),
         "lengths": digest_of(formulated.problem.batches),
         "curves": curves_record(formulated.curves),
+        **{name: counts[name] for name in (HEURISTIC,) if name in counts},
     }
     closed = _closed(value, stated.bound)
     return stated.model_copy(
@@ -97,7 +121,7 @@ def _certificate(stated: Certificate, solved: Solved) -> Certificate:
             "tolerance": TOLERANCE,
             "claim": claim(metric, closed=closed),
             "status": "optimal" if closed else "feasible",
-            "axes": axes_of(formulated),
+            "axes": axes_of(formulated, solved.setting.options.agents),
             "pruned": {PRUNED: sum(stated.pruned.values())},
             "proof": proof,
         }

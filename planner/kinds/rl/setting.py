@@ -80,6 +80,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _simulated(options),
         _useful(options),
         _horizon(problem, options),
+        _agents(options),
         _degrees(resolved, options),
         _drafts(options),
         _prices(resolved),
@@ -142,7 +143,7 @@ def _bare(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     """Without a model all is stated: lengths sample by sample, curves, and what handing over takes; else drawn."""
     bare, costs, horizon = not resolved.problem.models, options.costs, options.horizon
     periods = () if horizon is None else horizon.periods
-    recorded = all(period.records for period in periods) if periods else bool(options.records)
+    recorded = all(period.records for period in periods) if periods else bool(options.records or options.agents)
     yield bare and not recorded, ("models",), "no model is named, and lengths are not recorded", "add `models:`"
     what = "no model is named, and what it takes to generate is not measured"
     yield bare and not costs.generation, ("models",), what, "add `models:`, or curves: `options.costs.generation`"
@@ -151,6 +152,7 @@ def _bare(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     yield bare and trains and not costs.training, ("models",), what, "add `models:`, or `options.costs.training`"
     stated = {
         "records": bool(options.records),
+        "agents": options.agents is not None,
         "dispatch": options.dispatch is not None,
         "generation_only": options.generation_only,
         "equal_shares": not options.equal_shares,
@@ -179,6 +181,7 @@ def _bare(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
     yield options.generation_only and horizon is not None, ("options", "horizon"), what, "leave one of them out"
     records = [row for period in periods for row in period.records] or list(options.records)
     sizes = {len(row.output_tokens) for row in records}
+    sizes |= {len(batch.trajectories) for batch in options.agents.batches} if options.agents is not None else set()
     what = f"{options.prompts * options.samples_per_prompt} samples are trained on, and records have {sorted(sizes)}"
     short = bool(sizes) and min(sizes) != options.prompts * options.samples_per_prompt
     yield bare and short, ("options", "prompts"), what, "write the samples of the smallest record"
@@ -210,7 +213,7 @@ def _synchrony(options: RlOptions) -> Iterator[Refusal]:
     uneven = samples % parts > 0 and options.equal_shares
     yield uneven, ("options", "minibatches"), what, f"write `minibatches: {near}`"
     ahead = {"asynchronous", "one_step"} & set(options.synchrony or ())
-    stale = bool(ahead) and options.max_staleness == 0
+    stale = bool(ahead) and options.most_staleness == 0
     hint = "write `max_staleness: 1` or more, or leave `asynchronous` out"
     yield stale, ("options", "max_staleness"), "asynchronous training with a staleness of 0", hint
     in_turn = "disaggregated" not in options.arrangements
@@ -255,6 +258,26 @@ def _curves(options: RlOptions) -> Iterator[Refusal]:
             what = f"two curves of tp {key[1]} pp {key[2]} on `{key[0]}`"
             twice = key in keys[:index]
             yield twice, ("options", "costs", part, index), what, "keep the one that was measured as you run it"
+
+
+WITH_AGENTS = frozenset(
+    {"algorithm", "prompts", "samples_per_prompt", "minibatches", "equal_shares", "arrangements", "synchrony", "agents"}
+    | {"costs", "max_iteration_s", "generation_tp", "training_tp", "training_pp"}
+)
+"""Options that problems of agents read."""
+
+
+def _agents(options: RlOptions) -> Iterator[Refusal]:
+    """Agents bring their lengths, turns, policies and staleness along; nothing of an iteration is cut or fused."""
+    if options.agents is None:
+        return
+    for name in sorted(options.model_fields_set - WITH_AGENTS):
+        what = f"`{name}` does not go with `agents`"
+        hint = "write `agents.staleness`" if name == "max_staleness" else f"leave `{name}` out"
+        yield getattr(options, name) != RlOptions.model_fields[name].default, ("options", name), what, hint
+    strange = sorted({"stream", "one_step"} & set(options.synchrony or ()))
+    what = f"agents are not planned with `{', '.join(strange)}`"
+    yield bool(strange), ("options", "synchrony"), what, "write `synchronous`, `asynchronous`, or both"
 
 
 def _degrees(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:

@@ -3,19 +3,21 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from planner import __version__
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.files import digest
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError, Stopped, errors_at
+from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, read_running, running_of, steps_of
-from planner.kinds.rl.proof import plan_of
+from planner.kinds.rl.proof import HEURISTIC, plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import search_simulated
 from planner.plan.evidence import weighted_shares
@@ -35,6 +37,7 @@ from planner.progress import Limits
 from planner.rl.intervals import interval_s
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import RlPlan
+from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
@@ -76,6 +79,10 @@ SIMULATED = (
     "replicas named in `rollout_scales` decode as engines do in simulation with the plan's samples; others, that no"
     " plan found needed, by their curve"
 )
+GUESSED = (
+    "too many assignments of trajectories to simulate each: those with a replica of their own start where neighbours in"
+    " predicted length do, and the bound holds whatever starts where"
+)
 FUSED_TRAINING = "every minibatch waits as many micro-batches as the schedule of the mean one, actor and critic fused"
 
 
@@ -85,6 +92,8 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     formulated = formulate(setting)
     if setting.options.horizon is not None:
         return _over_time(setting, formulated)
+    if setting.options.agents is not None:
+        return _of_agents(setting, formulated, limits)
     with errors_at(resolved.where(("options",))):
         if setting.options.simulated_rollouts:
             simulated = search_simulated(setting, formulated, limits, resolved.problem.seed)
@@ -103,6 +112,20 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 def plan_of_iteration(solved: Solved, proven: Certificate) -> Envelope:
     """The plan of one iteration, with what is proven of it."""
     return _envelope(solved, proven, decode(solved), dict(_predictions(solved)))
+
+
+def _of_agents(setting: RlSetting, formulated: FormulatedRl, limits: Limits) -> Envelope:
+    """The plan of agents of an iteration."""
+    assert setting.options.agents is not None
+    problem = agentic_problem(formulated.problem, setting.options.agents)
+    with errors_at(setting.resolved.where(("options", "agents"))):
+        solution = solve_agentic(problem, time_limit_s=limits.time_limit_s, gap=limits.gap)
+    if solution.plan is None or solution.evaluation is None:
+        if solution.stop_reason == "finished":
+            raise _infeasible(formulated, solution)
+        raise Stopped(solution.stop_reason, bound=solution.bound)
+    solved = Solved(setting, formulated, solution.plan.whole, solution.evaluation, agents=solution.plan)
+    return plan_of_iteration(solved, certificate(solved, solution, list(alternatives(solved, limits))))
 
 
 def _over_time(setting: RlSetting, formulated: FormulatedRl) -> Envelope:
@@ -154,7 +177,7 @@ def plan_over_time(
     return _envelope(solved, proven, decision, predictions, (UNKNOWN_RUNNING,) if unknown else ())
 
 
-def _infeasible(formulated: FormulatedRl, solution: RlSolution[RlPlan]) -> Infeasible:
+def _infeasible(formulated: FormulatedRl, solution: RlSolution[Any]) -> Infeasible:
     if formulated.problem.partial:
         free = search(replace(formulated.problem, max_staleness=None)).plan
         if free is not None:
@@ -162,10 +185,11 @@ def _infeasible(formulated: FormulatedRl, solution: RlSolution[RlPlan]) -> Infea
             limit = f"max_staleness = {formulated.problem.max_staleness}, with samples carried over"
             return Infeasible([{"limit": limit, "nearest": f"max_staleness {oldest}"}], proved=True)
     deadline = formulated.problem.max_iteration_s
+    proved = not solution.unproven
     if deadline is None or solution.nearest_iteration_s is None:
-        return Infeasible([{"limit": "GPUs of the pools", "nearest": ""}], proved=True)
+        return Infeasible([{"limit": "GPUs of the pools", "nearest": ""}], proved=proved)
     nearest = f"{solution.nearest_iteration_s:.4g} s"
-    return Infeasible([{"limit": f"max_iteration <= {deadline:g} s", "nearest": nearest}], proved=True)
+    return Infeasible([{"limit": f"max_iteration <= {deadline:g} s", "nearest": nearest}], proved=proved)
 
 
 def _envelope(
@@ -203,6 +227,7 @@ def _envelope(
             *((DROPPED,) if solved.setting.options.useful_share < 1.0 else ()),
             *((SIMULATED,) if solved.formulated.scales else ()),
             *((FLOWING,) if solved.plan.mode.in_flight else ()),
+            *((GUESSED,) if proven.proof.get(HEURISTIC) else ()),
             *((DRAFTED,) if solved.setting.options.speculation is not None else ()),
             *assumed,
             *_cut(resolved.problem),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.agents.stated import agent_modes
 from planner.kinds.rl.decision import RlOptions, Synchrony
 from planner.kinds.rl.drawn import generated, samples
 from planner.problem.schema import Problem
@@ -71,6 +72,8 @@ def usable_gpus(problem: Problem, pool: Pool) -> int:
 
 def modes(options: RlOptions) -> tuple[RlMode, ...]:
     """Arrangements with the synchrony that goes with them; none where nothing does."""
+    if options.agents is not None:
+        return tuple(agent_modes(options.agents, options.arrangements, options.synchrony))
     synchrony = options.synchrony or ("synchronous", "stream", "asynchronous")
     if "one_step" in synchrony or options.costs.weight_sync or options.generation_only:
         return tuple(_in_order(options, synchrony))

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 
 from planner.documents.trace_events import Span
 from planner.errors import PlannerError
+from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.fused_training import replayed
 from planner.kinds.rl.names import LATE
-from planner.kinds.rl.proof import plan_of, proven_problem
+from planner.kinds.rl.proof import agentic_plan_of, plan_of, proven_problem
 from planner.plan.schema import Envelope
 from planner.problem.recorded import recorded_options, recorded_problem
-from planner.rl.sample_spans import CHANGED, SampleSpan, sample_spans
+from planner.rl.sample_spans import CHANGED, SampleSpan, agent_spans, sample_spans
 from planner.rl.timeline import rows
 
 
@@ -29,6 +30,9 @@ def samples(envelope: Envelope, decision: RlDecision) -> list[SampleSpan]:
         raise PlannerError("the proof has no curve for the replicas of the plan", where="certificate.proof")
     if decision.fused_training is not None:
         searched, _ = replayed(searched, curves, plan, decision.fused_training)
+    agents = agentic_plan_of(decision, searched)
+    if agents is not None and options.agents is not None:
+        return agent_spans(agentic_problem(searched, options.agents), agents)
     return sample_spans(searched, plan)
 
 

@@ -4,7 +4,7 @@ Array suffixes: N trajectories, T turns, B batches, C configurations, P pools.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 import numpy as np
@@ -28,8 +28,9 @@ from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.best_first import ConfigurationSearch
 from planner.rl.search.bounds import SLACK
 from planner.rl.search.pricing import FullPricing
-from planner.rl.search.search import RlSolution, proven_status
+from planner.rl.search.search import RlSolution, plan_groups, proven_status
 from planner.rl.search.space import NO_GROUP, RlSpace, training_choices
+from planner.rl.search.verify import Derived, derived
 from planner.rl.training import Rollout, TrainingTable
 from planner.rl.trajectories import Trajectories
 from planner.solvers.best_first import search_all
@@ -71,7 +72,8 @@ def solve_agentic(
     if config < 0:
         status = Status.INFEASIBLE if reason == "finished" and not loose else Status.UNKNOWN
         took = time.perf_counter() - started
-        return RlSolution(status, reason, None, None, None, seen, pruned, took, unproven=len(loose))
+        nearest_s = _nearest_s(problem, max_kinds, time_limit_s) if reason == "finished" else None
+        return RlSolution(status, reason, None, None, None, seen, pruned, took, nearest_s, unproven=len(loose))
     chosen = configs[config]
     plan = AgenticPlan(
         problem.curves.modes[mode],
@@ -84,8 +86,36 @@ def solve_agentic(
     )
     evaluation = evaluate_agentic(problem, plan)
     bound = min(bound, evaluation.objective)
+    search.least_C[rollouts.unproven], search.end_C[rollouts.unproven] = loose, 1
+    groups = tuple(plan_groups(space, search, pricing.plans_C))
     status, took = proven_status(evaluation.objective, bound, gap), time.perf_counter() - started
-    return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took, unproven=len(loose))
+    return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took, unproven=len(loose), groups=groups)
+
+
+def derive_agentic_bound(problem: AgenticProblem, bound: float, tolerance: float, max_kinds: int = 2) -> Derived:
+    """Whether no plan of `problem` is below `bound`, as `planner.rl.search.verify.derive_bound` says it.
+
+    Mixes whose assignment is a heuristic's are worth their bound, whatever their rollout takes.
+    """
+    check_agentic(problem)
+    configs = _configurations(problem, max_kinds)
+    rollouts, pricing = _Rollouts(problem, configs), FullPricing(_space(problem, configs))
+
+    def least(config: int) -> float:
+        exact = float(pricing.exact_MT(config, rollouts.rollout(config)).min(initial=np.inf))
+        loose = config in rollouts.unproven
+        return float(pricing.bound_MT(config).min(initial=np.inf)) if loose else exact
+
+    return derived(pricing, least, bound, tolerance)
+
+
+def _nearest_s(problem: AgenticProblem, max_kinds: int, time_limit_s: float | None) -> float | None:
+    """The shortest iteration of any plan, where a cap on it is what no plan meets."""
+    if problem.curves.max_iteration_s is None:
+        return None
+    free = replace(problem, curves=replace(problem.curves, max_iteration_s=None, objective="iteration_time"))
+    evaluation = solve_agentic(free, max_kinds=max_kinds, time_limit_s=time_limit_s).evaluation
+    return evaluation.iteration_s if evaluation is not None else None
 
 
 def _configurations(problem: AgenticProblem, max_kinds: int) -> list[_Config]:
@@ -120,7 +150,7 @@ def _fits(problem: AgenticProblem, groups: tuple[GenerationGroup, ...]) -> bool:
 
 
 def _space(problem: AgenticProblem, configs: list[_Config]) -> RlSpace:
-    """The configurations in the form that `FullPricing` reads; the columns of its own groups stay empty."""
+    """The configurations in the form that `FullPricing` reads; of their groups it has the first alone."""
     curves = problem.curves
     pools = [pool.name for pool in curves.pools]
     gpus_CP = np.zeros((len(configs), len(pools)), np.int64)
@@ -136,10 +166,25 @@ def _space(problem: AgenticProblem, configs: list[_Config]) -> RlSpace:
     table = TrainingTable.of(training_choices(curves), pools)
     size_P = np.array([pool.gpus for pool in curves.pools], np.int64)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in curves.pools], float)
-    first = np.zeros(len(configs), np.int64)
+    place_of = {group: place for place, group in enumerate(dict.fromkeys(config.groups[0] for config in configs))}
+    first = np.array([place_of[config.groups[0]] for config in configs], np.int64)
     alone = np.full(len(configs), NO_GROUP)
     return RlSpace(
-        curves, (), [], first, none, none, alone, none, alone, alone, gpus_CP, bound_CB, table, size_P, usd_P
+        curves,
+        tuple(place_of),
+        [],
+        first,
+        none,
+        none,
+        alone,
+        none,
+        alone,
+        alone,
+        gpus_CP,
+        bound_CB,
+        table,
+        size_P,
+        usd_P,
     )
 
 

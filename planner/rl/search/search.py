@@ -104,11 +104,11 @@ def solve(problem: RlProblem, *, time_limit_s: float | None = None, gap: float =
     evaluation = evaluate(problem, plan)
     bound = min(search.bound, evaluation.objective)
     status = proven_status(evaluation.objective, bound, gap)
-    groups = tuple(_groups(space, search, pricing.plans_C))
+    groups = tuple(plan_groups(space, search, pricing.plans_C))
     return RlSolution(status, reason, plan, evaluation, bound, seen, pruned, took, groups=groups)
 
 
-def _groups(space: RlSpace, search: ConfigurationSearch, plans_C: Ints) -> Iterator[PlanGroup]:
+def plan_groups(space: RlSpace, search: ConfigurationSearch, plans_C: Ints) -> Iterator[PlanGroup]:
     """What became of all plans."""
     options = list(dict.fromkeys(group.option for group in space.groups))
     place_of = {option: place for place, option in enumerate(options)}

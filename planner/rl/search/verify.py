@@ -1,11 +1,12 @@
 """Verifies an RL bound: every generation configuration is pruned by its own bound, or priced exactly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.rl.problem import RlProblem, validate
-from planner.rl.search.pricing import pricing_of
+from planner.rl.search.pricing import Pricing, pricing_of
 from planner.rl.search.search import Simulations
 from planner.rl.search.space import build_space
 
@@ -32,6 +33,15 @@ def derive_bound(problem: RlProblem, bound: float, tolerance: float) -> Derived:
     validate(problem)
     space = build_space(problem)
     pricing, simulations = pricing_of(space), Simulations(space)
+
+    def least(config: int) -> float:
+        return float(pricing.exact_MT(config, simulations.rollout(config)).min(initial=np.inf))
+
+    return derived(pricing, least, bound, tolerance)
+
+
+def derived(pricing: Pricing, least_of: Callable[[int], float], bound: float, tolerance: float) -> Derived:
+    """Every configuration whose own bound is not above `bound` priced by `least_of`, whatever the order."""
     wanted = bound * (1 - tolerance)
     open_C = np.flatnonzero(pricing.quick_C < wanted)
     least, simulated = bound, 0
@@ -39,5 +49,5 @@ def derive_bound(problem: RlProblem, bound: float, tolerance: float) -> Derived:
         if pricing.bound_MT(config).min(initial=np.inf) >= wanted:
             continue
         simulated += 1
-        least = min(least, float(pricing.exact_MT(config, simulations.rollout(config)).min(initial=np.inf)))
+        least = min(least, least_of(config))
     return Derived(least, len(pricing.quick_C) - simulated, simulated)
