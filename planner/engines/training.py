@@ -24,6 +24,10 @@ Dispatcher = Literal["alltoall", "deepep", "hybridep"]
 FORWARDING: tuple[Dispatcher, ...] = ("deepep", "hybridep")
 """Dispatchers that send a token to a domain once for all of its experts there."""
 
+DEEPEP_RANKS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 144, 160)
+"""Sizes of groups that DeepEP has settings for (`get_dispatch_config` of deep_ep/buffer.py, which Megatron-Core calls);
+one rank sends nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingEngine:

@@ -79,6 +79,8 @@ def describe(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     )
     if wanted:
         words = " or ".join(wanted)
+        if wanted == ["text"] and isinstance(value, int | float):
+            return f"must be text{shown}", f'write text, in quotes: "{value}"'
         return f"must be {words}{shown}", f"write {words}"
     if kind in _BOUNDS:
         words, key = _BOUNDS[kind]

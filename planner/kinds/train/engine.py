@@ -6,6 +6,7 @@ from dataclasses import replace
 from planner.costs.training.config import FRAMEWORKS, MEGATRON, Framework, machine_of
 from planner.engines.trained_models import untrained
 from planner.engines.training import (
+    DEEPEP_RANKS,
     TRAINING_ENGINES,
     Dispatcher,
     TrainingEngine,
@@ -130,6 +131,18 @@ def require_dispatcher(pool: Pool, options: TrainOptions, where: str) -> None:
     for name, what, hint in _unable(pool, options):
         if name == options.dispatcher:
             raise PlannerError(f"`{name}` {what}", where=where, hint=hint)
+
+
+def require_expert_groups(dispatcher: Dispatcher, options: TrainOptions, where: str) -> None:
+    """Raises PlannerError where the degrees that the problem fixes make no group that the dispatcher joins."""
+    ep, split = options.search.ep or (), options.search.moe_tp or (1,)
+    if dispatcher == "deepep" and ep and not {each * parts for each in ep for parts in split} & set(DEEPEP_RANKS):
+        ranks = ", ".join(map(str, DEEPEP_RANKS[1:]))
+        raise PlannerError(
+            f"`deepep` joins {ranks} ranks, and not ep {ep[0]} x moe_tp {split[0]}",
+            where=where,
+            hint="write `dispatcher: alltoall`, or another ep",
+        )
 
 
 def _unable(pool: Pool, options: TrainOptions) -> Iterator[tuple[Dispatcher, str, str]]:

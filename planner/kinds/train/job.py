@@ -1,5 +1,6 @@
 """A resolved training problem as input of the search: model, machine, batch, and fixed decisions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import gcd
@@ -13,7 +14,14 @@ from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
-from planner.kinds.train.engine import CODES, dispatcher_of, engine_of, is_named, require_dispatcher
+from planner.kinds.train.engine import (
+    CODES,
+    dispatcher_of,
+    engine_of,
+    is_named,
+    require_dispatcher,
+    require_expert_groups,
+)
 from planner.kinds.train.graphs import graphs_of
 from planner.kinds.train.networks import Networks, networks_of
 from planner.kinds.train.options import RecomputeName, TrainOptions
@@ -150,9 +158,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
     if len(able) == 1 and "one" not in options.search.pools:
         place, hint = where(("options", "search", "pools")), "leave `search.pools` away"
         raise PlannerError("one pool cannot be joined with others", where=place, hint=hint)
-    if options.experts is not None or options.dispatcher is not None:
-        for pool in able:
-            require_dispatcher(pool, options, where(("options", "dispatcher")))
+    _require_dispatchers(resolved, options, engine, able)
     if len(able) > 1 and options.samples and options.search.pools != ("one",):
         place, hint = where(("options", "samples")), "write `search: {pools: one}`, or keep one pool"
         raise PlannerError("`samples` with several pools", where=place, hint=hint)
@@ -162,6 +168,19 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         only = replace(_job(resolved, options, key, able[0], engine, graphs), networks=networks)
         return (replace(only, mean_of_lengths=bool(options.lengths)),)
     return tuple(replace(_job(resolved, options, key, pool, engine, graphs), networks=networks) for pool in able)
+
+
+def _require_dispatchers(
+    resolved: Resolved, options: TrainOptions, engine: TrainingEngine, pools: Sequence[Pool]
+) -> None:
+    """Raises PlannerError where what sends tokens does not run on a pool, or joins no group that is asked for."""
+    where = resolved.where
+    sparse = any(isinstance(layer.ffn, MoeFfn) for model in resolved.models.values() for layer in model.layers)
+    for pool in pools:
+        if options.experts is not None or options.dispatcher is not None:
+            require_dispatcher(pool, options, where(("options", "dispatcher")))
+        if sparse and is_named(resolved.problem):
+            require_expert_groups(dispatcher_of(engine, pool, options), options, where(("options", "search", "ep")))
 
 
 def _narrowed(options: TrainOptions) -> TrainOptions:

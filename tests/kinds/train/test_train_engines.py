@@ -9,12 +9,13 @@ from train_problems import every_plan, job, problem
 
 from planner.api import solve
 from planner.emit.registry import emit
-from planner.engines.training import TRAINING_ENGINES
+from planner.engines.training import DEEPEP_RANKS, TRAINING_ENGINES
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.space.space import space_of
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -138,6 +139,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_what_an_engine_lacks_is_one_error(engine: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlannerError, match=f"(?s){message}"):
         solve(_problem(engine, **options))
+
+
+@pytest.mark.parametrize(
+    ("search", "ranks"), [({"ep": 256}, "ep 256 x moe_tp 1"), ({"ep": [12], "moe_tp": 1}, "ep 12")]
+)
+def test_experts_on_ranks_that_deepep_does_not_join_are_refused(search: dict[str, Any], ranks: str) -> None:
+    data = _problem("megatron-lm", "deepseek-ai/DeepSeek-V3", nodes=64, search=search)
+    with pytest.raises(PlannerError, match=f"(?s)`deepep` joins 2, 4.*{ranks}.*alltoall"):
+        solve(data)
+    sent = job(_problem("megatron-lm", "deepseek-ai/DeepSeek-V3", nodes=64, dispatcher="alltoall"))
+    assert 256 in space_of(sent).ep
+    free = space_of(job(_problem("megatron-lm", "deepseek-ai/DeepSeek-V3", nodes=64)))
+    assert 1 < len(set(free.ep * free.etp)) <= len(DEEPEP_RANKS)
+    assert set(free.ep * free.etp) <= set(DEEPEP_RANKS)
 
 
 UNTRAINED = [

@@ -9,6 +9,7 @@ import numpy as np
 
 from planner.arrays import Bools, Ints
 from planner.costs.training.config import ContextParallel, Schedule
+from planner.engines.training import DEEPEP_RANKS
 from planner.kinds.train.job import TrainJob
 from planner.models.architecture import GroupedQueryAttention, LatentAttention, LinearAttention, MoeFfn
 from planner.solvers.pass_orders import CHUNKS
@@ -195,6 +196,7 @@ def _rule_words(job: TrainJob) -> dict[str, str]:
         "ZeRO": "the ZeRO stage is not run with so many stages of a pipeline",
         "shards": "no such number of ranks shares out the sharded states",
         "experts": experts if job.num_experts else "a model without experts has ep 1 and moe_tp 1",
+        "dispatcher": f"DeepEP joins {', '.join(map(str, DEEPEP_RANKS[1:]))} ranks, and not ep x moe_tp",
         "expert groups": "groups of experts do not tile the ranks of tp, cp and dp",
     }
 
@@ -241,6 +243,8 @@ def _rules(
         group = ep * etp
         tiled = ((tp * cp * dp) % group == 0) & ((group % tp == 0) | (tp % group == 0))
         apart = job.strict and job.engine.strict_overlaps and not job.framework.sequence_parallel
+        if job.strict and job.dispatcher == "deepep":
+            yield "dispatcher", np.isin(group, DEEPEP_RANKS)
         yield "expert groups", tiled & ((etp == 1) | (etp == tp)) & ((group == 1) | (tp == 1) | (not apart))
 
 
