@@ -6,9 +6,9 @@ from planner.kinds.train.figures import scaled
 from planner.kinds.train.options import TrainOptions
 from planner.plan.schema import Envelope, Prediction
 from planner.problem.recorded import recorded_options, recorded_problem
-from planner.reliability.effective import at_scale, best_tier
+from planner.reliability.effective import AtScale, Job, at_scale, best_tier
 from planner.reliability.of_plan import Surroundings, job_of_plan
-from planner.reliability.tiers import TIERS
+from planner.reliability.tiers import TIERS, saving
 
 NOTHING_FAILS = "nothing fails, and no checkpoint is written"
 FAULTS_COME = "faults come without memory, and each stops the whole job"
@@ -36,8 +36,23 @@ def with_checkpoints(envelope: Envelope, decision: TrainDecision) -> Envelope:
         update={
             "decision": {**envelope.decision, "checkpointing": made.model_dump(mode="json")},
             "predictions": (*(_slowed(prediction, best.effective_share) for prediction in envelope.predictions), share),
-            "assumptions": (*(line for line in envelope.assumptions if line != NOTHING_FAILS), FAULTS_COME),
+            "assumptions": (
+                *(line for line in envelope.assumptions if line != NOTHING_FAILS),
+                FAULTS_COME,
+                *_contention(job, best, wishes),
+            ),
         }
+    )
+
+
+def _contention(job: Job, best: AtScale, wishes: Reliability) -> tuple[str, ...]:
+    """How much of the time the store is written to behind training, where nothing is said of what that slows."""
+    if best.tier == "synchronous" or wishes.save_slowdown:
+        return ()
+    share = min(saving(best.tier, job.state, job.storage, job.step_s).durable_after_s / best.interval_s, 1.0)
+    return (
+        f"checkpoints are on their way to the store for {share:.0%} of the time, and take the network from training "
+        "but slow no host: `save_slowdown` says by how much they do, and the interval grows with it",
     )
 
 
