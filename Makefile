@@ -105,7 +105,7 @@ bench-place: $(VENV)/installed
 bench-cases: $(VENV)/installed
 	$(BIN)/python benchmarks/cases_scored.py
 
-bench-cache: $(VENV)/installed
+bench-cache: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/cached_serving.py
 	$(BIN)/python benchmarks/cached_serving_reference.py
 	$(BIN)/python benchmarks/tier_policies.py

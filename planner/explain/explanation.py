@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from planner.errors import PlannerError
@@ -40,6 +41,10 @@ class Explanation:
     field: str | None
     value: str
     facts: tuple[Fact, ...]
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li><b>{fact.topic}</b>: {escape(fact.what)}</li>" for fact in self.facts)
+        return f"<ul>{lines}</ul>"
 
 
 def explain_plan(

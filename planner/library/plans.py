@@ -1,12 +1,12 @@
 """A plan as an object: what is decided, predicted and proven, and what can be done with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planner.library.predictions import Predictions
+from planner.library.predictions import Predictions, html_table
 
 if TYPE_CHECKING:
     from planner.diff.plans import PlanDiff
@@ -181,11 +181,10 @@ class Plan:
         roles = [
             (role.name, role.function, role.replicas, role.parallelism.devices * role.replicas) for role in self.roles
         ]
-        rows = [(row.metric, row.of or "plan", row.statistic, f"{row.value:.4g}") for row in self.envelope.predictions]
         parts = [
             f"<p><b>{escape(self.name)}</b>: {escape(repr(self)[1:-1])}</p>",
-            _table(("role", "function", "replicas", "devices"), roles),
-            _table(("predicted", "of", "statistic", "value"), rows),
+            html_table(("role", "function", "replicas", "devices"), roles),
+            self.predictions._repr_html_(),
         ]
         return "".join(parts)
 
@@ -193,9 +192,3 @@ class Plan:
 def _row(row: Any) -> tuple[object, ...]:  # noqa: ANN401 - a Prediction
     low, high = row.interval or (None, None)
     return (row.metric, row.of, row.statistic, row.value, low, high, row.approximate)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

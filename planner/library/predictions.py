@@ -1,6 +1,7 @@
 """Predictions of a plan, read by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, overload
 
 from planner.errors import PlannerError, did_you_mean
@@ -36,6 +37,16 @@ class Predictions(Sequence["Prediction"]):
     def __getitem__(self, key: int | slice | str) -> "Prediction | Sequence[Prediction] | Mapping[str, float]":
         return self._values(key) if isinstance(key, str) else self._rows[key]
 
+    def __repr__(self) -> str:
+        rows = (
+            f"{row.metric}{f' of {row.of}' if row.of else ''} {row.statistic} {row.value:.4g}" for row in self._rows
+        )
+        return f"<Predictions: {', '.join(rows)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(row.metric, row.of or "plan", row.statistic, f"{row.value:.4g}") for row in self._rows]
+        return html_table(("predicted", "of", "statistic", "value"), rows)
+
     def of(self, name: str) -> "Predictions":
         """Those of one workload or role; raises PlannerError for a name that none is of."""
         names = sorted({row.of for row in self._rows})
@@ -64,3 +75,10 @@ class Predictions(Sequence["Prediction"]):
 def _names(metric: str) -> tuple[str, ...]:
     """A metric's name, and that without its unit."""
     return (metric, *(metric.removesuffix(unit) for unit in UNITS if metric.endswith(unit)))
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table for notebooks; what stands in it is escaped."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

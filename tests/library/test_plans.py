@@ -54,6 +54,16 @@ def test_emitted_files_stand_in_the_folder(plan: planner.Plan, tmp_path: Path) -
     assert not (tmp_path / "other").exists()
 
 
+def test_notebooks_show_predictions_explanations_and_simulations_in_words(plan: planner.Plan, tmp_path: Path) -> None:
+    assert repr(plan.predictions).startswith("<Predictions: requests_per_s")
+    assert "<td>gpus</td>" in plan.predictions._repr_html_()
+    assert "<li><b>evidence</b>" in plan.explain()._repr_html_()
+    rows = "".join(f"{second},1000,20\n" for second in range(30))
+    (tmp_path / "trace.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    shown = repr(plan.simulate(tmp_path / "trace.csv"))
+    assert shown.startswith("<PlanSimulation: 30 requests, tpot ")
+
+
 def test_html_of_a_plan_escapes_its_names(plan: planner.Plan) -> None:
     named = planner.solve({**PROBLEM, "name": "<b>&"}, level="static")
     assert "<b>&" not in named._repr_html_().replace("<p><b>", "")

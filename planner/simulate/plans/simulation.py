@@ -49,7 +49,7 @@ class Traffic:
     warm_up: int = 0  # requests left out of the figures
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PlanSimulation:
     """A run of a plan, and what it, or several on independent streams, say of the limits."""
 
@@ -57,6 +57,13 @@ class PlanSimulation:
     result: SimulationResult
     summary: dict[str, object]
     judgement: Judgement
+
+    def __repr__(self) -> str:
+        limits = self.judgement.limits
+        said = "".join(
+            f", {row.time} {row.statistic} {row.estimate.value:.4g}, limit {row.limit:.4g}" for row in limits
+        )
+        return f"<PlanSimulation: {len(self.result.requests)} requests{said}>"
 
 
 def simulate_plan(
