@@ -130,7 +130,7 @@ bench-emitted: $(VENV)/installed
 bench-audit: $(VENV)/installed
 	$(BIN)/python benchmarks/audits.py
 
-bench-workflow: $(VENV)/installed
+bench-workflow: $(VENV)/installed-dev
 	$(BIN)/python benchmarks/workflow.py
 	$(BIN)/python benchmarks/workflow_rag.py
 	$(BIN)/python benchmarks/cases_scored.py --only workflow_ stage_ pipeline_

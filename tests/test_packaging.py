@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 LINKS = ("cli", "hardware", "models", "solvers")
@@ -127,3 +128,21 @@ def test_constraints_pin_every_dependency_to_one_version() -> None:
 
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.mark.parametrize("name", ["tests", "release"])
+def test_workflows_name_versions_of_actions_and_targets_that_exist(name: str) -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    targets = set(re.findall(r"^([\w.-]+|\$\(VENV\)/[\w.-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            assert "uses" not in step or re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"])
+            for target in re.findall(r"^make (\S+)", step.get("run", ""), re.MULTILINE):
+                assert target.replace(".venv/", "$(VENV)/") in targets
+
+
+def test_the_action_and_the_container_install_the_pinned_versions() -> None:
+    steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    assert '-c "$ACTION_PATH/constraints.txt" "$ACTION_PATH"' in steps[0]["run"]
+    assert "pip install --no-cache-dir -c /src/constraints.txt" in (ROOT / "Containerfile").read_text()
