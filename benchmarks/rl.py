@@ -31,7 +31,7 @@ CPU_LIMIT_S, MOST_ABOVE = 2.0, 1.01
 
 
 def user_cpu_s(problem: Path, plan: Path) -> float:
-    """User CPU seconds of one `planner solve`, interpreter start included."""
+    """User CPU seconds of one `planner rl solve`, interpreter start included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     command = [sys.executable, "-m", "planner", "rl", "solve", str(problem), "--output", str(plan)]
     environment = {**os.environ, "PLANNER_NO_PROGRESS": "1", "PYTHONDONTWRITEBYTECODE": ""}

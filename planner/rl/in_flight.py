@@ -7,16 +7,25 @@ iterations have. Caches of samples under way are kept.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.rl.compiled.window import run_window
+from planner.rl.compiled.window import Trainer, run_window
 from planner.rl.curves import DecodeCurve
 from planner.rl.generation import busy_s
 from planner.rl.plan import GenerationGroup, RlMode
 from planner.rl.problem import RlProblem
-from planner.rl.training import Flow
+from planner.rl.training import Flow, Paced
+from planner.rl.trajectories import SampleBatch
+
+TRAINERS = (0.0, 0.4, 0.6, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+"""Training by the period of generators that never wait, at which iterations are simulated."""
+KEPT_UP = 1e-3  # by which iterations are longer than training, at most, where generators keep up with it
+MEASURED, MOST = 6, 30  # iterations whose mean is taken, at least; those that samples call for, at most
+STEADY, MEASURED_SAMPLES = 2048, 4096  # samples before, and in, what the mean is taken of
 
 
 def flows(problem: RlProblem, groups: tuple[GenerationGroup, ...], modes: Sequence[RlMode]) -> Mapping[int, Flow]:
@@ -58,29 +67,104 @@ class Chain:
         return float((self.ends_s(self.done_s_Q) - begun_s_B)[steady].mean())
 
 
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """Batches in turn on one group of replicas, which begins samples of `staleness` batches ahead of training."""
+
+    batches: tuple[SampleBatch, ...]
+    per_prompt: int  # samples
+    group: GenerationGroup
+    staleness: int
+
+    @classmethod
+    def of(cls, problem: RlProblem, group: GenerationGroup, staleness: int) -> "Streaming":
+        """The batches of a problem."""
+        return cls(problem.batches, problem.samples_per_prompt, group, staleness)
+
+    @property
+    def window(self) -> int:
+        """Prompts under way at a time."""
+        return self.staleness * max(1, self.batches[0].size // self.per_prompt)
+
+    @property
+    def least_s(self) -> float:
+        """What replicas are busy for in a mean iteration, at least."""
+        return mean_busy_s(self.batches, self.group.option.curve) / self.group.replicas
+
+    def taken(self, count: int) -> list[SampleBatch]:
+        """So many batches in turn."""
+        return [self.batches[place % len(self.batches)] for place in range(count)]
+
+    def run(self, batches: Sequence[SampleBatch], trainer: Trainer) -> tuple[Floats, Floats, Floats]:
+        """When samples of these batches start and are done [Q], and weights of each batch are sent [B]."""
+        lengths = lengths_of(batches)
+        return run_window(*lengths, self.per_prompt, self.window, self.group.replicas, self.group.option.curve, trainer)
+
+    def iteration_s(self, train_s: float, stop_s: float, delay_s: float) -> float:
+        """Mean iteration in the long run with a trainer that takes `train_s`, by the tokens of each batch."""
+        count, size = len(self.batches), self.batches[0].size
+        before = max(2 * (self.staleness + 1), min(MOST, STEADY // size))
+        wanted = max(MEASURED, 2 * count, min(MOST, MEASURED_SAMPLES // size))
+        first, measured = count * ceil(before / count), count * ceil(wanted / count)
+        batches = self.taken(first + measured + self.staleness + 1)
+        tokens_B = np.array([float(batch.tokens_N.sum()) for batch in batches])
+        train_s_B = train_s * tokens_B / tokens_B[:count].mean()
+        size_B = np.array([batch.size for batch in batches])
+        _, _, sent_s_B = self.run(batches, Trainer(size_B, train_s_B, self.staleness, stop_s, delay_s))
+        return float(sent_s_B[first + measured - 1] - sent_s_B[first - 1]) / measured
+
+
 def flow_of(problem: RlProblem, group: GenerationGroup, staleness: int) -> Flow:
-    """Batches of `problem` in turn on one group of replicas.
+    """Batches of `problem` in turn on one group of replicas, by themselves and with trainers.
 
     The period is no shorter than what replicas are busy for, however the few batches simulated end.
     """
-    chain = chain_of(problem, group, staleness)
-    least_s = mean_busy_s(problem, group.option.curve) / group.replicas
-    return Flow(max(chain.period_s(chain.done_s_Q), least_s), chain.residence_s)
+    sent_s = {seconds for (pool, _), seconds in problem.weight_sync_s.items() if pool == group.option.pool}
+    return _flow(Streaming.of(problem, group, staleness), tuple(sorted(sent_s)), problem.weight_sync_overlapped)
+
+
+@lru_cache(maxsize=1024)  # plans that differ in training alone have the same
+def _flow(streaming: Streaming, sent_s: tuple[float, ...], overlapped: bool) -> Flow:
+    chain = _chain(streaming)
+    period_s = max(chain.period_s(chain.done_s_Q), streaming.least_s)
+    waits = {seconds: (0.0, seconds) if overlapped else (seconds, 0.0) for seconds in sent_s}
+    return Flow(period_s, chain.residence_s, {each: _paced(streaming, period_s, *wait) for each, wait in waits.items()})
+
+
+def _paced(streaming: Streaming, period_s: float, stop_s: float, delay_s: float) -> Paced:
+    """Iterations with trainers that take more and more, up to one that generators keep up with."""
+    train_s_K, iteration_s_K, least_s = [], [], streaming.least_s + stop_s
+    for share in TRAINERS:
+        train_s_K.append(share * period_s)
+        least_s = max(least_s, streaming.iteration_s(train_s_K[-1], stop_s, delay_s))
+        iteration_s_K.append(least_s)
+        if least_s <= (train_s_K[-1] + stop_s) * (1.0 + KEPT_UP):
+            break
+    return Paced(np.array(train_s_K), np.array(iteration_s_K))
 
 
 def chain_of(problem: RlProblem, group: GenerationGroup, staleness: int) -> Chain:
     """Every batch of `problem`, behind `staleness` + 1 and before as many more less one, simulated."""
-    curve, count = group.option.curve, len(problem.batches)
-    batches = [problem.batches[place % count] for place in range(2 * staleness + count + 1)]
+    return _chain(Streaming.of(problem, group, staleness))
+
+
+def _chain(streaming: Streaming) -> Chain:
+    ahead = streaming.staleness
+    batches = streaming.taken(2 * ahead + len(streaming.batches) + 1)
+    size_B = np.array([batch.size for batch in batches])
+    never_waited_for = Trainer(size_B, np.zeros(len(batches)), len(batches))
+    started_s_Q, done_s_Q, _ = streaming.run(batches, never_waited_for)
+    first_B = np.cumsum([0, *size_B[:-1]])
+    return Chain(*lengths_of(batches), started_s_Q, done_s_Q, first_B, ahead, streaming.window)
+
+
+def lengths_of(batches: Sequence[SampleBatch]) -> tuple[Ints, Ints]:
+    """Prompts and outputs [Q] of batches in a row."""
     prompt_Q = np.concatenate([batch.prompt_tokens_N for batch in batches])
-    output_Q = np.concatenate([batch.output_tokens_N for batch in batches])
-    window = staleness * max(1, batches[0].size // problem.samples_per_prompt)
-    started_s_Q, done_s_Q = run_window(prompt_Q, output_Q, problem.samples_per_prompt, window, group.replicas, curve)
-    first_B = np.cumsum([0, *(batch.size for batch in batches[:-1])])
-    return Chain(prompt_Q, output_Q, started_s_Q, done_s_Q, first_B, staleness, window)
+    return prompt_Q, np.concatenate([batch.output_tokens_N for batch in batches])
 
 
-def mean_busy_s(problem: RlProblem, curve: DecodeCurve) -> float:
+def mean_busy_s(batches: Sequence[SampleBatch], curve: DecodeCurve) -> float:
     """Seconds of a mean iteration for which replicas are busy, together, at least."""
-    busy = [busy_s(b.prompt_tokens_N, b.output_tokens_N, b.size, curve) for b in problem.batches]
+    busy = [busy_s(b.prompt_tokens_N, b.output_tokens_N, b.size, curve) for b in batches]
     return sum(busy) / len(busy)

@@ -17,10 +17,37 @@ from planner.rl.trajectories import SampleBatch
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Rollouts that never end, of generators that never wait: means over iterations, in seconds."""
+    """Rollouts that never end: means over iterations, in seconds, of generators that never wait for weights.
+
+    `paced` has what iterations take with a trainer, by the seconds for which weights are sent.
+    """
 
     period_s: float  # from the end of one batch to that of the next
     residence_s: float  # from when the first sample of a batch may begin to when its last one is done
+    paced: Mapping[float, "Paced"] = field(default_factory=dict)
+
+    def times(self, factor: float) -> "Flow":
+        """The same where all but sending weights takes so many times as long."""
+        paced = {sent_s: paced.times(factor) for sent_s, paced in self.paced.items()}
+        return Flow(self.period_s * factor, self.residence_s * factor, paced)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Paced:
+    """Mean iterations with trainers that take `train_s_K`, rising, simulated; between two of them in proportion, and
+    beyond the last, which generators keep up with, as much longer as training is."""
+
+    train_s_K: Floats
+    iteration_s_K: Floats
+
+    def iteration_s(self, train_s_T: Floats) -> Floats:
+        """Of trainers that take these seconds."""
+        beyond = np.maximum(0.0, train_s_T - self.train_s_K[-1])
+        return np.asarray(np.interp(train_s_T, self.train_s_K, self.iteration_s_K) + beyond)
+
+    def times(self, factor: float) -> "Paced":
+        """The same where everything takes so many times as long."""
+        return Paced(self.train_s_K * factor, self.iteration_s_K * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,36 +185,32 @@ def iteration_s(
     if mode.sync == "one_step_async":
         train_TB = train_TB + hidden[:, None]
         return np.asarray((np.maximum(np.roll(generation_B, -1), train_TB) + exposed[:, None]).mean(axis=1))
-    ahead = ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness)
-    if mode.stops:
-        ahead = np.maximum(ahead, generation_B.mean() + exposed)
-    if not mode.in_flight:
-        return ahead
-    flowing = flowing_s(rollout.flows[mode.staleness], train_TB.mean(axis=1), exposed, hidden, mode.staleness)
-    return np.asarray(np.minimum(ahead, flowing))
+    if mode.in_flight:
+        return flowing_s(rollout.flows[mode.staleness], train_TB.mean(axis=1), exposed, hidden)
+    stop = exposed if mode.stops else np.zeros_like(exposed)
+    return ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness, stop)
 
 
-def flowing_s(flow: Flow, train_s_T: Floats, exposed_s_T: Floats, hidden_s_T: Floats, staleness: int) -> Floats:
+def flowing_s(flow: Flow, train_s_T: Floats, exposed_s_T: Floats, hidden_s_T: Floats) -> Floats:
     """Mean iteration [T] where weights are updated in flight (PipelineRL, arXiv:2509.19128; AReaL, arXiv:2505.24298).
 
-    Nothing is drained, and all replicas stop for `exposed_s_T`, while they take weights. Three cycles wait for
-    themselves, and the longest decides: generators, period + exposed; trainers, train + exposed; and the staleness
-    allowed, over staleness + 1 iterations: a batch may begin once the one staleness + 1 before is trained and its
-    weights are there, and is trained on when its last sample is done.
+    It is what generators and trainer take together, and no less than either of them takes by itself.
     """
-    stopped_s_T = flow.residence_s * exposed_s_T / flow.period_s
-    around_s_T = flow.residence_s + stopped_s_T + train_s_T + exposed_s_T + hidden_s_T
-    generators_s_T = flow.period_s + exposed_s_T
-    return np.maximum(np.maximum(generators_s_T, train_s_T + exposed_s_T), around_s_T / (staleness + 1))
+    iteration_s_T = train_s_T + exposed_s_T
+    for exposed_s, hidden_s in {*zip(exposed_s_T.tolist(), hidden_s_T.tolist(), strict=True)}:
+        with_it_T = (exposed_s_T == exposed_s) & (hidden_s_T == hidden_s)
+        paced_s = flow.paced[exposed_s + hidden_s].iteration_s(train_s_T[with_it_T])
+        iteration_s_T[with_it_T] = np.maximum(iteration_s_T[with_it_T], paced_s)
+    return iteration_s_T
 
 
-def ahead_s(generation_s_B: Floats, train_s_TB: Floats, delay_s_T: Floats, staleness: int) -> Floats:
+def ahead_s(generation_s_B: Floats, train_s_TB: Floats, delay_s_T: Floats, staleness: int, stop_s_T: Floats) -> Floats:
     """Long-run mean iteration [T] when generation may run `staleness` iterations ahead of training, batches in turn.
 
-    Generation of iteration i starts after that of i - 1 and `delay_s_T` after training i - 1 - staleness; training i
-    after that of i - 1 and after generation i. The rate of such a max-plus system is its largest cycle mean, found
-    exactly by Karp, Discrete Mathematics 23 (1978): with x_m the state after m periods from zero, max over components
-    of min_j (x_m - x_j) / (m - j), m the length of the state.
+    Generation of iteration i starts `stop_s_T` after that of i - 1, and `delay_s_T` after training i - 1 - staleness;
+    training i after that of i - 1 and after generation i. The rate of such a max-plus system is its largest cycle mean,
+    found exactly by Karp, Discrete Mathematics 23 (1978): with x_m the state after m periods from zero, max over
+    components of min_j (x_m - x_j) / (m - j), m the length of the state.
     """
     generated = np.zeros(len(train_s_TB))
     trained = [np.zeros(len(train_s_TB)) for _ in range(staleness + 1)]  # the last ones, oldest first
@@ -195,7 +218,7 @@ def ahead_s(generation_s_B: Floats, train_s_TB: Floats, delay_s_T: Floats, stale
     size = staleness + 2
     for _ in range(size):
         for batch, generation_s in enumerate(generation_s_B):
-            generated = np.maximum(generated, trained[0] + delay_s_T) + generation_s
+            generated = np.maximum(generated + stop_s_T, trained[0] + delay_s_T) + generation_s
             done = np.maximum(generated, trained[-1]) + train_s_TB[:, batch]
             trained = [*trained[1:], done]
         states.append(np.stack([generated, *trained]))

@@ -86,14 +86,14 @@ def test_long_runs_with_staleness_settle_at_the_largest_cycle_mean() -> None:
     for _ in range(60):
         batches, staleness = int(draw.integers(1, 5)), int(draw.integers(0, 4))
         generation, training = draw.exponential(1.0, batches), draw.exponential(1.0, batches)
-        mean_s = ahead_s(generation, training[None] + 0.2, np.zeros(1), staleness)[0]
+        mean_s = ahead_s(generation, training[None] + 0.2, np.zeros(1), staleness, np.zeros(1))[0]
         assert mean_s == pytest.approx(long_run(list(generation), list(training), 0.2, staleness), rel=1e-9)
 
 
 def test_more_staleness_never_slows_the_long_run() -> None:
     draw = np.random.default_rng(6)
     generation, training = draw.exponential(1.0, 6), draw.exponential(1.0, (1, 6))
-    means = [float(ahead_s(generation, training, np.full(1, 0.1), steps)[0]) for steps in range(5)]
+    means = [float(ahead_s(generation, training, np.full(1, 0.1), steps, np.zeros(1))[0]) for steps in range(5)]
     assert np.all(np.diff(means) <= 1e-12)
     assert means[-1] >= max(generation.mean(), training.mean()) - 1e-12
 

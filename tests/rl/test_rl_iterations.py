@@ -83,7 +83,7 @@ def test_running_ahead_is_as_quick_as_its_simulation(staleness: int) -> None:
         if len(train_s) not in (1, len(generation_s)):
             continue
         trains = train_s * (len(generation_s) // len(train_s))
-        mean_s = ahead_s(np.array(generation_s), np.array([trains]), np.array([delay_s]), staleness)
+        mean_s = ahead_s(np.array(generation_s), np.array([trains]), np.array([delay_s]), staleness, np.zeros(1))
         assert mean_s == pytest.approx(simulated_s(generation_s, trains, delay_s, staleness))
 
 

@@ -1,4 +1,4 @@
-"""Judges the generation of an RL plan in the engines' simulator: its own samples, on its own replicas."""
+"""Judges an RL plan by simulation: its rollouts in the engines' simulator, and training that runs ahead beside them."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,12 +18,13 @@ from planner.kinds.rl.simulated.scaled import scaled
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
-from planner.rl.evaluate import priced
+from planner.rl.coupled.referee import ASYNCHRONOUS, coupled_iteration_s, why_not
+from planner.rl.evaluate import evaluate, priced
 from planner.rl.generation import batch_finish_times
 from planner.rl.in_flight import flows
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.training import Flow, rollout_of
+from planner.rl.training import rollout_of
 
 TOLERANCE = 0.10
 """By which a rollout may take longer in simulation than it is priced at: what decode curves are fitted to, and no more,
@@ -31,7 +32,9 @@ so that a plan whose iterations would slip is told."""
 
 
 def judged(envelope: Envelope, decision: RlDecision, hand: AtHand) -> tuple[list[Finding], dict[str, Any]]:
-    """One finding on the mean rollout, and each rollout as priced and as simulated; raises as `restate` does.
+    """Findings on the mean rollout and, of asynchronous plans, on the mean iteration, with the seconds behind them.
+
+    Raises as `restate` does.
 
     Raises PlannerError for plans whose rollouts are more than samples on replicas: what is carried over, what ends on
     other replicas or scores beside it.
@@ -48,7 +51,19 @@ def judged(envelope: Envelope, decision: RlDecision, hand: AtHand) -> tuple[list
     finish_s = list(simulated_finish_s(setting, problem, plan, roles))
     flow_s = simulated_period_s(setting, problem, plan, roles[0]) if plan.mode.in_flight else None
     document = {"schema": "planner.simulation/1", **_figures(problem, plan, finish_s, flow_s)}
-    return [_finding(document)], document
+    findings = [_finding(document)]
+    if plan.mode.sync in ASYNCHRONOUS:
+        coupled_s = None if (apart := why_not(problem, plan)) else _coupled_s(problem, plan)
+        findings.append(_coupled_finding(coupled_s, apart))
+        document |= {} if coupled_s is None else {"coupled_iteration_s": coupled_s}
+    return findings, document
+
+
+def _coupled_s(problem: RlProblem, plan: RlPlan) -> dict[str, float]:
+    """The mean iteration as priced, and as generators and trainer take it together."""
+    evaluation = evaluate(problem, plan)
+    simulated_s = coupled_iteration_s(problem, plan, evaluation.handover_s)
+    return {"priced": evaluation.iteration_s, "simulated": simulated_s}
 
 
 def _require_plain(decision: RlDecision) -> None:
@@ -74,8 +89,7 @@ def _figures(problem: RlProblem, plan: RlPlan, finish_s: list[Floats], flow_s: f
     by_curve, by_engine = (rollout_of(problem.batches, times, parts, needed) for times in (stated_s, finish_s))
     known = flows(problem, plan.groups, (plan.mode,))
     engine_flows = {
-        ahead: Flow(flow_s, flow.residence_s * flow_s / flow.period_s) if flow_s is not None else flow
-        for ahead, flow in known.items()
+        ahead: flow if flow_s is None else flow.times(flow_s / flow.period_s) for ahead, flow in known.items()
     }
     ends = [priced(problem, plan, replace(by_curve, flows=known))]
     ends.append(priced(problem, plan, replace(by_engine, flows=engine_flows)))
@@ -103,3 +117,17 @@ def _finding(document: dict[str, Any]) -> Finding:
     )
     hint = "solve again with `simulated_rollouts: true`, or give the step of these replicas as `costs.generation`"
     return Finding("simulate.rollout", ratio <= 1.0 + TOLERANCE, what, "roles.rollout", hint)
+
+
+def _coupled_finding(coupled_s: dict[str, float] | None, apart: str | None) -> Finding:
+    """On generators and trainer that wait for each other, on the curves that the plan is priced with."""
+    if coupled_s is None:
+        what = f"generators and trainer are not simulated together with {apart}"
+        return Finding("simulate.coupled", True, what, "synchrony", skipped=True)
+    ratio = coupled_s["simulated"] / coupled_s["priced"]
+    what = (
+        f"generators and trainer simulated together take {format_si(coupled_s['simulated'], 's')} an iteration, priced"
+        f" {format_si(coupled_s['priced'], 's')} ({ratio - 1:+.1%}, {TOLERANCE:.0%} allowed)"
+    )
+    hint = "plan with another `max_staleness`, or without `in_flight_updates`"
+    return Finding("simulate.coupled", ratio <= 1.0 + TOLERANCE, what, "synchrony", hint)

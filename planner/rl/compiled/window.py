@@ -1,7 +1,9 @@
 """Simulates samples that are handed out continuously, a window of groups at a time, on equal replicas.
 
-Q samples in the order in which they are handed out.
+Suffixes: Q samples in the order in which they are handed out, B batches of them in a row.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,18 +15,33 @@ from planner.solvers.compiled.machine_code.loop import Loop
 _LOOP = Loop("planner.rl.compiled.window_loop", "run_window", ("planner.solvers.compiled.heaps",))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trainer:
+    """Takes up batches in turn, each once all its samples are done, and sends weights after each.
+
+    Batch b may be handed out once the weights of batch b - `staleness` - 1 have arrived, `delay_s` after they are sent.
+    Sending takes `stop_s`, for which all replicas stop at the end of their step.
+    """
+
+    size_B: Ints
+    train_s_B: Floats
+    staleness: int
+    stop_s: float = 0.0
+    delay_s: float = 0.0
+
+
 def run_window(
-    prompt_Q: Ints, output_Q: Ints, group: int, window: int, replicas: int, curve: DecodeCurve
-) -> tuple[Floats, Floats]:
-    """When every sample starts and is done [Q], seconds.
+    prompt_Q: Ints, output_Q: Ints, group: int, window: int, replicas: int, curve: DecodeCurve, trainer: Trainer
+) -> tuple[Floats, Floats, Floats]:
+    """When every sample starts and is done [Q], and when the weights of every batch are sent [B], seconds.
 
     `window` groups of `group` consecutive samples are under way at a time; the next one is handed out when all samples
     of one are done. A sample goes to the replica that has the fewest, the first of those, and waits there in line. A
     replica takes in those that wait between two steps, and prefills them before it goes on.
     """
-    num = len(prompt_Q)
+    num, batches = len(prompt_Q), len(trainer.size_B)
     slots = min(curve.max_running, num)
-    started_s_Q, done_s_Q = np.zeros(num), np.zeros(num)
+    started_s_Q, done_s_Q, sent_s_B = np.zeros(num), np.zeros(num), np.zeros(batches)
     _LOOP(
         np.ascontiguousarray(prompt_Q, np.int64),
         np.ascontiguousarray(output_Q, np.int64),
@@ -33,15 +50,22 @@ def run_window(
         slots,
         *rates_of(curve),
         curve.kv_tokens,
+        np.append(0, np.cumsum(trainer.size_B, dtype=np.int64)),
+        np.ascontiguousarray(trainer.train_s_B, float),
+        trainer.staleness,
+        float(trainer.stop_s),
+        float(trainer.delay_s),
         np.empty(replicas * slots),
         np.empty(replicas * slots, np.int64),
         *np.zeros((3, replicas), np.int64),
-        *np.zeros((4, replicas)),
+        *np.zeros((5, replicas)),
         *np.empty((2, replicas), np.int64),
         np.empty(num, np.int64),
         np.empty((num + group - 1) // group, np.int64),
+        np.empty(batches, np.int64),
         np.zeros(replicas, np.bool_),
         started_s_Q,
         done_s_Q,
+        sent_s_B,
     )
-    return started_s_Q, done_s_Q
+    return started_s_Q, done_s_Q, sent_s_B

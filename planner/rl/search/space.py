@@ -50,7 +50,7 @@ class RlSpace:
         busy_s_O: dict[GenerationOption, float] = {}
         for group in self.groups:
             if group.option not in busy_s_O:
-                busy_s_O[group.option] = mean_busy_s(self.problem, group.option.curve)
+                busy_s_O[group.option] = mean_busy_s(self.problem.batches, group.option.curve)
         return np.array([busy_s_O[group.option] / group.replicas for group in self.groups])[self.first_C]
 
     def queues_of(self, config: int) -> list[tuple[int, int]]:

@@ -24,6 +24,8 @@ Argument = int | float | Array
 Function = Callable[..., object]
 _DONE = (0, -2)  # the second: and returned None
 _CTYPES = {"int64": ctypes.c_int64, "float64": ctypes.c_double}
+MATHEMATICS = frozenset({"sqrt", "exp", "log", "pow"})
+"""Of C's library, which every Python has loaded: all that code may call beyond itself."""
 _SELF_CONTAINED = {"error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _engines: list[Any] = []  # own the code that was loaded
 
@@ -81,9 +83,9 @@ def _compiled(loop: Loop, types: tuple[str, ...]) -> Code | None:
         compiled = njit(f"void({', '.join(types)})", **_SELF_CONTAINED)(function)
         (result,) = compiled.overloads.values()
         functions = result.library._final_module.functions
-        missing = [each for each in functions if each.is_declaration and not each.name.startswith("llvm.")]
+        outside = {each.name for each in functions if each.is_declaration and not each.name.startswith("llvm.")}
         text = result.library.serialize_using_object_code()[2][0]
-        return None if missing else Code(result.fndesc.llvm_func_name, text)
+        return Code(result.fndesc.llvm_func_name, text) if outside <= MATHEMATICS else None
     except (AttributeError, numba.core.errors.NumbaError):
         return None
 

@@ -47,7 +47,7 @@ def planned(folder: Path, **options: Any) -> Envelope:  # noqa: ANN401
 
 
 def simulated(plan: Envelope) -> tuple[bool, dict[str, Any]]:
-    (finding,), document = judged(plan, RlDecision.model_validate(plan.decision), AtHand())
+    (finding, *_), document = judged(plan, RlDecision.model_validate(plan.decision), AtHand())
     return finding.ok, document
 
 
@@ -67,6 +67,27 @@ def test_engines_generate_about_as_fast_as_rollouts_are_priced(tmp_path: Path, o
     assert abs(ratio(document) - 1.0) <= TOLERANCE
     stated = next(p.value for p in plan.predictions if p.metric == "iteration_time_s")
     assert document["iteration_s"]["priced"] == pytest.approx(stated)
+
+
+@pytest.mark.parametrize(("longer", "ok"), [(1.0, True), (1.2, False)])
+def test_plans_whose_generators_and_trainer_take_longer_together_than_priced_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: float, ok: bool
+) -> None:
+    coupled_iteration_s = fresh_streams.coupled_iteration_s
+    monkeypatch.setattr(fresh_streams, "coupled_iteration_s", lambda *of: longer * coupled_iteration_s(*of))
+    plan = planned(tmp_path, **APART)
+    (_, finding), document = judged(plan, RlDecision.model_validate(plan.decision), AtHand())
+    assert (finding.rule, finding.ok) == ("simulate.coupled", ok)
+    together = document["coupled_iteration_s"]
+    assert together["simulated"] == pytest.approx(longer * together["priced"], rel=0.02)
+
+
+def test_plans_that_are_not_simulated_together_say_why(tmp_path: Path) -> None:
+    plan = planned(tmp_path, **APART, over_sampling=1.25)
+    (_, finding), document = judged(plan, RlDecision.model_validate(plan.decision), AtHand())
+    assert finding.skipped
+    assert "part is trained on" in finding.what
+    assert "coupled_iteration_s" not in document
 
 
 def test_replicas_of_a_measured_curve_are_simulated_with_it(tmp_path: Path) -> None:

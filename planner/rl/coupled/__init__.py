@@ -1,0 +1,1 @@
+"""Generators and trainer of an asynchronous plan simulated together: the referee of its price."""
