@@ -141,6 +141,7 @@ bench-experts: $(VENV)/installed
 bench-rl: $(VENV)/installed
 	$(BIN)/python benchmarks/rl_agentic.py
 	$(BIN)/python benchmarks/rl_plans.py
+	$(BIN)/python benchmarks/rl_coupled.py
 	$(BIN)/python benchmarks/rl.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_rollouts.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_fused.py ../shared/data/rl/flexfusion_instances.csv

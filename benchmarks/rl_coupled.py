@@ -1,8 +1,9 @@
 """Prices of asynchronous RL plans beside generators and trainer simulated together, on drawn plans of three kinds.
 
-Usage: rl_coupled.py [--plans N] [--quick]. Lengths, curves, replicas and trainers are drawn (`tests/oracles/coupled_cases.py`);
-the simulation has no code of the price. Beside it stands the one-line answer: the longer of generation and training, and
-sending the weights. Exits 1 where a price is more than 10 % off, or no nearer than that answer.
+Usage: rl_coupled.py [--plans N] [--quick]. Lengths, curves, replicas and trainers are drawn
+(`tests/oracles/coupled_cases.py`); the simulation has no code of the price. Beside it stands the one-line answer: the
+longer of generation and training, and sending the weights. Exits 1 where a price is more than 10 % off, or no nearer
+than that answer.
 """
 
 import argparse
@@ -24,6 +25,7 @@ SAMPLES = (64, 256, 1024)
 
 
 def main(plans: int) -> int:
+    """Prints a row for each kind and size of batch."""
     print(
         f"{'kind':<10} {'samples':>7} {'plans':>5}  simulated / priced: {'least':>6} {'median':>6} {'most':>6}", end=""
     )
@@ -31,8 +33,7 @@ def main(plans: int) -> int:
     wrong = False
     for kind in KINDS:
         for samples in SAMPLES:
-            ratios, beside, before = [], [], time.process_time()
-            took_s = 0.0
+            ratios, beside, took_s = [], [], 0.0
             for seed in range(plans):
                 problem, plan = coupled_case(1000 + seed, kind, samples)
                 priced = evaluate(problem, plan)
@@ -44,10 +45,9 @@ def main(plans: int) -> int:
                 beside.append(simulated_s / (max(drained_s, priced.training_s) + priced.handover_s))
             off, trivially = (float(np.abs(np.log(each)).mean()) for each in (ratios, beside))
             wrong |= max(abs(ratio - 1.0) for ratio in ratios) > MOST_OFF or off > trivially
-            print(
-                f"{kind:<10} {samples:>7} {plans:>5} {'':19} {min(ratios):7.3f} {np.median(ratios):6.3f} {max(ratios):6.3f}"
-                f"   {off:17.3f}  {trivially:11.3f}   {took_s / plans:.2f} s"
-            )
+            spread = f"{min(ratios):7.3f} {np.median(ratios):6.3f} {max(ratios):6.3f}"
+            print(f"{kind:<10} {samples:>7} {plans:>5} {'':19} {spread}", end="")
+            print(f"   {off:17.3f}  {trivially:11.3f}   {took_s / plans:.2f} s")
     return int(wrong)
 
 
