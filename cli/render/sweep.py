@@ -32,8 +32,10 @@ def _points(table: "ResultTable") -> str:
         if kind == "number" and name not in (*table.axes, "bound", "gap", "objective")
         and any(row[name] is not None for row in table.rows)
     ]  # fmt: skip
-    names = [*(["scenario"] if several else []), *table.axes, *figures]
-    head = [*names, "plan"]
+    goals = {str(row["objective_metric"]) for row in rows if row["objective_metric"] is not None}
+    goal = goals.pop() if len(goals) == 1 and not goals & set(figures) else ""
+    names = [*(["scenario"] if several else []), *table.axes, *(["objective"] if goal else []), *figures]
+    head = [*(goal if name == "objective" else name for name in names), "plan"]
     cells = [[*(_shown(row[name]) for name in names), _answer(row)] for row in rows]
     more = f"  ... and {len(table.rows) - _LISTED:,} more; `-o FILE` has all\n" if len(table.rows) > _LISTED else ""
     return f"{aligned(head, cells)}\n{more}"

@@ -45,7 +45,7 @@ class TrainingEngine:
     optimizers: tuple[str, ...] = ("adamw", "sgd")
     overlaps: tuple[str, ...] = ("grad_reduce", "param_gather", "tp_comm", "p2p")  # that run beside computing if asked
     always_overlaps: tuple[str, ...] = ()  # of them, those that nothing switches off
-    reductions: tuple[str, ...] = ("fp32",)  # formats that gradients are summed in, the usual one first
+    reductions: tuple[str, ...] = ("fp32",)  # formats that gradients are summed in between ranks
     dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
     offloads: tuple[str, ...] = ("optimizer", "activations")
     degrees_by_document: bool = False  # context-parallel ranks of each document by its length
@@ -57,6 +57,7 @@ class TrainingEngine:
     partial_shards: bool = True  # states shared out over a part of the ranks
     whole_context_shards: bool = False  # a shard group holds whole context-parallel groups, and these need one
     some_layers_again: bool = True  # recomputes some layers of a stage whole
+    again_by_operator: bool = False  # its selective recomputation is a policy of operators, and names no modules
     later_heads: bool = True  # trains heads of multi-token prediction
     graphs: bool = False  # captures layers as CUDA graphs
     drops: bool = False  # tokens beyond an expert's capacity
@@ -141,6 +142,7 @@ _TORCHTITAN = TrainingEngine(
     splits_experts=False,
     whole_context_shards=True,
     some_layers_again=False,
+    again_by_operator=True,
     later_heads=False,
 )
 _DEEPSPEED = TrainingEngine(
@@ -182,6 +184,7 @@ _NEMO_AUTOMODEL = TrainingEngine(
     splits_experts=False,
     whole_context_shards=True,
     some_layers_again=False,
+    again_by_operator=True,
     later_heads=False,
     packs=True,
 )

@@ -9,6 +9,7 @@ Every operator states the module that it is of.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from planner.costs.operators.elementwise import SERVING, activation
 from planner.costs.operators.experts import routed_rows
@@ -20,6 +21,20 @@ from planner.models.architecture import Architecture
 SUFFIX = "_recompute"
 ENDS = ("embedding", "project_in", "logits", "sampling", "project_out", "cross_entropy", "loss_all_reduce", "flow_head")
 """Operators of the ends of the model, which no layer holds."""
+
+BY_OPERATOR: Final = "operators"
+"""The policy of torchtitan and NeMo AutoModel in place of modules (torchtitan/distributed/activation_checkpoint.py,
+`SelectiveAC`; nemo_automodel/components/distributed/activation_checkpointing.py): outputs of attention, of exchanges
+and of every second product of a layer are saved, and the rest is computed again."""
+AGAIN_BY_OPERATOR = {
+    "layernorm": 1.0,
+    "attention": 1 / 2,
+    "mla_up_projection": 1 / 2,
+    "mlp": 1 / 3,
+    "moe_activation": 1.0,
+}
+"""Share of the forward pass of each part that it computes again: the output projection of attention, of a gated
+feed-forward part one product of three. Products of experts are taken to be saved."""
 
 MODULES = ("core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection")
 

@@ -4,14 +4,14 @@ As Korthikanti et al. count them (arXiv:2205.05198, section 4.1): inputs of prod
 queries, keys, values and outputs of the softmax attention, dropout masks; products in 8 bits keep their inputs in 8.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 from planner.costs.operators.attention_core import attention_core
 from planner.costs.operators.context import kv_values
 from planner.costs.operators.products import scan_widths
-from planner.costs.operators.recompute import held
+from planner.costs.operators.recompute import BY_OPERATOR, held
 from planner.costs.training.config import Shard, TrainingConfig
 from planner.costs.training.layers.sizes import VALUE_BYTES
 from planner.costs.training.stages import StagePart
@@ -26,13 +26,16 @@ class LayerActivations:
 
     input_bytes: float
     of_module: dict[str, float]
+    by_operator_bytes: float = 0.0  # under the policy by operator (`planner.costs.operators.recompute.BY_OPERATOR`)
 
     @property
     def total_bytes(self) -> float:
         return sum(self.of_module.values())
 
     def without(self, modules: Collection[str]) -> float:
-        """What is left where these modules are computed again."""
+        """What is left where these modules are computed again, or all that the policy by operator does not save."""
+        if BY_OPERATOR in modules:
+            return self.by_operator_bytes
         again = held(modules)
         return sum(size for module, size in self.of_module.items() if module not in again)
 
@@ -57,7 +60,19 @@ def layer_activations(layer: Layer, shard: Shard) -> LayerActivations:
             _experts(kept, layer.ffn, shard)
         case None:
             pass
-    return LayerActivations(width, kept)
+    return LayerActivations(width, kept, width + _saved_by_operator(kept, layer, shard))
+
+
+def _saved_by_operator(kept: Mapping[str, float], layer: Layer, shard: Shard) -> float:
+    """Outputs that the policy by operator saves in a layer beside its input, of what is kept where nothing is computed
+    again: queries, keys, values and output of the attention; the first product and the output of a dense part; what
+    experts and their exchange put out."""
+    saved = sum(kept.get(name, 0.0) for name in ("core_attention", "mla_up_projection", "moe"))
+    if layer.ffn is not None:
+        saved += shard.tokens * shard.hidden * BF16 / shard.spread
+    if isinstance(layer.ffn, DenseFfn):
+        saved += shard.tokens * layer.ffn.intermediate_size / shard.tp * BF16
+    return saved
 
 
 def kept_bytes(config: TrainingConfig, layer: Layer, *, full: bool) -> float:

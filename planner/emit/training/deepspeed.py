@@ -6,6 +6,7 @@ experts from the program's own classes, so plans with them are refused.
 
 import json
 
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.emit.refusals import raise_first
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import require_constant
@@ -123,6 +124,8 @@ def _recomputed(job: LaunchJob) -> list[str]:
     run = job.decision.stage_runs[0].recompute
     if run.granularity == "full":
         return [f"the first {run.num_layers} layers whole, by deepspeed.checkpointing"]
+    if BY_OPERATOR in run.modules:
+        return ["all but outputs of attention and of every second product, by a policy of torch.utils.checkpoint"]
     return [f"{', '.join(run.modules)} of every layer"] if run.granularity == "selective" else []
 
 

@@ -3,15 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.eras import windowed
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
 from planner.emit.refusals import raise_first
 from planner.emit.registry import EmitTarget
 from planner.engines.trained_models import untrained
+from planner.engines.training import TRAINING_ENGINES
 from planner.errors import PlannerError
 from planner.kinds.train.check import check
-from planner.kinds.train.decision import StageRun, TrainDecision
+from planner.kinds.train.decision import Recompute, StageRun, TrainDecision
 from planner.kinds.train.figures import stated
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.proof.reprice import repriced
@@ -163,7 +165,7 @@ def _priced_under(engine: str, envelope: Envelope, decision: TrainDecision) -> s
     if not engine or planned is None or planned.name == engine:
         return ""
     inputs = {**envelope.inputs, "engine": {"name": engine}}
-    again = repriced(envelope.model_copy(update={"inputs": inputs}), decision)
+    again = repriced(envelope.model_copy(update={"inputs": inputs}), _recomputed_by(engine, decision))
     if isinstance(again, str):
         return f"Planned for {planned.name}, and not priced under {engine}: {again}."
     step_s = stated(envelope)["step_time_s"]
@@ -171,6 +173,18 @@ def _priced_under(engine: str, envelope: Envelope, decision: TrainDecision) -> s
     return (
         f"Planned for {planned.name}, {step_s:.4g} s a step; under {engine} it takes {again.step_s:.4g} s, {more:+.1%}."
     )
+
+
+def _recomputed_by(engine: str, decision: TrainDecision) -> TrainDecision:
+    """The decision with the engine's policy by operator, where it has one, in place of modules."""
+    if not TRAINING_ENGINES[engine].again_by_operator:
+        return decision
+    policy = Recompute(granularity="selective", modules=(BY_OPERATOR,))
+    runs = (
+        run.model_copy(update={"recompute": policy}) if run.recompute.granularity == "selective" else run
+        for run in decision.stage_runs
+    )
+    return decision.model_copy(update={"stage_runs": tuple(runs)})
 
 
 def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:

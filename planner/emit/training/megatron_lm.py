@@ -23,8 +23,9 @@ from planner.emit.training.megatron_plan import (
 from planner.emit.training.torch_launch import Flag, launch_script
 
 NOTES = (
-    "It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data and learning rate are no part of a plan: give their flags",
-    "as arguments of this script.",
+    "It runs Megatron-LM's pretrain_gpt.py. Tokenizer, data, learning rate, and what of a model takes no time (rotary",
+    "base, norm epsilon, scores and balancing of routers) are no part of a plan: give their flags as arguments of this",
+    "script.",
 )
 NEEDS = {"MEGATRON_LM": "the folder that holds pretrain_gpt.py"}
 LOADS = {"PRETRAINED": "the Megatron checkpoint whose weights are trained on"}

@@ -3,8 +3,9 @@
 from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
-from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.train.decision import StageRun
+from planner.kinds.train.engine import CODES
+from planner.kinds.train.job import REDUCED_BYTES
 from planner.models.architecture import MoeFfn
 
 SCHEDULES = ("1f1b", "interleaved")
@@ -95,7 +96,8 @@ def shards_by_element(job: LaunchJob) -> bool:
 
 def reduction(job: LaunchJob) -> str:
     """The format that gradients are summed in: what the problem says, else what the plan is priced with."""
-    return job.options.reduce_gradients or TRAINING_ENGINES["megatron-lm"].reductions[0]
+    priced = "fp32" if CODES["megatron-lm"].reduce_bytes == REDUCED_BYTES["fp32"] else "bf16"
+    return job.options.reduce_gradients or priced
 
 
 def layout(job: LaunchJob) -> str:
@@ -210,6 +212,12 @@ def _require_overlaps(job: LaunchJob) -> None:
 
 def _selective(stages: list[StageRun]) -> Fields:
     modules = stages[0].recompute.modules
+    if unknown := [name for name in modules if name not in MODULES]:
+        raise refuse(
+            f"Megatron-Core computes no `{unknown[0]}` again by itself",
+            "stage_runs",
+            "plan it for `megatron-lm`, or with `search: {recompute: [none, full]}`",
+        )
     if any(set(stage.recompute.modules) != set(modules) for stage in stages):
         raise refuse(
             "stages recompute different modules",

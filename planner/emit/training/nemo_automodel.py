@@ -122,7 +122,7 @@ def _files(job: LaunchJob) -> dict[str, str]:
     text = commented(job.header) + yaml.safe_dump(recipe(job), sort_keys=False)
     notes = ["Run it from the folder that holds recipe.yaml."]
     if job.recomputes("selective"):
-        notes.append("AutoModel recomputes by operator: its selective setting stands for the modules of the plan.")
+        notes.append("AutoModel recomputes by operator: all but outputs of attention and of every second product.")
     flags = (("--config", ("recipe.yaml",)),)
     program = [reference("AUTOMODEL", after="/examples/llm_finetune/finetune.py")]
     program += [word("--dataset.path_or_dataset_id"), reference("DATA")]

@@ -168,7 +168,7 @@ def _files(job: LaunchJob) -> dict[str, str]:
     flags = (("--module", ("plan",)), ("--config", ("plan",)))
     notes = ["Run it from the folder that holds plan.py."]
     if job.recomputes("selective"):
-        notes.append("torchtitan recomputes by operator: its selective setting stands for the modules of the plan.")
+        notes.append("torchtitan recomputes by operator: all but outputs of attention and of every second product.")
     program = (word("-m"), word("torchtitan.train"))
     return {"launch.sh": launch_script(job, program, flags, notes), "plan.py": commented(job.header) + module(job)}
 

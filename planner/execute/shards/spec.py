@@ -9,6 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.errors import PlannerError
 from planner.execute.shards.expert_layout import ExpertLayout, read_layouts
 from planner.execute.shards.supported import require_supported
@@ -275,7 +276,7 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
             where=where,
             hint="lay every layer out once, in pp x vpp stages",
         )
-    recompute = [_recompute(run) for run in runs for _ in range(int(run.get("stages", 1)))]
+    recompute = [_recompute(run, where) for run in runs for _ in range(int(run.get("stages", 1)))]
     stages = [replace(stage, recompute=each) for stage, each in zip(stages_of(layers), recompute, strict=True)]
     first = sum(member.parallelism.pp for member in across[: across.index(role)])
     whole = replace(role.parallelism, pp=pp)
@@ -284,8 +285,14 @@ def _stages(plan: PlanDocument, role: Role, arch: Architecture, where: str) -> t
     return tuple(stages[index] for index in sorted(index for indices in own_ranks for index in indices))
 
 
-def _recompute(run: Mapping[str, Any]) -> StageRecompute:
+def _recompute(run: Mapping[str, Any], where: str) -> StageRecompute:
     told = run.get("recompute") or {}
+    if BY_OPERATOR in told.get("modules", ()):
+        raise PlannerError(
+            "stages compute again by operator, as torchtitan and NeMo AutoModel do, and shards here do not",
+            where=where,
+            hint="solve with `search: {recompute: [none, full]}`",
+        )
     return StageRecompute(int(told.get("num_layers", 0)), tuple(told.get("modules", ())))
 
 

@@ -7,6 +7,7 @@ from math import gcd
 from typing import get_args
 
 from planner.arrays import Ints
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.costs.training.config import Framework, GraphScope, Machine, machine_of
 from planner.costs.training.eras import captured, windowed
@@ -24,7 +25,7 @@ from planner.kinds.train.engine import (
 )
 from planner.kinds.train.graphs import graphs_of
 from planner.kinds.train.networks import Networks, networks_of
-from planner.kinds.train.options import RecomputeName, TrainOptions
+from planner.kinds.train.options import Module, RecomputeName, TrainOptions
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
@@ -89,6 +90,12 @@ class TrainJob:
         allowed = self.options.search.recompute or get_args(RecomputeName)
         in_parts = bool(self.cuda_graphs) or self.hides_experts
         return tuple(name for name in allowed if not (in_parts and name == "full"))
+
+    @property
+    def modules_again(self) -> tuple[Module, ...]:
+        """What `selective` may compute again: modules, or all that an engine's policy by operator does not save."""
+        by_operator = self.strict and self.engine.again_by_operator
+        return tuple(name for name in get_args(Module) if (name == BY_OPERATOR) == by_operator)
 
     @property
     def hides_experts(self) -> bool:

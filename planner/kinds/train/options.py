@@ -23,7 +23,7 @@ from planner.schema.formats import format_field
 PrecisionName = Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
 Precision = Annotated[PrecisionName, format_field(PrecisionName, "precision")]
 Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", "dualpipev"]
-Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection"]
+Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection", "operators"]
 Offload = Literal["optimizer", "activations"]
 Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "tp_fused", "p2p", "ep_comm"]
 Reduction = Literal["bf16", "fp32"]
@@ -128,8 +128,7 @@ class TrainOptions(Spec):
     )
     reduce_gradients: Reduction | None = Field(
         default=None,
-        description="what gradients are summed in between ranks; the engine's own when absent, with Megatron bf16 as "
-        "in NVIDIA's measured recipes",
+        description="what gradients are summed in between ranks; the engine's own when absent",
     )
     dispatcher: Dispatcher | None = Field(
         default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"

@@ -8,6 +8,7 @@ from launched_fields import differences
 from train_problems import every_plan, job, problem
 
 from planner.api import solve
+from planner.costs.training.config import RecomputeConfig
 from planner.emit.registry import emit
 from planner.engines.training import DEEPEP_RANKS, TRAINING_ENGINES
 from planner.errors import Infeasible, PlannerError
@@ -15,7 +16,8 @@ from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.space.space import space_of
+from planner.kinds.train.space.space import ShardShape, space_of
+from planner.kinds.train.space.tables import CostTable
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 from planner.progress import Limits
@@ -139,6 +141,28 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_what_an_engine_lacks_is_one_error(engine: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(PlannerError, match=f"(?s){message}"):
         solve(_problem(engine, **options))
+
+
+@pytest.mark.parametrize(
+    ("engine", "model", "task"),
+    [("torchtitan", "meta-llama/Meta-Llama-3.1-8B", "pretrain"), ("nemo-automodel", LLAMA, "sft")],
+)
+def test_engines_that_recompute_by_operator_are_planned_and_priced_so(engine: str, model: str, task: str) -> None:
+    """Their policy lies between nothing and whole layers in time and in bytes; Megatron, which has none, refuses it."""
+    search = {"recompute": "selective", "tp": 1, "cp": 1, "pp": 1, "micro_batch": 2}
+    data = _problem(engine, model, task=task, search=search)
+    plan, decision = _planned(data)
+    assert {run.recompute.modules for run in decision.stage_runs} == {("operators",)}
+    assert "elective" in "".join(emit(plan, decision, engine).values())
+    table = CostTable(job(data), ShardShape(1, 1, 1, 1, 2))
+    none, policy, full = (
+        table.mode(RecomputeConfig(*row)) for row in (("none",), ("selective", ("operators",)), ("full",))
+    )
+    assert none.extra_s[0] == 0.0 < 0.2 * full.extra_s[0] < policy.extra_s[0] < 0.5 * full.extra_s[0]
+    assert full.in_flight_bytes[0] < 0.3 * none.in_flight_bytes[0] < policy.in_flight_bytes[0]
+    assert policy.in_flight_bytes[0] < 0.6 * none.in_flight_bytes[0]
+    with pytest.raises(PlannerError, match=r"computes no `operators` again|ZeRO"):
+        emit(plan, decision, "megatron-lm")
 
 
 @pytest.mark.parametrize(

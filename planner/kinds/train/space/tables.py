@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import get_args
 
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.activations import LayerActivations, layer_activations
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig
 from planner.costs.training.layer_costs import LayerCost, end_cost, layer_cost
@@ -30,7 +30,6 @@ from planner.costs.training.stages import Part
 from planner.costs.training.step import PASSES, data_parallel, message_seconds
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.options import Module
 from planner.kinds.train.space.space import ShardShape
 from planner.models.architecture import Layer, MoeFfn
 
@@ -269,7 +268,10 @@ class CostTable:
         return RecomputeMode(recompute, tuple(extra), tuple(kept))
 
     def _all_modes(self) -> list[RecomputeMode]:
-        names = [name for name in get_args(Module) if any(name in kept.of_module for kept in self.activations)]
+        if BY_OPERATOR in self.job.modules_again:
+            policy = self.mode(RecomputeConfig("selective", (BY_OPERATOR,)))
+            return [self.mode(RecomputeConfig()), policy, self.mode(RecomputeConfig("full"))]
+        names = [name for name in self.job.modules_again if any(name in kept.of_module for kept in self.activations)]
         names = [name for name in names if any(cost.forward_of_module.get(name, 0.0) > 0.0 for cost in self.layers)]
         names = [name for name in names if not (self.job.cuda_graphs and name == "moe")]  # its router is captured
         sets = [chosen for size in range(1, len(names) + 1) for chosen in combinations(names, size)]

@@ -10,7 +10,6 @@ of layer.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import get_args
 
 import numpy as np
 
@@ -29,7 +28,6 @@ from planner.kinds.train.evaluation.evaluate import (
     work_of,
     working_by,
 )
-from planner.kinds.train.options import Module
 from planner.kinds.train.space.mean_table import MeanTable, sized
 from planner.kinds.train.space.tables import CostTable
 from planner.solvers.choices import ChoiceProblem, ItemClass, best_choices, total_bytes
@@ -123,7 +121,7 @@ def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
     """Seconds and bytes of one micro-batch in one layer by what it recomputes; experts take their activation along."""
     cost, kept = table.layers[kind], table.activations[kind]
     allowed = table.job.options.search.recompute or ("none", "selective", "full")
-    able = [name for name in get_args(Module) if name in kept.of_module and name in cost.forward_of_module]
+    able = [name for name in table.job.modules_again if name in kept.of_module and name in cost.forward_of_module]
     costs_of_set: dict[Names, tuple[float, float]] = {}
     for names in _subsets(able):
         if ("selective" if names else "none") in allowed:
