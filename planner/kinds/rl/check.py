@@ -185,7 +185,8 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
         "in_flight_updates",
         "do as `in_flight_updates` of the problem asks",
     )
-    yield _agents(decision, options)
+    if decision.agents is not None or options.agents is not None:
+        yield _agents(decision, options)
     samples = options.prompts * options.samples_per_prompt
     yield Finding(
         "rl.batch",
