@@ -8,6 +8,8 @@ Suffixes: E item, R bin, J free slot of a bin.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_row
+
 
 @njit(cache=True)
 def _heaviest(first, last, left_E):
@@ -101,7 +103,7 @@ def transport(
     of others, along chains of `relays` bins at most. O(R^2 + pieces x (R + items of a bin)).
     """
     R = len(load_R)
-    left_E[:] = weight_E
+    copy_row(weight_E, left_E)
     item_RJ[:] = -1
     amount_RJ[:] = 0.0
     used_R[:] = 0

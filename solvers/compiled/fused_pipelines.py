@@ -8,6 +8,8 @@ one after the other, jobs within).
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_rows
+
 NONE = -1
 TOLERANCE = 1e-9
 FIRSTS = 3  # distinct types of a critical block that may move to either end of it
@@ -241,7 +243,7 @@ def anneal(shop, sequence_MP, length_M, bound, iterations, hot, cold, seed):
             job_MP, new_job_MP = new_job_MP, job_MP
             if now < best - TOLERANCE:
                 best = now
-                best_MP[:] = sequence_MP
+                copy_rows(sequence_MP, best_MP)
         else:
             _move(sequence_MP[m], target, source)
             stale = np.random.random() < 0.1

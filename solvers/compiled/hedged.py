@@ -9,6 +9,8 @@ mean, variance, then factors.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_row
+
 CHEAP = 0.25  # what a change that moves nothing is taken to cost, in moves
 
 
@@ -93,7 +95,7 @@ def _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, placed_ER, 
     for s in range(len(speed_R)):
         if not (placed_ER[e, s] or placed_ER[f, s]):
             continue
-        spare_K[:] = A_RK[s]
+        copy_row(A_RK[s], spare_K)
         for k in range(len(spare_K)):
             if placed_ER[e, s]:
                 spare_K[k] += Xe_K[k] - X_EK[e, k]

@@ -41,7 +41,8 @@ def pour_shares(item_P, bin_P, weight_E, speed_R, share_P, goal, sweeps):
             count_E[item_P[p]] += 1
             load_R[bin_P[p]] += weight_E[item_P[p]] * share_P[p]
     first_E = np.zeros(E + 1, np.int64)
-    first_E[1:] = np.cumsum(count_E)
+    for e in range(E):
+        first_E[e + 1] = first_E[e] + count_E[e]
     slot_of = np.zeros(first_E[E], np.int64)
     seen_E = np.zeros(E, np.int64)
     for p in range(len(item_P)):

@@ -63,6 +63,9 @@ class SpreadProblem:
             )
         if self.allowed_ER is not None:
             _require_allowed(self.allowed_ER, items, len(self.slots_R))
+        for name in ("weight_E", "speed_R", "allowed_ER"):  # of one layout, for which the search is compiled once
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.require(getattr(self, name), requirements=["C", "W"]))
 
     @property
     def allowed(self) -> Bools:

@@ -285,8 +285,8 @@ def _separated(
 
 def shortest(time_s: Floats, limit_s: Floats, room_X: Floats) -> tuple[Row, float]:
     """The path of the most requests that windows have room for, and how many these are."""
-    from planner.solvers.compiled import on_time_windows
+    from planner.solvers.compiled import on_time
 
     deadline = np.maximum.accumulate(time_s + limit_s) if len(time_s) else time_s
-    units, windows, value = on_time_windows.least_path(time_s, deadline, room_X, FINE_S, COARSE_S, KNEE, DENSE, GROWTH)
+    units, windows, value = on_time.least_path(time_s, deadline, room_X, FINE_S, COARSE_S, KNEE, DENSE, GROWTH)
     return Row(int(units), windows), float(value)

@@ -1,6 +1,7 @@
 """The tools for agents, called by the client of the official SDK."""
 
 import asyncio
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from planner.cli.agents import tools
 from planner.cli.agents.server import make_server
 
-pytest.importorskip("mcp", reason="needs the extra `mcp`")
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the extra `mcp`")
 
 SCRIPT = """#!/bin/bash
 export HF_TOKEN=hf_secret12345

@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_row
+
 
 @njit(cache=True)
 def place(seconds_NC, width_C, ranks, choice_N, block_N, load_R):
@@ -66,15 +68,15 @@ def anneal_degrees(seconds_NC, width_C, ranks, choice_N, block_N, target, steps,
         trial = top / target + 0.3 * np.sqrt(square) / target
         if trial <= value or np.random.random() < np.exp((value - trial) / heat):
             value = trial
-            block_N[:] = trial_block
+            copy_row(trial_block, block_N)
             if top < best - 1e-12:
                 best = top
-                best_choice[:] = choice_N
-                best_block[:] = block_N
+                copy_row(choice_N, best_choice)
+                copy_row(block_N, best_block)
         else:
             choice_N[n], choice_N[k] = was_n, was_k
-    choice_N[:] = best_choice
-    block_N[:] = best_block
+    copy_row(best_choice, choice_N)
+    copy_row(best_block, block_N)
     return best
 
 
@@ -158,10 +160,10 @@ def anneal_blocks(seconds_NC, width_C, ranks, choice_N, block_N, target, steps, 
                 block_N[moved[m, 0]] = moved[m, 2]
             if load_R.max() < best - 1e-12:
                 best = load_R.max()
-                best_choice[:] = choice_N
-                best_block[:] = block_N
+                copy_row(choice_N, best_choice)
+                copy_row(block_N, best_block)
         for r in range(low, high):
             touched[r] = 0.0
-    choice_N[:] = best_choice
-    block_N[:] = best_block
+    copy_row(best_choice, choice_N)
+    copy_row(best_block, block_N)
     return best

@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_row
+
 
 @njit(cache=True)
 def anneal_heads(value_H, held_H, most_held, group_H, groups, steps, seed):
@@ -46,8 +48,8 @@ def anneal_heads(value_H, held_H, most_held, group_H, groups, steps, seed):
         fullest = load_G.max()
         if fullest < best - 1e-12 * best and held_G.max() <= most_held:
             best = fullest
-            best_H[:] = group_H
-    group_H[:] = best_H
+            copy_row(group_H, best_H)
+    copy_row(best_H, group_H)
     return best
 
 
@@ -120,7 +122,7 @@ def least_by_groups(value_H, held_H, most_held, groups, cutoff, most_nodes, best
                 fullest = max(fullest, load_G[g])
             if fullest < best:
                 best = fullest
-                best_H[:] = group_H
+                copy_row(group_H, best_H)
             next_H[depth] = H + 1
         else:
             next_H[depth] = h + 1

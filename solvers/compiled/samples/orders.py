@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_rows
+
 
 @njit(cache=True)
 def _phase(forward_NR, backward_NR, order, count, j, free_R, ends_R, back_R):
@@ -155,14 +157,14 @@ def anneal(forward_NR, backward_NR, order_DK, steps, seed):
             value = trial
             if span_D.max() < best:
                 best = span_D.max()
-                best_DK[:] = order_DK
+                copy_rows(order_DK, best_DK)
             continue
         span_D[a], span_D[b] = was_a, was_b
         if shift:
             _moved(order_DK[a], j, i)
         else:
             order_DK[a, i], order_DK[b, j] = order_DK[b, j], order_DK[a, i]
-    order_DK[:] = best_DK
+    copy_rows(best_DK, order_DK)
     return best
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_rows
+
 
 @njit(cache=True)
 def makespan(order_RN, count_R, duration_O, start_O, before_E, end_O, at_R, free_R):
@@ -136,12 +138,12 @@ def anneal_passes(
             after = makespan(trial, count_R, duration_O, start_O, before_E, end_O, at_R, free_R)
             if after <= now or np.random.random() < np.exp((now - after) / heat):
                 now = after
-                order_RN[low:high] = trial[low:high]
+                copy_rows(trial[low:high], order_RN[low:high])
                 if now < best:
                     best = now
-                    best_RN[:] = order_RN
+                    copy_rows(order_RN, best_RN)
                 continue
         if changed:
-            trial[low:high] = order_RN[low:high]
-    order_RN[:] = best_RN
+            copy_rows(order_RN[low:high], trial[low:high])
+    copy_rows(best_RN, order_RN)
     return best

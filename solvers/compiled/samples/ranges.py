@@ -6,6 +6,8 @@ Arrays: load_S operations by server, doc_D3 rows (server, tokens, unused), taken
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_row, copy_rows
+
 
 @njit(cache=True)
 def ops(first, last):
@@ -84,7 +86,7 @@ def insert(ranges_W2, count, first, last):
     """Puts a range among the sorted ones."""
     at = count
     while at > 0 and ranges_W2[at - 1, 0] > first:
-        ranges_W2[at] = ranges_W2[at - 1]
+        copy_row(ranges_W2[at - 1], ranges_W2[at])
         at -= 1
     ranges_W2[at, 0] = first
     ranges_W2[at, 1] = last
@@ -96,7 +98,7 @@ def remove(ranges_W2, count, first):
     while ranges_W2[at, 0] != first:
         at += 1
     for k in range(at, count - 1):
-        ranges_W2[k] = ranges_W2[k + 1]
+        copy_row(ranges_W2[k + 1], ranges_W2[k])
 
 
 @njit(cache=True)
@@ -178,7 +180,7 @@ def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, see
     np.random.seed(seed)
     _block, query, kv, _looked = settings
     _S, D, W = len(load_S), len(doc_D2), 24
-    N = len(best_N4)
+    N, none = len(best_N4), np.int64(0)  # a literal would compile `fill` once more
     best, best_number = np.inf, 0
     for turn in range(rounds):
         own_S = load_S.copy()
@@ -186,13 +188,13 @@ def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, see
         shards = np.zeros((N, 4), np.int64)
         power = 0.5 + 0.5 * np.random.random() if turn else 1.0
         noise = 0.3 * np.random.random() if turn else 0.0
-        number = fill(own_S, capacity, doc_D2, start_S, end_S, ranges, count_D, shards, 0, settings, power, noise)
+        number = fill(own_S, capacity, doc_D2, start_S, end_S, ranges, count_D, shards, none, settings, power, noise)
         if number < 0:
             continue
         now = total_bytes(shards, number, query, kv)
         if now < best:
             best, best_number = now, number
-            best_N4[:] = shards
+            copy_rows(shards, best_N4)
         if number == 0:
             return best, best_number
         for step in range(work):
@@ -215,7 +217,7 @@ def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, see
                 else:
                     out = np.random.random() < 0.4
                 if not out:
-                    trial[kept] = shards[n]
+                    copy_row(shards[n], trial[kept])
                     kept += 1
                     continue
                 remove(trial_ranges[d], trial_count[d], a)
@@ -245,5 +247,5 @@ def search(load_S, capacity, doc_D2, start_S, end_S, settings, rounds, work, see
                 own_S, ranges, count_D, shards, number, now = trial_S, trial_ranges, trial_count, trial, done, bytes_
                 if now < best:
                     best, best_number = now, number
-                    best_N4[:] = shards
+                    copy_rows(shards, best_N4)
     return best, best_number

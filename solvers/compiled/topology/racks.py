@@ -6,6 +6,8 @@ Shape suffixes: S stage, B rack.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compiled.copies import copy_rows
+
 POWER = 12.0  # of the busy times whose sum is annealed: near enough to their maximum, and smooth
 
 
@@ -68,7 +70,7 @@ def anneal(count_BS, free_B, rate_B, replicas, gradient_S, activation_S, steps, 
         free_B[b] += back - moved
         if busy_B.max() < least:
             least = busy_B.max()
-            best_BS[:] = count_BS
+            copy_rows(count_BS, best_BS)
             scale = least
             if least == 0.0:
                 break

@@ -1,7 +1,9 @@
 """Tables of what to recompute at each input size: as good as trying all, within memory, ahead of one set for all."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from train_problems import job, problem
@@ -53,11 +55,27 @@ def _plan(
     return evaluate(choice, counts)
 
 
-DENSE = _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4)
-MOE = _plan("Qwen/Qwen3-30B-A3B", ShardShape(1, 1, 8, 1, 1), dp=32)
-PIPELINE = _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2)
-ROUNDS = _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2, vpp=4)
-PLANS = [DENSE, MOE, PIPELINE, ROUNDS]
+@cache
+def dense() -> Evaluation:
+    return _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4)
+
+
+@cache
+def moe() -> Evaluation:
+    return _plan("Qwen/Qwen3-30B-A3B", ShardShape(1, 1, 8, 1, 1), dp=32)
+
+
+@cache
+def pipeline() -> Evaluation:
+    return _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2)
+
+
+@cache
+def rounds() -> Evaluation:
+    return _plan("meta-llama/Llama-3.1-70B", ShardShape(8, 1, 1, 1, 1), dp=4, pp=2, vpp=4)
+
+
+PLANS = [dense, moe, pipeline, rounds]  # made by the first test that asks, not by every process that collects
 
 
 def _bytes(plan: Evaluation, row: SizeRow, longest: SizeRow) -> float:
@@ -80,14 +98,15 @@ def _again(table: CostTable, names: tuple[str, ...]) -> float:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_no_row_exceeds_memory_and_each_counts_every_layer(plan: Evaluation) -> None:
-    table = recompute_table(plan, SIZES)
-    assert len(table.rows) == len(SIZES) * plan.choice.pp
+def test_no_row_exceeds_memory_and_each_counts_every_layer(plan: Callable[[], Evaluation]) -> None:
+    evaluation = plan()
+    table = recompute_table(evaluation, SIZES)
+    assert len(table.rows) == len(SIZES) * evaluation.choice.pp
     longest = {row.rank: row for row in table.rows if row.tokens == SIZES[-1]}
     for row in table.rows:
         assert row.bytes <= row.capacity_bytes * (1 + 1e-9)
-        assert row.bytes == pytest.approx(_bytes(plan, row, longest[row.rank]), rel=1e-9)
-        assert sum(row.layers_of_set.values()) == plan.choice.table.job.arch.num_layers // plan.choice.pp
+        assert row.bytes == pytest.approx(_bytes(evaluation, row, longest[row.rank]), rel=1e-9)
+        assert sum(row.layers_of_set.values()) == evaluation.choice.table.job.arch.num_layers // evaluation.choice.pp
 
 
 @pytest.mark.parametrize("model", ["meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
@@ -121,8 +140,8 @@ def test_every_row_is_that_of_trying_all_sets(model: str, tokens: int) -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS)
-def test_the_table_is_never_slower_than_the_set_of_the_longest_input(plan: Evaluation) -> None:
-    table = recompute_table(plan, SIZES)
+def test_the_table_is_never_slower_than_the_set_of_the_longest_input(plan: Callable[[], Evaluation]) -> None:
+    table = recompute_table(plan(), SIZES)
     assert (table.table_NR <= table.static_NR * (1 + 1e-9)).all()
     assert table.table_NR[-1] == pytest.approx(table.static_NR[-1])
     assert table.gain([16, 8, 4, 2, 1]) > 0.05
@@ -130,12 +149,12 @@ def test_the_table_is_never_slower_than_the_set_of_the_longest_input(plan: Evalu
 
 
 def test_the_longest_input_takes_no_longer_than_the_plan_with_one_set() -> None:
-    table = recompute_table(DENSE, SIZES)
-    assert table.step_s([0, 0, 0, 0, 1]) <= DENSE.step_s
+    table = recompute_table(dense(), SIZES)
+    assert table.step_s([0, 0, 0, 0, 1]) <= dense().step_s
 
 
 def test_short_inputs_recompute_nothing_and_longer_ones_never_less() -> None:
-    table = recompute_table(DENSE, SIZES)
+    table = recompute_table(dense(), SIZES)
     assert table.rows[0].layers_of_set == {(): 32}
     again = [row.recompute_s / row.tokens for row in table.rows]
     assert again == sorted(again)
@@ -149,4 +168,4 @@ def test_ways_to_recompute_that_the_problem_leaves_out_are_left_out() -> None:
 
 def test_inputs_that_fit_under_no_set_are_refused() -> None:
     with pytest.raises(PlannerError, match=r"sequences of 262144 tokens leave .* GB for activations"):
-        recompute_table(DENSE, [2048, 262144])
+        recompute_table(dense(), [2048, 262144])

@@ -1,0 +1,19 @@
+"""Copies between arrays of equal shapes, element by element (numba).
+
+numba's own `into[:] = source` brings a message for shapes that differ, and all of its strings to compile.
+"""
+
+from numba import njit
+
+
+@njit(cache=True)
+def copy_row(source, into):
+    for n in range(len(source)):
+        into[n] = source[n]
+
+
+@njit(cache=True)
+def copy_rows(source, into):
+    for r in range(len(source)):
+        for n in range(source.shape[1]):
+            into[r, n] = source[r, n]
