@@ -6,7 +6,9 @@ interconnect; tp, pp, vpp, cp, ep, etp, dp; zero, schedule, recompute, mbs, gbs,
 Columns that may say more of the training code: era, attention, fused, host, fused_experts, parallel_block,
 loaders_per_node, blocking_hand_overs, as in `options.code` of a problem; window_tokens; dispatcher; cuda_graphs (scopes
 of Megatron-Core, or `none`); a2a_overlap (1 or 0); expert_capacity, to which experts are padded. Where these are empty,
-runs of Megatron Bridge have what its recipes set (`planner.estimate.bridge_recipes`).
+runs of Megatron Bridge have what its recipes set (`planner.estimate.bridge_recipes`). Columns that set what options of
+a problem do: optimizer; overlap and offload (words, or `none`); moved_layers; document_tokens; step_spread;
+in_network_reduction (1 or 0); expert_fullest (`planner.estimate.training_settings`).
 Tables of peak memory have fewer columns, and are read too.
 Latent attention, hybrid and sparse layers do not stand in such columns: these models come from the catalog by name,
 with the row's layers.
@@ -41,6 +43,7 @@ from planner.estimate.training_columns import (
     zero_ranks,
     zero_stage,
 )
+from planner.estimate.training_settings import with_settings
 from planner.solvers.pass_orders import CHUNKS
 from planner.solvers.schedules.pipeline import size_conflict
 
@@ -131,6 +134,7 @@ def _build(row: Mapping[str, str]) -> TrainingRow:
         framework=framework,
         expert_load=expert_load_of(row),
     )
+    config = with_settings(config, row)
     _require_possible(config, num_gpus)
     scattered_once = pp > 1 and "zero-2" in (row.get("zero") or "").lower()
     open_recompute = not stated and (recipe is None or recipe.recompute is None)

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from planner.costs.operators.experts import ExpertLoad
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.memory import memory
 from planner.costs.training.step import step_time
@@ -33,6 +34,40 @@ ROW = {
 
 def row(**changes: str) -> dict[str, str]:
     return {**ROW, **changes}
+
+
+SETTINGS = {
+    "optimizer": ("lamb", "optimizer", "lamb"),
+    "overlap": ("grad_reduce tp_comm", "overlap", frozenset({"grad_reduce", "tp_comm"})),
+    "offload": ("optimizer activations", "offload", frozenset({"optimizer", "activations"})),
+    "moved_layers": ("7", "moved_layers", 7),
+    "document_tokens": ("2048", "document_tokens", 2048.0),
+    "step_spread": ("0.02", "step_spread", 0.02),
+    "in_network_reduction": ("1", "in_network", True),
+    "expert_fullest": ("1.5", "expert_load", ExpertLoad(fullest=1.5)),
+}
+
+
+@pytest.mark.parametrize("column", SETTINGS)
+def test_a_column_sets_what_an_option_sets(column: str) -> None:
+    text, field, value = SETTINGS[column]
+    assert getattr(config_of_row(row(**{column: text})).config, field) == value
+    assert getattr(config_of_row(row()).config, field) != value
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "message"),
+    [
+        ("optimizer", "adam", "did you mean `adamw`"),
+        ("overlap", "grad_reduce sharp", "unknown overlap `sharp`"),
+        ("step_spread", "2", "2 is not 0 to 1"),
+        ("expert_fullest", "0.5", "0.5 is not 1 or more"),
+        ("moved_layers", "99", "99 is not 0 to 31"),
+    ],
+)
+def test_a_setting_that_no_problem_takes_is_refused(column: str, text: str, message: str) -> None:
+    with pytest.raises(PlannerError, match=message):
+        config_of_row(row(**{column: text}))
 
 
 def test_a_row_becomes_its_configuration() -> None:
