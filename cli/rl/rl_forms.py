@@ -21,6 +21,7 @@ from planner.interchange.rl_agentic import (
 from planner.interchange.rl_plan import plan_document, read_plan, solution_of
 from planner.interchange.rl_problem import read_problem, rl_problem
 from planner.load.problems import resolve_document
+from planner.plan.schema import Envelope
 from planner.progress import Limits
 from planner.rl.agentic import AgenticPlan, AgenticProblem, evaluate_agentic
 from planner.rl.evaluate import evaluate
@@ -180,33 +181,40 @@ def _cost(evaluation: RlEvaluation) -> str:
     return f"  cost {evaluation.cost_usd:.4g} USD"
 
 
-def _solve_plain(document: Document, given: RlProblem, limits: Limits) -> RlSolution[RlPlan]:
-    """By `planner solve`; where no plan keeps within the deadline, with the shortest iteration there is."""
-    resolved = resolve_document(given_document(rl_problem(document), document.source), Path())
-    try:
-        return solution_of(solve_problem(resolved, limits), given, limits.gap)
-    except Infeasible:
-        return search(given, time_limit_s=limits.time_limit_s)
-    except Stopped as answer:
-        return RlSolution(Status.UNKNOWN, answer.reason, None, None, answer.bound, 0, 0, 0.0)
+def _by_planner_solve(
+    state: Callable[[Document], dict[str, Any]],
+    read: Callable[[Envelope, Any, float], RlSolution[Any]],
+    again: Callable[..., RlSolution[Any]],
+) -> Callable[[Document, Any, Limits], RlSolution[Any]]:
+    """Solves as `planner solve` does; where no plan keeps the deadline, `again` finds the shortest iteration."""
 
+    def solve(document: Document, given: Any, limits: Limits) -> RlSolution[Any]:  # noqa: ANN401 - of the form
+        resolved = resolve_document(given_document(state(document), document.source), Path())
+        try:
+            return read(solve_problem(resolved, limits), given, limits.gap)
+        except Infeasible:
+            return again(given, time_limit_s=limits.time_limit_s)
+        except Stopped as answer:
+            return RlSolution(Status.UNKNOWN, answer.reason, None, None, answer.bound, 0, 0, 0.0)
 
-def _solve_agentic(document: Document, given: AgenticProblem, limits: Limits) -> RlSolution[AgenticPlan]:
-    resolved = resolve_document(given_document(rl_agentic_problem(document), document.source), Path())
-    try:
-        return agentic_solution(solve_problem(resolved, limits), given, limits.gap)
-    except Infeasible:
-        return solve_agentic(given, time_limit_s=limits.time_limit_s)
-    except Stopped as answer:
-        return RlSolution(Status.UNKNOWN, answer.reason, None, None, answer.bound, 0, 0, 0.0)
+    return solve
 
 
 PLAIN_FORM = ProblemForm(
-    read_problem, _solve_plain, evaluate, plan_document, read_plan, PLAIN, (), _no_plan, _plan_lines, _plain_times
+    read_problem,
+    _by_planner_solve(rl_problem, solution_of, search),
+    evaluate,
+    plan_document,
+    read_plan,
+    PLAIN,
+    (),
+    _no_plan,
+    _plan_lines,
+    _plain_times,
 )
 AGENTIC_FORM = ProblemForm(
     read_agentic,
-    _solve_agentic,
+    _by_planner_solve(rl_agentic_problem, agentic_solution, solve_agentic),
     evaluate_agentic,
     agentic_plan_document,
     read_agentic_plan,

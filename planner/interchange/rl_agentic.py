@@ -21,7 +21,7 @@ from planner.interchange.rl_plan import (
     training_document,
     training_of,
 )
-from planner.interchange.rl_problem import costs_of, placed_errors, read_curves, stated
+from planner.interchange.rl_problem import placed_errors, read_curves, shared_options, stated
 from planner.kinds.rl.agents.stated import DISPATCHES as AGENT_DISPATCHES
 from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.decision import RlDecision
@@ -92,18 +92,7 @@ def rl_agentic_problem(document: Document) -> dict[str, Any]:
         "move_s": given.move_s,
         "move_token_s": given.move_token_s,
     }
-    options: dict[str, Any] = {
-        "algorithm": "any",
-        "prompts": curves.trained_samples,
-        "minibatches": curves.minibatches,
-        "equal_shares": False,
-        "arrangements": list(dict.fromkeys(mode.placement for mode in curves.modes)),
-        "agents": agents,
-        "costs": costs_of(curves),
-    }
-    if curves.max_iteration_s is not None:
-        options["max_iteration_s"] = curves.max_iteration_s
-    return {**stated(document, curves), "options": options}
+    return {**stated(document, curves), "options": {**shared_options(curves), "agents": agents}}
 
 
 def _records(batch: Trajectories) -> Iterator[dict[str, Any]]:

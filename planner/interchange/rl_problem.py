@@ -310,25 +310,27 @@ def _pool_spec(pool: Mapping[str, Any]) -> dict[str, Any]:
 def options_of(given: RlProblem) -> dict[str, Any]:
     """Options of the kind, without lengths: what may be chosen, and every cost as it was measured."""
     apart = [mode for mode in given.modes if mode.placement == "disaggregated"] or list(given.modes)
-    kept = list(dict.fromkeys(SYNCHRONY[mode.sync] for mode in apart))
-    options: dict[str, Any] = {
-        "algorithm": "any",
-        "prompts": given.trained_samples,
-        "minibatches": given.minibatches,
-        "equal_shares": False,
-        "arrangements": list(dict.fromkeys(mode.placement for mode in given.modes)),
-        "synchrony": kept,
-        "costs": costs_of(given),
-    }
+    options = {**shared_options(given), "synchrony": list(dict.fromkeys(SYNCHRONY[mode.sync] for mode in apart))}
     if not given.training:
         options |= {"generation_only": True, "arrangements": ["disaggregated"], "synchrony": ["synchronous"]}
     if "one_step" in options["synchrony"]:
         options["max_staleness"] = 1
     if given.dispatch != "fifo":
         options["dispatch"] = "longest_first"
-    if given.max_iteration_s is not None:
-        options["max_iteration_s"] = given.max_iteration_s
     return options | ({"tail_fractions": list(given.tail_fractions)} if given.tail_fractions else {})
+
+
+def shared_options(given: RlProblem) -> dict[str, Any]:
+    """Options that problems of every form state: the job, where roles may stand, costs and the deadline."""
+    options: dict[str, Any] = {
+        "algorithm": "any",
+        "prompts": given.trained_samples,
+        "minibatches": given.minibatches,
+        "equal_shares": False,
+        "arrangements": list(dict.fromkeys(mode.placement for mode in given.modes)),
+        "costs": costs_of(given),
+    }
+    return options if given.max_iteration_s is None else {**options, "max_iteration_s": given.max_iteration_s}
 
 
 def costs_of(given: RlProblem) -> dict[str, Any]:
