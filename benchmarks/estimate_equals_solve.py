@@ -189,6 +189,7 @@ def row_of(evaluation: Evaluation) -> dict[str, str] | None:
         "seq": str(config.sequence_tokens), "gbs": str(config.global_batch), "mbs": str(config.micro_batch),
         "zero": f"ZeRO-{config.zero_stage}", "precision": config.precision, "task": config.task,
         "schedule": kinds.get(config.schedule, config.schedule), "recompute": config.recompute.granularity,
+        "reduce_gradients": "fp32" if config.framework.reduce_bytes == 4.0 else "bf16",
         **{name: str(getattr(config, name)) for name in names},
     }  # fmt: skip
 

@@ -117,7 +117,7 @@ def _of_megatron(engine: str, task: str, sparse: bool, draw: random.Random) -> d
         (0.3 * (task == "pretrain" and engine == "megatron-lm"), "optimizer", "muon"),
         (0.2 * (task == "pretrain"), "cuda_graphs", True),
         (0.2, "in_network_reduction", True),
-        (0.2, "reduce_gradients", "fp32"),
+        (0.2, "reduce_gradients", "bf16"),
     )
     for share, name, value in rare:
         if draw.random() < share:

@@ -20,6 +20,7 @@ from planner.errors import PlannerError, require_known
 
 TrainingEngineName = Literal["megatron-lm", "megatron-bridge", "torchtitan", "deepspeed", "nemo-automodel"]
 Dispatcher = Literal["alltoall", "deepep", "hybridep"]
+Reduction = Literal["bf16", "fp32"]
 
 FORWARDING: tuple[Dispatcher, ...] = ("deepep", "hybridep")
 """Dispatchers that send a token to a domain once for all of its experts there."""
@@ -45,7 +46,7 @@ class TrainingEngine:
     optimizers: tuple[str, ...] = ("adamw", "sgd")
     overlaps: tuple[str, ...] = ("grad_reduce", "param_gather", "tp_comm", "p2p")  # that run beside computing if asked
     always_overlaps: tuple[str, ...] = ()  # of them, those that nothing switches off
-    reductions: tuple[str, ...] = ("fp32",)  # formats that gradients are summed in between ranks
+    reductions: tuple[Reduction, ...] = ("fp32",)  # formats that gradients are summed in, the usual one first
     dispatchers: tuple[Dispatcher, ...] = ("alltoall",)  # the first is its default
     offloads: tuple[str, ...] = ("optimizer", "activations")
     degrees_by_document: bool = False  # context-parallel ranks of each document by its length
@@ -96,7 +97,7 @@ _MEGATRON_LM = TrainingEngine(
     tasks=("pretrain", "sft"),
     context_methods=("ring", "all_gather", "ulysses"),
     overlaps=("grad_reduce", "param_gather", "tp_comm", "p2p", "ep_comm"),
-    reductions=("bf16", "fp32"),
+    reductions=("fp32", "bf16"),
     dispatchers=("deepep", "hybridep", "alltoall"),
     optimizers=("adamw", "sgd", "muon"),
     graphs=True,

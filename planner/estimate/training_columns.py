@@ -20,11 +20,11 @@ from planner.costs.training.config import (
     machine_of,
 )
 from planner.costs.training.eras import ERAS, MEGASCALE, captured
-from planner.engines.training import FORWARDING, Dispatcher
+from planner.engines.training import FORWARDING, Dispatcher, Reduction
 from planner.errors import PlannerError, require_known
 from planner.estimate.bridge_recipes import recipe_of, scopes_of
 from planner.hardware.cluster import NodeType
-from planner.kinds.train.code import CodeSpec
+from planner.kinds.train.code import CodeSpec, summing_in
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
 from planner.models.formats import format_named
 from planner.schema.keys import validated
@@ -185,6 +185,9 @@ def framework_of_row(row: Mapping[str, str]) -> Framework:
         for scope in graphs.split():
             require_known("scope of CUDA graphs", scope, (*get_args(GraphScope), "none"), where="cuda_graphs")
         made = captured(replace(made, host="eager") if made.host == "graphs" else made, scopes_of(graphs))
+    if reduction := row.get("reduce_gradients"):
+        require_known("format", reduction, get_args(Reduction), where="reduce_gradients")
+        made = summing_in(made, "bf16" if reduction == "bf16" else "fp32")
     if dispatcher := row.get("dispatcher"):
         require_known("dispatcher", dispatcher, get_args(Dispatcher), where="dispatcher")
         made = replace(made, forwarded_experts=dispatcher in FORWARDING)

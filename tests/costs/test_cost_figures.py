@@ -16,9 +16,11 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.roofline import Roofline
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.training.config import (
+    AHEAD,
     FRAMEWORKS,
     MEGATRON_OVERLAPS,
     ContextParallel,
+    Loading,
     Precision,
     RecomputeConfig,
     Schedule,
@@ -119,6 +121,7 @@ def _training_config(seed: int) -> TrainingConfig:
         document_tokens=draw.choice((0.0, 0.0, 1024.0)),
         in_network=draw.random() < 0.3,
         step_spread=draw.choice((0.0, 0.02)),
+        loading=draw.choice((AHEAD, AHEAD, Loading(1e7, 1e9))),
     )
 
 

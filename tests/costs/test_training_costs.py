@@ -252,11 +252,23 @@ def test_what_is_computed_again_or_fetched_is_there_for_one_layer_at_a_time() ->
     assert not memory(moved).activations_R.any()
 
 
-def test_zero_3_holds_two_layers_gathered_and_a_gradient_or_the_output_matrix() -> None:
-    config, elements = configuration(LLAMA), layer_parameters(LLAMA, HIDDEN, 1, 1, 1).total
-    gathered, plain = work_bytes(replace(config, zero_stage=3)), work_bytes(replace(config, zero_stage=2))
-    assert gathered.layer_bytes - plain.layer_bytes == pytest.approx(elements * (2 * 2 + 2))
-    assert gathered.loss_bytes - plain.loss_bytes == pytest.approx(2 * 51200 * HIDDEN)
+@pytest.mark.parametrize(("code", "sent"), [("megatron", 2 * 2), ("torchtitan", 4)])
+def test_whole_layers_pass_through_where_weights_and_gradients_are_scattered(code: str, sent: int) -> None:
+    """Two layers of weights; gradients of one on their way, and of one in the buffer of Megatron-FSDP."""
+    config = replace(configuration(LLAMA, framework=FRAMEWORKS[code]), micro_batch=8)
+    elements = layer_parameters(LLAMA, HIDDEN, 1, 1, 1).total
+    plain, summed, gathered = (work_bytes(replace(config, zero_stage=stage)) for stage in (1, 2, 3))
+    assert summed.layer_bytes - plain.layer_bytes == pytest.approx(elements * sent)
+    assert gathered.layer_bytes - summed.layer_bytes == pytest.approx(elements * 2 * 2)
+    assert gathered.loss_bytes - summed.loss_bytes == pytest.approx(2 * 51200 * HIDDEN)
+
+
+def test_gradients_made_one_by_one_take_the_room_of_freed_activations() -> None:
+    code = FRAMEWORKS["torchtitan"]
+    wide = replace(LLAMA, ffn=replace(LLAMA.ffn, intermediate_size=2**17))
+    config = replace(configuration(wide, framework=code, tp=1), micro_batch=1, sequence_tokens=64)
+    elements = layer_parameters(wide, HIDDEN, 1, 1, 1).total
+    assert work_bytes(replace(config, zero_stage=2)).layer_bytes == pytest.approx(elements * (2 + 4))
 
 
 def test_interleaved_chunks_in_flight_fill_the_first_stages_of_a_rank() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import yaml
 
 from planner.kinds.train.decision import TrainDecision
-from planner.kinds.train.engine import CODES
 from planner.kinds.train.options import TrainOptions
 from planner.models.architecture import Architecture, MoeFfn
 
@@ -309,7 +308,7 @@ def planned(decision: TrainDecision, options: TrainOptions, arch: Architecture) 
         "save_interval": decision.checkpointing.interval_steps if decision.checkpointing else 0,
         "loads_weights": options.task != "pretrain",
         "adapters": options.lora_rank if options.task == "lora" else 0,
-        "gradients": options.reduce_gradients or ("fp32" if CODES["megatron-lm"].reduce_bytes == 4 else "bf16"),
+        "gradients": options.reduce_gradients or "fp32",
         "window": f"({options.window_tokens - 1}, 0)" if options.window_tokens else None,
     }
 

@@ -165,7 +165,12 @@ TRAIN: dict[str, Case] = {
     "sparse_heads.gather_overhead_s": apart("", "options.sparse_heads.gather_overhead=5ms", SPARSE),
     "schedule_by_modality": apart("", "options.schedule_by_modality=true", SEEN + " ; options.search.pp=[2]"),
     "step_spread": ("", "options.step_spread=0.05"),
-    "reduce_gradients": apart("", "options.reduce_gradients=fp32", "cluster.pools.0.nodes=2"),
+    "reduce_gradients": apart("", "options.reduce_gradients=bf16", "cluster.pools.0.nodes=2"),
+    "loading.sample_bytes": apart(
+        "", "options.loading.sample_bytes=1e9", "cluster.pools.0.nodes=2 ; options.loading.samples_per_s=1000"
+    ),
+    "loading.read_bytes_per_s": apart("", "options.loading.read_bytes_per_s=1e8", "options.loading.sample_bytes=1e9"),
+    "loading.samples_per_s": ("", "options.loading.samples_per_s=0.001"),
     "in_network_reduction": apart("", "options.in_network_reduction=true", "cluster.pools.0.nodes=2"),
     "cuda_graphs": ("", "options.cuda_graphs=true"),
     "choice": apart("", "options.choice=fastest", UNMEASURED),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 from typing import Literal
 
 from planner.costs.operators.elementwise import EAGER, FUSED, Fusion
@@ -98,6 +99,7 @@ class Framework:
     captured: frozenset[GraphScope] = frozenset()  # parts of layers that it launches as graphs beside that
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
     exchange_copies: bool = False  # sharded parameters are copied out of and into the buffers of their exchange (FSDP2)
+    whole_gradients: bool = True  # those of a layer have one buffer from the first on where ZeRO-2 or 3 scatters them
     fused_experts: bool = False  # activation and quantisation run within the products of experts
     fused_dispatch: bool = False  # permutations around a plain all-to-all are one kernel, as forwarding ones are
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
@@ -105,6 +107,31 @@ class Framework:
     loaders_per_node: int = 0  # processes that read the same samples one after another as a step begins; 0: read ahead
     blocking_hand_overs: bool = False  # the host waits for the device after each message between pipeline stages
 
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """What brings samples: read and prepared ahead while the step before runs, through adapters that training shares.
+
+    A step is no shorter than its samples take, and training has nothing of an adapter that carries them, as is counted
+    of checkpoints (`planner.reliability.tiers`). First principles; no measured run states either.
+    """
+
+    sample_bytes: float = 0.0
+    read_bytes_per_s: float = inf  # of the store, the whole job together
+    samples_per_s: float = inf  # that the loader of one data-parallel rank prepares
+
+    def ready_s(self, samples_of_rank: float, samples: float) -> float:
+        """Least seconds between steps of so many samples, of which a data-parallel rank has its part."""
+        return max(samples * self.sample_bytes / self.read_bytes_per_s, samples_of_rank / self.samples_per_s)
+
+    def beside_s(self, step_s: float, samples_of_rank: float, samples: float, fabric_bytes_per_s: float) -> float:
+        """A step of so long with those of the next one on their way, through the adapter of the rank that reads."""
+        carried_s = samples_of_rank * self.sample_bytes / fabric_bytes_per_s if fabric_bytes_per_s else 0.0
+        return max(step_s + carried_s, self.ready_s(samples_of_rank, samples))
+
+
+AHEAD = Loading()
+"""Samples are there before they are needed."""
 
 MEGATRON = Framework()
 _2021 = Framework(
@@ -118,7 +145,13 @@ _2021 = Framework(
     forwarded_experts=False,
 )
 _FSDP = Framework(
-    "torchtitan", attention="flash", parameter_bytes=4.0, logit_bytes=14.0, reduce_bytes=4.0, exchange_copies=True
+    "torchtitan",
+    attention="flash",
+    parameter_bytes=4.0,
+    logit_bytes=14.0,
+    reduce_bytes=4.0,
+    exchange_copies=True,
+    whole_gradients=False,
 )
 FRAMEWORKS: dict[str, Framework] = {
     "megatron": MEGATRON,
@@ -128,12 +161,18 @@ FRAMEWORKS: dict[str, Framework] = {
     "megatron_2023": replace(_2021, name="megatron_2023", host="plain"),
     "megatron_deepspeed": replace(_2021, name="megatron_deepspeed", gradient_bytes=2.0, reduce_bytes=2.0),
     "composer": Framework(
-        "composer", attention="triton", fused=False, parameter_bytes=4.0, embeddings_tied=True, logit_bytes=4.0
+        "composer",
+        attention="triton",
+        fused=False,
+        parameter_bytes=4.0,
+        embeddings_tied=True,
+        logit_bytes=4.0,
+        whole_gradients=False,
     ),
     "torchtitan": _FSDP,
     "torchtitan_eager": replace(_FSDP, name="torchtitan_eager", fused=False),
     "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0, exchange_copies=False),
-    "deepspeed": Framework("deepspeed", attention="flash", gradient_bytes=2.0, logit_bytes=14.0),
+    "deepspeed": Framework("deepspeed", attention="flash", gradient_bytes=2.0, logit_bytes=14.0, whole_gradients=False),
 }
 """Training codes by name; `megatron` is Megatron-LM and Megatron Bridge since 25.09, `nemo` their forerunners."""
 
@@ -175,6 +214,7 @@ class TrainingConfig:
     document_tokens: float = 0.0  # of the documents that a sequence is packed of; 0: it is one
     in_network: bool = False  # switches add up what is reduced beyond the NVLink domain (SHARP)
     step_spread: float = 0.0  # standard deviation of a GPU's step over its mean
+    loading: Loading = AHEAD
     ends_count_as_layers: bool = False  # embedding and loss take a layer's place each in the even layout
 
     @property

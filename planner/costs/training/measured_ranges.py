@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 
 from planner.costs.operators.experts import EVEN
-from planner.costs.training.config import TrainingConfig
+from planner.costs.training.config import AHEAD, TrainingConfig
 from planner.models.architecture import MoeFfn
 
 NAMES = {
@@ -80,6 +80,8 @@ def unmeasured(config: TrainingConfig) -> Iterator[str]:
         yield "reductions in the network"
     if config.step_spread:
         yield "GPUs that lag"
+    if config.loading != AHEAD:
+        yield "samples on their way"
 
 
 def range_note(config: TrainingConfig) -> str | None:

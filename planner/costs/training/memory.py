@@ -111,14 +111,34 @@ def work_bytes(config: TrainingConfig) -> WorkBytes:
     """What is at work under this configuration, its widest layer taken to be on every rank."""
     shard, layers = config.shard, [layer for layer, _ in config.arch.layer_groups()]
     size = max(working_bytes(layer, shard) + gathered_kv_bytes(layer, shard) for layer in layers)
-    loss = loss_bytes(config)
-    if config.zero_stage == 3:
-        held = [layer_parameters(layer, shard.hidden, config.tp, config.ep, config.etp).total for layer in layers]
-        reduced = 0.0 if config.task == "lora" else config.framework.reduce_bytes
-        size += max(held) * (2.0 * BF16 + reduced)  # the next one is gathered ahead (arXiv:2304.11277, section 3.3.2)
-        loss += config.arch.vocab_size * shard.hidden / config.tp * BF16  # the output matrix
     kept = [layer_activations(layer, shard) for layer in layers]
-    return WorkBytes(size + again_bytes(kept, config.recompute, offloaded="activations" in config.offload), loss)
+    size += again_bytes(kept, config.recompute, offloaded="activations" in config.offload)
+    loss = loss_bytes(config)
+    if config.zero_stage >= 2:
+        held = [layer_parameters(layer, shard.hidden, config.tp, config.ep, config.etp).total for layer in layers]
+        size = _with_exchanged(config, size, max(held))
+    if config.zero_stage == 3:
+        loss += config.arch.vocab_size * shard.hidden / config.tp * BF16  # the output matrix
+    return WorkBytes(size, loss)
+
+
+def _with_exchanged(config: TrainingConfig, layer_bytes: float, elements: float) -> float:
+    """What a layer at work takes with the whole weights (ZeRO-3) and gradients (ZeRO-2 and 3) that pass through.
+
+    The next layer's weights are gathered ahead (arXiv:2304.11277, section 3.3.2), and gradients are made while those of
+    the layer before are on their way. Megatron-FSDP has one buffer for all gradients of a layer, in the format that it
+    adds up and sends (`fetch_bucket` of megatron/core/distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py);
+    FSDP2 makes them one by one in 16 bits as activations are freed, and waits for the exchange before as it begins the
+    next (`post_backward` of torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
+    """
+    code = config.framework
+    passing = 2.0 * BF16 * elements if config.zero_stage == 3 else 0.0
+    if config.task == "lora":
+        return layer_bytes + passing
+    sent = elements * code.reduce_bytes
+    if code.whole_gradients:
+        return layer_bytes + passing + 2.0 * sent
+    return max(layer_bytes, elements * BF16) + passing + sent
 
 
 def again_bytes(kept: Iterable[LayerActivations], recompute: RecomputeConfig, *, offloaded: bool) -> float:

@@ -63,6 +63,8 @@ def step_time(config: TrainingConfig, rates: Rates | None = None) -> OptimizerSt
     shown_s = float(shown(switches, gather_s, reduce_s, slowest_13)[0])
     pipeline_s *= straggling(config.step_spread, config.num_gpus)
     total_s = pipeline_s + shown_s + float(optimizer_s) + known.get("step_s") + idle_s(config, known)
+    own, fabric = batches * config.micro_batch, config.machine.fabric_bytes_per_s
+    total_s = config.loading.beside_s(total_s, own, config.global_batch, fabric)
     return OptimizerStepTime(
         total_s, pipeline_s, pipeline_s - float(busy_R.max()), shown_s, float(optimizer_s), pass_R3
     )

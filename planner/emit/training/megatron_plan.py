@@ -3,9 +3,8 @@
 from planner.emit.refusals import raise_first
 from planner.emit.training.job import LaunchJob, refuse
 from planner.emit.training.megatron_model import Fields
+from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.train.decision import StageRun
-from planner.kinds.train.engine import CODES
-from planner.kinds.train.job import REDUCED_BYTES
 from planner.models.architecture import MoeFfn
 
 SCHEDULES = ("1f1b", "interleaved")
@@ -96,8 +95,7 @@ def shards_by_element(job: LaunchJob) -> bool:
 
 def reduction(job: LaunchJob) -> str:
     """The format that gradients are summed in: what the problem says, else what the plan is priced with."""
-    priced = "fp32" if CODES["megatron-lm"].reduce_bytes == REDUCED_BYTES["fp32"] else "bf16"
-    return job.options.reduce_gradients or priced
+    return job.options.reduce_gradients or TRAINING_ENGINES["megatron-lm"].reductions[0]
 
 
 def layout(job: LaunchJob) -> str:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from planner.costs.training.config import Framework
 from planner.costs.training.eras import ERAS
-from planner.engines.training import Dispatcher
+from planner.engines.training import Dispatcher, Reduction
 from planner.plan.records import Index
 from planner.schema.base import Spec
 
@@ -27,6 +27,19 @@ EraName = Literal[
     "deepspeed",
 ]
 assert set(get_args(EraName)) == set(ERAS)
+
+
+_REDUCED_BYTES = {"bf16": 2.0, "fp32": 4.0}
+
+
+def summing_in(code: Framework, reduction: Reduction) -> Framework:
+    """The code with gradients in this format on their way between ranks.
+
+    Codes with one buffer for all gradients of a layer add micro-batches up in it, and send it as it is
+    (megatron/core/distributed/param_and_grad_buffer.py).
+    """
+    sent = _REDUCED_BYTES[reduction]
+    return replace(code, reduce_bytes=sent, gradient_bytes=sent if code.whole_gradients else code.gradient_bytes)
 
 
 class CodeSpec(Spec):

@@ -15,13 +15,15 @@ from planner.engines.training import (
 )
 from planner.errors import PlannerError, did_you_mean
 from planner.hardware.cluster import Pool
+from planner.kinds.train.code import summing_in
 from planner.kinds.train.options import TrainOptions
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
 
+_MEGATRON = summing_in(MEGATRON, TRAINING_ENGINES["megatron-lm"].reductions[0])
 CODES: dict[str, Framework] = {
-    "megatron-lm": MEGATRON,
-    "megatron-bridge": replace(MEGATRON, fused_dispatch=True),  # `moe_permute_fusion` of its model providers
+    "megatron-lm": _MEGATRON,
+    "megatron-bridge": replace(_MEGATRON, fused_dispatch=True),  # `moe_permute_fusion` of its model providers
     "torchtitan": FRAMEWORKS["torchtitan"],
     "deepspeed": FRAMEWORKS["deepspeed"],
     "nemo-automodel": FRAMEWORKS["torchtitan_eager"],

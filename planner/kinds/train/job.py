@@ -15,6 +15,7 @@ from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.train.code import summing_in
 from planner.kinds.train.engine import (
     CODES,
     dispatcher_of,
@@ -30,7 +31,6 @@ from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
 
-REDUCED_BYTES = {"bf16": 2.0, "fp32": 4.0}
 NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
 
@@ -256,7 +256,7 @@ def _job(
     code = CODES[engine.name] if options.code is None else options.code.framework(CODES[engine.name])
     code = captured(code, graphs) if graphs else code
     if options.reduce_gradients is not None:
-        code = replace(code, reduce_bytes=REDUCED_BYTES[options.reduce_gradients])
+        code = summing_in(code, options.reduce_gradients)
     sequence_parallel = options.search.sequence_parallel or (code.sequence_parallel,)
     store = open_store(profile_paths(problem.costs.profiles))
     arch = windowed(resolved.models[key], options.window_tokens)

@@ -1,14 +1,15 @@
 """Schema of training problems (options)."""
 
 from itertools import pairwise
-from math import gcd
-from typing import Annotated, Literal
+from math import gcd, inf
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from planner.costs.operators.experts import EVEN, ExpertLoad
-from planner.costs.training.config import USABLE_SHARE, ContextParallel, GraphScope
-from planner.engines.training import Dispatcher
+from planner.costs.training.config import AHEAD, USABLE_SHARE, ContextParallel, GraphScope, Loading
+from planner.documents.units import BYTES, BYTES_PER_S
+from planner.engines.training import Dispatcher, Reduction
 from planner.kinds.train.checkpointing import Reliability
 from planner.kinds.train.code import CodeSpec
 from planner.kinds.train.samples import Frozen, ModulesUse, Sample
@@ -17,6 +18,7 @@ from planner.kinds.train.unlike import (
     SparseHeadsSpec,
 )
 from planner.plan.records import Count
+from planner.problem.schema import Positive
 from planner.schema.base import Spec, refuse
 from planner.schema.formats import format_field
 
@@ -26,7 +28,6 @@ Schedule = Literal["1f1b", "interleaved", "zb_h1", "zb_h2", "zb_v", "dualpipe", 
 Module = Literal["core_attention", "mlp", "moe", "moe_activation", "layernorm", "mla_up_projection", "operators"]
 Offload = Literal["optimizer", "activations"]
 Overlap = Literal["grad_reduce", "param_gather", "tp_comm", "tp_fused", "p2p", "ep_comm"]
-Reduction = Literal["bf16", "fp32"]
 RecomputeName = Literal["none", "selective", "full"]
 PoolUse = Literal["one", "stages", "replicas"]
 ZeroStage = Annotated[int, Field(ge=0, le=3)]
@@ -108,6 +109,33 @@ class ExpertLoadSpec(Spec):
         return self
 
 
+class LoadingSpec(Spec):
+    """How fast samples come; they are read and prepared ahead, while the step before runs."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "sample": ("sample_bytes", BYTES),
+        "read": ("read_bytes_per_s", BYTES_PER_S),
+    }
+    sample_bytes: Positive | None = Field(
+        default=None, description="of a sequence of the batch in the store, which crosses adapters that training shares"
+    )
+    read_bytes_per_s: Positive | None = Field(
+        default=None, description="of the store, the whole job together; no limit when absent"
+    )
+    samples_per_s: Positive | None = Field(
+        default=None, description="that the loader of one data-parallel rank prepares; no limit when absent"
+    )
+
+    @model_validator(mode="after")
+    def of_samples_with_a_size(self) -> "LoadingSpec":
+        if self.sample_bytes is None and self.samples_per_s is None:
+            place = "loading" if self.read_bytes_per_s is None else "read"
+            raise refuse("loading without samples", "write `sample: 2MB`, or `samples_per_s: 40`", place)
+        if self.sample_bytes is None and self.read_bytes_per_s is not None:
+            raise refuse("a store that is read by samples of no size", "write `sample: 2MB`", "read")
+        return self
+
+
 class TrainOptions(Spec):
     """The job: a plan must train this batch of sequences of this length in this precision."""
 
@@ -128,7 +156,8 @@ class TrainOptions(Spec):
     )
     reduce_gradients: Reduction | None = Field(
         default=None,
-        description="what gradients are summed in between ranks; the engine's own when absent",
+        description="what gradients are summed in between ranks; the engine's own when absent, with Megatron fp32, "
+        "where NVIDIA's measured recipes have bf16",
     )
     dispatcher: Dispatcher | None = Field(
         default=None, description="what sends tokens to their experts; the engine's own on these GPUs when absent"
@@ -157,6 +186,9 @@ class TrainOptions(Spec):
     )
     step_spread: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0, description="standard deviation of a GPU's step over its mean: all wait for the slowest"
+    )
+    loading: LoadingSpec | None = Field(
+        default=None, description="how fast samples come; there before they are needed when absent"
     )
     in_network_reduction: bool = Field(
         default=False, description="switches of the fabric add up gradients that all ranks sum (SHARP)"
@@ -199,6 +231,14 @@ class TrainOptions(Spec):
         return EVEN if self.experts is None else ExpertLoad(**self.experts.model_dump())
 
     @property
+    def arriving(self) -> Loading:
+        """What brings samples, as the costs know it."""
+        if self.loading is None:
+            return AHEAD
+        stated = self.loading
+        return Loading(stated.sample_bytes or 0.0, stated.read_bytes_per_s or inf, stated.samples_per_s or inf)
+
+    @property
     def document_tokens(self) -> float:
         """Length of equal documents that attend as much as those of a sequence, sum of l^2 over sum of l; 0: one."""
         if not self.documents:
@@ -234,6 +274,8 @@ class TrainOptions(Spec):
             )
         if len(set(sizes)) != len(sizes):
             raise refuse("two lengths are the same", "add their shares up", "lengths")
+        if self.loading is not None:
+            raise refuse("loading of several lengths", "leave `loading` or `lengths` out", "loading")
         if self.search.layerwise:
             raise refuse(
                 "strategies by layer have no table by length", "leave `search.layerwise` or `lengths` out", "lengths"

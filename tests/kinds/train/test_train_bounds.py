@@ -19,7 +19,7 @@ from planner.kinds.train.space.contexts import undominated, undominated_rows
 from planner.kinds.train.space.space import ShardShape, space_of
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 
-JOB = job(problem(global_batch=32))
+JOB = job(problem(global_batch=32, reduce_gradients="bf16"))
 SMALL = replace(JOB, arch=replace(JOB.arch, layers=JOB.arch.layers[:9]))
 TABLE = CostTable(SMALL, ShardShape(2, 1, 1, 1, 1))
 

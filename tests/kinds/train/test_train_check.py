@@ -26,7 +26,7 @@ def plan() -> dict[str, Any]:
 
 def test_states_are_shared_out_inside_nodes_where_gathers_between_them_show() -> None:
     search = {**SEARCH, "tp": 1, "pp": 1, "dp": 64, "zero_stage": 3}
-    options: dict[str, Any] = {"nodes": 8, "global_batch": 64, "sequence_tokens": 2048}
+    options: dict[str, Any] = {"nodes": 8, "global_batch": 64, "sequence_tokens": 2048, "reduce_gradients": "bf16"}
     whole = solve(problem(search={**search, "zero_shards": "all"}, **options))
     hybrid = solve(problem(search=search, **options))
     decision = TrainDecision.model_validate(hybrid.decision)

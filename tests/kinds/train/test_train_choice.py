@@ -41,18 +41,16 @@ def experts(gpus: int = 16, global_batch: int = 64, **options: Any) -> dict[str,
     return {**data, "cluster": cluster}
 
 
-def test_a_large_mixture_of_experts_is_planned_as_people_run_it() -> None:
-    data = experts(256, 2048)
+def test_a_large_mixture_of_experts_is_planned_as_people_run_it_by_the_costs_alone() -> None:
+    """ZeRO-3 over whole experts, one micro-batch of everything computed again, loses by gradients of whole layers."""
+    data = experts(256, 2048, choice="fastest")
     data["models"] = {"m": {"name": "Qwen/Qwen3-235B-A22B"}}
     plan = planned(data)
-    decision, certificate = TrainDecision.model_validate(plan.decision), plan.certificate
+    decision = TrainDecision.model_validate(plan.decision)
     assert decision.degrees.pp >= 4
     assert decision.degrees.ep >= 4
     assert (decision.zero_stage, decision.micro_batch <= 2) == (1, True)
-    (faster,) = plan.model_dump()["certificate"]["next_best"]  # what is predicted to be faster was never run
-    assert certificate.status == "feasible"
-    assert faster["no_measurement_near"]
-    assert certificate.gap == pytest.approx(-faster["loss"])
+    assert plan.certificate.status == "optimal"
     assert not any("no measurement near" in note for note in plan.evidence.notes)
 
 

@@ -78,7 +78,7 @@ def test_memory_that_no_plan_fits_in_is_named_with_what_the_leanest_needs() -> N
     (memory,) = (nearest for limit, nearest in conflict.items() if limit.startswith("memory of a GPU"))
     needed = float(memory.removeprefix("about ").split()[0]) * 1e9
     assert needed > 0.5 * 85.5e9
-    assert conflict["gpus = 8"] == "32 GPUs"
+    assert conflict["gpus = 8"] == "64 GPUs"
     assert conflict["no offload"] == ""  # which would not help
 
 

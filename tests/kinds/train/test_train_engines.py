@@ -81,7 +81,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("nemo-automodel", LLAMA, {"task": "lora", "search": {"cp": 1}}),
     ("nemo-automodel", LLAMA, {"task": "sft", "search": {"cp": [1, 2], "micro_batch": [2, 4], "recompute": "full"}}),
     ("megatron-lm", LLAMA, {"search": {"offload": ["optimizer", "activations"], "pp": [1, 2]}}),
-    ("megatron-bridge", LLAMA, {"search": {"pp": [2, 4], "offload": ["optimizer"]}, "reduce_gradients": "fp32"}),
+    ("megatron-bridge", LLAMA, {"search": {"pp": [2, 4], "offload": ["optimizer"]}, "reduce_gradients": "bf16"}),
     ("megatron-lm", MOE, {"overlap": ["grad_reduce", "tp_comm", "ep_comm"], "search": {"pp": [1, 2, 4], "cp": 1}}),
     ("deepspeed", LLAMA, {"task": "sft", "overlap": ["param_gather", "p2p"]}),
 ]

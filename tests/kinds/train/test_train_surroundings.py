@@ -1,5 +1,5 @@
 """What a training problem may say of its job beyond degrees: uneven experts, packed documents, Muon, hosts that update,
-GPUs that lag, switches that add up, activations moved by layer; what has no measured run says so."""
+GPUs that lag, switches that add up, samples on their way, layers that move; what has no measured run says so."""
 
 from dataclasses import replace
 from math import log, sqrt
@@ -12,7 +12,7 @@ from train_problems import job, problem
 
 from planner.api import solve
 from planner.costs.operators.experts import ExpertLoad
-from planner.costs.training.config import TrainingConfig, machine_of
+from planner.costs.training.config import AHEAD, Loading, TrainingConfig, machine_of
 from planner.costs.training.memory import memory
 from planner.costs.training.optimizers.host import MOVED_BYTES
 from planner.costs.training.optimizers.muon import newton_schulz_flop
@@ -133,6 +133,43 @@ def test_gpus_that_lag_lengthen_the_pipeline_by_their_expected_maximum() -> None
     plan = solve(problem(LLAMA, step_spread=0.02, search=FIXED))
     assert "steps of GPUs spread by 2.0%" in " ".join(plan.assumptions)
     assert _step_s(plan) > _step_s(solve(problem(LLAMA, search=FIXED)))
+
+
+def _loaded(**loading: float | str) -> tuple[Envelope, TrainDecision]:
+    return _planned(problem(LLAMA, global_batch=64, loading=loading, search={"tp": 1, "pp": 1, "cp": [1, 2, 4]}))
+
+
+def test_no_step_is_shorter_than_its_samples_take_and_more_ranks_load_more() -> None:
+    free, _ = _planned(problem(LLAMA, global_batch=64, search={"tp": 1, "pp": 1, "cp": [1, 2, 4]}))
+    slow, decision = _loaded(samples_per_s=64 / 16 / (10.0 * _step_s(free)))
+    assert decision.roles[0].parallelism.dp == 16
+    assert _step_s(slow) == pytest.approx(10.0 * _step_s(free))
+    assert slow.certificate.status == "optimal"
+    assert slow.certificate.bound == slow.certificate.objective.value
+    stored, _ = _loaded(sample="1GB", read="1GB/s")
+    assert _step_s(stored) == pytest.approx(64.0)
+    assert any("no measurement near" in note and "samples" in note for note in stored.evidence.notes)
+
+
+def test_samples_take_the_adapters_that_training_shares() -> None:
+    plain, loaded = (_config(loading=loading) for loading in (AHEAD, Loading(sample_bytes=1e8)))
+    own = plain.num_micro_batches * plain.micro_batch
+    more_s = step_time(loaded).step_s - step_time(plain).step_s
+    assert more_s == pytest.approx(own * 1e8 / plain.machine.fabric_bytes_per_s)
+
+
+@pytest.mark.parametrize(
+    ("loading", "message"),
+    [
+        ({}, "loading without samples"),
+        ({"read": "1GB/s"}, "loading without samples"),
+        ({"read": "1GB/s", "samples_per_s": 4}, "samples of no size"),
+        ({"samples_per_s": 0}, "samples_per_s"),
+    ],
+)
+def test_loading_that_says_nothing_is_refused(loading: dict[str, object], message: str) -> None:
+    with pytest.raises(PlannerError, match=message):
+        _planned(problem(LLAMA, loading=loading))
 
 
 def test_switches_halve_what_all_ranks_sum_and_nothing_that_stays_scattered() -> None:

@@ -79,6 +79,11 @@ class PlanChoice:
         """Seconds of a step that the training code's GPUs wait for their hosts."""
         return idle_s(self.config, self.table.job.rates)
 
+    def with_samples_s(self, step_s: float) -> float:
+        """A step of so long with the samples of the next on their way."""
+        job, own = self.table.job, self.num_micro_batches * self.table.shape.micro_batch
+        return job.options.arriving.beside_s(step_s, own, job.options.global_batch, job.machine.fabric_bytes_per_s)
+
     @property
     def pipe(self) -> Pipe:
         return pipe_of(self.schedule, self.pp, self.vpp, self.num_micro_batches)
@@ -147,8 +152,19 @@ class Evaluation:
     @property
     def step_s(self) -> float:
         """The whole step."""
+        return self._before_samples_s + self.samples_s
+
+    @property
+    def _before_samples_s(self) -> float:
+        """The step where samples are there before they are needed."""
         moved_s = self.exchange_s + self.uplinks_s
         return self.pipeline_s + self.straggling_s + moved_s + self.optimizer_s + self.host_s
+
+    @property
+    def samples_s(self) -> float:
+        """What the samples of the slowest pool's ranks add."""
+        alone_s = self._before_samples_s
+        return max(part.choice.with_samples_s(alone_s) for part in self.parts) - alone_s
 
     @property
     def straggling_s(self) -> float:

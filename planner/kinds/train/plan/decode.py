@@ -265,6 +265,7 @@ def _seconds(best: Evaluation, part: PoolShare) -> dict[str, float]:
         "optimizer": best.optimizer_s,
         "host": best.host_s,
         **({"stragglers": best.straggling_s} if best.straggling_s else {}),
+        **({"samples": best.samples_s} if best.samples_s else {}),
     }
 
 
@@ -302,6 +303,8 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
         yield from APART if best.sides else ()
     if options.optimizer == "muon":
         yield "gradients are summed and weights gathered beside nothing: Muon's code has no overlap"
+    if options.loading is not None:
+        yield "samples are read and prepared a step ahead, and training waits for adapters that carry them"
     if options.in_network_reduction:
         yield "switches of the fabric add up what all data-parallel ranks sum"
     room = 1.0 - options.memory_utilisation

@@ -54,7 +54,9 @@ class OnePool(JobCandidate):
         if (mode is not None or full_layers) and not self.whole.table.job.mean_of_lengths:  # short ones keep more
             floor = Floor(floor.table, floor.pp, mode, full_layers, paired=floor.paired)
         least_s = floor_s(self.whole, floor)
-        return floor_with_waits_s(self.whole, floor, least_s) if has_uplinks(self.whole.table.job) else least_s
+        if has_uplinks(self.whole.table.job):
+            least_s = floor_with_waits_s(self.whole, floor, least_s)
+        return self.whole.with_samples_s(least_s)
 
     def priced(self) -> Evaluation | None:
         counts_S = lay_out(self.whole)
@@ -103,6 +105,9 @@ class OnePoolSearch(PlanSearch):
             for tp, cp, ep, etp, dp, pp in ranks.T.tolist()
         ]
         bound_N = batches_N * slowest_N + job.rates.get("step_s")
+        if job.options.loading is not None:
+            batch, loading = job.options.global_batch, job.options.arriving
+            bound_N = np.maximum(bound_N, [loading.ready_s(batch / dp, batch) for dp in space.dp.tolist()])
         children_N = np.array(each, np.int64)[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
         self.set_children(bound_N * gpus_N if job.per_gpu else bound_N, children_N, kept_N)
         return space

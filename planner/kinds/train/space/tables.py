@@ -94,6 +94,7 @@ class CostTable:
             document_tokens=options.document_tokens,
             in_network=options.in_network_reduction,
             step_spread=options.step_spread,
+            loading=options.arriving,
             overlap=frozenset(options.overlap),
             lora_rank=options.lora_rank,
             framework=job.framework,
@@ -208,14 +209,14 @@ class CostTable:
         return np.asarray(layers_2 + self.first.resident_2 + self.last.resident_2 - self.tied_2)
 
     @cached_property
-    def _work(self) -> dict[tuple[bool, RecomputeConfig, bool], WorkBytes]:
+    def _work(self) -> dict[tuple[int, RecomputeConfig, bool], WorkBytes]:
         """What is at work, found so far."""
         return {}
 
     def work(self, zero_stage: int, recompute: RecomputeConfig, offloaded: bool = False) -> WorkBytes:
-        """What is at work on a rank: by whether weights are gathered, what is computed again, and whether activations
-        are offloaded."""
-        key = (zero_stage == 3, recompute, offloaded)
+        """What is at work on a rank: by what of a layer is exchanged whole, what is computed again, and whether
+        activations are offloaded."""
+        key = (max(zero_stage, 1), recompute, offloaded)
         if key not in self._work:
             offload = frozenset({"activations"}) if offloaded else frozenset()
             own = work_bytes(replace(self.config, zero_stage=zero_stage, recompute=recompute, offload=offload))

@@ -20,7 +20,7 @@ def main():
     config = _pretrain_common()
     config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
     config.mixed_precision = get_mixed_precision_config(PRECISION)
-    config.mixed_precision.grad_reduce_in_fp32 = False
+    config.mixed_precision.grad_reduce_in_fp32 = True
     config = process_config_with_overrides(config, str(HERE / "overrides.yaml"), sys.argv[1:])
     pretrain(config=config, forward_step_func=forward_step)
 

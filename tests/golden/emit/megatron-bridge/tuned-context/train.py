@@ -23,7 +23,7 @@ def main():
     config = _sft_common()
     config.model = AutoBridge.from_hf_pretrained(MODEL).to_megatron_provider(load_weights=False)
     config.mixed_precision = get_mixed_precision_config(PRECISION)
-    config.mixed_precision.grad_reduce_in_fp32 = False
+    config.mixed_precision.grad_reduce_in_fp32 = True
     config.tokenizer.tokenizer_model = MODEL
     config.checkpoint.pretrained_checkpoint = os.environ["PRETRAINED"]
     config.dataset = FinetuningDatasetConfig(

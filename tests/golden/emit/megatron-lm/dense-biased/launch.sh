@@ -40,7 +40,6 @@ exec torchrun \
     --optimizer adam \
     --pipeline-model-parallel-layout 'Et*2|(t*2|)*46t*2L' \
     --use-distributed-optimizer \
-    --grad-reduce-in-bf16 \
     --save-interval 40 \
     --async-save \
     --use-persistent-ckpt-worker \

@@ -44,6 +44,5 @@ exec torchrun \
     --pipeline-model-parallel-layout 'E|(t|)*126L' \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
-    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     "$@"

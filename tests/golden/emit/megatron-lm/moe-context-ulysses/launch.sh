@@ -53,6 +53,5 @@ exec torchrun \
     --optimizer adam \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
-    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     "$@"

@@ -61,6 +61,5 @@ exec torchrun \
     --pipeline-model-parallel-layout 'Et*4|(t*4|)*14tmL' \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
-    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     "$@"

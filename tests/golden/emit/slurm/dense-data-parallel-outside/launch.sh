@@ -45,7 +45,6 @@ exec torchrun \
     --use-tp-pp-dp-mapping \
     --use-distributed-optimizer \
     --overlap-grad-reduce \
-    --grad-reduce-in-bf16 \
     --overlap-param-gather \
     --optimizer-cpu-offload \
     --use-precision-aware-optimizer \

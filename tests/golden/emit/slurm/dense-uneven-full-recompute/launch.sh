@@ -50,5 +50,4 @@ exec torchrun \
     --use-distributed-optimizer \
     --num-distributed-optimizer-instances 2 \
     --overlap-grad-reduce \
-    --grad-reduce-in-bf16 \
     "$@"
