@@ -47,7 +47,7 @@ from planner.calibrate.own_runs import rounded
 from planner.calibrate.shared import SharedFit
 from planner.calibrate.terms import DeploymentTerms
 from planner.costs.rates.calibration import load_calibration
-from planner.costs.rates.spread import ErrorSpread
+from planner.costs.rates.spread import ErrorSpread, family_of_runs
 from planner.documents.files import digest
 from planner.estimate.case import Case
 from planner.estimate.closed_loop import MeanTimes
@@ -143,8 +143,10 @@ class Data:
     def left_out(self, unit: Indices) -> tuple[dict[str, Floats], Bools]:
         """Times [2, D] of the rows of every unit [D] by a fit to all others, by what is stated; which intervals hold.
 
-        Those [2, D] of 80 % around what is `stated`, of groups unseen, as wide as the other units tell.
+        Those [2, D] of 80 % around what is `stated`, of groups unseen, as wide as the other units tell, and wider where
+        those have no model of the same sizes.
         """
+        models = np.array([family_of_runs(case.group) for case in self.cases])
         times = {way: np.zeros((2, len(self.rows))) for way in self.terms}
         held = np.zeros((2, len(self.rows)), dtype=np.bool_)
         known = (self.measured.ttft_s, self.measured.tpot_s)
@@ -156,9 +158,12 @@ class Data:
             spreads = spreads_of(self, fitted, ~held_out)
             terms, parameters = self.terms["stated"], fitted.parameters
             about = features(terms, parameters, MeanTimes(*self.times(parameters)))
+            strange = ~np.isin(models, models[~held_out])
             for which, name in enumerate(("ttft", "tpot")):
-                low, high = spreads[name].elsewhere().bounds(times["stated"][which], about)
-                held[which, held_out] = ((known[which] >= low) & (known[which] <= high))[held_out]
+                for family in (False, True):
+                    low, high = spreads[name].elsewhere(family=family).bounds(times["stated"][which], about)
+                    rows = held_out & (strange == family)
+                    held[which, rows] = ((known[which] >= low) & (known[which] <= high))[rows]
         return times, held
 
     def held(self, title: str, held: Bools) -> str:
@@ -261,9 +266,10 @@ def write(path: Path, data: Data) -> None:
 
 
 def spreads_of(data: Data, fitted: SharedFit | None, chosen: Bools) -> dict[str, ErrorSpread]:
-    """Widths of both times around a fit by groups of the chosen rows [D], and of TPOT what lies between them.
+    """Widths of both times around a fit by groups of the chosen rows [D], and what lies between groups and families.
 
-    Of the costs before any fit where there is none.
+    The width of TTFT is that of groups as they lie apart, so that more lies between families alone. Of the costs before
+    any fit where there is none.
     """
     terms, measured = data.terms["stated"], data.measured
     parameters = data.start if fitted is None else fitted.parameters
@@ -282,10 +288,17 @@ def spreads_of(data: Data, fitted: SharedFit | None, chosen: Bools) -> dict[str,
             ("tpot", measured.tpot_s, told.tpot_s * shift, likely),
         )
     }
-    low, high = (np.log(bound / told.tpot_s) for bound in spreads["tpot"].bounds(told.tpot_s, about))
-    between = fit_between(np.log(measured.tpot_s / told.tpot_s), low, high, np.where(likely, 1.0 / size, 0.0))
-    spreads["tpot"] = replace(spreads["tpot"], between=between)
-    return spreads
+    apart = {}
+    for name, known_s, predicted_s, rows in (
+        ("ttft", measured.ttft_s, told.ttft_s, likely & ~measured.queued),
+        ("tpot", measured.tpot_s, told.tpot_s, likely),
+    ):
+        low, high = (np.log(bound / predicted_s) for bound in spreads[name].bounds(predicted_s, about))
+        apart[name] = fit_between(np.log(known_s / predicted_s), low, high, np.where(rows, 1.0 / size, 0.0))
+    return {
+        "ttft": replace(spreads["ttft"], families=apart["ttft"]),
+        "tpot": replace(spreads["tpot"], between=apart["tpot"]),
+    }
 
 
 def runs_of(data: Data, fitted: SharedFit) -> dict[str, dict[str, float | int]]:

@@ -1,8 +1,9 @@
 """A calibration of serving from all rows of tables of measured deployments, and its intervals.
 
 Two steps from planner/calibrate/prior.yaml on: what all groups share, and where each lies
-(planner/calibrate/shared.py); then what each engine adds before the first token (planner/calibrate/deployments.py), on
-at most FEW rows of a group, drawn with a fixed seed, so that groups weigh alike.
+(planner/calibrate/shared.py); then what each engine adds before the first token (planner/calibrate/deployments.py), of
+steps as much longer as their groups have them, on at most FEW rows of a group, drawn with a fixed seed, so that groups
+weigh alike.
 
 Intervals are fitted to the errors of groups that weigh the same. Each bound minimises its part of the mean relative
 Winkler score at 80 %,
@@ -37,7 +38,9 @@ def fit(
     """The parameters that the chosen rows [D] of groups [D] support."""
     shared = fit_shared(terms, measured, start, group, chosen)
     few = thinned(group, chosen & ~measured.queued)
-    return replace(shared, parameters=fit_first_tokens(terms, measured, shared.parameters, few))
+    own = {number: np.exp(bias.mean) for number, bias in shared.groups.items()}
+    longer = np.array([own.get(int(number), 1.0) for number in group])
+    return replace(shared, parameters=fit_first_tokens(terms, measured, shared.parameters, few, longer))
 
 
 def thinned(group: Indices, chosen: Bools) -> Bools:

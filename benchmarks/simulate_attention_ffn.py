@@ -183,8 +183,9 @@ def at_shapes() -> Efficiencies:
     return replace(
         shipped,
         gemm_flop_quantised=flop, gemm_bandwidth=bandwidth, gemm_start_s=start_s,
-        experts_flop=experts_flop, experts_flop_block=experts_flop, experts_bandwidth=experts_bandwidth,
-        experts_start_s=experts_start_s, experts_quantise_s=0.0, experts_width=0.0, routing_concentration=np.inf,
+        experts_flop=experts_flop, experts_flop_block=experts_flop, experts_flop_grouped=experts_flop,
+        experts_bandwidth=experts_bandwidth, experts_start_s=experts_start_s, experts_quantise_s=0.0,
+        experts_width=0.0, routing_concentration=np.inf,
         attention_bandwidth=attention_bandwidth / accelerator.memory_bandwidth_bytes_per_s,
         attention_flop=attention_flop / accelerator.peak("bf16"),
         quantise_block_s=shipped.elementwise_start_s, quantise_fp8_s=shipped.elementwise_start_s,

@@ -32,7 +32,7 @@ from planner.costs.rates.calibration import (
     neighbour_of,
     section_in,
 )
-from planner.costs.rates.spread import ErrorSpread
+from planner.costs.rates.spread import SIDES, ErrorSpread
 from planner.estimate.closed_loop import ClosedLoops, MeanTimes, simulate_loops
 from planner.estimate.evaluate import run
 from planner.estimate.frame import Added, Frame, Pace, launching_s, loop_of, pace_of, settled, taken
@@ -58,6 +58,7 @@ _LOOSE = (
     "experts_width",
     "experts_rows",
     "exchange_start_s",
+    "wide_exchange_start_s",
 )
 _FIRST = {
     "frontend_s": (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016),
@@ -276,7 +277,7 @@ def document_of(
         "intervals": {
             "groups": sorted(groups),
             **{
-                name: {side: [float(f"{v:.4g}") for v in getattr(spread, side)] for side in ("low", "high", "between")}
+                name: {side: [float(f"{v:.4g}") for v in getattr(spread, side)] for side in SIDES}
                 for name, spread in spreads.items()
             },
         },

@@ -6,7 +6,7 @@ from typing import Any
 
 from planner.calibrate.fit import EfficiencyFit
 from planner.costs.rates.calibration import Calibration, Efficiencies
-from planner.costs.rates.spread import ErrorSpread
+from planner.costs.rates.spread import SIDES, ErrorSpread
 from planner.documents.units import significant
 
 SCHEMA = "planner.calibration/1"
@@ -49,7 +49,7 @@ def training_of(base: Calibration) -> dict[str, Any]:
 
 
 def _ends(spread: ErrorSpread) -> dict[str, list[float]]:
-    return {"low": list(spread.low), "high": list(spread.high), "between": list(spread.between)}
+    return {side: list(getattr(spread, side)) for side in SIDES}
 
 
 def _rounded(fit: EfficiencyFit) -> dict[str, float]:

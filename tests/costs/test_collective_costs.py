@@ -142,17 +142,17 @@ def test_starts_grow_with_the_doublings_of_the_group() -> None:
     assert times == pytest.approx([7e-6, 9e-6, 11e-6])
 
 
-@pytest.mark.parametrize(("size", "packed"), [(8, True), (72, False)])
-def test_tokens_are_packed_before_they_are_exchanged_on_a_board(size: int, packed: bool) -> None:
+@pytest.mark.parametrize(("size", "start_s"), [(8, 5e-5), (72, 7e-6)])
+def test_tokens_are_packed_before_they_are_exchanged_on_a_board_and_written_directly_in_wider_domains(
+    size: int, start_s: float
+) -> None:
     topology = Topology((Level("node", size, 1e12, 0.0),))
-    some = np.array([1e6])
+    some, known = np.array([1e6]), Efficiencies(exchange_start_s=5e-5, wide_exchange_start_s=7e-6)
     tokens = Collective("dispatch", 1.0, "all_to_all", some, np.array([8.0]), np.array([1.0]), choices=8, among=256)
-    bare, with_start = (float(collective_s(tokens, topology, Efficiencies(exchange_start_s=s))[0]) for s in (0.0, 5e-5))
-    assert with_start - bare == pytest.approx(5e-5 if packed else 0.0)
+    bare, started = (float(collective_s(tokens, topology, starts)[0]) for starts in (Efficiencies(), known))
+    assert started - bare == pytest.approx(start_s)
     other = Collective("transpose", 1.0, "all_to_all", some, np.array([8.0]), np.array([1.0]))
-    assert collective_s(other, topology, Efficiencies(exchange_start_s=5e-5)) == collective_s(
-        other, topology, Efficiencies()
-    )
+    assert collective_s(other, topology, known) == collective_s(other, topology, Efficiencies())
 
 
 def test_link_latency_is_paid_at_each_level_that_a_group_spans() -> None:

@@ -97,7 +97,7 @@ def test_products_by_the_format_of_their_weights(precision: str, rates: str, qua
     [
         ("bf16", "bf16", "experts_flop", False),
         ("fp8", "fp8", "experts_flop", True),
-        ("fp8_block", "fp8", "experts_flop_block", True),
+        ("fp8_block", "fp8", "experts_flop_block_blackwell", True),
         ("int4", "bf16", "experts_flop_dequantised", False),
         ("mxfp4", "bf16", "experts_flop_dequantised", False),
         ("mxfp4", "fp8", "experts_flop", False),  # the kernel that gathers an expert's tokens quantises them
@@ -109,6 +109,16 @@ def test_experts_by_the_formats_of_weights_and_inputs(
 ) -> None:
     quantising = {"experts_quantise_s"} if quantised else set()
     assert moved(experts(weights, activation), ideal) == {rate, "experts_bandwidth", "experts_start_s"} | quantising
+
+
+def test_experts_in_blocks_by_generation_and_by_how_their_tokens_came(ideal: Roofline) -> None:
+    hopper = Roofline(replace(ideal.accelerator, compute_capability="9.0"), ideal.topology, Efficiencies())
+    beside = {"experts_bandwidth", "experts_start_s", "experts_quantise_s"}
+    gathered = experts("fp8_block", "fp8")
+    exchanged: list[Compute] = [replace(op, exchanged=ONE) for op in gathered if isinstance(op, Experts)]
+    assert moved(gathered, hopper) == {"experts_flop_block"} | beside
+    assert moved(exchanged, hopper) == {"experts_flop_grouped"} | beside
+    assert moved(exchanged, ideal) == {"experts_flop_block_blackwell"} | beside
 
 
 def test_attention_by_what_it_reads(ideal: Roofline) -> None:

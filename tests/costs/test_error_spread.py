@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.spread import MOST_QUEUE, WIDEST, ErrorSpread, features_of
 from planner.costs.training.rates import COLUMNS, Rates
 from planner.errors import PlannerError
@@ -34,13 +34,26 @@ def test_bounds_of_a_group_that_no_fit_has_seen_are_wider_by_what_lies_between_g
     assert ErrorSpread(high=(-0.2, 0.0, 0.0), between=(0.0, 0.4)).elsewhere().steady == pytest.approx(0.4)
 
 
+def test_groups_of_a_model_of_sizes_that_no_fit_has_seen_lie_further_apart(tmp_path: Path) -> None:
+    interval = {"low": [0, 0, 0], "high": [0, 0, 0], "between": [0.0, 0.3], "families": [0.1, 0.4]}
+    known = _calibration(tmp_path, {"groups": ["2x64x9 bf16/bf16 h100 vllm"], "tpot": interval})
+
+    def apart(group: str) -> tuple[float, float]:
+        return known.spreads_of([group])["tpot"].between
+
+    assert known.spreads_of(known.groups) == known.spreads
+    assert apart("2x64x9 bf16/bf16 h200 vllm") == (0.0, 0.3)
+    assert apart("4x64x9 bf16/bf16 h100 vllm") == pytest.approx((0.1, 0.5))
+
+
+@pytest.mark.parametrize("side", ["between", "families"])
 @pytest.mark.parametrize("between", [[0.1], [0.1, -0.2], "wide"])
-def test_what_cannot_lie_between_groups_is_refused_at_its_line(between: object, tmp_path: Path) -> None:
-    intervals = {"tpot": {"low": [0, 0, 0], "high": [0, 0, 0], "between": between}}
+def test_what_cannot_lie_between_groups_is_refused_at_its_line(between: object, side: str, tmp_path: Path) -> None:
+    intervals = {"tpot": {"low": [0, 0, 0], "high": [0, 0, 0], side: between}}
     with pytest.raises(PlannerError, match="`tpot` is no interval") as refused:
         _calibration(tmp_path, intervals)
     assert refused.value.where.endswith("calibration.yaml:2")
-    assert "`between` as two of at least 0" in refused.value.hint
+    assert "`between` and `families` as two of at least 0" in refused.value.hint
 
 
 def test_groups_that_are_no_list_are_refused_at_their_line(tmp_path: Path) -> None:
@@ -49,10 +62,10 @@ def test_groups_that_are_no_list_are_refused_at_their_line(tmp_path: Path) -> No
     assert refused.value.where.endswith("calibration.yaml:2")
 
 
-def _calibration(folder: Path, intervals: Mapping[str, object]) -> None:
+def _calibration(folder: Path, intervals: Mapping[str, object]) -> Calibration:
     path = folder / "calibration.yaml"
     path.write_text(yaml.safe_dump({"intervals": intervals, "schema": "planner.calibration/1"}))
-    load_calibration(str(path))
+    return load_calibration(str(path))
 
 
 def test_features_are_one_the_logarithm_of_what_waiting_adds_and_its_square() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.arrays import Floats
-from planner.costs.rates.spread import FEATURES, ErrorSpread, GroupBias
+from planner.costs.rates.spread import FEATURES, ErrorSpread, GroupBias, family_of_runs
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
 from planner.errors import PlannerError, did_you_mean
@@ -37,6 +37,8 @@ class Efficiencies:
     latent_start_s: float = 0.0  # attention in the latent space, and each product absorbed into it
     experts_flop: float = 1.0
     experts_flop_block: float = 1.0  # 8-bit inputs with one scale a block of 128
+    experts_flop_block_blackwell: float = 1.0  # the same on Blackwell, whose tensor cores scale blocks of 32
+    experts_flop_grouped: float = 1.0  # and before it of tokens that came by all-to-all, laid out expert by expert
     experts_flop_4bit: float = 1.0
     experts_flop_dequantised: float = 1.0  # 4-bit weights that meet 16-bit inputs
     experts_width: float = 0.0  # columns of an expert's shard at which its products run at half their rate
@@ -56,6 +58,7 @@ class Efficiencies:
     collective_start_s: float = 0.0  # one collective inside a scale-up domain
     collective_hop_s: float = 0.0  # more per doubling of the group
     exchange_start_s: float = 0.0  # more for each all-to-all of tokens that are packed first
+    wide_exchange_start_s: float = 0.0  # more for each in a domain wider than a board, where ranks write directly
     earlier_starts: float = 1.0  # starts of an engine's kernels on GPUs before Blackwell, as a multiple (KERNEL_STARTS)
 
     def with_starts(self, engine: "EngineOverheads", *, overlap: bool = True) -> "Efficiencies":
@@ -73,6 +76,8 @@ def is_share(name: str) -> bool:
     return not name.endswith(("_s", "_starts", "_width", "_rows", "_concentration"))
 
 
+LIKE = {"experts_flop_block_blackwell": "experts_flop_block", "experts_flop_grouped": "experts_flop_block"}
+"""Efficiencies that a file may leave out where it states another: kernels that it does not tell apart."""
 KERNEL_STARTS = (
     "gemm_start_s",
     "attention_start_s",
@@ -234,11 +239,12 @@ class Calibration:
         strange = set(groups) - self.groups if self.groups else set[str]()
         if not strange:
             return self.spreads
+        family = not set(map(family_of_runs, strange)) <= set(map(family_of_runs, self.groups))
+        apart = {name: spread.elsewhere(family=family) for name, spread in self.spreads.items()}
         if strange.issubset(self.runs) and "tpot" in self.spreads:
             left = max(self.runs[group].deviation for group in strange)
-            beside = {name: spread.elsewhere() for name, spread in self.spreads.items()}
-            return beside | {"tpot": self.spreads["tpot"].known(left)}
-        return {name: spread.elsewhere() for name, spread in self.spreads.items()}
+            return apart | {"tpot": self.spreads["tpot"].known(left)}
+        return apart
 
     def slowdown(self, group: str) -> float:
         """Of the steps of a group, beyond its parameters, as own runs tell; 1 without any."""
@@ -267,7 +273,9 @@ def _parse(document: Document, name: str) -> Calibration:
         raise PlannerError(
             "is no calibration file", where=document.source, hint="its first key is `schema: planner.calibration/1`"
         )
-    efficiencies = _section(Efficiencies, data.get("roofline", {}), document, ("roofline",))
+    roofline = _mapping(data.get("roofline", {}), document, ("roofline",))
+    like = {name: roofline[other] for name, other in LIKE.items() if other in roofline}
+    efficiencies = _section(Efficiencies, like | roofline, document, ("roofline",))
     engines = {
         engine: _section(EngineOverheads, values, document, ("engines", engine))
         for engine, values in _mapping(data.get("engines", {}), document, ("engines",)).items()
@@ -346,18 +354,20 @@ def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread]
             and all(isinstance(v, (int, float)) and math.isfinite(v) for v in row)
             for side in ("low", "high")
         )
-        between = bounds.get("between", [0.0, 0.0])
-        right = right and isinstance(between, list) and len(between) == 2
-        right = right and all(isinstance(v, (int, float)) and 0 <= v < math.inf for v in between)
+        between, families = (bounds.get(side, [0.0, 0.0]) for side in ("between", "families"))
+        for pair in (between, families):
+            right = right and isinstance(pair, list) and len(pair) == 2
+            right = right and all(isinstance(v, (int, float)) and 0 <= v < math.inf for v in pair)
         if name not in ("ttft", "tpot") or not right:
             raise PlannerError(
                 f"`{name}` is no interval",
                 where=document.where(path),
                 hint=f"give `low` and `high` of ttft and tpot as {len(FEATURES)} numbers ({', '.join(FEATURES)}), "
-                "and `between` as two of at least 0",
+                "and `between` and `families` as two of at least 0",
             )
         low, high = (tuple(map(float, bounds[side])) for side in ("low", "high"))
-        spreads[str(name)] = ErrorSpread(low, high, (float(between[0]), float(between[1])))
+        apart = [(float(below), float(above)) for below, above in (between, families)]
+        spreads[str(name)] = ErrorSpread(low, high, *apart)
     return spreads, frozenset(groups)
 
 

@@ -52,7 +52,8 @@ class CollectiveRoute:
     latency_s: Floats
     concurrent: Bools  # both parts run at the same time
     reduces: Bools  # an all-reduce, which can run in one kernel
-    packed: Floats  # 1 where tokens are packed before they are exchanged
+    packed: Floats  # 1 where tokens are packed before they are exchanged,
+    direct: Floats  # or written by each rank to the others directly
 
     def seconds(self, known: Efficiencies) -> Floats:
         """Seconds [N] of one run; zero where nothing moves."""
@@ -61,7 +62,8 @@ class CollectiveRoute:
         direct, staged = start + self.inside_s / known.direct_bandwidth, STAGED * start + inside
         reduced = np.minimum(direct, staged) + outside
         moved = start + np.where(self.concurrent, np.maximum(inside, outside), inside + outside)
-        return np.where(self.reduces, reduced, moved) + self.latency_s + known.exchange_start_s * self.packed
+        exchange = known.exchange_start_s * self.packed + known.wide_exchange_start_s * self.direct
+        return np.where(self.reduces, reduced, moved) + self.latency_s + exchange
 
 
 def collective_s(op: Collective, topology: Topology, efficiencies: Efficiencies) -> Floats:
@@ -84,8 +86,10 @@ def route(op: Collective, topology: Topology) -> CollectiveRoute:
     concurrent = op.kind == "all_to_all"
     outside = np.maximum.reduce([none, *parts[1:]]) if concurrent else sum(parts[1:], none)
     both, reduces = (np.full(len(none), value) for value in (concurrent, op.kind == "all_reduce"))
-    packed = live * (concurrent and op.choices > 0 and topology.levels[0].size <= BOARD)
-    return CollectiveRoute(parts[0], outside, sum(spans, none), sum(doublings, none), latency, both, reduces, packed)
+    tokens, board = concurrent and op.choices > 0, topology.levels[0].size <= BOARD
+    packed, direct = live * (tokens and board), live * (tokens and not board)
+    starts, more = sum(spans, none), sum(doublings, none)
+    return CollectiveRoute(parts[0], outside, starts, more, latency, both, reduces, packed, direct)
 
 
 def _outermost(spans: list[Floats]) -> list[Floats]:

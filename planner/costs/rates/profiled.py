@@ -209,13 +209,14 @@ class Profiled:
 
         Gradients have a table of their own, and without it take the time of the forward kernel.
         """
-        sizes = (op.tokens, op.moe_tp, op.ep)
-        time = self._experts_of(op, "moe", sizes)
+        sizes, gathered = (op.tokens, op.moe_tp, op.ep), replace(op, exchanged=None)
+        time = self._experts_of(gathered, "moe", sizes)
         if gradient_of(op.name):
-            own = self._experts_of(op, "moe_backward", sizes)
+            own = self._experts_of(gathered, "moe_backward", sizes)
             time = own.where(own.basis < Basis.ANALYTICAL, time)
         if op.exchanged is None or not np.any(op.exchanged):
             return time
+        time = time.where(time.basis < Basis.ANALYTICAL, self.roofline.price(op))
         bulk = op.tokens / op.ep > BULK_TOKENS
         for name, chosen in (("wideep_generation_moe", ~bulk), ("wideep_context_moe", bulk)):
             wide = self._experts_of(op, name, (op.tokens, op.ep))
@@ -243,7 +244,8 @@ class Profiled:
         def like(tokens: Floats, *degrees: Floats) -> Experts:
             moe_tp, ep = degrees if len(degrees) == 2 else (np.ones_like(tokens), degrees[0])
             sizes = replace(op, tokens=tokens, moe_tp=moe_tp, ep=ep, hidden=hidden, intermediate=inter)
-            return replace(sizes, top_k=top_k, num_experts=experts)
+            exchanged = None if op.exchanged is None else np.ones_like(tokens)
+            return replace(sizes, top_k=top_k, num_experts=experts, exchanged=exchanged)
 
         side = gradient_of(op.name) if name == "moe_backward" else ""
         fixed: dict[str, str | int] = {"distribution": self.skew, **dict(zip(_EXPERT_COLUMNS, shape, strict=True))}

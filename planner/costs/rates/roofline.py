@@ -59,27 +59,32 @@ class Roofline:
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
         op = as_run_on(op, self.accelerator)
-        known, names = self.efficiencies, efficiency_names(op)
+        known, blackwell = self.efficiencies, self.accelerator.overlaps_starts
+        names = efficiency_names(op, blackwell=blackwell)
         asked = demand(op, known.routing_concentration)
         rate = self.accelerator.comparable_peak(asked.precision) * getattr(known, names.flop)
-        compute = asked.flop * slowdown(op, known.experts_width, known.experts_rows) / rate
+        compute = asked.flop * slowdown(op, known, blackwell=blackwell) / rate
         move = asked.size_bytes / (self.accelerator.memory_bandwidth_bytes_per_s * getattr(known, names.bandwidth))
         start_s = sum(getattr(known, name) for name in names.starts)
         busy = asked.size_bytes + asked.flop > 0
         return np.where(busy, np.maximum(compute, move) + start_s * asked.kernels, 0.0)
 
 
-def slowdown(op: Compute, experts_width: float, experts_rows: float) -> Floats | float:
+def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | float:
     """How much longer an operator computes than a large one of its kind.
 
     Narrow shards of experts, and few tokens an expert, leave tiles empty; tiles are no higher than the tokens need, so
-    that at most half of their rows are.
+    that at most half of their rows are. Tokens that came by all-to-all lie expert by expert, for which engines have
+    kernels that gather nothing (DeepGEMM's grouped ones).
     """
     if not isinstance(op, Experts):
         return 1.0
-    narrow = 1.0 + experts_width * op.moe_tp / op.intermediate
+    narrow = 1.0 + known.experts_width * op.moe_tp / op.intermediate
     rows = np.maximum(op.tokens * op.top_k / op.num_experts, 1.0)
-    return narrow * (1.0 + np.minimum(experts_rows / rows, 1.0))
+    longer = narrow * (1.0 + np.minimum(known.experts_rows / rows, 1.0))
+    if op.exchanged is None or _experts_flop(op, blackwell=blackwell) != "experts_flop_block":
+        return longer
+    return longer * np.where(op.exchanged > 0, known.experts_flop_block / known.experts_flop_grouped, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +96,8 @@ class EfficiencyNames:
     starts: tuple[str, ...]  # of one launch, added up
 
 
-def efficiency_names(op: Compute) -> EfficiencyNames:
-    """The efficiencies of an operator's kernel."""
+def efficiency_names(op: Compute, *, blackwell: bool) -> EfficiencyNames:
+    """The efficiencies of an operator's kernel, on Blackwell or what follows it, or before."""
     match op:
         case Gemm() | BatchedGemm():
             bandwidth = "gemm_bandwidth_4bit" if stored_format(op.precision) in FOUR_BIT else "gemm_bandwidth"
@@ -106,7 +111,8 @@ def efficiency_names(op: Compute) -> EfficiencyNames:
         case Experts():
             gathered = op.precision == "mxfp4"  # the kernel that gathers an expert's tokens quantises them
             quantising = ("experts_quantise_s",) if quantises(op.activation) and not gathered else ()
-            return EfficiencyNames(_experts_flop(op), "experts_bandwidth", ("experts_start_s", *quantising))
+            starts = ("experts_start_s", *quantising)
+            return EfficiencyNames(_experts_flop(op, blackwell=blackwell), "experts_bandwidth", starts)
         case MemoryPass():
             return EfficiencyNames("gemm_flop", "elementwise_bandwidth", ("elementwise_start_s",))
         case _:
@@ -120,12 +126,14 @@ def _gemm_flop(precision: str) -> str:
     return "gemm_flop_4bit" if precision in FOUR_BIT else "gemm_flop_quantised"
 
 
-def _experts_flop(op: Experts) -> str:
+def _experts_flop(op: Experts, *, blackwell: bool) -> str:
     if op.activation in FOUR_BIT:
         return "experts_flop_4bit"
     if is_stored_only(op.precision) or (op.precision in (*FOUR_BIT, "int4") and not quantises(op.activation)):
         return "experts_flop_dequantised"
-    return "experts_flop_block" if op.precision == "fp8_block" else "experts_flop"
+    if op.precision != "fp8_block":
+        return "experts_flop"
+    return "experts_flop_block_blackwell" if blackwell else "experts_flop_block"
 
 
 def _quantising(precision: str) -> tuple[str, ...]:
