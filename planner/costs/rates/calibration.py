@@ -366,8 +366,8 @@ def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread]
                 "and `between` and `families` as two of at least 0",
             )
         low, high = (tuple(map(float, bounds[side])) for side in ("low", "high"))
-        apart = [(float(below), float(above)) for below, above in (between, families)]
-        spreads[str(name)] = ErrorSpread(low, high, *apart)
+        apart, further = ((float(below), float(above)) for below, above in (between, families))
+        spreads[str(name)] = ErrorSpread(low, high, apart, further)
     return spreads, frozenset(groups)
 
 
