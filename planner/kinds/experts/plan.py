@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import JsonValue
 
-from planner import __version__
 from planner.documents.files import digest
 from planner.experts.instance import judged_tokens
 from planner.experts.layout import Layout
@@ -20,10 +19,8 @@ from planner.kinds.experts.proof import METHOD, bound_records
 from planner.kinds.experts.setting import ExpertsSetting
 from planner.plan.blocks import block_on
 from planner.plan.schema import (
-    SCHEMA,
     Axis,
     Certificate,
-    Digests,
     Engine,
     Envelope,
     Evidence,
@@ -32,8 +29,8 @@ from planner.plan.schema import (
     Parallelism,
     Prediction,
     Role,
-    Software,
 )
+from planner.problem.envelope import plan_envelope
 from planner.problem.resolve import normalised
 
 ROLE = "experts"
@@ -46,26 +43,21 @@ ASSUMPTIONS = (
 
 def envelope(setting: ExpertsSetting, layout: Layout, memory: Memory | None) -> Envelope:
     """The plan of a layout."""
-    problem = setting.resolved.problem
-    inputs = _inputs(setting)
     worth = _worth(setting) if setting.options.policy == "realtime" else None
-    return Envelope(
-        schema=SCHEMA,
-        kind="experts",
-        name=problem.name,
-        software=Software(planner=__version__, solver="spread local search"),
-        seed=problem.seed,
-        digests=_digests(setting, inputs),
-        inputs=inputs,
-        decision=_decision(setting, layout, memory).model_dump(mode="json", exclude_none=True),
+    return plan_envelope(
+        setting.resolved,
+        _decision(setting, layout, memory),
+        _certificate(setting, layout),
         predictions=(*_predictions(layout), *_of_tokens(setting, layout), *_of_copies(worth)),
-        certificate=_certificate(setting, layout),
         evidence=Evidence(
             basis={"measured": 1.0},
             sources=(f"{len(setting.loads.load_WLE)} windows of recorded loads",),
             notes=("imbalance is that of the recorded loads; loads to come differ", *_notes(worth)),
         ),
         assumptions=ASSUMPTIONS,
+        solver="spread local search",
+        digests={"traces": {**setting.resolved.digests()["traces"], "loads": _digest_of_loads(setting)}},
+        inputs=_inputs(setting),
     )
 
 
@@ -79,12 +71,9 @@ def _inputs(setting: ExpertsSetting) -> dict[str, JsonValue]:
     return {**inputs, "options": options}
 
 
-def _digests(setting: ExpertsSetting, inputs: dict[str, JsonValue]) -> Digests:
-    known = setting.resolved.digests()
+def _digest_of_loads(setting: ExpertsSetting) -> str:
     counted = setting.recorded.counted
-    read = setting.loads.load_WLE if counted is None else counted
-    traces = {**known["traces"], "loads": digest(read.tolist())}
-    return Digests(problem=digest(inputs), models=known["models"], hardware=known["hardware"], traces=traces)
+    return digest((setting.loads.load_WLE if counted is None else counted).tolist())
 
 
 def _decision(setting: ExpertsSetting, layout: Layout, memory: Memory | None) -> ExpertsDecision:

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.documents.units import clock
 from planner.hardware.cluster import Pool
 from planner.kinds.fleet.changes import changes_of
@@ -28,17 +26,14 @@ from planner.kinds.fleet.options import ELASTIC
 from planner.kinds.fleet.placed import laid, phases_of, roles_of, spans
 from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
-    SCHEMA,
     Certificate,
-    Digests,
     Envelope,
     Evidence,
     Objective,
     Prediction,
     Shares,
-    Software,
 )
-from planner.problem.resolve import normalised
+from planner.problem.envelope import plan_envelope
 from planner.solvers.result import relative_gap
 from planner.solvers.schedules.day_solve import SOLVER
 from planner.solvers.schedules.day_split import Day, DaySplit
@@ -69,22 +64,17 @@ def envelope(
     What runs beside production is placed anew, or taken from a plan of the same split.
     """
     split, resolved = day.split(), day.resolved
-    value, inputs = split.worth(chosen), normalised(resolved)
+    value = split.worth(chosen)
     decision = _decision(day, split, chosen, beside)
-    known = resolved.digests()
-    return Envelope(
-        schema=SCHEMA,
-        kind="fleet",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=SOLVER),
-        seed=resolved.problem.seed,
-        digests=Digests(problem=digest(inputs), hardware=known["hardware"]),
-        inputs=inputs,
-        decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=tuple(_predictions(day, decision, value)),
-        certificate=_certificate(day, value, bound, stop_reason),
-        evidence=_evidence(day, day.shares_of(chosen)),
-        assumptions=(*ASSUMPTIONS, *_beside_assumptions(day)),
+    return plan_envelope(
+        resolved,
+        decision,
+        _certificate(day, value, bound, stop_reason),
+        _predictions(day, decision, value),
+        _evidence(day, day.shares_of(chosen)),
+        (*ASSUMPTIONS, *_beside_assumptions(day)),
+        solver=SOLVER,
+        digests={"models": {}, "traces": {}},
     )
 
 

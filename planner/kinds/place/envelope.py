@@ -5,12 +5,12 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planner import __version__
 from planner.costs.rates.calibration import Calibration
 from planner.documents.files import digest
 from planner.kinds.place.decision import PlaceDecision
 from planner.kinds.place.replay import gaps_of
-from planner.plan.schema import SCHEMA, Certificate, Digests, Envelope, Evidence, Prediction, Software
+from planner.plan.schema import Certificate, Envelope, Evidence, Prediction
+from planner.problem.envelope import plan_envelope
 from planner.problem.resolve import Resolved, normalised
 
 
@@ -26,26 +26,19 @@ def place_envelope(
     calibration: Calibration | None = None,
 ) -> Envelope:
     """The plan of a decision; without a calibration where no cost of ours is behind it."""
-    inputs, known = _inputs(resolved), resolved.digests()
-    return Envelope(
-        schema=SCHEMA,
-        kind="place",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=solver),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=None if calibration is None else calibration.digest,
-            traces={**known["traces"], **_arrivals(resolved)},
-        ),
-        inputs=inputs,
-        decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=tuple(predictions),
-        certificate=certificate,
-        evidence=evidence,
-        assumptions=assumptions,
+    return plan_envelope(
+        resolved,
+        decision,
+        certificate,
+        predictions,
+        evidence,
+        assumptions,
+        solver=solver,
+        digests={
+            "calibration": None if calibration is None else calibration.digest,
+            "traces": {**resolved.digests()["traces"], **_arrivals(resolved)},
+        },
+        inputs=_inputs(resolved),
     )
 
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from planner import __version__
 from planner.costs.training.config import USABLE_SHARE
-from planner.documents.files import digest
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError, Stopped, errors_at
 from planner.kinds.rl.agents.stated import agentic_problem
@@ -22,16 +20,14 @@ from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import search_simulated
 from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
-    SCHEMA,
     Certificate,
-    Digests,
     Envelope,
     Evidence,
     Prediction,
-    Software,
 )
+from planner.problem.envelope import plan_envelope
 from planner.problem.lengths import end_of_samples
-from planner.problem.resolve import Resolved, normalised
+from planner.problem.resolve import Resolved
 from planner.problem.schema import MomentLengths, Problem
 from planner.progress import Limits
 from planner.rl.intervals import interval_s
@@ -200,25 +196,11 @@ def _envelope(
     assumed: tuple[str, ...] = (),
 ) -> Envelope:
     resolved = solved.setting.resolved
-    inputs = normalised(resolved)
-    known = resolved.digests()
-    return Envelope(
-        schema=SCHEMA,
-        kind="rl",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=DYNAMIC if decision.horizon else BEST_FIRST),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=None if solved.setting.bare else solved.setting.calibration.digest,
-            traces=known["traces"],
-        ),
-        inputs=inputs,
-        decision=decision.model_dump(mode="json", exclude_none=True),
+    return plan_envelope(
+        resolved,
+        decision,
+        proven,
         predictions=tuple(_with_interval(solved, metric, value) for metric, value in predictions.items()),
-        certificate=proven,
         evidence=_evidence(solved),
         assumptions=(
             *(STATED if solved.setting.bare else ASSUMPTIONS),
@@ -233,6 +215,8 @@ def _envelope(
             *_cut(resolved.problem),
             *resolved.price_notes,
         ),
+        solver=DYNAMIC if decision.horizon else BEST_FIRST,
+        digests={"calibration": None if solved.setting.bare else solved.setting.calibration.digest},
     )
 
 

@@ -5,13 +5,12 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from planner import __version__
-from planner.documents.files import digest
 from planner.kinds.workflow.decision import WorkflowDecision
 from planner.plan.findings import Finding
 from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import SCHEMA, Certificate, Digests, Envelope, Evidence, Objective, Prediction, Software
-from planner.problem.resolve import Resolved, normalised
+from planner.plan.schema import Certificate, Envelope, Evidence, Objective, Prediction
+from planner.problem.envelope import plan_envelope
+from planner.problem.resolve import Resolved
 from planner.solvers.result import relative_gap
 from planner.solvers.workflow.cover import Cover, End
 
@@ -32,26 +31,10 @@ def envelope(
     calibration: str | None = None,
 ) -> Envelope:
     """The plan of a decision."""
-    inputs, known = normalised(resolved), resolved.digests()
-    return Envelope(
-        schema=SCHEMA,
-        kind="workflow",
-        name=resolved.problem.name,
-        software=Software(planner=__version__, solver=solver),
-        seed=resolved.problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            calibration=calibration,
-            traces=known["traces"],
-        ),
-        inputs=inputs,
-        decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=tuple(predictions),
-        certificate=certificate,
-        evidence=evidence,
-        assumptions=(*assumptions, *resolved.price_notes),
+    assumptions = (*assumptions, *resolved.price_notes)
+    digests = {"calibration": calibration}
+    return plan_envelope(
+        resolved, decision, certificate, predictions, evidence, assumptions, solver=solver, digests=digests
     )
 
 

@@ -5,11 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from pydantic import JsonValue
-
-from planner import __version__
 from planner.costs.rates.profiled import Profiled
-from planner.documents.files import digest
 from planner.engines.formats import stored_only, weight_formats
 from planner.engines.release import judged_by
 from planner.kinds.serve.options import AttentionFfn, Drafting, FrontierPoint, ServeDecision, SpareRoom
@@ -33,10 +29,8 @@ from planner.kinds.serve.steady.search import Outcome, ServeSetting
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.evidence import weighted_shares
 from planner.plan.schema import (
-    SCHEMA,
     Block,
     Certificate,
-    Digests,
     Engine,
     Envelope,
     Evidence,
@@ -45,9 +39,8 @@ from planner.plan.schema import (
     Prediction,
     Role,
     Route,
-    Software,
 )
-from planner.problem.resolve import normalised
+from planner.problem.envelope import plan_envelope
 from planner.solvers.mix import Flow, MixSolution
 from planner.solvers.mix_solve import MixCertificate
 from planner.solvers.stochastic.routed_queues import Routing
@@ -103,22 +96,19 @@ def envelope(
     frontier: Sequence[FrontierPoint] = (),
 ) -> Envelope:
     """The plan of a mix with what is proven and predicted of it."""
-    used, problem = outcome.roles, setting.resolved.problem
-    decision = _decision(setting, outcome, used, frontier)
-    inputs = normalised(setting.resolved)
-    return Envelope(
-        schema=SCHEMA,
-        kind="serve",
-        name=problem.name,
-        software=Software(planner=__version__, solver=outcome.result.solver),
-        seed=problem.seed,
-        digests=_digests(setting, inputs),
-        inputs=inputs,
-        decision=decision.model_dump(mode="json", exclude_none=True),
-        predictions=predictions,
-        certificate=proven,
-        evidence=_evidence(setting, used),
-        assumptions=assumptions,
+    used = outcome.roles
+    return plan_envelope(
+        setting.resolved,
+        _decision(setting, outcome, used, frontier),
+        proven,
+        predictions,
+        _evidence(setting, used),
+        assumptions,
+        solver=outcome.result.solver,
+        digests={
+            "profiles": tuple(sorted(setting.profile_digests)),
+            "calibration": setting.calibration.digest,
+        },
     )
 
 
@@ -452,18 +442,6 @@ def whole_predictions(
         if tokens_per_s > 0:
             usd_per_mtok = usd_per_hour / (tokens_per_s * 3600.0) * 1e6
             yield Prediction(metric="usd_per_mtok", value=usd_per_mtok)
-
-
-def _digests(setting: ServeSetting, inputs: dict[str, JsonValue]) -> Digests:
-    known = setting.resolved.digests()
-    return Digests(
-        problem=digest(inputs),
-        models=known["models"],
-        hardware=known["hardware"],
-        profiles=tuple(sorted(setting.profile_digests)),
-        calibration=setting.calibration.digest,
-        traces=known["traces"],
-    )
 
 
 def _evidence(setting: ServeSetting, used: Sequence[RoleInUse]) -> Evidence:

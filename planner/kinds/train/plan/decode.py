@@ -3,12 +3,10 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from planner import __version__
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
 from planner.costs.training.measured_ranges import range_note
-from planner.documents.files import digest
 from planner.kinds.train.decision import LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
 from planner.kinds.train.figures import DAY_S
@@ -19,17 +17,14 @@ from planner.kinds.train.plan.modules import APART, MEAN_SAMPLE, module_runs
 from planner.kinds.train.plan.roles import groups, own_choice, placement, pool_use, role_name, roles
 from planner.kinds.train.search.search import SearchResult
 from planner.plan.schema import (
-    SCHEMA,
     Certificate,
-    Digests,
     Envelope,
     Evidence,
     Memory,
     Prediction,
-    Software,
     StepEvidence,
 )
-from planner.problem.resolve import normalised
+from planner.problem.envelope import plan_envelope
 
 EQUAL = "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool"
 EVENLY = "tokens of a mixture of experts spread evenly over its experts"
@@ -49,28 +44,19 @@ def decode(job: TrainJob, result: SearchResult) -> Envelope:
 
 def envelope(job: TrainJob, best: Evaluation, proven: Certificate) -> Envelope:
     """The plan of an evaluation with what is proven of it."""
-    inputs = normalised(job.resolved)
-    known = job.resolved.digests()
-    problem = job.resolved.problem
-    return Envelope(
-        schema=SCHEMA,
-        kind="train",
-        name=problem.name,
-        software=Software(planner=__version__, solver="branch and bound"),
-        seed=problem.seed,
-        digests=Digests(
-            problem=digest(inputs),
-            models=known["models"],
-            hardware=known["hardware"],
-            profiles=tuple(sorted({name for own in _jobs(best) for name in _tables(own)})),
-            calibration=job.rates.digest,
-        ),
-        inputs=inputs,
-        decision=decision_of(best).model_dump(mode="json", exclude_none=True),
-        predictions=tuple(predictions(best)),
-        certificate=proven,
-        evidence=_evidence(best),
-        assumptions=tuple(_assumptions(job, best)),
+    return plan_envelope(
+        job.resolved,
+        decision_of(best),
+        proven,
+        predictions(best),
+        _evidence(best),
+        _assumptions(job, best),
+        solver="branch and bound",
+        digests={
+            "profiles": tuple(sorted({name for own in _jobs(best) for name in _tables(own)})),
+            "calibration": job.rates.digest,
+            "traces": {},
+        },
     )
 
 
