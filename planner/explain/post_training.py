@@ -124,6 +124,9 @@ def _savings(data: dict[str, Any]) -> Iterator[Fact]:
             saved = 1.0 - part[with_it] / part[without]
             what = f"{words}: {format_si(part[with_it], 's')} in place of {format_si(part[without], 's')}"
             yield Fact("worth", f"{what} ({100 * saved:.1f} % less)", (field, "objective"), figures={"saved": saved})
+    served = data.get("served_scoring")
+    if served:
+        yield from _served(data, served)
     partial = data.get("partial_rollouts")
     if partial:
         what = (
@@ -142,6 +145,21 @@ def _savings(data: dict[str, Any]) -> Iterator[Fact]:
         yield Fact(
             "worth", what, ("in_flight_updates", "staleness", "objective"), figures={"period_s": flow["period_s"]}
         )
+
+
+def _served(data: dict[str, Any], served: dict[str, Any]) -> Iterator[Fact]:
+    """What servers that score take, and what the iteration waits for them."""
+    wait_s = served["scored_s"] - served["generated_s"]
+    what = f"the last sample is scored {format_si(wait_s, 's')} after it is generated"
+    yield Fact("time", what, ("served_scoring", "objective", *served["busy_s"]), figures={"waits_s": wait_s})
+    for part, busy_s in served["busy_s"].items():
+        share = busy_s / served["scored_s"]
+        engines = next((role for role in data["roles"] if role["name"] == part), None)
+        who = f"{engines['replicas']} engines of the {part}" if engines else f"workers of the {part}"
+        what = f"{who} work {format_si(busy_s, 's')} of the {format_si(served['scored_s'], 's')} of a rollout"
+        what += f"; a sample waits {format_si(served['waited_s'][part], 's')} for its score"
+        about = ("served_scoring", "roles", part, "replicas")
+        yield Fact("binding" if share >= NEAR else "worth", what, about, figures={"share": share})
 
 
 def _periods(data: dict[str, Any]) -> Iterator[Fact]:

@@ -6,6 +6,7 @@ Any cost model, or a measurement, can state them; nothing else of `planner.rl` k
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 NEVER_FITS = sys.maxsize
 """`min_dp` of training whose unsharded part alone exceeds memory."""
@@ -18,6 +19,7 @@ class CurvePool:
     name: str
     gpus: int
     usd_per_gpu_hour: float = 0.0
+    host_bytes: float = inf  # of host memory, for each GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,10 @@ class DecodeCurve:
 
 @dataclass(frozen=True, slots=True)
 class GenerationOption:
-    """One kind of generating replica; `label` tells apart options of the same degrees."""
+    """One kind of generating replica; `label` tells apart options of the same degrees.
+
+    While it sleeps with its weights on the host, they take `host_bytes` there for each GPU; `sleep_s` are both moves.
+    """
 
     pool: str
     gpus: int
@@ -46,6 +51,8 @@ class GenerationOption:
     pp: int = 1
     ep: int = 1
     label: str = ""
+    sleep_s: float = 0.0
+    host_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +82,32 @@ class TrainingOption:
     score_gpu_s: float = 0.0  # GPU seconds a token of references, rewards and values, part of forward_tokens_per_s
     critic_share: float = 0.0  # of an update without bubbles: a critic trained in turn
     critic_bubble: float = 0.0  # what it waits in its own pipeline, in micro-batches of the replica
+    host_bytes: float = 0.0  # of host memory for each GPU: of states out of turn, and of models that wait there
+    host_sharded_bytes: float = 0.0  # with dp 1, falling as 1 / dp
+    apart: str = ""  # parts that score on GPUs of their own, and take none of this training's time: `reference teacher`
 
     @property
     def update_bubble(self) -> float:
         """Micro-batches that an update waits, actor and critic in turn."""
         return (self.pp - 1) * (1.0 - self.critic_share) + self.critic_bubble
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """`servers` equal ones that score samples of a part: a batch of t tokens takes step_s + token_s t.
+
+    A server stands on `gpus` GPUs of a pool, on none where it is a worker of a CPU, and takes at most `batch` samples
+    at once. `shared_by` jobs send it their samples.
+    """
+
+    part: str
+    pool: str
+    gpus: int
+    servers: int
+    batch: int
+    step_s: float
+    token_s: float
+    shared_by: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +156,4 @@ class Curves:
     critics: Mapping[TrainingOption, Critic] = field(default_factory=dict)
     move_s: float = 0.0  # of a sample with its KV to another replica, and what a token of it adds
     move_token_s: float = 0.0
+    services: tuple[Service, ...] = ()

@@ -1,6 +1,7 @@
 """Evaluates an RL plan exactly: rules that it breaks, iteration time and cost."""
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,8 @@ from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.fusion import FusedTimes
+from planner.rl.services import charged_gpus, service_sets
+from planner.rl.services import gpus_of_pool as gpus_of_services
 from planner.rl.training import Rollout, TrainingTable, fused_rollout_of, iteration_s, minibatch_s, rollout_of
 from planner.rl.trajectories import SampleBatch
 
@@ -32,7 +35,7 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
     used = gpus_of_pool(plan)
     generation_B = rollout.generation_s_B
     if plan.training is None:
-        iteration, train_B, handover = float(generation_B.mean()), np.zeros(len(generation_B)), 0.0
+        iteration, train_B, handover = float(rollout.whole_s_B.mean()), np.zeros(len(generation_B)), 0.0
     else:
         table = TrainingTable.of((plan.training,), [pool.name for pool in problem.pools], problem.bubbles)
         work = minibatch_s(table if plan.fusion is None else table.unscored(), rollout.tokens_BK)
@@ -40,7 +43,10 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
         overlapped = problem.weight_sync_overlapped
         iteration = float(iteration_s(plan.mode, rollout, work, np.array([handover]), overlapped=overlapped)[0])
         train_B = work[0].sum(axis=1)
-    cost = hourly_usd(problem, used) * iteration / SECONDS_PER_HOUR
+    charged = {name: float(count) for name, count in used.items()}
+    for name, count in gpus_of_services(plan.services).items():
+        charged[name] += charged_gpus(plan.services)[name] - count
+    cost = hourly_usd(problem, charged) * iteration / SECONDS_PER_HOUR
     return RlEvaluation(
         objective=iteration if problem.objective == "iteration_time" else cost,
         iteration_s=iteration,
@@ -52,6 +58,7 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
         broken=(),
         generation_s_of_batch=tuple(generation_B.tolist()),
         training_s_of_batch=tuple(train_B.tolist()),
+        scored_s=float(rollout.whole_s_B.mean()),
     )
 
 
@@ -69,15 +76,20 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     fused = fused_times_of(problem, plan)
     if fused is not None and None not in fused:
         return fused_rollout_of(problem.batches, fused, parts, needed)
+    rollout = rollout_of(problem.batches, finish_times_of(problem, plan), parts, needed, plan.services)
+    return replace(rollout, flows=flows(problem, plan.groups, (plan.mode,)))
+
+
+def finish_times_of(problem: RlProblem, plan: RlPlan) -> list[Floats]:
+    """When each sample of each batch is generated; plain where the change of the plan late in a rollout cannot be."""
     finish_s = [
         batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction, plan.policy)
         for batch in problem.batches
     ]
-    if plan.late is not None:
-        late = late_done_s(problem, plan.groups[0], plan.late)
-        finish_s = [plain if changed is None else changed for changed, plain in zip(late, finish_s, strict=True)]
-    rollout = rollout_of(problem.batches, finish_s, parts, needed)
-    return replace(rollout, flows=flows(problem, plan.groups, (plan.mode,)))
+    if plan.late is None:
+        return finish_s
+    late = late_done_s(problem, plan.groups[0], plan.late)
+    return [plain if changed is None else changed for changed, plain in zip(late, finish_s, strict=True)]
 
 
 def late_done_s(problem: RlProblem, group: GenerationGroup, late: LateReplicas) -> list[Floats | None]:
@@ -97,10 +109,10 @@ def gpus_of_pool(plan: RlPlan) -> dict[str, int]:
     """GPUs that `plan` takes of each pool; generation and training share them unless disaggregated."""
     generating = _sum_by_pool(plan.groups)
     training = _sum_by_pool((plan.training,)) if plan.training is not None else {}
-    pools = sorted(generating.keys() | training.keys())
-    if plan.mode.placement == "disaggregated":
-        return {pool: generating.get(pool, 0) + training.get(pool, 0) for pool in pools}
-    return {pool: max(generating.get(pool, 0), training.get(pool, 0)) for pool in pools}
+    apart = gpus_of_services(plan.services)
+    pools = sorted(generating.keys() | training.keys() | apart.keys())
+    beside = operator.add if plan.mode.placement == "disaggregated" else max
+    return {pool: beside(generating.get(pool, 0), training.get(pool, 0)) + apart.get(pool, 0) for pool in pools}
 
 
 def _sum_by_pool(parts: tuple[GenerationGroup | TrainingChoice, ...]) -> dict[str, int]:
@@ -110,7 +122,7 @@ def _sum_by_pool(parts: tuple[GenerationGroup | TrainingChoice, ...]) -> dict[st
     return total
 
 
-def hourly_usd(problem: RlProblem, gpus: dict[str, int]) -> float:
+def hourly_usd(problem: RlProblem, gpus: Mapping[str, float]) -> float:
     """What the GPUs cost an hour."""
     pools = problem.pool_of
     return sum(count * pools[name].usd_per_gpu_hour for name, count in gpus.items())
@@ -122,10 +134,27 @@ def handover_s(problem: RlProblem, plan: RlPlan) -> float:
         return 0.0
     option = plan.training.option
     turns = problem.switch_s + option.offload_s + option.offload_sharded_s / plan.training.dp
+    turns += sleep_s(plan) if plan.mode.keeps else 0.0
     if plan.mode.placement == "colocated":
         return turns
     sync = weight_sync_s(problem, {group.option.pool for group in plan.groups}, option.pool)
     return (sync if sync is not None else 0.0) + (turns if plan.mode.placement == "hybrid" else 0.0)
+
+
+def sleep_s(plan: RlPlan) -> float:
+    """Both moves of the weights of engines that sleep with them on the host; those that move longest."""
+    groups = [*plan.groups] if plan.late is None else [*plan.groups, plan.late.group]
+    return max(group.option.sleep_s for group in groups)
+
+
+def host_bytes(plan: RlPlan) -> float:
+    """Host memory that a plan whose roles take turns needs for each GPU, at most."""
+    assert plan.training is not None
+    option = plan.training.option
+    states = option.host_bytes + option.host_sharded_bytes / plan.training.dp
+    if not plan.mode.keeps:
+        return states
+    return states + max(group.option.host_bytes for group in plan.groups)
 
 
 def weight_sync_s(problem: RlProblem, generating: set[str], training: str) -> float | None:
@@ -151,6 +180,8 @@ def _broken(problem: RlProblem, plan: RlPlan, evaluation: RlEvaluation) -> Itera
         yield from _broken_fusion(problem, plan, plan.fusion)
     if plan.late is not None:
         yield from _broken_late(problem, plan, plan.late)
+    if plan.services not in service_sets(problem.services, [plan.training.option] if plan.training is not None else []):
+        yield "services that the problem does not offer, or that do not go with the training, score samples"
     yield from broken_deadline(problem, evaluation)
 
 
@@ -230,6 +261,9 @@ def broken_training(problem: RlProblem, plan: RlPlan, training: TrainingChoice) 
     elif training.dp < training.option.min_dp:
         yield f"dp {training.dp} does not fit in memory, {training.option.min_dp} does"
     generating = {group.option.pool for group in plan.groups}
+    room = problem.pool_of[training.option.pool].host_bytes
+    if plan.mode.placement != "disaggregated" and host_bytes(plan) > room:
+        yield f"what leaves the GPUs takes {host_bytes(plan):.4g} B of host memory for each, {room:.4g} B are there"
     if plan.mode.placement == "colocated":
         same = generating == {training.option.pool} and sum(group.gpus for group in plan.groups) == training.gpus
         if not same:

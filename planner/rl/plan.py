@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.rl.curves import GenerationOption, TrainingOption
+from planner.rl.curves import GenerationOption, Service, TrainingOption
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
@@ -14,6 +14,7 @@ Sync = Literal["sync", "stream_sync", "one_step_async", "k_step_async"]
 class RlMode:
     """Where generation runs relative to training, and when training may start; staleness > 1 only with k_step_async.
 
+    `keeps`: engines sleep with their weights on the host where they share GPUs with training; else they drop them.
     `stops`: generators of k_step_async stop while they take new weights, as both sides of one_step_async do. With
     `in_flight` they take them while samples are under way, and begin samples of the next iterations before all of one
     are done; else they end a rollout first.
@@ -24,6 +25,7 @@ class RlMode:
     staleness: int = 0
     in_flight: bool = False
     stops: bool = False
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class RlPlan:
     fusion: Fusion | None = None
     late: LateReplicas | None = None
     policy: RolloutPolicy | None = None
+    services: tuple[Service, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class RlEvaluation:
     broken: tuple[str, ...]
     generation_s_of_batch: tuple[float, ...]
     training_s_of_batch: tuple[float, ...]
+    scored_s: float = 0.0  # from the start of generation until services have scored all of it
     moved: int = 0  # trajectories that went to another worker in a tool call, where plans of agents are priced
 
     @property

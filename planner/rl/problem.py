@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.errors import PlannerError
-from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Scoring, TrainingOption
+from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Scoring, Service, TrainingOption
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.trajectories import SampleBatch
@@ -32,7 +32,8 @@ class RlProblem:
     pool. With `late_thresholds`, the last of the samples may go on on other replicas of the same GPUs, after
     `late_change_s` and with their context prefilled again. `policies` say how samples with turns may wait and move, the
     simulator's own where there are none. Modes whose weights are updated in flight hand samples out by prompts, of
-    `samples_per_prompt` samples in a row.
+    `samples_per_prompt` samples in a row. Every sample passes one of the `services` of each part before it is trained
+    on; those with GPUs may be left out where a training scores beside them.
     """
 
     pools: tuple[CurvePool, ...]
@@ -60,6 +61,7 @@ class RlProblem:
     partial: bool = False
     max_staleness: int | None = None
     bubbles: Mapping[TrainingChoice, float] = field(default_factory=dict)  # of updates, where not `update_bubble`
+    services: tuple[Service, ...] = ()  # of which a plan has one a part
 
     @property
     def pool_of(self) -> dict[str, CurvePool]:
@@ -135,6 +137,12 @@ def _partial(problem: RlProblem) -> None:
             "samples that wait and move by policies are neither carried over nor fused",
             where="policies",
             hint="leave out partial rollouts, fusion and late thresholds",
+        )
+    if problem.services and (problem.partial or problem.fusion_thresholds or flows):
+        raise PlannerError(
+            "samples that services score are not carried over, scored beside the last ones, or under way at updates",
+            where="services",
+            hint="leave out partial rollouts, fusion thresholds and updates in flight",
         )
     if problem.partial and (problem.max_groups > 1 or problem.dispatch != "fifo" or problem.fusion_thresholds):
         raise PlannerError(

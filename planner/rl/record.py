@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.rl.curves import Critic, Curves, DecodeCurve, GenerationOption, Scoring, TrainingOption
+from planner.rl.curves import Critic, Curves, DecodeCurve, GenerationOption, Scoring, Service, TrainingOption
 
 _HINT = "solve again: the proof is damaged"
 T = TypeVar("T")
@@ -28,6 +28,7 @@ def curves_record(curves: Curves) -> dict[str, JsonValue]:
         "scoring": _table(Scoring, [*curves.scoring.values()]),
         "critic_options": [curves.training.index(option) for option in curves.critics],
         "critics": _table(Critic, [*curves.critics.values()]),
+        "services": _table(Service, curves.services),
     }
 
 
@@ -50,6 +51,7 @@ def read_curves_record(record: Mapping[str, JsonValue]) -> Curves:
         _critics(record, training),
         _seconds(record.get("move_s")),
         _seconds(record.get("move_token_s")),
+        tuple(Service(**row) for row in _rows(record, "services", Service)),
     )
 
 

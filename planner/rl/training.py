@@ -12,6 +12,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.rollouts.fusion import FusedTimes
+from planner.rl.services import Services, busy_s, scored_s
 from planner.rl.trajectories import SampleBatch
 
 
@@ -62,7 +63,14 @@ class Rollout:
     ready_s_BK: Floats
     possible: bool = True
     oldest: int = 0  # iterations by which weights that made some of a sample are behind, before any synchrony
+    scored_s_B: Floats | None = None  # when services have scored all of it; as it is generated where there are none
+    serving_s: float = 0.0  # of the busiest servers for a mean batch
     flows: Mapping[int, Flow] = field(default_factory=dict)
+
+    @property
+    def whole_s_B(self) -> Floats:
+        """When all samples can be trained on."""
+        return self.generation_s_B if self.scored_s_B is None else self.scored_s_B
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +87,7 @@ class TrainingTable:
     optimizer_s_T: Floats
     score_s_T: Floats  # of a token on a replica, part of forward_s_T
     offload_s_T: Floats
+    host_bytes_T: Floats  # for each GPU, where roles take turns
     gpus_T: Ints
     pool_T: Ints
 
@@ -93,6 +102,7 @@ class TrainingTable:
         options = [choice.option for choice in choices]
         dp_T = np.array([choice.dp for choice in choices], float)
         sharded = np.array([option.offload_sharded_s for option in options], float)
+        host_sharded = np.array([option.host_sharded_bytes for option in options], float)
         return cls(
             choices,
             dp_T,
@@ -104,6 +114,7 @@ class TrainingTable:
             np.array([option.optimizer_s for option in options], float),
             np.array([option.score_gpu_s / option.gpus for option in options], float),
             np.array([option.offload_s for option in options], float) + sharded / np.maximum(dp_T, 1),
+            np.array([option.host_bytes for option in options], float) + host_sharded / np.maximum(dp_T, 1),
             np.array([choice.gpus for choice in choices], np.int64),
             np.array([pools.index(option.pool) for option in options], np.int64),
         )
@@ -118,21 +129,38 @@ class TrainingTable:
 
 
 def rollout_of(
-    batches: tuple[SampleBatch, ...], finish_s: Sequence[Floats | None], minibatches: int, samples: int | None = None
+    batches: tuple[SampleBatch, ...],
+    finish_s: Sequence[Floats | None],
+    minibatches: int,
+    samples: int | None = None,
+    services: Services = (),
 ) -> Rollout:
     """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken.
 
-    A batch that cannot be generated so (None) makes the rollout impossible.
+    A sample is complete when all services have scored it. A batch that cannot be generated so (None) makes the rollout
+    impossible.
     """
-    parts = [
-        minibatches_of(
-            batch.taken_s(np.zeros(batch.size) if done_s_N is None else done_s_N), batch.tokens_N, minibatches, samples
-        )
-        for batch, done_s_N in zip(batches, finish_s, strict=True)
+    done_s = [np.zeros(batch.size) if s_N is None else s_N for batch, s_N in zip(batches, finish_s, strict=True)]
+    complete_s = [
+        batch.taken_s(scored_s(services, done_s_N, batch.tokens_N))
+        for batch, done_s_N in zip(batches, done_s, strict=True)
     ]
-    ready = np.array([ready for _, ready in parts])
+    parts = [
+        minibatches_of(complete_s_N, batch.tokens_N, minibatches, samples)
+        for batch, complete_s_N in zip(batches, complete_s, strict=True)
+    ]
+    ready, tokens = np.array([ready for _, ready in parts]), np.array([tokens for tokens, _ in parts], float)
     possible = all(done_s_N is not None for done_s_N in finish_s)
-    return Rollout(ready[:, -1].copy(), np.array([tokens for tokens, _ in parts], float), ready, possible)
+    if not services:
+        return Rollout(ready[:, -1].copy(), tokens, ready, possible)
+    generated_s_B = np.array(
+        [
+            done_s_N[np.argsort(complete_s_N, kind="stable")[:samples]].max()
+            for done_s_N, complete_s_N in zip(done_s, complete_s, strict=True)
+        ]
+    )
+    serving_s = sum(busy_s(services, batch.tokens_N) for batch in batches) / len(batches)
+    return Rollout(generated_s_B, tokens, ready, possible, scored_s_B=ready[:, -1].copy(), serving_s=serving_s)
 
 
 def fused_rollout_of(
@@ -174,21 +202,22 @@ def iteration_s(
     mode: RlMode, rollout: Rollout, work_s_TBK: Floats, handover_s_T: Floats, *, overlapped: bool = False
 ) -> Floats:
     """Mean iteration time [T]; `overlapped` weight synchronisation delays asynchronous training alone."""
-    generation_B = rollout.generation_s_B
+    generation_B, whole_B = rollout.generation_s_B, rollout.whole_s_B
     if mode.sync == "stream_sync":
         return np.asarray((streamed_s(rollout.ready_s_BK, work_s_TBK) + handover_s_T[:, None]).mean(axis=1))
     train_TB = work_s_TBK.sum(axis=2)
     if mode.sync == "sync":
-        return np.asarray((generation_B + train_TB + handover_s_T[:, None]).mean(axis=1))
+        return np.asarray((whole_B + train_TB + handover_s_T[:, None]).mean(axis=1))
     hidden = handover_s_T if overlapped else np.zeros_like(handover_s_T)
     exposed = handover_s_T - hidden
     if mode.sync == "one_step_async":
         train_TB = train_TB + hidden[:, None]
-        return np.asarray((np.maximum(np.roll(generation_B, -1), train_TB) + exposed[:, None]).mean(axis=1))
+        return np.asarray((np.maximum(np.roll(whole_B, -1), train_TB) + exposed[:, None]).mean(axis=1))
     if mode.in_flight:
         return flowing_s(rollout.flows[mode.staleness], train_TB.mean(axis=1), exposed, hidden)
     stop = exposed if mode.stops else np.zeros_like(exposed)
-    return ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness, stop)
+    ahead = ahead_s(generation_B, train_TB + exposed[:, None], hidden, mode.staleness, stop, whole_B)
+    return np.maximum(ahead, rollout.serving_s)
 
 
 def flowing_s(flow: Flow, train_s_T: Floats, exposed_s_T: Floats, hidden_s_T: Floats) -> Floats:
@@ -204,22 +233,32 @@ def flowing_s(flow: Flow, train_s_T: Floats, exposed_s_T: Floats, hidden_s_T: Fl
     return iteration_s_T
 
 
-def ahead_s(generation_s_B: Floats, train_s_TB: Floats, delay_s_T: Floats, staleness: int, stop_s_T: Floats) -> Floats:
+def ahead_s(
+    generation_s_B: Floats,
+    train_s_TB: Floats,
+    delay_s_T: Floats,
+    staleness: int,
+    stop_s_T: Floats,
+    scored_s_B: Floats | None = None,
+) -> Floats:
     """Long-run mean iteration [T] when generation may run `staleness` iterations ahead of training, batches in turn.
 
     Generation of iteration i starts `stop_s_T` after that of i - 1, and `delay_s_T` after training i - 1 - staleness;
-    training i after that of i - 1 and after generation i. The rate of such a max-plus system is its largest cycle mean,
-    found exactly by Karp, Discrete Mathematics 23 (1978): with x_m the state after m periods from zero, max over
-    components of min_j (x_m - x_j) / (m - j), m the length of the state.
+    training i after that of i - 1 and after generation i, or when services have scored it: `scored_s_B` from where it
+    starts, while generators go on. The rate of such a max-plus system is its largest cycle mean, found exactly by Karp,
+    Discrete Mathematics 23 (1978): with x_m the state after m periods from zero, max over components of
+    min_j (x_m - x_j) / (m - j), m the length of the state.
     """
+    whole_s_B = generation_s_B if scored_s_B is None else scored_s_B
     generated = np.zeros(len(train_s_TB))
     trained = [np.zeros(len(train_s_TB)) for _ in range(staleness + 1)]  # the last ones, oldest first
     states = [np.stack([generated, *trained])]
     size = staleness + 2
     for _ in range(size):
         for batch, generation_s in enumerate(generation_s_B):
-            generated = np.maximum(generated + stop_s_T, trained[0] + delay_s_T) + generation_s
-            done = np.maximum(generated, trained[-1]) + train_s_TB[:, batch]
+            started = np.maximum(generated + stop_s_T, trained[0] + delay_s_T)
+            generated, scored = started + generation_s, started + whole_s_B[batch]
+            done = np.maximum(scored, trained[-1]) + train_s_TB[:, batch]
             trained = [*trained[1:], done]
         states.append(np.stack([generated, *trained]))
     means = [(states[size] - states[period]) / (size - period) for period in range(size)]

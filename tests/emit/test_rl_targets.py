@@ -13,7 +13,7 @@ import yaml
 from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RlDecision
-from planner.plan.schema import Envelope
+from planner.plan.schema import Envelope, Parallelism
 
 PLAN = Path(__file__).parents[1] / "plans" / "rl.json"
 MIXTURE = {"tp": 2, "pp": 1, "dp": 8, "cp": 1, "ep": 8, "moe_tp": 1, "vpp": 1}
@@ -46,7 +46,8 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def verl_overrides(run: str) -> tuple[str, list[str]]:
-    files = emit(*plan(**RUNS[run]), "verl")
+    special = {"served": scored_apart("reward", "teacher"), "fp8": in_fp8()}
+    files = emit(*special[run] if run in special else plan(**RUNS[run]), "verl")
     match = re.search(r"--config-name (\S+)", files["launch-verl.sh"])
     assert match is not None
     return match.group(1), [row for row in files["overrides.txt"].splitlines() if not row.startswith("#")]
@@ -181,7 +182,7 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", [*RUNS, "served", "fp8"])
 def test_verl_composes_the_overrides_and_refuses_a_wrong_key(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verl, hydra = _package("verl"), pytest.importorskip("hydra", reason="hydra-core is not installed")
     config, rows = verl_overrides(run)
@@ -210,3 +211,101 @@ def test_areals_grammar_reads_the_backends(run: str) -> None:
     document = yaml.safe_load(emit(*plan(**RUNS[run]), "areal")["areal.yaml"])
     for part in ("rollout", "actor", "ref"):
         parser.parse(document[part]["backend"])
+
+
+def scored_apart(*parts: str, tp: int = 4, engine: str = "vllm") -> tuple[Envelope, RlDecision]:
+    """The plan with these parts on two engines each of nodes of their own, 16 samples in a batch."""
+    envelope, decision = plan(engine=engine, **APART)
+    own = {
+        "parallelism": Parallelism(tp=tp), "replicas": 2, "limits": {"batch_samples": 16}, "memory": None,
+    }  # fmt: skip
+    actor = next(role for role in decision.roles if role.function == "actor")
+    kept = [role for role in decision.roles if role.function not in parts]
+    served = [actor.model_copy(update={"name": part, "function": part, **own}) for part in parts]
+    return envelope, decision.model_copy(update={"roles": (*kept, *served)})
+
+
+def test_verl_serves_a_reward_and_a_teacher_from_pools_of_their_own() -> None:
+    rows = emit(*scored_apart("reward", "teacher"), "verl")["overrides.txt"].splitlines()
+    assert {"reward.reward_model.enable_resource_pool=True", "reward.reward_model.nnodes=1"} <= set(rows)
+    assert {"distillation.enabled=True", "distillation.n_gpus_per_node=8"} <= set(rows)
+    assert "distillation.teacher_models.teacher_model.num_replicas=2" in rows
+
+
+def test_areal_and_openrlhf_give_a_reference_gpus_of_its_own() -> None:
+    document = yaml.safe_load(emit(*scored_apart("reference", "teacher"), "areal")["areal.yaml"])
+    for part in ("ref", "teacher"):
+        assert document[part]["backend"] == "megatron:d2p1t4"
+        assert document[part]["scheduling_strategy"] == {"type": "separation"}
+    assert document["cluster"]["n_nodes"] == 10
+    script = emit(*scored_apart("reference"), "openrlhf")["launch-openrlhf.sh"]
+    assert "--ref.num_nodes 1" in script
+    assert "--train.colocate_actor_ref" not in script
+
+
+def test_nemo_rl_and_slime_name_the_servers_that_score() -> None:
+    document = yaml.safe_load(emit(*scored_apart("reward"), "nemo-rl")["nemo-rl.yaml"])
+    assert document["env"]["reward_model"]["resources"] == {"gpus_per_node": 8, "num_nodes": 1}
+    assert document["cluster"]["num_nodes"] == 9
+    script = emit(*scored_apart("teacher", engine="sglang"), "slime")["launch-slime.sh"]
+    assert "--opd-type sglang" in script
+    assert '--rm-url "${TEACHER_URL}"' in script
+
+
+@pytest.mark.parametrize(
+    ("target", "parts", "what"),
+    [
+        ("verl", ("reference",), "verl gives the reference no GPUs of its own"),
+        ("nemo-rl", ("teacher",), "NeMo-RL's GRPO gives the teacher no GPUs"),
+        ("slime", ("reward", "teacher"), "slime asks one server"),
+        ("openrlhf", ("teacher",), "OpenRLHF gives the teacher no GPUs"),
+    ],
+)
+def test_servers_that_a_framework_does_not_have_are_refused(target: str, parts: tuple[str, ...], what: str) -> None:
+    with pytest.raises(PlannerError, match=what):
+        emit(*scored_apart(*parts, engine="sglang" if target == "slime" else "vllm"), target)
+
+
+@pytest.mark.parametrize(("by", "environment"), [("rule", "math"), ("sandbox", "code")])
+def test_workers_that_find_rewards_are_counted_where_a_framework_counts_them(by: str, environment: str) -> None:
+    calls = {"reward_calls": {"by": by, "time": "1s", "workers": 48}}
+    assert "reward.num_workers=48" in emit(*plan(options=calls), "verl")["overrides.txt"]
+    document = yaml.safe_load(emit(*plan(options=calls), "nemo-rl")["nemo-rl.yaml"])
+    assert document["env"] == {environment: {"num_workers": 48}}
+    assert "the plan has 48 of them" in emit(*plan(options=calls), "areal")["areal.yaml"]
+
+
+def in_fp8(engine: str = "vllm") -> tuple[Envelope, RlDecision]:
+    """The plan with training and generation in fp8, scaled by blocks."""
+    envelope, decision = plan(engine=engine, **APART)
+    told = {"actor": {"precision": "fp8_block"}, "rollout": {"weights": "fp8_block"}}
+    roles = [
+        role.model_copy(update={"limits": {**role.limits, **told.get(role.function, {})}}) for role in decision.roles
+    ]
+    return envelope, decision.model_copy(update={"roles": tuple(roles)})
+
+
+def test_formats_are_told_where_a_framework_has_them() -> None:
+    document = yaml.safe_load(emit(*in_fp8(), "nemo-rl")["nemo-rl.yaml"])
+    recipe = document["policy"]["megatron_cfg"]["fp8_cfg"]
+    assert (recipe["fp8"], recipe["fp8_recipe"]) == ("e4m3", "blockwise")
+    assert document["policy"]["generation"]["vllm_cfg"]["precision"] == "fp8"
+    script = emit(*in_fp8("sglang"), "slime")["launch-slime.sh"]
+    assert "--fp8-format e4m3" in script
+    assert "convert_hf_to_fp8.py" in script
+    with pytest.raises(PlannerError, match="AReaL does not generate in fp8_block"):
+        emit(*in_fp8(), "areal")
+    with pytest.raises(PlannerError, match="OpenRLHF does not train in fp8_block"):
+        emit(*in_fp8(), "openrlhf")
+
+
+@pytest.mark.parametrize(("weights", "able", "unable"), [("host", "nemo-rl", "verl"), ("drop", "verl", "nemo-rl")])
+def test_engines_sleep_as_the_framework_lets_them(weights: str, able: str, unable: str) -> None:
+    moved = {"engine_weights": weights, "engine_bytes": 1e9, "training_bytes": 1e9, "moved_s": 1.0}
+    taken = {**moved, "host_bytes": 1e9, "host_capacity_bytes": 1e12}
+    asked = plan(turns=taken, options={"engine_sleep": [weights]})
+    assert emit(*asked, able)
+    with pytest.raises(PlannerError, match=f"solve with `engine_sleep: .{'drop' if weights == 'host' else 'host'}"):
+        emit(*asked, unable)
+    if weights == "drop":
+        assert "keeps weights of engines that sleep" in emit(*plan(turns=taken), "nemo-rl")["nemo-rl.yaml"]

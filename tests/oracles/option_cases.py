@@ -225,6 +225,11 @@ LATE = (
     " ; options.late_thresholds=[0.05, 0.1]"
 )
 TOOLS = "options.generation_tp=[1, 2] ; options.tools={calls: 2, wait: 5s}"
+SCORED = (
+    "options.reference=m ; options.reward=m ; options.served=[{part: reference, tp: [1], servers: [1],"
+    " batch_samples: [4]}]"
+)
+CALLED = "options.reward_calls={by: rule, time: 2s, workers: 8}"
 HORIZON = (
     "options.horizon={periods: [{iterations: 2}, {iterations: 2, output_scale: 8}], generation_change: 0s,"
     " training_change: 0s} ; options.arrangements=[disaggregated] ; options.prompts=64 ; options.max_staleness=1"
@@ -329,6 +334,27 @@ RL: dict[str, Case] = {
     "critic": apart("", "options.critic=big", PPO),
     "reference": ("", "options.reference=m"),
     "reward": ("", "options.reward=m"),
+    "teacher": ("", "options.teacher=m"),
+    **{
+        f"served.*.{name}": apart("", f"options.served.0.{name}={value}", SCORED)
+        for name, value in {
+            **{"part": "reward", "pool": "nowhere", "tp": "[2]", "servers": "[2]", "batch_samples": "[1]"},
+            **{"shared_by": "3", "or_beside": "true"},
+        }.items()
+    },
+    **{
+        f"reward_calls.{name}": apart("", f"options.reward_calls.{given}={value}", CALLED)
+        for name, given, value in (
+            ("by", "by", "sandbox"),
+            ("time_s", "time", "90s"),
+            ("start_s", "start", "90s"),
+            ("workers", "workers", "1"),
+        )
+    },
+    "training_precision": ("", "options.training_precision=[fp8]"),
+    "rollout_weights": ("", "options.rollout_weights=[fp8]"),
+    "engine_sleep": ("", "options.engine_sleep=[host]"),
+    "host_bandwidth_bytes_per_s": ("", "options.host_bandwidth=1GB/s"),
     "arrangements": ("", "options.arrangements=[disaggregated]"),
     "synchrony": apart("", "options.synchrony=[synchronous]", AHEAD),
     "over_sampling": ("", "options.over_sampling=1.5"),

@@ -2,10 +2,21 @@
 
 import itertools
 
+from planner.rl.curves import Service
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.space import training_choices
+
+
+def _scored(problem: RlProblem) -> list[tuple[Service, ...]]:
+    """Every set of services of unlike parts, those of every part or not."""
+    return [
+        chosen
+        for size in range(len(problem.services) + 1)
+        for chosen in itertools.combinations(problem.services, size)
+        if len({service.part for service in chosen}) == size
+    ]
 
 
 def least_of_one_group(problem: RlProblem) -> float:
@@ -15,6 +26,8 @@ def least_of_one_group(problem: RlProblem) -> float:
         for option in problem.generation
         for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
     ]
-    plans = itertools.product(problem.modes, groups, training_choices(problem))
-    evaluated = [evaluate(problem, RlPlan(mode, (group,), choice)) for mode, group, choice in plans]
+    plans = itertools.product(problem.modes, groups, training_choices(problem), _scored(problem))
+    evaluated = [
+        evaluate(problem, RlPlan(mode, (group,), choice, services=services)) for mode, group, choice, services in plans
+    ]
     return min(each.objective for each in evaluated if each.feasible)

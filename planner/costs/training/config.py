@@ -8,6 +8,7 @@ from typing import Literal
 
 from planner.costs.operators.elementwise import EAGER, FUSED, Fusion
 from planner.costs.operators.experts import EVEN, ExpertLoad
+from planner.hardware.accelerator import Accelerator
 from planner.hardware.cluster import NodeType
 from planner.models.architecture import Architecture, Layer
 from planner.solvers.schedules.pipeline import stages_of_ranks
@@ -22,6 +23,9 @@ GraphScope = Literal["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamb
 
 MEGATRON_OVERLAPS = frozenset({"grad_reduce", "param_gather", "p2p"})
 """What Megatron's launch scripts switch on beside the distributed optimizer."""
+
+NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
+"""The format of tensor cores that training in a precision takes."""
 
 USABLE_SHARE = 0.95
 """Of a device's memory that a plan is chosen to fill where nothing is said; the allocator loses the rest."""
@@ -50,6 +54,17 @@ class Machine:
     def rated(self) -> str:
         """What rates of its kernels hang on: the generation, and behind a colon the accelerator."""
         return f"{self.generation}:{self.node.accelerator.name}"
+
+
+def computed_in(accelerator: Accelerator) -> list[str]:
+    """Precisions in which an accelerator can train."""
+    return [name for name, needed in NEEDED_PRECISION.items() if _computes(accelerator, needed)]
+
+
+def _computes(accelerator: Accelerator, precision: str) -> bool:
+    if precision == "mxfp8":  # microscaled formats are those of tensor cores that have 4-bit ones too
+        return accelerator.supports("mxfp8") or (accelerator.supports("fp8") and accelerator.supports("nvfp4"))
+    return accelerator.supports(precision)
 
 
 @lru_cache(maxsize=256)

@@ -7,9 +7,22 @@ from typing import Any
 
 from planner.emit.documents import yaml_document
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, folder_script, off_the_gpus, refuse, rl_target
+from planner.emit.rl.job import (
+    FP8_RECIPES,
+    RlJob,
+    elsewhere,
+    folder_script,
+    off_the_gpus,
+    other_formats,
+    refuse,
+    rl_target,
+    said_of_calls,
+    said_of_sleep,
+    sleeps_otherwise,
+)
 from planner.errors import PlannerError
-from planner.plan.schema import Parallelism
+from planner.kinds.rl.names import BATCH_SAMPLES
+from planner.plan.schema import Parallelism, Role
 
 
 def generation_backend(job: RlJob) -> str:
@@ -61,14 +74,16 @@ def configuration(job: RlJob) -> dict[str, Any]:
         },
         "train_dataset": {"batch_size": options.prompts, "max_length": job.prompt_tokens},
     }
+    if job.precision in FP8_RECIPES:
+        values, recipe = FP8_RECIPES[job.precision]
+        document["actor"]["megatron"] = {"fp8_config": {"mode": values, "recipe": recipe}}
     if job.colocated:
         document["rollout"]["scheduling_strategy"] = colocation
         document["enable_offload"] = True
     reference, critic = job.role("reference"), job.role("critic")
-    if reference is not None:
-        document["ref"] = {
-            "backend": training_backend(job.shape), "path": job.model(reference), "scheduling_strategy": colocation,
-        }  # fmt: skip
+    for key, role in (("ref", reference), ("teacher", job.role("teacher"))):
+        if role is not None:
+            document[key] = _scorer(job, role)
     if critic is not None:
         document["critic"] = {
             "backend": training_backend(critic.parallelism),
@@ -84,9 +99,28 @@ def configuration(job: RlJob) -> dict[str, Any]:
     return document
 
 
+def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
+    """A model that scores: on the actor's GPUs, cut as it is, or on GPUs of its own, a batch of samples at a time."""
+    document: dict[str, Any] = {"path": job.model(role)}
+    if role is job.beside(role.function):
+        colocation = {"type": "colocation", "target": "actor"}
+        return {"backend": training_backend(job.shape), **document, "scheduling_strategy": colocation}
+    shape = Parallelism(tp=role.parallelism.tp, dp=role.replicas)
+    tokens = int(role.limits[BATCH_SAMPLES]) * job.longest
+    return {
+        "backend": training_backend(shape),
+        **document,
+        "mb_spec": {"max_tokens_per_mb": tokens},
+        "scheduling_strategy": {"type": "separation"},
+    }
+
+
 def _files(job: RlJob) -> dict[str, str]:
     raise_first(
         *off_the_gpus(job, "AReaL"),
+        *other_formats(job, "AReaL", training=tuple(FP8_RECIPES)),
+        *sleeps_otherwise(job, "AReaL", on_host=job.engine == "vllm"),
+        *elsewhere(job, "AReaL", served=("reference", "teacher"), beside=("reference", "reward", "teacher")),
         (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
         (
             job.role("reward") is not None,
@@ -97,7 +131,8 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
     )
-    return {"areal.yaml": yaml_document(job.header, configuration(job)), "launch-areal.sh": _script(job)}
+    header = (*job.header, *said_of_calls(job, "AReaL"), *(said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()))
+    return {"areal.yaml": yaml_document(header, configuration(job)), "launch-areal.sh": _script(job)}
 
 
 _MERGE = "import sys; from omegaconf import OmegaConf as c; c.save(c.merge(*map(c.load, sys.argv[1:3])), sys.argv[3])"

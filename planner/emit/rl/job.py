@@ -1,6 +1,6 @@
 """An RL plan as launchers see it: rollout and training nodes, batch sizes and sequence lengths."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.emit.documents import plan_title
@@ -8,8 +8,8 @@ from planner.emit.refusals import raise_first
 from planner.emit.registry import EmitTarget
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RlDecision, RlOptions
-from planner.kinds.rl.names import BETWEEN_TURNS
+from planner.kinds.rl.decision import RewardCalls, RlDecision, RlOptions
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, PRECISION, WEIGHTS
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
 from planner.problem.lengths import end_of_samples
 from planner.problem.recorded import recorded_options, recorded_problem
@@ -75,7 +75,8 @@ class RlJob:
 
     @property
     def num_nodes(self) -> int:
-        return self.training.nodes + (0 if self.colocated else self.generating.nodes)
+        scoring = sum(self.nodes_of(role).nodes for role in self.decision.roles if role.limits.get(BATCH_SAMPLES))
+        return self.training.nodes + (0 if self.colocated else self.generating.nodes) + scoring
 
     @property
     def gpus_per_node(self) -> int:
@@ -106,6 +107,40 @@ class RlJob:
 
     def role(self, function: str) -> Role | None:
         return next((role for role in self.decision.roles if role.function == function), None)
+
+    def beside(self, function: str) -> Role | None:
+        """The role where it shares the training GPUs."""
+        role = self.role(function)
+        return role if role is not None and BATCH_SAMPLES not in role.limits else None
+
+    def served(self, function: str) -> Role | None:
+        """The role where it has engines of its own."""
+        role = self.role(function)
+        return role if role is not None and BATCH_SAMPLES in role.limits else None
+
+    def nodes_of(self, role: Role) -> RoleNodes:
+        """The GPUs of a role as parts of the nodes of its pool."""
+        return _role_nodes(role, gpus_of_node(self.problem, role.pool))
+
+    @property
+    def precision(self) -> str:
+        """The format in which training computes."""
+        return str(self.actor.limits.get(PRECISION, "bf16"))
+
+    @property
+    def rollout_weights(self) -> str:
+        """The weight format of the generators, `bf16` where it is the model's own."""
+        return str(self.rollout.limits.get(WEIGHTS, "bf16"))
+
+    @property
+    def sleeps_on_host(self) -> bool:
+        """Whether engines that sleep keep their weights in host memory."""
+        return self.decision.turns is not None and self.decision.turns.engine_weights == "host"
+
+    @property
+    def calls(self) -> RewardCalls | None:
+        """Rewards that CPUs find."""
+        return self.options.reward_calls
 
     def model(self, role: Role) -> str:
         """The model's name or path, fit for one line of a script or document."""
@@ -199,7 +234,6 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
     prompt = end_of_samples(problem.workloads[0], "input_tokens") if problem.workloads else 1024
     response = end_of_samples(problem.workloads[0], "output_tokens") if problem.workloads else 1024
     response = min(response, options.max_output_tokens or response)
-    per_node = {pool.label: pool.gpus_per_node for pool in problem.cluster.pools}
     rollout, actor = rollouts[0], actors[0]
     return RlJob(
         envelope,
@@ -208,11 +242,84 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         problem,
         rollout,
         actor,
-        _role_nodes(rollout, per_node.get(rollout.pool) or 8),
-        _role_nodes(actor, per_node.get(actor.pool) or 8),
+        _role_nodes(rollout, gpus_of_node(problem, rollout.pool)),
+        _role_nodes(actor, gpus_of_node(problem, actor.pool)),
         prompt,
         response,
     )
+
+
+def gpus_of_node(problem: Problem, pool: str) -> int:
+    """GPUs of a node of a pool, 8 where the problem does not say."""
+    per_node = {spec.label: spec.gpus_per_node for spec in problem.cluster.pools}
+    return per_node.get(pool) or 8
+
+
+def elsewhere(
+    job: RlJob, framework: str, *, served: Collection[str] = (), beside: Collection[str] = ("reference", "reward")
+) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of scoring models where a framework does not run them: with engines of their own, on training GPUs."""
+    for part in ("reference", "reward", "teacher"):
+        yield (
+            job.served(part) is not None and part not in served,
+            refuse(
+                f"{framework} gives the {part} no GPUs of its own",
+                f"roles.{part}",
+                f"solve without `served` for the {part}, or use the target `{_RUNS_SERVED[part]}`",
+            ),
+        )
+        yield (
+            job.beside(part) is not None and part not in beside,
+            refuse(
+                f"{framework} has no {part} on the training GPUs",
+                f"roles.{part}",
+                f"solve with `served: [{{part: {part}}}]`" if part in served else f"leave `{part}` out of the options",
+            ),
+        )
+
+
+FP8_RECIPES = {"fp8": ("hybrid", "tensorwise"), "fp8_block": ("e4m3", "blockwise")}
+"""Of Megatron-Core, by the format in which training computes: what is e4m3, and how it is scaled."""
+
+
+def other_formats(
+    job: RlJob, framework: str, *, training: Collection[str] = (), rollout: Collection[str] = ()
+) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of formats, beside bf16, in which a framework does not train or generate."""
+    for part, name, able, option in (
+        ("train", job.precision, training, "training_precision"),
+        ("generate", job.rollout_weights, rollout, "rollout_weights"),
+    ):
+        instead = ", ".join(("bf16", *able))
+        yield (
+            name != "bf16" and name not in able,
+            refuse(f"{framework} does not {part} in {name}", "roles", f"solve with `{option}: [{instead}]`"),
+        )
+
+
+def sleeps_otherwise(job: RlJob, framework: str, *, on_host: bool) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusal of engines that are asked to sleep otherwise than those of a framework do."""
+    asked = "engine_sleep" in job.options.model_fields_set and job.decision.arrangement != "disaggregated"
+    does = "keeps weights of engines that sleep in host memory" if on_host else "drops weights of engines that sleep"
+    hint = f"solve with `engine_sleep: [{'host' if on_host else 'drop'}]`"
+    yield asked and job.sleeps_on_host != on_host, refuse(f"{framework} {does}", "turns", hint)
+
+
+def said_of_sleep(job: RlJob, framework: str) -> tuple[str, ...]:
+    """A comment where a framework keeps weights in host memory and the plan, which was not asked, drops them."""
+    if job.decision.arrangement == "disaggregated" or job.sleeps_on_host:
+        return ()
+    return (f"{framework} keeps weights of engines that sleep in host memory: `engine_sleep: [host]` prices it",)
+
+
+_RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
+
+
+def said_of_calls(job: RlJob, framework: str) -> tuple[str, ...]:
+    """A comment on rewards that CPUs find, for a framework whose configuration does not count their workers."""
+    if job.calls is None:
+        return ()
+    return (f"{framework} counts no workers of a {job.calls.by} here: the plan has {job.calls.workers} of them",)
 
 
 def _refuse_changes(decision: RlDecision) -> None:

@@ -8,7 +8,18 @@ from typing import Any
 
 from planner.emit.documents import yaml_document
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, folder_script, refuse, rl_target
+from planner.emit.rl.job import (
+    FP8_RECIPES,
+    RlJob,
+    elsewhere,
+    folder_script,
+    other_formats,
+    refuse,
+    rl_target,
+    said_of_sleep,
+    sleeps_otherwise,
+)
+from planner.kinds.rl.names import BATCH_SAMPLES
 
 _ALGORITHMS = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
 
@@ -28,13 +39,40 @@ def configuration(job: RlJob) -> dict[str, Any]:
         flows = {"in_flight_weight_updates": True} if job.in_flight else {}
         grpo["async_grpo"] = {"enabled": True, "max_trajectory_age_steps": job.decision.staleness, **flows}
         losses["use_importance_sampling_correction"] = True
+    if job.rollout_weights != "bf16":
+        losses["use_importance_sampling_correction"] = True
     return {
         "defaults": "grpo_math_1B.yaml",
         "grpo": grpo,
         "policy": _policy(job),
         "cluster": {"gpus_per_node": job.gpus_per_node, "num_nodes": job.num_nodes},
         **({"loss_fn": losses} if losses else {}),
+        **_scoring(job),
     }
+
+
+def _scoring(job: RlJob) -> dict[str, Any]:
+    """Environments that score: a reward model on nodes of its own, as `grpo_rm_1B.yaml` has it, or workers of CPUs."""
+    reward, calls = job.served("reward"), job.calls
+    if reward is None and calls is None:
+        return {}
+    environments: dict[str, Any] = {}
+    if calls is not None:
+        environments["math" if calls.by == "rule" else "code"] = {"num_workers": calls.workers}
+    if reward is None:
+        return {"env": environments}
+    nodes, name = job.nodes_of(reward), job.model(reward)
+    environments["reward_model"] = {
+        "model_name": name,
+        "tokenizer": {"name": name},
+        "precision": "bfloat16",
+        "batch_size": reward.limits[BATCH_SAMPLES],
+        "max_model_len": job.longest,
+        "resources": {"gpus_per_node": nodes.gpus_per_node, "num_nodes": nodes.nodes},
+        "dtensor_cfg": {"enabled": True, "tensor_parallel_size": reward.parallelism.tp},
+        "reward_model_cfg": {"enabled": True, "reward_model_type": "bradley_terry"},
+    }
+    return {"env": environments, "data": {"default": {"env_name": "reward_model"}}}
 
 
 def _policy(job: RlJob) -> dict[str, Any]:
@@ -57,9 +95,19 @@ def _policy(job: RlJob) -> dict[str, Any]:
             "expert_model_parallel_size": shape.ep,
             "expert_tensor_parallel_size": shape.moe_tp,
             "sequence_parallel": shape.tp > 1,
+            **_fp8(job),
         },
         "generation": _generation(job),
     }
+
+
+def _fp8(job: RlJob) -> dict[str, Any]:
+    """Transformer Engine's recipe, as NeMo-RL's `grpo_math_8B_megatron_fp8.yaml` has it; nothing in bf16."""
+    if job.precision not in FP8_RECIPES:
+        return {}
+    values, recipe = FP8_RECIPES[job.precision]
+    scales = {"env_vars": {"NVTE_FP8_BLOCK_SCALING_FP32_SCALES": "1"}} if recipe == "blockwise" else {}
+    return {"fp8_cfg": {"enabled": True, "fp8": values, "fp8_recipe": recipe, "fp8_param": False}, **scales}
 
 
 def _generation(job: RlJob) -> dict[str, Any]:
@@ -74,6 +122,7 @@ def _generation(job: RlJob) -> dict[str, Any]:
             "expert_parallel_size": shape.ep,
             "gpu_memory_utilization": job.memory_share,
             "max_model_len": job.longest,
+            **({"precision": "fp8", "use_deep_gemm": True} if job.rollout_weights != "bf16" else {}),
         },
         "colocated": {"enabled": job.colocated},
     }
@@ -101,6 +150,9 @@ def _drafts(job: RlJob) -> dict[str, Any]:
 
 def _files(job: RlJob) -> dict[str, str]:
     raise_first(
+        *elsewhere(job, "NeMo-RL's GRPO", served=("reward",), beside=("reference",)),
+        *other_formats(job, "NeMo-RL", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
+        *sleeps_otherwise(job, "NeMo-RL", on_host=True),
         (
             job.options.algorithm not in _ALGORITHMS,
             refuse(
@@ -129,7 +181,8 @@ def _files(job: RlJob) -> dict[str, str]:
             refuse("training and generation take different parts of their nodes", "roles", "use whole nodes for both"),
         ),
     )
-    return {"nemo-rl.yaml": yaml_document(job.header, configuration(job)), "launch-nemo-rl.sh": _script(job)}
+    header = (*job.header, *said_of_sleep(job, "NeMo-RL"))
+    return {"nemo-rl.yaml": yaml_document(header, configuration(job)), "launch-nemo-rl.sh": _script(job)}
 
 
 def _script(job: RlJob) -> str:

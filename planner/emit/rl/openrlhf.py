@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, command_script, flag, off_the_gpus, refuse, rl_target
+from planner.emit.rl.job import (
+    RlJob,
+    command_script,
+    elsewhere,
+    flag,
+    off_the_gpus,
+    other_formats,
+    refuse,
+    rl_target,
+    sleeps_otherwise,
+)
 from planner.emit.shell import Flag
 from planner.errors import PlannerError
 
@@ -62,11 +72,12 @@ def _others(job: RlJob) -> Iterator[Flag]:
             continue
         if name != "ref":
             yield flag(f"--{name}.model_name_or_path", job.model(role))
-        yield flag(f"--{name}.num_nodes", job.training.nodes)
-        yield flag(f"--{name}.num_gpus_per_node", job.training.gpus_per_node)
+        nodes = job.training if role is job.beside(role.function) else job.nodes_of(role)
+        yield flag(f"--{name}.num_nodes", nodes.nodes)
+        yield flag(f"--{name}.num_gpus_per_node", nodes.gpus_per_node)
     if helpers["ref"] is None:
         yield flag("--algo.kl.init_coef", 0)
-    elif not job.colocated:
+    elif not job.colocated and job.beside("reference") is not None:
         yield flag("--train.colocate_actor_ref")
 
 
@@ -81,6 +92,21 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
         *off_the_gpus(job, "OpenRLHF"),
+        *other_formats(job, "OpenRLHF"),
+        *sleeps_otherwise(job, "OpenRLHF", on_host=True),
+        *elsewhere(job, "OpenRLHF", served=() if job.colocated else ("reference", "reward")),
+        *(
+            (
+                role.parallelism.tp != job.shape.tp,
+                refuse(
+                    f"OpenRLHF cuts the {part} as the actor, tp {job.shape.tp} for {role.parallelism.tp}",
+                    f"roles.{part}",
+                    f"solve with `tp: [{job.shape.tp}]` for the {part} in `served`",
+                ),
+            )
+            for part in ("reference", "reward")
+            if (role := job.served(part)) is not None
+        ),
         (
             job.in_flight,
             PlannerError(

@@ -3,8 +3,19 @@
 from collections.abc import Iterator
 
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import RlJob, command_script, flag, refuse, rl_target
+from planner.emit.rl.job import (
+    FP8_RECIPES,
+    RlJob,
+    command_script,
+    elsewhere,
+    flag,
+    other_formats,
+    refuse,
+    rl_target,
+    sleeps_otherwise,
+)
 from planner.emit.shell import Flag
+from planner.kinds.rl.names import BATCH_SAMPLES
 
 _ESTIMATORS = {"ppo": "ppo", "grpo": "grpo", "dapo": "grpo", "gspo": "gspo", "reinforce_pp": "reinforce_plus_plus"}
 
@@ -19,6 +30,7 @@ def flags(job: RlJob) -> Iterator[Flag]:
         yield flag("--rollout-num-gpus", job.generating.gpus)
     yield flag("--rollout-num-gpus-per-engine", job.rollout.parallelism.devices)
     yield from _parallelism(job)
+    yield from _formats(job)
     yield from _batches(job)
     yield from _engine(job)
 
@@ -36,6 +48,14 @@ def _parallelism(job: RlJob) -> Iterator[Flag]:
         yield flag("--recompute-granularity", "full")
         yield flag("--recompute-method", "uniform")
         yield flag("--recompute-num-layers", 1)
+
+
+def _formats(job: RlJob) -> Iterator[Flag]:
+    """Training in fp8; generators take the format of the checkpoint."""
+    if job.precision in FP8_RECIPES:
+        values, recipe = FP8_RECIPES[job.precision]
+        yield flag("--fp8-format", values)
+        yield flag("--fp8-recipe", recipe)
 
 
 _FILTER = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
@@ -60,6 +80,11 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     yield flag("--balance-data")
     if job.role("reference") is not None:
         yield flag("--use-kl-loss")
+    if job.role("teacher") is not None:
+        yield flag("--use-opd")
+        yield flag("--opd-type", "sglang" if job.served("teacher") else "megatron")
+    elif job.role("reward") is not None:
+        yield flag("--rm-type", "remote_rm")
 
 
 def _engine(job: RlJob) -> Iterator[Flag]:
@@ -96,25 +121,46 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
         (
-            job.role("reward") is not None,
-            refuse(
-                "slime starts no reward model",
-                "roles",
-                "serve the reward model beside the job: leave `reward` out of the options",
-            ),
+            job.beside("reward") is not None,
+            refuse("slime starts no reward model", "roles", "solve with `served: [{part: reward}]`"),
+        ),
+        *other_formats(job, "slime", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
+        *sleeps_otherwise(job, "slime", on_host=False),
+        *elsewhere(job, "slime", served=("reward", "teacher"), beside=("reference", "teacher")),
+        (
+            job.served("reward") is not None and job.served("teacher") is not None,
+            refuse("slime asks one server beside the job", "roles", "serve the reward or the teacher, not both"),
         ),
     )
     program = "train_async.py" if job.asynchronous else "train.py"
     needs = {
         "SLIME": "the folder of slime",
         "MODEL_ARGS": "the flags of the model, from a file of slime's scripts/models",
-        "CHECKPOINT": "the folder of the Hugging Face checkpoint",
+        "CHECKPOINT": "the folder of the Hugging Face checkpoint"
+        + (", converted by slime's tools/convert_hf_to_fp8.py" if job.rollout_weights != "bf16" else ""),
         "PROMPTS": "the prompts, a JSON lines file",
     }
+    aside = list(_beside(job))
+    needs |= {variable: what for _, variable, what in aside}
     start = (
         f'python3 "${{SLIME}}"/{program} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
     )
-    return {"launch-slime.sh": command_script(job, needs, start, flags(job))}
+    return {
+        "launch-slime.sh": command_script(
+            job, needs, " ".join([start, *(f'--{name} "${{{variable}}}"' for name, variable, _ in aside)]), flags(job)
+        )
+    }
+
+
+def _beside(job: RlJob) -> Iterator[tuple[str, str, str]]:
+    """Flags of what lies beside the job: name, variable of the environment, and what that is."""
+    for part in ("reward", "teacher"):
+        role = job.served(part)
+        if role is not None:
+            size = f"{role.replicas} engines of tp {role.parallelism.tp}, {role.limits[BATCH_SAMPLES]} requests each"
+            yield "rm-url", f"{part.upper()}_URL", f"the address of the {part}: {size}"
+    if job.beside("teacher") is not None:
+        yield "opd-teacher-load", "TEACHER", "the folder of the teacher's Megatron checkpoint"
 
 
 TARGETS = (rl_target("slime", "a script with slime's flags", _files, over_samples=True),)

@@ -9,10 +9,12 @@ import re
 from collections.abc import Iterator
 
 from planner.emit.documents import commented
-from planner.emit.rl.job import RlJob, RoleNodes, rl_target
+from planner.emit.refusals import raise_first
+from planner.emit.rl.job import FP8_RECIPES, RlJob, RoleNodes, elsewhere, other_formats, rl_target, sleeps_otherwise
 from planner.emit.shell import continued, preamble, required, word
 from planner.errors import PlannerError
-from planner.plan.schema import Parallelism
+from planner.kinds.rl.names import BATCH_SAMPLES
+from planner.plan.schema import Parallelism, Role
 
 _ESTIMATORS = {"ppo": "gae", "grpo": "grpo", "dapo": "grpo", "gspo": "grpo", "reinforce_pp": "reinforce_plus_plus"}
 _MAIN = {
@@ -59,8 +61,12 @@ def _actor(job: RlJob) -> Overrides:
     if job.options.algorithm == "gspo":
         yield f"{prefix}.policy_loss.loss_mode", "gspo"
     yield from _megatron(f"{prefix}.megatron", job.shape, offload=job.colocated)
+    transformer = f"{prefix}.megatron.override_transformer_config"
+    if job.precision in FP8_RECIPES:
+        values, recipe_name = FP8_RECIPES[job.precision]
+        yield f"+{transformer}.fp8", values
+        yield f"+{transformer}.fp8_recipe", recipe_name
     if job.recomputes:
-        transformer = f"{prefix}.megatron.override_transformer_config"
         yield f"{transformer}.recompute_granularity", "full"
         yield f"{transformer}.recompute_method", "uniform"
         yield f"{transformer}.recompute_num_layers", 1
@@ -97,13 +103,15 @@ def _rollout(job: RlJob) -> Overrides:
     yield f"{prefix}.pipeline_model_parallel_size", shape.pp
     if shape.ep > 1:
         yield f"{prefix}.expert_parallel_size", shape.ep
+    if job.rollout_weights != "bf16":
+        yield f"{prefix}.quantization", "fp8"
     yield f"{prefix}.gpu_memory_utilization", job.memory_share
     yield f"{prefix}.max_num_seqs", job.limit(job.rollout, "max_batch", 256)
     yield f"{prefix}.max_model_len", job.longest
 
 
 def _others(job: RlJob) -> Overrides:
-    critic, reward, reference = job.role("critic"), job.role("reward"), job.role("reference")
+    critic, reward, reference = job.role("critic"), job.role("reward"), job.beside("reference")
     if reference is not None:
         yield "actor_rollout_ref.actor.use_kl_loss", True
         moved = job.colocated or job.in_host_memory(reference)
@@ -118,6 +126,31 @@ def _others(job: RlJob) -> Overrides:
         yield "reward.reward_model.model_path", job.model(reward)
         yield "reward.reward_model.rollout.name", job.engine
         yield "reward.reward_model.rollout.tensor_model_parallel_size", reward.parallelism.tp
+    served, teacher = job.served("reward"), job.served("teacher")
+    if served is not None:
+        yield "reward.reward_model.enable_resource_pool", True
+        yield from _nodes("reward.reward_model", job.nodes_of(served))
+        yield "reward.reward_model.rollout.max_num_seqs", served.limits[BATCH_SAMPLES]
+        yield "reward.reward_model.rollout.gpu_memory_utilization", job.memory_share
+    if teacher is not None:
+        yield from _teacher(job, teacher)
+    if job.calls is not None:
+        yield "reward.num_workers", job.calls.workers
+        if job.calls.by == "sandbox":
+            yield "reward.sandbox_fusion.max_concurrent", job.calls.workers
+
+
+def _teacher(job: RlJob, teacher: Role) -> Overrides:
+    """On-policy distillation, with a pool of engines for the teacher."""
+    prefix = "distillation.teacher_models.teacher_model"
+    yield "distillation.enabled", True
+    yield from _nodes("distillation", job.nodes_of(teacher))
+    yield f"{prefix}.model_path", job.model(teacher)
+    yield f"{prefix}.num_replicas", teacher.replicas
+    yield f"{prefix}.inference.name", job.engine
+    yield f"{prefix}.inference.tensor_model_parallel_size", teacher.parallelism.tp
+    yield f"{prefix}.inference.max_num_seqs", teacher.limits[BATCH_SAMPLES]
+    yield f"{prefix}.inference.gpu_memory_utilization", job.memory_share
 
 
 def _resources(job: RlJob) -> Overrides:
@@ -149,15 +182,24 @@ def _text(value: object) -> str:
 
 
 def _files(job: RlJob) -> dict[str, str]:
+    raise_first(
+        *elsewhere(job, "verl", served=("reward", "teacher")),
+        *other_formats(job, "verl", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
+        *sleeps_otherwise(job, "verl", on_host=False),
+    )
     module, config = _MAIN[recipe(job)]
     rows = [f"{key}={_text(value)}" for key, value in overrides(job)]
     needs = {
         "TRAIN_FILES": "the prompts, a parquet file",
         "VAL_FILES": "the prompts of validation, a parquet file",
     }
+    sandbox = job.calls is not None and job.calls.by == "sandbox"
+    if sandbox:
+        needs["SANDBOX"] = "the address of the sandboxes"
     command = [
         f"python3 -m {module} --config-name {config}",
         '  data.train_files="${TRAIN_FILES}" data.val_files="${VAL_FILES}"',
+        *(['  reward.sandbox_fusion.url="${SANDBOX}"'] if sandbox else []),
         *(f"  {word(row)}" for row in rows),
         '  "$@"',
     ]

@@ -10,11 +10,13 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.options import Agents
 from planner.kinds.rl.agents.stated import agentic_problem
+from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
-from planner.kinds.rl.names import mode_name, moves_of, priority_of
+from planner.kinds.rl.names import mode_name, moves_of, priority_of, service_name
 from planner.kinds.rl.proof import horizon_evidence, horizon_record, proof_record
+from planner.kinds.rl.setting import RlSetting
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
 from planner.rl.evaluate import evaluate
@@ -53,7 +55,7 @@ def certificate(solved: Solved, solution: RlSolution[Any], alternatives: list[Js
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
-        axes=axes_of(solved.formulated, solved.setting.options.agents),
+        axes=axes_of(solved.formulated, solved.setting),
         candidates=solution.seen + solution.pruned,
         pruned={PRUNED: solution.pruned},
         proof=proof_record(solved.formulated.curves, solved.formulated.problem.batches, solution, turned),
@@ -72,9 +74,9 @@ def horizon_claim(metric: str) -> str:
     return f"no sequence of plans has a better {metric} over the stated axes and periods, changes included"
 
 
-def horizon_axes(formulated: FormulatedRl, periods: int) -> dict[str, list[JsonValue]]:
+def horizon_axes(formulated: FormulatedRl, setting: RlSetting, periods: int) -> dict[str, list[JsonValue]]:
     """Every axis of an iteration, and the periods."""
-    return {**axes_of(formulated), "period": [*range(periods)]}
+    return {**axes_of(formulated, setting), "period": [*range(periods)]}
 
 
 def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: HorizonEvaluation) -> Certificate:
@@ -90,7 +92,7 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
         bound=bound,
         gap=relative_gap(evaluation.total, bound),
         tolerance=TOLERANCE,
-        axes=horizon_axes(formulated, len(optimum.plans)),
+        axes=horizon_axes(formulated, solved.setting, len(optimum.plans)),
         candidates=optimum.states,
         pruned={},
         proof=horizon_record(
@@ -105,13 +107,23 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
     )
 
 
-def axes_of(formulated: FormulatedRl, agents: Agents | None = None) -> dict[str, list[JsonValue]]:
-    """Every axis with its values."""
+def axes_of(formulated: FormulatedRl, setting: RlSetting) -> dict[str, list[JsonValue]]:
+    """Every axis with its values, and what the space leaves out."""
     problem = formulated.problem
-    generation = sorted({f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep}" for option in problem.generation})
-    training = sorted(
-        {f"{option.pool} tp{option.tp} pp{option.pp} {option.label}".strip() for option in problem.training}
+    generation = sorted(
+        {
+            f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep} {option.label}".strip()
+            for option in problem.generation
+        }
     )
+    training = sorted(
+        {
+            f"{option.pool} tp{option.tp} pp{option.pp} {option.label}".strip()
+            + (f", {option.apart} apart" if option.apart else "")
+            for option in problem.training
+        }
+    )
+    parts = dict.fromkeys(service.part for service in problem.services)
     return {
         "mode": [mode_name(mode) for mode in problem.modes],
         "generating replica": [*generation],
@@ -127,7 +139,12 @@ def axes_of(formulated: FormulatedRl, agents: Agents | None = None) -> dict[str,
         "moves in tool calls": [*sorted({moves_of(policy.move_threshold) for policy in problem.policies} or {"never"})],
         "other replicas late, from a share left of": [*problem.late_thresholds],
         "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
-        **(_axes_of_agents(agents) if agents is not None else {}),
+        **(_axes_of_agents(setting.options.agents) if setting.options.agents is not None else {}),
+        **{
+            f"served {part}": [service_name(service) for service in problem.services if service.part == part]
+            for part in parts
+        },
+        "not in the space": [*left_out(setting)],
     }
 
 
@@ -140,6 +157,45 @@ def _axes_of_agents(agents: Agents) -> dict[str, list[JsonValue]]:
         "priority of samples that come back": [*sorted(set(agents.priorities))],
         "moves in tool calls": [*(moves_of(factor) for factor in sorted(set(moves)))],
     }
+
+
+NEVER_SEARCHED = (
+    "training with ZeRO 2 or 3, its optimizer on the host, adapters in place of all weights, or pipelines that are"
+    " interleaved",
+    "training with tp beyond a node, pp beyond 16, cp beyond 4 or ep beyond 32, where degrees are not asked for",
+    "a critic on GPUs of its own",
+    "more than two groups of replicas, and replicas of several sizes in one",
+    "engines whose weights stay on devices that train",
+)
+OPENED_BY = {
+    "served": "models that score with engines of their own",
+    "training_precision": "training in fp8",
+    "rollout_weights": "generators whose weights have another format than the model",
+    "engine_sleep": "engines that sleep with their weights on the host",
+    "tail_fractions": "replicas of their own for the longest samples",
+    "fusion_thresholds": "scoring beside the last samples",
+    "late_thresholds": "other replicas late in a rollout",
+    "fused_training": "actor and critic trained at the same time",
+    "in_flight_updates": "weights that come while samples are under way",
+    "partial_rollouts": "samples that go on in the next iteration",
+}
+"""What a problem leaves out of the space that does not write an option."""
+
+
+def left_out(setting: RlSetting) -> Iterator[str]:
+    """What no plan of the space does, and which option of the problem would open it."""
+    if setting.bare:
+        yield "replicas of generation and of training that the problem states no curve of"
+        return
+    options = setting.options
+    yield from NEVER_SEARCHED
+    scores = any((options.reference, options.reward, options.teacher))
+    idle = {"served": not scores, "fused_training": options.algorithm in CRITIC_FREE, "fusion_thresholds": not scores}
+    for name, what in OPENED_BY.items():
+        if getattr(options, name) == RlOptions.model_fields[name].default and not idle.get(name, False):
+            yield f"{what}: `{name}`"
+    if "hybrid" not in options.arrangements:
+        yield "GPUs some of which both generate and train: `arrangements: [hybrid]`"
 
 
 def alternatives(solved: Solved, limits: Limits) -> Iterator[JsonValue]:
@@ -227,7 +283,7 @@ def _other_spaces(problem: RlProblem, plan: RlPlan) -> Iterator[tuple[str, RlPro
     if plan.training in problem.bubbles:
         yield "actor and critic trained in turn", replace(problem, bubbles={})
     for mode in problem.modes:
-        alike = (mode.placement, mode.sync) == (plan.mode.placement, plan.mode.sync)
+        alike = (mode.placement, mode.sync, mode.keeps) == (plan.mode.placement, plan.mode.sync, plan.mode.keeps)
         if not alike or mode.staleness < plan.mode.staleness:  # running further ahead than the best plan gains nothing
             yield mode_name(mode), replace(problem, modes=(mode,))
 

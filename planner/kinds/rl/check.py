@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from planner.documents.units import format_si
-from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions
+from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions, ServedModel
+from planner.kinds.rl.names import BATCH_SAMPLES
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -15,13 +16,14 @@ TIMELINE_TOL = 1e-6
 """Of times and prices that follow from sums of phases."""
 AHEAD = ("asynchronous", "one_step")
 """Synchrony in which generation works for later iterations than training."""
-FUNCTIONS = ("rollout", "actor", "critic", "reference", "reward")
+FUNCTIONS = ("rollout", "actor", "critic", "reference", "reward", "teacher")
 
 
 def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     """One finding a rule."""
     findings = [_roles(envelope, decision), _critic(decision), *_synchrony(decision)]
     findings += [_phases(decision), *_shares(decision)]
+    devices: Devices = {}
     if _countable(decision):
         devices = {role.name: set(placement.role_devices(decision.placement, role.name)) for role in decision.roles}
         findings += [_arrangement(decision, devices), *_residency(decision, devices)]
@@ -29,6 +31,8 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     options = recorded_options(problem, RlOptions)
     if problem is None or options is None:
         return findings
+    if devices:
+        findings += _served(decision, options, devices)
     return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
 
 
@@ -162,6 +166,33 @@ def _residency(decision: RlDecision, devices: Devices) -> Iterator[Finding]:
         )
 
 
+def _served(decision: RlDecision, options: RlOptions, devices: Devices) -> Iterator[Finding]:
+    """What is served is what the problem serves, on devices of its own; nothing where nothing is."""
+    asked: dict[str, ServedModel] = {spec.part: spec for spec in options.served}
+    for role in decision.roles:
+        spec, apart = asked.get(role.function), BATCH_SAMPLES in role.limits
+        if spec is None and not apart:
+            continue
+        yield Finding(
+            "rl.served",
+            spec is not None and (apart or spec.or_beside),
+            f"`{role.name}` has {'engines of its own' if apart else 'no engines of its own'}",
+            f"roles.{role.name}",
+            "serve what `served` of the problem names, and nothing else",
+        )
+        shared = (
+            other.name for other in decision.roles if other is not role and devices[other.name] & devices[role.name]
+        )
+        other = next(shared, None)
+        yield Finding(
+            "rl.served_devices",
+            not apart or other is None,
+            f"`{role.name}` stands on devices of `{other}`" if other else "stands on devices of its own",
+            f"roles.{role.name}",
+            "place engines that score on devices of their own",
+        )
+
+
 def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
     yield Finding(
         "rl.algorithm",
@@ -233,7 +264,7 @@ def _promises(envelope: Envelope, decision: RlDecision, problem: Problem, option
     iteration = predicted.get("iteration_time_s")
     if iteration is not None and decision.phases:
         yield _timeline(decision, iteration)
-        yield from _cost(decision, problem, iteration, predicted.get("usd_per_iteration"))
+        yield from _cost(decision, problem, options, iteration, predicted.get("usd_per_iteration"))
     if options.max_iteration_s is not None and iteration is not None:
         yield Finding(
             "rl.deadline",
@@ -267,15 +298,23 @@ def _timeline(decision: RlDecision, iteration: float) -> Finding:
     return Finding("rl.timeline", right, what, "phases", "make the phases add up to the iteration that is predicted")
 
 
-def _cost(decision: RlDecision, problem: Problem, iteration: float, stated: float | None) -> Iterator[Finding]:
-    """The price of the devices in use over an iteration."""
+def _cost(
+    decision: RlDecision, problem: Problem, options: RlOptions, iteration: float, stated: float | None
+) -> Iterator[Finding]:
+    """The price of the devices in use over an iteration; jobs that share engines share their price."""
     prices = {pool.label: pool.usd_per_gpu_hour for pool in problem.cluster.pools}
     if stated is None or not _countable(decision):
         return
     used = placement.devices_used(decision.placement)
     if any(prices.get(pool) is None for pool in used):
         return
-    cost = sum(count * (prices[pool] or 0.0) for pool, count in used.items()) * iteration / 3600.0
+    jobs: dict[str, int] = {spec.part: spec.shared_by for spec in options.served}
+    shared = [role for role in decision.roles if BATCH_SAMPLES in role.limits]
+    paid = {role.pool: 0.0 for role in shared}
+    for role in shared:
+        paid[role.pool] += role.replicas * role.parallelism.devices * (1.0 - 1.0 / jobs.get(role.function, 1))
+    hourly = sum((count - paid.get(pool, 0.0)) * (prices[pool] or 0.0) for pool, count in used.items())
+    cost = hourly * iteration / 3600.0
     yield Finding(
         "rl.cost",
         abs(cost - stated) <= TIMELINE_TOL * max(cost, 1e-9),

@@ -4,7 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from planner.documents.units import TIME_S
+from planner.costs.training.config import Precision
+from planner.documents.units import BYTES_PER_S, TIME_S
 from planner.kinds.rl.agents.options import (
     MOST_STALENESS,
     AgentDispatch,
@@ -14,8 +15,10 @@ from planner.kinds.rl.agents.options import (
 )
 from planner.plan.records import Amount, Count, Index
 from planner.plan.schema import Decision, Fraction
+from planner.problem.schema import WeightFormat
 from planner.problem.speculation import SpeculationSpec
 from planner.schema.base import Spec, refuse
+from planner.schema.formats import format_field
 
 Algorithm = Literal["ppo", "grpo", "dapo", "gspo", "reinforce_pp", "rloo", "any"]
 CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo", "any")
@@ -23,6 +26,10 @@ CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "r
 
 
 Arrangement = Literal["colocated", "disaggregated", "hybrid"]
+EngineSleep = Literal["drop", "host"]
+TrainingPrecision = Annotated[Precision, format_field(Precision, "precision")]
+RolloutWeights = Annotated[WeightFormat, format_field(WeightFormat, "weight format")]
+Scorer = Literal["reference", "reward", "teacher"]
 Synchrony = Literal["synchronous", "stream", "asynchronous", "one_step"]
 Positive = Annotated[float, Field(gt=0)]
 Degrees = Annotated[tuple[Count, ...], Field(min_length=1)]
@@ -151,6 +158,36 @@ class Horizon(Spec):
     )
 
 
+class ServedModel(Spec):
+    """Engines on GPUs of their own that score samples of the job as these are generated, in batches."""
+
+    part: Scorer
+    pool: Key | None = Field(default=None, description="that they stand on; any when absent")
+    tp: Degrees | None = Field(
+        default=None,
+        description="tensor parallel sizes of an engine; the smallest that fits and the next two if absent",
+    )
+    servers: Degrees | None = Field(default=None, description="numbers of engines; powers of two when absent")
+    batch_samples: Degrees = Field(default=(8, 32), description="the most samples of a batch, numbers to try")
+    shared_by: Count = Field(
+        default=1, description="jobs that send samples as this one does, and share the price of the engines"
+    )
+    or_beside: bool = Field(default=False, description="it may score on the training GPUs instead, as without this")
+
+
+class RewardCalls(Spec):
+    """Rewards that CPUs find: a rule that is applied, or a sandbox that is started for each sample."""
+
+    quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {
+        "time": ("time_s", TIME_S),
+        "start": ("start_s", TIME_S),
+    }
+    by: Literal["rule", "sandbox"]
+    time_s: Amount = Field(description="of one sample on one worker")
+    start_s: Amount = Field(default=0.0, description="of a sandbox, before its sample")
+    workers: Count = Field(description="that work at the same time")
+
+
 class RlOptions(Spec):
     """The job of one iteration, and what the search may choose."""
 
@@ -158,6 +195,7 @@ class RlOptions(Spec):
         "max_iteration": ("max_iteration_s", TIME_S),
         "weight_sync": ("weight_sync_s", TIME_S),
         "late_change": ("late_change_s", TIME_S),
+        "host_bandwidth": ("host_bandwidth_bytes_per_s", BYTES_PER_S),
     }
     algorithm: Algorithm
     prompts: Count = Field(description="per iteration")
@@ -170,6 +208,15 @@ class RlOptions(Spec):
     critic: Key | None = Field(default=None, description="key of `models`; `critic` for PPO when absent")
     reference: Key | None = Field(default=None, description="key of `models`; no reference when absent")
     reward: Key | None = Field(default=None, description="key of `models`; rewards come by rule when absent")
+    teacher: Key | None = Field(
+        default=None, description="key of `models`, whose log-probabilities are learned from; no teacher when absent"
+    )
+    served: tuple[ServedModel, ...] = Field(
+        default=(), description="models that score with engines of their own; on the training GPUs when absent"
+    )
+    reward_calls: RewardCalls | None = Field(
+        default=None, description="rewards that CPUs find; they take no time when absent"
+    )
     arrangements: Annotated[tuple[Arrangement, ...], Field(min_length=1)] = ("colocated", "disaggregated")
     synchrony: Annotated[tuple[Synchrony, ...], Field(min_length=1)] | None = Field(
         default=None, description="every one that `max_staleness` allows when absent"
@@ -227,6 +274,21 @@ class RlOptions(Spec):
     recompute: Literal["none", "full"] | None = Field(
         default=None, description="what training computes again; nothing where that fits when absent"
     )
+    training_precision: Annotated[tuple[TrainingPrecision, ...], Field(min_length=1)] = Field(
+        default=("bf16",),
+        description="formats in which training computes, to try; weights and gradients stay in 16 bits",
+    )
+    rollout_weights: tuple[RolloutWeights, ...] = Field(
+        default=(), description="weight formats of generating replicas, to try; that of the model when absent"
+    )
+    engine_sleep: Annotated[tuple[EngineSleep, ...], Field(min_length=1)] = Field(
+        default=("drop",),
+        description="where weights of engines lie, to try, while training is in turn on the same GPUs: nowhere, or on"
+        " the host",
+    )
+    host_bandwidth_bytes_per_s: Positive | None = Field(
+        default=None, description="of host memory of a node, which its GPUs share; that of their links when absent"
+    )
     in_flight_updates: bool = Field(
         default=False,
         description="generators that run ahead take new weights while samples are under way, and end no rollout",
@@ -252,6 +314,21 @@ class WeightSync(Spec):
     method: Literal["reshard", "broadcast", "relay", "checkpoint"]
     duration_s: Amount = 0.0
     overlapped: bool = False
+
+
+class Turns(Spec):
+    """What moves between devices and host memory where generation and training take turns; bytes of one device.
+
+    When generation ends, weights of engines go to the host, or are dropped; when training ends, its states go there,
+    and what the engines had is loaded back, before new weights are sent into it.
+    """
+
+    engine_weights: EngineSleep
+    engine_bytes: Amount = Field(description="weights of an engine that go to the host and back; 0 where dropped")
+    training_bytes: Amount = Field(description="states of training that go to the host and back")
+    moved_s: Amount = Field(description="of all these moves in an iteration")
+    host_bytes: Amount = Field(description="of host memory, for each device: all that is ever there")
+    host_capacity_bytes: Amount = Field(description="that a node has for each of its devices")
 
 
 class FusedScoring(Spec):
@@ -289,6 +366,17 @@ class PartialRollouts(Spec):
     carried: Amount = Field(description="samples that an iteration leaves to the next, on average")
     stale_share: Fraction = Field(description="of the output tokens trained on, that older weights made")
     oldest: Index = Field(description="iterations since a sample trained on was begun, at most, synchrony aside")
+
+
+class ServedScoring(Spec):
+    """Samples that servers score as they are generated; means over iterations, from the start of generation."""
+
+    generated_s: Amount = Field(description="when the last sample is generated")
+    scored_s: Amount = Field(description="when the last sample is scored by all")
+    busy_s: dict[str, Amount] = Field(
+        description="by part, seconds that its servers work at least, and no iteration is shorter"
+    )
+    waited_s: dict[str, Amount] = Field(description="by part, from a sample generated to scored, on average")
 
 
 class FusedTraining(Spec):
@@ -329,7 +417,7 @@ class HorizonStep(Running):
 
 
 class RlDecision(Decision):
-    """Roles by function: rollout (one or more groups), actor (trains), critic, reference, reward.
+    """Roles by function: rollout (one or more groups), actor (trains), critic, reference, reward, teacher.
 
     Roles that share devices take turns in `phases`; while a role is not in turn it keeps `resident_bytes` of a device.
     """
@@ -345,6 +433,7 @@ class RlDecision(Decision):
         default=None, description="a sample moves in a tool call to a replica whose step is so many times shorter"
     )
     tail_share: Fraction = Field(default=0.0, description="longest samples that go to the last rollout group")
+    turns: Turns | None = Field(default=None, description="where `engine_sleep` or `host_bandwidth` is asked for")
     resident_bytes: dict[str, Amount] = Field(default_factory=dict, description="by role, 0 where absent")
     weight_sync: WeightSync
     partial_rollouts: PartialRollouts | None = None
@@ -355,6 +444,7 @@ class RlDecision(Decision):
     late_rollout: LateRollout | None = None
     fused_scoring: FusedScoring | None = None
     fused_training: FusedTraining | None = None
+    served_scoring: ServedScoring | None = None
     rollout_scales: dict[str, Positive] | None = Field(
         default=None,
         description="by kind of replica: seconds of simulated engines over those of its fitted curve",

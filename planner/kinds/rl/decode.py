@@ -8,18 +8,28 @@ from typing import Any, Literal
 from planner.documents.units import format_si
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.agents.stated import dispatch_of, rollouts_of, threshold_of
+from planner.kinds.rl.curves.serving import shards_of
 from planner.kinds.rl.curves.training import Helper, Trainer
-from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, WeightSync
+from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, Turns, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
-from planner.kinds.rl.names import BETWEEN_TURNS, LATE, priority_of
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, PRECISION, WEIGHTS, priority_of
 from planner.kinds.rl.setting import RlSetting
-from planner.kinds.rl.simulated_parts import fused_scoring, in_flight_updates, late_rollout, partial_rollouts
+from planner.kinds.rl.simulated_parts import (
+    fused_scoring,
+    in_flight_updates,
+    late_rollout,
+    partial_rollouts,
+    served_scoring,
+)
 from planner.models.architecture import MoeFfn
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
 from planner.rl.agentic import AgenticPlan
+from planner.rl.curves import Service
+from planner.rl.evaluate import host_bytes, sleep_s
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.services import service_s
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
@@ -101,6 +111,11 @@ class Solved:
         return "colocated" if generating == trained else "hybrid"
 
     @property
+    def engines(self) -> tuple[Service, ...]:
+        """Those of models that score on GPUs of their own."""
+        return tuple(service for service in self.plan.services if service.gpus)
+
+    @property
     def asynchronous(self) -> bool:
         return self.plan.mode.sync in ("k_step_async", "one_step_async")
 
@@ -115,6 +130,7 @@ def decode(solved: Solved) -> RlDecision:
     roles = rollout_roles(solved) + ([_rollout(solved, LATE, late.group)] if late is not None else [])
     if solved.plan.training is not None:
         roles += [_actor(solved), *(_helper(solved, helper) for helper in solved.trainer.helpers)]
+    roles += [_server(solved, service) for service in solved.engines]
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
     apart = not solved.takes_turns and solved.plan.training is not None
     kept = {helper.part: helper.kept_bytes for helper in solved.trainer.helpers} if apart else {}
@@ -131,6 +147,7 @@ def decode(solved: Solved) -> RlDecision:
         minibatches=solved.setting.options.minibatches,
         **_policies(solved),
         tail_share=tail,
+        turns=_turns_taken(solved),
         resident_bytes=kept,
         weight_sync=_weight_sync(solved),
         partial_rollouts=partial_rollouts(solved.formulated.problem, solved.plan),
@@ -138,6 +155,7 @@ def decode(solved: Solved) -> RlDecision:
         late_rollout=solved.late,
         fused_scoring=solved.fused,
         fused_training=solved.fused_training,
+        served_scoring=served_scoring(solved.formulated.problem, solved.plan),
         shares=_shares(solved, names, tail),
         rollout_scales=dict(solved.formulated.scales) or None,
     )
@@ -158,6 +176,27 @@ def _policies(solved: Solved) -> dict[str, Any]:
         "priority": priority_of(policy) if policy is not None else "fifo",
         "move_threshold": policy.move_threshold if policy is not None and isfinite(policy.move_threshold) else None,
     }
+
+
+def _turns_taken(solved: Solved) -> Turns | None:
+    """What moves to the host and back, where generation and training are priced and share devices, and the problem says
+    how engines sleep or what hosts take."""
+    options = solved.setting.options
+    asked = "host" in options.engine_sleep or options.host_bandwidth_bytes_per_s is not None
+    if not asked or not solved.takes_turns or not solved.modelled_training:
+        return None
+    pool, option, keeps = solved.pool(solved.training.option.pool), solved.training.option, solved.plan.mode.keeps
+    states = option.host_bytes + option.host_sharded_bytes / solved.training.dp
+    waiting = sum(helper.weights_bytes for helper in solved.trainer.helpers if helper.offloaded)
+    moved_s = option.offload_s + option.offload_sharded_s / solved.training.dp
+    return Turns(
+        engine_weights="host" if keeps else "drop",
+        engine_bytes=max(group.option.host_bytes for group in solved.plan.groups) if keeps else 0.0,
+        training_bytes=states - waiting,
+        moved_s=moved_s + (sleep_s(solved.plan) if keeps else 0.0),
+        host_bytes=host_bytes(solved.plan),
+        host_capacity_bytes=pool.node.host_memory_bytes / pool.node.num_gpus,
+    )
 
 
 def _shares(solved: Solved, names: tuple[str, ...], tail: float) -> dict[str, float]:
@@ -212,6 +251,7 @@ def _rollout(solved: Solved, name: str, group: GenerationGroup) -> Role:
             "max_batch": option.curve.max_running,
             "max_context_tokens": solved.formulated.lengths.longest,
             **({} if drafts is None else {"draft_tokens": drafts.most}),
+            **({WEIGHTS: option.label} if option.label else {}),
         },
         memory=solved.formulated.generators[option].memory,
     )
@@ -225,6 +265,8 @@ def _actor(solved: Solved) -> Role:
         config = trainer.at(choice.dp)
         shape = Parallelism(tp=config.tp, pp=config.pp, cp=config.cp, dp=config.dp, ep=config.ep)
         limits["recompute"] = config.recompute.granularity
+        if config.precision != "bf16":
+            limits[PRECISION] = config.precision
     return Role(
         name="actor",
         function="actor",
@@ -269,6 +311,22 @@ def _helper(solved: Solved, helper: Helper) -> Role:
     )
 
 
+def _server(solved: Solved, service: Service) -> Role:
+    """The engines of a part that is served."""
+    engine, shards = solved.setting.resolved.problem.engine, shards_of(solved.setting, service)
+    return Role(
+        name=service.part,
+        function=service.part,
+        model=solved.setting.keys[service.part],
+        engine=Engine(name=engine.name, version=engine.version),
+        pool=service.pool,
+        replicas=service.servers,
+        parallelism=shards,
+        limits={BATCH_SAMPLES: service.batch, "max_context_tokens": solved.formulated.lengths.longest},
+        memory=solved.formulated.servers[service].memory,
+    )
+
+
 def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     """Roles of one pool one after the other, those with the larger tensor-parallel groups first, so that no group
     straddles nodes; models that take turns with the actor stand on its devices from the first on."""
@@ -280,11 +338,15 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     if solved.plan.training is not None:
         trained = solved.training.option
         parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
-    for _, name, pool, axes, gpus in sorted(parts, key=lambda part: -part[0]):
+    for service in solved.engines:
+        axes = _axes((("replica", service.servers, service.gpus), ("tp", service.gpus, 1)))
+        parts.append((service.gpus, service.part, service.pool, axes, service.gpus * service.servers))
+    apart = {service.part for service in solved.engines} if solved.takes_turns else set()
+    for _, name, pool, axes, gpus in sorted(parts, key=lambda part: (part[1] in apart, -part[0])):
         start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
         devices = solved.pool(pool).job_devices[start:].tolist()
         yield block_on(devices[:gpus], name, pool, axes)
-        if name != "actor" and solved.plan.late is not None:
+        if name in names and solved.plan.late is not None:
             late = solved.plan.late.group
             yield block_on(devices[: late.gpus], LATE, pool, _rollout_axes(late))
         if not (name == "actor" and solved.takes_turns):
@@ -346,6 +408,7 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     """
     evaluation, fused = solved.evaluation, solved.fused
     yield from _generating(solved)
+    yield from _serving(solved)
     if solved.plan.training is None:
         return
     if solved.asynchronous:
@@ -353,7 +416,7 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     elif solved.plan.mode.sync == "stream_sync":
         clock = max(evaluation.iteration_s - evaluation.handover_s - evaluation.training_s, 0.0)
     else:
-        clock = evaluation.generation_s
+        clock = max(evaluation.generation_s, evaluation.scored_s)
     if fused is not None:
         yield from _in_turn(_scores(solved), fused.free_s, fused.scored_s - fused.free_s)
     turns = _turns(solved) if fused is None else [turn for turn in _turns(solved) if turn not in _scores(solved)]
@@ -379,6 +442,15 @@ def _generating(solved: Solved) -> Iterator[Phase]:
         roles=(LATE,),
         actions=(f"cut weights anew in {format_si(change_s, 's')}, prefill contexts again",),
     )
+
+
+def _serving(solved: Solved) -> Iterator[Phase]:
+    """Engines score samples while others are generated: for as long as they work, until all is scored."""
+    batches = solved.formulated.problem.batches
+    for service in solved.engines:
+        busy_s = sum(service_s(service, batch.tokens_N) for batch in batches) / len(batches)
+        start_s = max(solved.evaluation.scored_s - busy_s, 0.0)
+        yield Phase(name=f"score by {service.part}", start_s=start_s, duration_s=busy_s, roles=(service.part,))
 
 
 Turn = tuple[str, str, float]

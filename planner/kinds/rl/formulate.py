@@ -8,13 +8,14 @@ from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
+from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.training import Lengths, Trainer, measured_trainers, modelled_trainers
 from planner.kinds.rl.drawn import draw_periods
 from planner.kinds.rl.handover import switch_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.problem.lengths import end_of_samples
-from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, TrainingOption
+from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, Service, TrainingOption
 from planner.rl.problem import RlProblem
 from planner.rl.trajectories import SampleBatch
 
@@ -32,6 +33,7 @@ class FormulatedRl:
     generators: dict[GenerationOption, GeneratorCurve]
     trainers: dict[TrainingOption, Trainer]
     lengths: Lengths
+    servers: dict[Service, Server] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)  # of decode curves, by kind of replica, where not 1
 
 
@@ -47,8 +49,10 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     lengths = Lengths.of(batches)
     if setting.bare:
         generators, trainers, curves = _as_stated(setting)
+        scoring = []
     else:
-        generators, trainers, curves = _priced(setting, batches, lengths)
+        scoring = servers(setting, lengths)
+        generators, trainers, curves = _priced(setting, batches, lengths, scoring)
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
     return FormulatedRl(
         problem,
@@ -56,11 +60,12 @@ def formulate(setting: RlSetting) -> FormulatedRl:
         {generator.option: generator for generator in generators},
         {trainer.option: trainer for trainer in trainers},
         lengths,
+        {server.service: server for server in scoring},
     )
 
 
 def _priced(
-    setting: RlSetting, batches: list[SampleBatch], lengths: Lengths
+    setting: RlSetting, batches: list[SampleBatch], lengths: Lengths, scoring: list[Server]
 ) -> tuple[list[GeneratorCurve], list[Trainer], Curves]:
     """Measured curves, and modelled ones of pools without a measurement."""
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
@@ -79,6 +84,7 @@ def _priced(
         move_token_s=kv_token_bytes / min(pool.node.nic_bandwidth_bytes_per_s for pool in setting.pools),
         scoring=_scoring(setting, trainers, kv_token_bytes) if setting.options.fusion_thresholds else {},
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
+        services=tuple(server.service for server in scoring),
     )
     return generators, trainers, curves
 

@@ -86,7 +86,9 @@ def _figures(problem: RlProblem, plan: RlPlan, finish_s: list[Floats], flow_s: f
         for batch in problem.batches
     ]
     parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
-    by_curve, by_engine = (rollout_of(problem.batches, times, parts, needed) for times in (stated_s, finish_s))
+    by_curve, by_engine = (
+        rollout_of(problem.batches, times, parts, needed, plan.services) for times in (stated_s, finish_s)
+    )
     known = flows(problem, plan.groups, (plan.mode,))
     engine_flows = {
         ahead: flow if flow_s is None else flow.times(flow_s / flow.period_s) for ahead, flow in known.items()

@@ -46,6 +46,12 @@ def switch_s(setting: RlSetting) -> float:
     return START_S + max(actor_bytes(setting) / adapters, hosts_s(setting.actor))
 
 
+def host_bytes_per_s(setting: RlSetting, pool: Pool) -> float:
+    """Of one GPU to host memory and back: of its own link, or its share of what the memory of its node takes."""
+    shared, link = setting.options.host_bandwidth_bytes_per_s, pool.node.pcie_bandwidth_bytes_per_s
+    return link if shared is None else min(link, shared / pool.node.num_gpus)
+
+
 def hosts_s(arch: Architecture) -> float:
     """What hosts take for the tensors of a model, one after the other."""
     return TENSOR_S * num_tensors(arch)

@@ -3,6 +3,7 @@
 from math import isfinite
 from typing import Literal
 
+from planner.rl.curves import Service
 from planner.rl.plan import GenerationGroup, RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
 
@@ -10,6 +11,12 @@ LATE = "rollout-late"
 """The role of replicas that end a rollout."""
 BETWEEN_TURNS = "between_turns"
 """The limit of a role that says where its weights lie while others are in turn: `host`, or on its devices."""
+WEIGHTS = "weights"
+"""The limit of a generating role that has its weights in a format of `rollout_weights`."""
+PRECISION = "precision"
+"""The limit of an actor that computes in another format than bf16."""
+BATCH_SAMPLES = "batch_samples"
+"""The limit of a role that has engines of its own to score with: the most samples of a batch."""
 OFFLOADED = "-offloaded"
 """The end of the label of a training whose scoring models lie in host memory between their turns."""
 
@@ -18,15 +25,27 @@ def mode_name(mode: RlMode) -> str:
     """Such as `disaggregated, asynchronous by 1`."""
     ahead = f"asynchronous by {mode.staleness}{', updated in flight' if mode.in_flight else ''}"
     known = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead, "one_step_async": "one step ahead"}
-    sync = known[mode.sync]
-    return f"{mode.placement}, {sync}"
+    kept = ", weights of engines on the host" if mode.keeps else ""
+    return f"{mode.placement}, {known[mode.sync]}{kept}"
 
 
 def group_name(group: GenerationGroup) -> str:
     """Such as `8 x tp2 h20`."""
     option = group.option
     degrees = [("tp", option.tp), ("pp", option.pp), ("ep", option.ep)]
-    return f"{group.replicas} x {_degrees(degrees)} {option.pool}"
+    return f"{group.replicas} x {_degrees(degrees)} {option.pool} {option.label}".strip()
+
+
+def training_label(cp: int, ep: int, recomputed: object, precision: object = "bf16") -> str:
+    """What tells trainings of the same tp and pp apart, such as `cp1ep8-full-fp8_block`."""
+    return f"cp{cp}ep{ep}-{recomputed}" + (f"-{precision}" if precision != "bf16" else "")
+
+
+def service_name(service: Service) -> str:
+    """Such as `2 x tp4 h800, batches of 32`, or `64 workers`."""
+    if not service.gpus:
+        return f"{service.servers} workers"
+    return f"{service.servers} x tp{service.gpus} {service.pool}, batches of {service.batch}"
 
 
 def choice_name(choice: TrainingChoice) -> str:

@@ -16,8 +16,14 @@ from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
-from planner.kinds.rl.names import BETWEEN_TURNS, LATE, OFFLOADED
-from planner.kinds.rl.simulated_parts import fused_scoring, in_flight_updates, late_rollout, partial_rollouts
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, OFFLOADED, PRECISION, WEIGHTS, training_label
+from planner.kinds.rl.simulated_parts import (
+    fused_scoring,
+    in_flight_updates,
+    late_rollout,
+    partial_rollouts,
+    served_scoring,
+)
 from planner.kinds.rl.stated import SYNCHRONOUS, stated_problem
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -25,7 +31,7 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.rl.agentic import AgenticPlan, evaluate_agentic
-from planner.rl.curves import Curves, TrainingOption
+from planner.rl.curves import Curves, Service, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
@@ -35,6 +41,7 @@ from planner.rl.search.agentic_search import derive_agentic_bound
 from planner.rl.search.horizon import HorizonPlan, OpenStates, evaluate_horizon, plan_horizon
 from planner.rl.search.search import PlanGroup, RlSolution
 from planner.rl.search.verify import derive_bound
+from planner.rl.services import apart
 from planner.rl.trajectories import SampleBatch
 from planner.schema.base import Spec
 
@@ -65,7 +72,7 @@ def proof_record(
 def _group_record(group: PlanGroup, in_metric: Callable[[float], float]) -> dict[str, JsonValue]:
     first = group.first
     record: dict[str, JsonValue] = {
-        "first_replicas": f"{first.pool} tp{first.tp} pp{first.pp} ep{first.ep}",
+        "first_replicas": f"{first.pool} tp{first.tp} pp{first.pp} ep{first.ep} {first.label}".strip(),
         "end": group.end,
         "configurations": group.configurations,
         "plans": group.plans,
@@ -170,6 +177,7 @@ def _objective(
         "agents": (decision.agents, rollouts_of(agents, evaluation) if agents is not None else None),
         "fused_scoring": (decision.fused_scoring, fused_scoring(searched, plan)),
         "late_rollout": (decision.late_rollout, late_rollout(searched, plan)),
+        "served_scoring": (decision.served_scoring, served_scoring(searched, plan)),
         "partial_rollouts": (decision.partial_rollouts, partial_rollouts(searched, plan)),
         "in_flight_updates": (decision.in_flight_updates, in_flight_updates(searched, plan)),
     }
@@ -281,11 +289,14 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     ending = _group(late, searched) if late is not None else None
     moved = any(role.limits.get(BETWEEN_TURNS) == "host" for role in decision.roles)
     actors = (role for role in decision.roles if role.function == "actor")
-    training = next((_training(role, searched, OFFLOADED if moved else "") for role in actors), None)
+    services = _services(decision, searched)
+    suffix = OFFLOADED if moved else ""
+    training = next((_training(role, searched, suffix, apart(services or ())) for role in actors), None)
     sync = {**SYNCHRONOUS, "asynchronous": "k_step_async"}[decision.synchrony]
     placements = {"disaggregated": ("disaggregated", "hybrid")}.get(
         decision.arrangement, (decision.arrangement, "hybrid")
     )
+    keeps = decision.turns is not None and decision.turns.engine_weights == "host"
     mode = next(
         (
             mode
@@ -293,10 +304,13 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
             for mode in searched.modes
             if (mode.placement, mode.sync, mode.staleness) == (placement, sync, decision.staleness)
             and mode.in_flight == (decision.in_flight_updates is not None)
+            and mode.keeps == keeps
         ),
         None,
     )
     if mode is None or (training is None) == bool(searched.training) or not groups or None in groups:
+        return None
+    if services is None:
         return None
     if (decision.late_rollout is None) != (ending is None):
         return None
@@ -304,7 +318,14 @@ def plan_of(decision: RlDecision, searched: RlProblem) -> RlPlan | None:
     fusion = Fusion(fused.threshold, fused.kept) if fused is not None else None
     whole = tuple(group for group in groups if group is not None)
     return RlPlan(
-        mode, whole, training, decision.tail_share, fusion, _late(decision, ending), _policy(decision, searched)
+        mode,
+        whole,
+        training,
+        decision.tail_share,
+        fusion,
+        _late(decision, ending),
+        _policy(decision, searched),
+        services,
     )
 
 
@@ -314,6 +335,22 @@ def agentic_plan_of(decision: RlDecision, searched: RlProblem) -> AgenticPlan | 
     if plan is None or decision.agents is None:
         return None
     return agentic_plan(plan, decision.dispatch, decision.priority, decision.move_threshold, decision.agents)
+
+
+def _services(decision: RlDecision, searched: RlProblem) -> tuple[Service, ...] | None:
+    """The servers of the decision, in the order of the problem; None where one is none of the problem's."""
+    roles = {role.function: role for role in decision.roles if BATCH_SAMPLES in role.limits}
+    chosen = []
+    for service in searched.services:
+        role = roles.get(service.part)
+        if role is None and service.gpus:
+            continue
+        if role is not None:
+            known = (role.pool, role.parallelism.devices, role.replicas, role.limits[BATCH_SAMPLES])
+            if known != (service.pool, service.gpus, service.servers, service.batch):
+                continue
+        chosen.append(service)
+    return tuple(chosen) if roles.keys() <= {service.part for service in chosen} else None
 
 
 def _policy(decision: RlDecision, searched: RlProblem) -> RolloutPolicy | None:
@@ -332,19 +369,26 @@ def _late(decision: RlDecision, group: GenerationGroup | None) -> LateReplicas |
 
 def _group(role: Role, searched: RlProblem) -> GenerationGroup | None:
     shape = role.parallelism
-    wanted = (role.pool, shape.tp, shape.pp, shape.ep)
-    known = {(option.pool, option.tp, option.pp, option.ep): option for option in reversed(searched.generation)}
+    wanted = (role.pool, shape.tp, shape.pp, shape.ep, role.limits.get(WEIGHTS, ""))
+    known = {
+        (option.pool, option.tp, option.pp, option.ep, option.label): option for option in reversed(searched.generation)
+    }
     return GenerationGroup(known[wanted], role.replicas) if wanted in known else None
 
 
-def _training(role: Role, searched: RlProblem, suffix: str) -> TrainingChoice | None:
-    """The option of the actor's role; `suffix` ends its label where other models lie in host memory."""
+def _training(role: Role, searched: RlProblem, suffix: str, served: str) -> TrainingChoice | None:
+    """The option of the actor's role; `suffix` ends its label where other models lie in host memory, and others are
+    `served` apart from it."""
     shape = role.parallelism
     gpus = shape.devices
 
+    limits = role.limits
+    label = training_label(shape.cp, shape.ep, limits.get("recompute"), limits.get(PRECISION, "bf16")) + suffix
+
     def matches(option: TrainingOption) -> bool:
         known = option.pool == role.pool and option.tp == shape.tp and option.pp == shape.pp
-        return known and option.label in ("", f"cp{shape.cp}ep{shape.ep}-{role.limits.get('recompute')}{suffix}")
+        known = known and option.apart == served
+        return known and option.label in ("", label)
 
     option = next((option for option in searched.training if matches(option)), None)
     return TrainingChoice(option, gpus // option.gpus) if option is not None else None

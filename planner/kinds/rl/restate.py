@@ -121,7 +121,7 @@ def _certificate(stated: Certificate, solved: Solved) -> Certificate:
             "tolerance": TOLERANCE,
             "claim": claim(metric, closed=closed),
             "status": "optimal" if closed else "feasible",
-            "axes": axes_of(formulated, solved.setting.options.agents),
+            "axes": axes_of(formulated, solved.setting),
             "pruned": {PRUNED: sum(stated.pruned.values())},
             "proof": proof,
         }
@@ -153,7 +153,7 @@ def _over_time(envelope: Envelope, decision: RlDecision, setting: RlSetting, for
             "tolerance": TOLERANCE,
             "claim": horizon_claim(metric),
             "status": "optimal" if _closed(evaluation.total, stated.bound) else "feasible",
-            "axes": horizon_axes(formulated, len(plans)),
+            "axes": horizon_axes(formulated, setting, len(plans)),
             "pruned": {},
             "proof": horizon_record(formulated.curves, setting.resolved.problem, options, searched),
         }

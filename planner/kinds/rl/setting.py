@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import open_store, profile_paths
+from planner.costs.training.config import computed_in
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
@@ -17,10 +18,12 @@ from planner.problem.schema import Problem, TraceLengths
 if TYPE_CHECKING:
     from planner.hardware.profiles.store import ProfileStore
 
-PARTS = ("actor", "critic", "reference", "reward")
+PARTS = ("actor", "critic", "reference", "reward", "teacher")
 OF_MODELS = (
     *("actor", "critic", "reference", "reward", "tools", "speculation", "length_error", "iterations", "max_running"),
     *("fused_training", "fusion_thresholds", "late_thresholds", "late_change_s", "partial_rollouts", "recompute"),
+    *("teacher", "served", "reward_calls", "training_precision", "rollout_weights", "engine_sleep"),
+    "host_bandwidth_bytes_per_s",
     *("useful_share", "max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
 )
 """Options without effect where all is stated and no model named."""
@@ -81,6 +84,9 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _useful(options),
         _horizon(problem, options),
         _agents(options),
+        _served(options),
+        _formats(resolved, options),
+        _sleep(options),
         _degrees(resolved, options),
         _drafts(options),
         _prices(resolved),
@@ -364,6 +370,60 @@ def _simulated(options: RlOptions) -> Iterator[Refusal]:
         wrong = options.simulated_rollouts and bool(getattr(options, key))
         hint = f"leave `{key}`, or `simulated_rollouts`, out"
         yield wrong, ("options", key), f"engines are not simulated with {what}", hint
+
+
+def _served(options: RlOptions) -> Iterator[Refusal]:
+    """Parts that are served have a model each and one entry, and take samples of rollouts that begin anew."""
+    parts = [spec.part for spec in options.served]
+    for index, part in enumerate(parts):
+        path = ("options", "served", index, "part")
+        what, hint = f"a {part} is served, and none is named", f"name its model: `{part}: ...` in `options`"
+        yield getattr(options, part) is None, path, what, hint
+        yield part in parts[:index], path, f"the {part} is served twice", "keep one of them"
+    rules = {
+        "partial_rollouts": "samples that are carried over",
+        "fusion_thresholds": "scoring on replicas that generation sets free",
+        "horizon": "lengths that drift",
+        "in_flight_updates": "samples that flow past new weights",
+    }
+    for name in ("served", "reward_calls"):
+        for key, what in rules.items():
+            wrong = bool(getattr(options, name)) and bool(getattr(options, key))
+            hint = f"leave `{key}`, or `{name}`, out"
+            yield wrong, ("options", key), f"`{name}` does not go with {what}", hint
+    measured = bool(options.costs.training) and bool(parts)
+    what = "measured curves of training hold what models beside it take, and some are served"
+    yield measured, ("options", "served"), what, "leave `served`, or `costs.training`, out"
+
+
+def _formats(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
+    """Formats that no pool computes in, and those of parts whose curves are measured in one."""
+    gpus = [pool.node.accelerator for pool in resolved.pools] if resolved.problem.models else []
+    for name in options.training_precision if gpus else ():
+        known = sorted({able for gpu in gpus for able in computed_in(gpu)})
+        what = f"no pool's GPUs train in {name}"
+        yield name not in known, ("options", "training_precision"), what, f"write some of {', '.join(known)}"
+    for weights in options.rollout_weights if gpus else ():
+        able = any(gpu.supports(weights.removesuffix("_block")) for gpu in gpus)
+        what = f"no pool's GPUs compute with weights in {weights}"
+        yield not able, ("options", "rollout_weights"), what, "leave it out, or write `bf16`"
+    costs = options.costs
+    for key, measured in (("training_precision", costs.training), ("rollout_weights", costs.generation)):
+        part = key.partition("_")[0]
+        wrong = bool(measured) and key in options.model_fields_set
+        what = f"measured curves of {part} are of the format that they were measured in"
+        yield wrong, ("options", key), what, f"leave `{key}`, or the curves, out"
+
+
+def _sleep(options: RlOptions) -> Iterator[Refusal]:
+    """Engines that sleep are modelled and share GPUs with training."""
+    asked, in_turn = "host" in options.engine_sleep, bool({"colocated", "hybrid"} & set(options.arrangements))
+    what = "engines sleep where they share GPUs with training, and all arrangements are disaggregated"
+    hint = "add `colocated` to `arrangements`, or leave `engine_sleep` out"
+    yield asked and not in_turn, ("options", "engine_sleep"), what, hint
+    what = "measured curves do not say what weights an engine has that sleeps with them on the host"
+    measured = asked and bool(options.costs.generation)
+    yield measured, ("options", "engine_sleep"), what, "leave `engine_sleep`, or `costs.generation`, out"
 
 
 def _horizon(problem: Problem, options: RlOptions) -> Iterator[Refusal]:

@@ -1,17 +1,20 @@
 """Rollout figures that an RL plan states beyond its timeline, each simulated once more.
 
-Scoring fused with generation (RLHFuse), other replicas late in a rollout, samples carried over by partial rollouts.
+Scoring fused with generation (RLHFuse), other replicas late in a rollout, samples carried over by partial rollouts,
+samples scored by servers.
 """
 
 import numpy as np
 
-from planner.kinds.rl.decision import FusedScoring, InFlightUpdates, LateRollout, PartialRollouts
-from planner.rl.evaluate import fused_times_of
+from planner.kinds.rl.decision import FusedScoring, InFlightUpdates, LateRollout, PartialRollouts, ServedScoring
+from planner.rl.evaluate import finish_times_of, fused_times_of
 from planner.rl.generation import batch_finish_times, cut_rollouts
 from planner.rl.in_flight import flow_of
 from planner.rl.partial import partial_iterations
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
+from planner.rl.services import passed_s, service_s
+from planner.rl.training import rollout_of
 
 
 def fused_scoring(problem: RlProblem, plan: RlPlan) -> FusedScoring | None:
@@ -68,6 +71,30 @@ def in_flight_updates(problem: RlProblem, plan: RlPlan) -> InFlightUpdates | Non
     flow = flow_of(problem, plan.groups[0], plan.mode.staleness)
     samples = problem.batches[0].size * plan.mode.staleness
     return InFlightUpdates(samples=samples, period_s=flow.period_s, residence_s=flow.residence_s)
+
+
+def served_scoring(problem: RlProblem, plan: RlPlan) -> ServedScoring | None:
+    """What servers make of the rollouts of `plan`; None where nothing is served."""
+    if not plan.services:
+        return None
+    batches, finish_s = problem.batches, finish_times_of(problem, plan)
+    rollout = rollout_of(batches, finish_s, problem.minibatches, problem.trained_samples, plan.services)
+    waited_s = {
+        service.part: [
+            float((passed_s(service, done_s_N, batch.tokens_N) - done_s_N).mean())
+            for batch, done_s_N in zip(batches, finish_s, strict=True)
+        ]
+        for service in plan.services
+    }
+    return ServedScoring(
+        generated_s=float(rollout.generation_s_B.mean()),
+        scored_s=float(rollout.whole_s_B.mean()),
+        busy_s={
+            service.part: float(np.mean([service_s(service, batch.tokens_N) for batch in batches]))
+            for service in plan.services
+        },
+        waited_s={part: float(np.mean(seconds)) for part, seconds in waited_s.items()},
+    )
 
 
 def partial_rollouts(problem: RlProblem, plan: RlPlan) -> PartialRollouts | None:

@@ -43,8 +43,7 @@ ASSUMPTIONS = (
     "lengths are drawn once by the problem's seed and known to the search; iterations to come draw others",
     "a replica decodes at its curve, fitted to the decode step of the cost model",
     "models that train or score share the training GPUs and take turns; their minibatches are the actor's",
-    "models that only score are cut as the actor is, or over GPUs of a node; not in the space are those that are served"
-    " or have GPUs of their own, and training with ZeRO 2 or 3 or with its optimizer on the host",
+    "models that only score on the training GPUs are cut as the actor is, or over GPUs of a node",
     "training state leaves the GPUs while colocated generation is in turn, over PCIe and back",
     "samples of a prompt share no prefix cache",
 )
@@ -60,6 +59,11 @@ STATED = (
     "a replica decodes at its curve; whatever trains or scores beside the actor is in the curves of training",
 )
 UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; going from it is not charged"
+SERVED = (
+    "servers that score take samples in the order in which they are generated, as many as wait up to a full batch;"
+    " where generation runs ahead they are free when a batch begins, and no iteration is shorter than their work for it"
+)
+SHARED = "jobs that share servers send as many samples of the same lengths at the same times, and go first"
 DRAFTED = (
     "every step yields a sequence the mean number of tokens of its drafts, in training weights as in the first ones"
 )
@@ -208,6 +212,8 @@ def _envelope(
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
             *((DROPPED,) if solved.setting.options.useful_share < 1.0 else ()),
             *((SIMULATED,) if solved.formulated.scales else ()),
+            *((SERVED,) if solved.plan.services else ()),
+            *((SHARED,) if any(service.shared_by > 1 for service in solved.plan.services) else ()),
             *((FLOWING,) if solved.plan.mode.in_flight else ()),
             *((GUESSED,) if proven.proof.get(HEURISTIC) else ()),
             *((DRAFTED,) if solved.setting.options.speculation is not None else ()),

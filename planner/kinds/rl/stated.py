@@ -20,7 +20,7 @@ def stated_problem(
 ) -> RlProblem:
     """What is searched. `check` makes it again from the problem and the curves that a plan carries."""
     return RlProblem(
-        pools=tuple(CurvePool(pool.name, usable_gpus(problem, pool), pool.usd_per_gpu_hour or 0.0) for pool in pools),
+        pools=tuple(_curve_pool(problem, pool) for pool in pools),
         generation=curves.generation,
         training=curves.training,
         batches=batches,
@@ -44,7 +44,14 @@ def stated_problem(
         scoring=curves.scoring,
         fusion_thresholds=options.fusion_thresholds,
         samples_per_prompt=options.samples_per_prompt,
+        services=curves.services,
     )
+
+
+def _curve_pool(problem: Problem, pool: Pool) -> CurvePool:
+    """A pool as the search sees it; host memory counts where a model is priced on it."""
+    host_bytes = pool.node.host_memory_bytes / pool.node.num_gpus if problem.models else inf
+    return CurvePool(pool.name, usable_gpus(problem, pool), pool.usd_per_gpu_hour or 0.0, host_bytes)
 
 
 def ranked(options: RlOptions) -> bool:
@@ -78,10 +85,11 @@ def modes(options: RlOptions) -> tuple[RlMode, ...]:
     if "one_step" in synchrony or options.costs.weight_sync or options.generation_only:
         return tuple(_in_order(options, synchrony))
     allowed: list[RlMode] = []
-    if "colocated" in options.arrangements and "synchronous" in synchrony:
-        allowed.append(RlMode("colocated", "sync"))
-    if "hybrid" in options.arrangements and "synchronous" in synchrony:
-        allowed.append(RlMode("hybrid", "sync"))
+    for placement in ("colocated", "hybrid"):
+        if placement in options.arrangements and "synchronous" in synchrony:
+            allowed += [
+                RlMode(placement, "sync", keeps=sleep == "host") for sleep in dict.fromkeys(options.engine_sleep)
+            ]
     if "disaggregated" in options.arrangements:
         allowed += [RlMode("disaggregated", "sync")] if "synchronous" in synchrony else []
         allowed += [RlMode("disaggregated", "stream_sync")] if "stream" in synchrony else []

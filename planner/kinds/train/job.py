@@ -9,7 +9,7 @@ from typing import get_args
 from planner.arrays import Ints
 from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.rates.pricer import open_store, profile_paths
-from planner.costs.training.config import Framework, GraphScope, Machine, machine_of
+from planner.costs.training.config import Framework, GraphScope, Machine, computed_in, machine_of
 from planner.costs.training.eras import captured, windowed
 from planner.costs.training.rates import Rates, rates_on
 from planner.engines.training import FORWARDING, Dispatcher, TrainingEngine
@@ -30,8 +30,6 @@ from planner.kinds.train.options import Module, RecomputeName, TrainOptions
 from planner.models.architecture import Architecture, Layer, MoeFfn
 from planner.problem.resolve import Resolved
 from planner.schema.base import Where
-
-NEEDED_PRECISION = {"bf16": "bf16", "fp8": "fp8", "fp8_block": "fp8", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
 
 @dataclass(frozen=True)
@@ -159,7 +157,7 @@ def jobs_of(resolved: Resolved) -> tuple[TrainJob, ...]:
         raise PlannerError(f"{asked.replace('_', ' ')} on several pools", where=place, hint=hint)
     resolved.require_priceable(key, trained=not options.samples)
     networks = networks_of(options, resolved.models[key], where)
-    able = [pool for pool in resolved.pools if options.precision in _precisions(pool)]
+    able = [pool for pool in resolved.pools if options.precision in computed_in(pool.node.accelerator)]
     if not able:
         raise _no_precision(options, resolved.pools, where(("options", "precision")))
     if len(able) == 1 and "one" not in options.search.pools:
@@ -288,24 +286,12 @@ def _job(
     )
 
 
-def _precisions(pool: Pool) -> list[str]:
-    """What the GPUs of a pool compute in."""
-    return [name for name, needed in NEEDED_PRECISION.items() if _computes(pool, needed)]
-
-
 def _no_precision(options: TrainOptions, pools: tuple[Pool, ...], where: str) -> PlannerError:
     """No pool computes in the precision asked for."""
-    pool = max(pools, key=lambda pool: len(_precisions(pool)))
-    known = _precisions(pool)
+    pool = max(pools, key=lambda pool: len(computed_in(pool.node.accelerator)))
+    known = computed_in(pool.node.accelerator)
     return PlannerError(
         f"{pool.node.accelerator.display_name} of pool `{pool.name}` does not compute in {options.precision}",
         where=where,
         hint=f"write `precision: {known[-1]}`; it computes in {', '.join(known)}",
     )
-
-
-def _computes(pool: Pool, precision: str) -> bool:
-    accelerator = pool.node.accelerator
-    if precision == "mxfp8":  # microscaled formats are those of tensor cores that have 4-bit ones too
-        return accelerator.supports("mxfp8") or (accelerator.supports("fp8") and accelerator.supports("nvfp4"))
-    return accelerator.supports(precision)

@@ -180,11 +180,13 @@ def _space(problem: AgenticProblem, configs: list[_Config]) -> RlSpace:
         none,
         alone,
         alone,
+        np.zeros(len(configs), np.int64),
         gpus_CP,
         bound_CB,
         table,
         size_P,
         usd_P,
+        ((),),
     )
 
 

@@ -67,7 +67,9 @@ class FullPricing:
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
         self._fused_C = space.fused_C
         self._usable: dict[tuple[bytes, RlMode], Bools] = {}
-        alike_C = np.column_stack([space.gpus_CP, self._fused_C])
+        asleep_C = space.sleep_C[1] if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
+        self._asleep_C = np.asarray(asleep_C, np.int64)
+        alike_C = np.column_stack([space.gpus_CP, self._fused_C, space.serving_C, self._asleep_C])
         used, kind_C = np.unique(alike_C, axis=0, return_inverse=True)
         first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
         config_of_kind = [first[row.tobytes()] for row in used]
@@ -77,7 +79,8 @@ class FullPricing:
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
     def _usable_T(self, config: int, mode: RlMode) -> Bools:
-        key = (bytes([int(self._fused_C[config])]) + self._space.gpus_CP[config].tobytes(), mode)
+        kind = np.array([self._fused_C[config], self._space.serving_C[config], self._asleep_C[config]], np.int64)
+        key = (kind.tobytes() + self._space.gpus_CP[config].tobytes(), mode)
         if key not in self._usable:
             self._usable[key] = self._space.usable_T(config, mode)
         return self._usable[key]
@@ -94,11 +97,12 @@ class FullPricing:
         handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
         mean_C = space.busy_s_C if mode.in_flight else space.generation_bound_CB.mean(axis=1)
         if mode.sync == "sync":
-            time_C = mean_C + training + handover
+            time_C = space.scored_bound_CB.mean(axis=1) + training + handover
         else:
             hidden = problem.weight_sync_overlapped or mode.sync == "k_step_async"
             time_C = np.maximum(mean_C, training) + (0.0 if hidden else handover)
-        usd_C = space.gpus_CP @ space.usd_P
+            time_C = np.maximum(time_C, space.serving_s_S[space.serving_C])
+        usd_C = space.gpus_CP @ space.usd_P + space.serving_usd_S[space.serving_C]
         if mode.placement == "disaggregated":
             usd_C = usd_C + (space.table.gpus_T * space.usd_P[space.table.pool_T]).min()
         priced_C = time_C * usd_C / SECONDS_PER_HOUR if problem.objective == "cost_per_iter" else time_C
@@ -135,15 +139,17 @@ class FullPricing:
 
     def _bound_s_T(self, config: int, mode: RlMode, generation_B: Floats) -> Floats:
         handover, trainings = self._space.handover_s_T(config, mode), self._trainings(config)
+        scored_B = self._space.scored_bound_CB[config]
         if mode.sync == "stream_sync":
-            ended_TB = np.maximum(trainings.whole_TB, generation_B + trainings.part_TB)
+            ended_TB = np.maximum(trainings.whole_TB, scored_B + trainings.part_TB)
             return np.asarray(ended_TB.mean(axis=1) + handover)
         overlapped = self._problem.weight_sync_overlapped
         if mode.in_flight:
             exposed = np.zeros_like(handover) if overlapped else handover
             trained = trainings.whole_TB.mean(axis=1)
             return np.asarray((np.maximum(self._space.busy_s_C[config], trained) + exposed) * SLACK)
-        least = Rollout(generation_B, np.zeros((0, 0)), np.zeros((0, 0)))
+        none, serving_s = np.zeros((0, 0)), float(self._space.serving_s_S[self._space.serving_C[config]])
+        least = Rollout(generation_B, none, none, scored_s_B=scored_B, serving_s=serving_s)
         return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
 
     def _row(self, config: int, mode: RlMode, time_T: Floats) -> Floats:

@@ -145,6 +145,7 @@ def _plan(space: RlSpace, best: tuple[int, int, int]) -> RlPlan | None:
         space.fusion_of(config),
         space.late_of(config),
         space.policy_of(config),
+        space.services_of(config),
     )
 
 
@@ -155,6 +156,7 @@ class Simulations:
         self._space = space
         problem = space.problem
         self._ends_alone = not problem.training and problem.samples is None  # then only the last completion matters
+        self._shared = len(space.service_sets) > 1  # configurations differ in their services alone
         self._cuts: dict[int, list[CutRollouts]] = {}
         self._known: dict[tuple[int, int, int, RolloutPolicy | None], Floats] = {}
 
@@ -178,14 +180,16 @@ class Simulations:
         if late is not None:
             return self._late(config, late)
         finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
-        rollout = rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples)
+        services = self._space.services_of(config)
+        rollout = rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples, services)
         return replace(rollout, flows=flows(problem, self._space.groups_of(config), problem.modes))
 
     def _late(self, config: int, late: LateReplicas) -> Rollout:
         """Never ends where the samples left do not fit the late replicas."""
         problem = self._space.problem
         done_s = [rollouts.late_done_s(late, problem.late_change_s) for rollouts in self._cut_rollouts(config)]
-        return rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples)
+        services = self._space.services_of(config)
+        return rollout_of(problem.batches, done_s, problem.minibatches, problem.trained_samples, services)
 
     def _fused(self, config: int, fusion: Fusion) -> Rollout:
         """Ends with the scoring of the last sample; never where the samples left do not fit on the replicas kept."""
@@ -214,6 +218,6 @@ class Simulations:
         space, chosen = self._space, self._space.groups[group]
         queue_Q = space.queues_QB[queue][batch]
         finish_s = finish_times(space.problem.batches[batch], queue_Q, chosen.option.curve, chosen.replicas, policy)
-        if queue != 0:  # one group of all samples belongs to one configuration
+        if queue != 0 or self._shared:  # one group of all samples belongs to one configuration
             self._known[key] = finish_s.max(initial=0.0, keepdims=True) if self._ends_alone else finish_s
         return finish_s

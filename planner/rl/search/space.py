@@ -11,13 +11,14 @@ import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
 from planner.rl.curves import DecodeCurve, GenerationOption
-from planner.rl.evaluate import SECONDS_PER_HOUR, weight_sync_s
+from planner.rl.evaluate import SECONDS_PER_HOUR, hourly_usd, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.in_flight import mean_busy_s
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.bounds import generation_bound_s
+from planner.rl.services import Services, apart, bound_s, busy_s, charged_gpus, gpus_of_pool, service_sets
 from planner.rl.training import TrainingTable
 
 NO_GROUP = -1
@@ -37,11 +38,13 @@ class RlSpace:
     kept_C: Ints
     late_C: Ints  # group that ends the rollout, NO_GROUP without
     policy_C: Ints  # index, NO_GROUP where there are none
-    gpus_CP: Ints
+    serving_C: Ints  # index of a set of services
+    gpus_CP: Ints  # that generate
     generation_bound_CB: Floats
     table: TrainingTable
     size_P: Ints
     usd_P: Floats
+    service_sets: tuple[Services, ...]
     known_sync_s_P: dict[bytes, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -52,6 +55,59 @@ class RlSpace:
             if group.option not in busy_s_O:
                 busy_s_O[group.option] = mean_busy_s(self.problem.batches, group.option.curve)
         return np.array([busy_s_O[group.option] / group.replicas for group in self.groups])[self.first_C]
+
+    @cached_property
+    def host_bytes_P(self) -> Floats:
+        """Host memory of each pool for each of its GPUs."""
+        return np.array([pool.host_bytes for pool in self.problem.pools], float)
+
+    @cached_property
+    def serving_gpus_SP(self) -> Ints:
+        """GPUs that each set of services takes."""
+        return np.array([[gpus_of_pool(chosen).get(pool.name, 0) for pool in self.problem.pools]
+                         for chosen in self.service_sets], np.int64)  # fmt: skip
+
+    @cached_property
+    def serving_usd_S(self) -> Floats:
+        """Dollars an hour of each set of services."""
+        return np.array([hourly_usd(self.problem, charged_gpus(chosen)) for chosen in self.service_sets])
+
+    @cached_property
+    def serving_s_S(self) -> Floats:
+        """Seconds of the busiest servers of each set for a mean batch."""
+        batches = self.problem.batches
+        return np.array([sum(busy_s(chosen, batch.tokens_N) for batch in batches) / len(batches)
+                         for chosen in self.service_sets])  # fmt: skip
+
+    @cached_property
+    def apart_ST(self) -> Bools:
+        """Trainings that leave to others what each set of services scores."""
+        names = [choice.option.apart for choice in self.table.choices]
+        return np.array([[apart(chosen) == name for name in names] for chosen in self.service_sets], bool)
+
+    @cached_property
+    def scored_bound_CB(self) -> Floats:
+        """No batch of a configuration is scored by its services sooner."""
+        bound_CB = self.generation_bound_CB.copy()
+        for index, chosen in enumerate(self.service_sets):
+            own_C = self.serving_C == index
+            for column, batch in enumerate(self.problem.batches):
+                needed = self.problem.trained_samples
+                bound_CB[own_C, column] = bound_s(chosen, batch, needed, bound_CB[own_C, column])
+        return bound_CB
+
+    @cached_property
+    def sleep_C(self) -> tuple[Floats, Floats]:
+        """Seconds of a configuration's engines that sleep with their weights on the host, and bytes there for a GPU."""
+        seconds_G = np.array([0.0, *(group.option.sleep_s for group in self.groups)])
+        bytes_G = np.array([0.0, *(group.option.host_bytes for group in self.groups)])
+        early = np.maximum(seconds_G[self.first_C + 1], seconds_G[self.second_C + 1])
+        held = np.maximum(bytes_G[self.first_C + 1], bytes_G[self.second_C + 1])
+        return np.maximum(early, seconds_G[self.late_C + 1]), held
+
+    def services_of(self, config: int) -> Services:
+        """Services that score the samples of a configuration."""
+        return self.service_sets[int(self.serving_C[config])]
 
     def queues_of(self, config: int) -> list[tuple[int, int]]:
         """(queue, group) of a configuration."""
@@ -86,20 +142,24 @@ class RlSpace:
 
     def usable_T(self, config: int, mode: RlMode) -> Bools:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
-        used, table = self.gpus_CP[config], self.table
-        if mode.placement == "disaggregated" and self.fusion_of(config) is not None:
+        used, table, serving = self.gpus_CP[config], self.table, int(self.serving_C[config])
+        left_P, suits_T = self.size_P - self.serving_gpus_SP[serving], self.apart_ST[serving]
+        if (mode.placement == "disaggregated" and self.fusion_of(config) is not None) or (used > left_P).any():
             return np.zeros(len(table.choices), bool)
         if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):
             return np.zeros(len(table.choices), bool)
+        if mode.placement != "disaggregated":
+            asleep_bytes = self.sleep_C[1][config] if mode.keeps else 0.0
+            suits_T = suits_T & (table.host_bytes_T + asleep_bytes <= self.host_bytes_P[table.pool_T])
         if mode.placement == "colocated":
             pools = np.flatnonzero(used)
             same = (table.pool_T == pools[0]) & (table.gpus_T == used[pools[0]])
-            return np.asarray(same & (len(pools) == 1))
+            return np.asarray(same & suits_T & (len(pools) == 1))
         if mode.placement == "disaggregated":
-            fits = used[table.pool_T] + table.gpus_T <= self.size_P[table.pool_T]
+            fits = used[table.pool_T] + table.gpus_T <= left_P[table.pool_T]
         else:
-            fits = table.gpus_T <= self.size_P[table.pool_T]
-        return np.asarray(fits & np.isfinite(self._sync_s_P(config))[table.pool_T])
+            fits = table.gpus_T <= left_P[table.pool_T]
+        return np.asarray(fits & suits_T & np.isfinite(self._sync_s_P(config))[table.pool_T])
 
     def _sync_s_P(self, config: int) -> Floats:
         """Seconds of sending weights from each training pool; infinite without a network. Kept by generating pools."""
@@ -114,6 +174,7 @@ class RlSpace:
     def handover_s_T(self, config: int, mode: RlMode) -> Floats:
         """Seconds between training and the next generation, as `evaluate.handover_s`."""
         turns = self.problem.switch_s + self.table.offload_s_T
+        turns = turns + self.sleep_C[0][config] if mode.keeps else turns
         if mode.placement == "colocated":
             return turns
         sync_P = self._sync_s_P(config)
@@ -126,7 +187,8 @@ class RlSpace:
         training = table.gpus_T
         if mode.placement != "disaggregated":
             training = np.maximum(0, table.gpus_T - used[table.pool_T])
-        return np.asarray((used @ self.usd_P + training * self.usd_P[table.pool_T]) / SECONDS_PER_HOUR)
+        serving = self.serving_usd_S[self.serving_C[config]]
+        return np.asarray((used @ self.usd_P + serving + training * self.usd_P[table.pool_T]) / SECONDS_PER_HOUR)
 
 
 def build_space(problem: RlProblem) -> RlSpace:
@@ -162,6 +224,10 @@ def build_space(problem: RlProblem) -> RlSpace:
         gpus_CP[both] += gpus_GP[second[both]]
     table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
+    sets = service_sets(problem.services, problem.training)
+    first, second, fraction, threshold, kept, ending, policy = (
+        np.tile(column, len(sets)) for column in (first, second, fraction, threshold, kept, ending, policy)
+    )
     return RlSpace(
         problem,
         groups,
@@ -173,11 +239,13 @@ def build_space(problem: RlProblem) -> RlSpace:
         kept,
         ending,
         policy,
-        gpus_CP,
-        bound_CB,
-        table,
-        size_P,
-        usd_P,
+        serving_C=np.repeat(np.arange(len(sets)), len(bound_CB)),
+        gpus_CP=np.tile(gpus_CP, (len(sets), 1)),
+        generation_bound_CB=np.tile(bound_CB, (len(sets), 1)),
+        table=table,
+        size_P=size_P,
+        usd_P=usd_P,
+        service_sets=sets,
     )
 
 

@@ -18,6 +18,7 @@ from planner.costs.rates.step import step_time
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.serving.speculation import Drafter, drafter_of, drafting_step
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.handover import host_bytes_per_s
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import (
     Architecture,
@@ -27,6 +28,7 @@ from planner.models.architecture import (
     LinearAttention,
     MoeFfn,
 )
+from planner.models.precision import with_precision
 from planner.plan.schema import Memory
 from planner.rl.curves import DecodeCurve, GenerationOption
 
@@ -47,11 +49,24 @@ class GeneratorCurve:
 
 
 def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> Iterator[GeneratorCurve]:
-    """Every shape of a replica that fits on `pool`, priced."""
+    """Every shape of a replica that fits on `pool`, in every format of its weights, priced."""
+    for weights in dict.fromkeys(setting.options.rollout_weights) or (None,):
+        if weights is None or pool.node.accelerator.supports(weights.removesuffix("_block")):
+            yield from _generators(setting, pool, mean_context, weights)
+
+
+def generating_model(setting: RlSetting, weights: str | None) -> Architecture:
+    """The actor as replicas hold it, with its weights in a format of `rollout_weights`."""
+    return setting.actor if weights is None else with_precision(setting.actor, weights)
+
+
+def _generators(setting: RlSetting, pool: Pool, mean_context: float, weights: str | None) -> Iterator[GeneratorCurve]:
+    """Those of one format."""
+    arch = generating_model(setting, weights)
     spec = setting.resolved.problem.engine
     engine = setting.calibration.engine(spec.name, spec.version)
     pricer = make_pricer(
-        pool, setting.actor, engine=setting.resolved.problem.engine.name,
+        pool, arch, engine=setting.resolved.problem.engine.name,
         version=setting.resolved.problem.engine.version, calibration=setting.calibration, store=setting.store,
     )  # fmt: skip
     drafts = drafts_of(setting)
@@ -61,12 +76,15 @@ def modelled_generators(setting: RlSetting, pool: Pool, mean_context: float) -> 
         if drafts is not None and pp > 1:
             continue  # engines draft without pipeline stages
         shards = Shards.of(tp, pp, 1, tp // ep, ep)
-        memory = _memory(setting, shards, room, engine.workspace_bytes, drafts)
+        memory = _memory(setting, arch, shards, room, engine.workspace_bytes, drafts)
         if memory is None:
             continue
-        kv_tokens = int(memory.kv_cache_bytes / _kv_token_bytes(setting.actor, shards, mean_context, drafts))
-        curve, error, basis = _curve(setting, pricer, shards, mean_context, kv_tokens, drafts)
-        yield GeneratorCurve(GenerationOption(pool.name, tp * pp, curve, tp, pp, ep), memory, error, basis)
+        kv_tokens = int(memory.kv_cache_bytes / _kv_token_bytes(arch, shards, mean_context, drafts))
+        curve, error, basis = _curve(setting, arch, pricer, shards, mean_context, kv_tokens, drafts)
+        sleep_s = 2.0 * memory.weights_bytes / host_bytes_per_s(setting, pool)
+        held = memory.weights_bytes
+        option = GenerationOption(pool.name, tp * pp, curve, tp, pp, ep, weights or "", sleep_s, held)
+        yield GeneratorCurve(option, memory, error, basis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +162,11 @@ def splits(arch: Architecture, tp: int, moe_tp: int, ep: int) -> bool:
     return True
 
 
-def _memory(setting: RlSetting, shards: Shards, room: float, workspace: float, drafts: Drafts | None) -> Memory | None:
+def _memory(
+    setting: RlSetting, arch: Architecture, shards: Shards, room: float, workspace: float, drafts: Drafts | None
+) -> Memory | None:
     """What a device holds; None where weights leave no room for one sequence."""
-    arch, running = setting.actor, float(setting.options.max_running)
+    running = float(setting.options.max_running)
     weights = float(weight_bytes(arch, shards)[0])
     if drafts is not None:
         weights += float(drafts.drafter.weight_bytes(shards, drafts.tokens_N)[0])
@@ -172,7 +192,13 @@ def _kv_token_bytes(arch: Architecture, shards: Shards, context: float, drafts: 
 
 
 def _curve(
-    setting: RlSetting, pricer: Pricer, shards: Shards, context: float, kv_tokens: int, drafts: Drafts | None
+    setting: RlSetting,
+    arch: Architecture,
+    pricer: Pricer,
+    shards: Shards,
+    context: float,
+    kv_tokens: int,
+    drafts: Drafts | None,
 ) -> tuple[DecodeCurve, float, dict[str, float]]:
     """The curve of one shape: least squares of relative errors over batches that fit, around the mean context."""
     running = max(1, min(setting.options.max_running, int(kv_tokens / max(context, 1.0))))
@@ -190,15 +216,15 @@ def _curve(
     many = shards.take(np.zeros(len(batch_P), dtype=np.intp))
     work = Work.decode(batch_P / pp, context_P)
     if drafts is None:
-        timed, token_s = step_time(setting.actor, pricer, many, work, engine), 1.0
+        timed, token_s = step_time(arch, pricer, many, work, engine), 1.0
     else:
         work = work.with_drafts(np.full(len(batch_P), float(drafts.tokens)))
-        timed = step_time(setting.actor, pricer, many, work, engine)
+        timed = step_time(arch, pricer, many, work, engine)
         timed, token_s = timed.beside(drafting_step(drafts.drafter, pricer, many, work)), 1.0 / drafts.yielded
     parts = _fit(batch_P, context_P, timed.seconds * token_s)
     fitted = parts[0] + parts[1] * batch_P + parts[2] * batch_P * context_P
     error = float(np.abs(fitted / (timed.seconds * token_s) - 1.0).max())
-    prefill = step_time(setting.actor, pricer, shards, Work.prefill(float(PREFILL_TOKENS)), engine)
+    prefill = step_time(arch, pricer, shards, Work.prefill(float(PREFILL_TOKENS)), engine)
     rate = PREFILL_TOKENS * pp / float(prefill.seconds[0])
     middle = len(batch_P) // 2
     curve = DecodeCurve(parts[0], parts[1], parts[2], rate, setting.options.max_running, kv_tokens)

@@ -9,12 +9,20 @@ between their turns, and a minibatch loads them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
 
 from planner.costs.training.activations import stage_bytes
-from planner.costs.training.config import USABLE_SHARE, RecomputeConfig, TrainingConfig, machine_of
+from planner.costs.training.config import (
+    USABLE_SHARE,
+    Precision,
+    RecomputeConfig,
+    TrainingConfig,
+    computed_in,
+    machine_of,
+)
 from planner.costs.training.memory import RankBytes
 from planner.costs.training.memory import memory as training_memory
 from planner.costs.training.parameters import rank_parameters, state_bytes
@@ -23,7 +31,8 @@ from planner.costs.training.stages import stage_contents
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import splits
-from planner.kinds.rl.names import OFFLOADED
+from planner.kinds.rl.handover import host_bytes_per_s
+from planner.kinds.rl.names import OFFLOADED, training_label
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
 from planner.rl.curves import NEVER_FITS, Critic, TrainingOption
@@ -53,7 +62,7 @@ class Lengths:
 class Helper:
     """A model beside the actor on the training GPUs: what a token costs there, in GPU seconds, and what it keeps."""
 
-    part: str  # critic, reference or reward
+    part: str  # critic, reference, reward or teacher
     tp: int
     pp: int
     train_gpu_s: float
@@ -100,16 +109,30 @@ class Trainer:
 
 
 def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
-    """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it."""
+    """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it.
+
+    Parts that are served are beside it only where the problem says they may be.
+    """
+    served = setting.options.served
+    for chosen in product(*([spec.part, None] if spec.or_beside else [spec.part] for spec in served)):
+        apart = frozenset(part for part in chosen if part is not None)
+        for trainer in _beside_all_but(apart, setting, pool, lengths):
+            yield replace(trainer, option=replace(trainer.option, apart=" ".join(sorted(apart))))
+
+
+def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
+    """Trainers with the other models beside them, but for the parts that are served."""
     rates = rates_on(pool, setting.actor, setting.resolved.problem.costs.calibration, setting.store)
-    scoring = [(part, arch) for part in ("reference", "reward") if (arch := setting.model(part)) is not None]
+    parts = [part for part in ("reference", "reward", "teacher") if part not in apart]
+    scoring = [(part, arch) for part in parts if (arch := setting.model(part)) is not None]
 
     def scorers(actor: TrainingConfig, inner: int) -> tuple[Helper, ...]:
         return tuple(_scorer(part, arch, actor, inner, pool, rates) for part, arch in scoring)
 
+    precisions = tuple(dict.fromkeys(setting.options.training_precision))
     critic = setting.model("critic")
     if critic is None:
-        yield from _trainers(setting.actor, setting, pool, lengths, rates, scorers)
+        yield from _trainers(setting.actor, setting, pool, lengths, rates, scorers, precisions)
         return
     learners = _Learners(list(_trainers(critic, setting, pool, lengths, rates, lambda actor, inner: ())), setting, pool)
     if learners.fastest is None:
@@ -119,7 +142,7 @@ def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Itera
         gpus = actor.num_gpus * inner
         return (_critic(learners.beside(gpus, actor.pp), gpus), *scorers(actor, inner))
 
-    for trainer in _trainers(setting.actor, setting, pool, lengths, rates, beside):
+    for trainer in _trainers(setting.actor, setting, pool, lengths, rates, beside, precisions):
         yield _with_critic(trainer, learners.beside(trainer.option.gpus, trainer.option.pp), pool)
 
 
@@ -230,22 +253,27 @@ def _trainers(
     lengths: Lengths,
     rates: Rates,
     beside: Callable[[TrainingConfig, int], tuple[Helper, ...]],
+    precisions: Sequence[Precision] = ("bf16",),
 ) -> Iterator[Trainer]:
     """Trainers of one model, with the helpers that lie beside a replica: those that only score where they stay on the
     devices, and in host memory where that leaves room for fewer replicas, or for what is not computed again."""
     again = GRANULARITIES if setting.options.recompute is None else (setting.options.recompute,)
-    for base, inner in _configs(arch, setting, pool, lengths):
+    able = computed_in(pool.node.accelerator)
+    shapes = product(_configs(arch, setting, pool, lengths), [name for name in precisions if name in able])
+    for (shape, inner), precision in shapes:
+        base = replace(shape, precision=precision)
         kept = beside(base, inner)
-        stay = list(_fitting(base, inner, kept, pool, rates, again))
+        stay = list(_fitting(setting, base, inner, kept, pool, rates, again))
         yield from stay
         moved = tuple(_to_host(helper) for helper in kept)
         if moved != kept and not any(_lightest(trainer, again) for trainer in stay):
-            for other in _fitting(base, inner, moved, pool, rates, again):
+            for other in _fitting(setting, base, inner, moved, pool, rates, again):
                 if not any(_no_heavier(trainer, other) for trainer in stay):
                     yield other
 
 
 def _fitting(
+    setting: RlSetting,
     base: TrainingConfig,
     inner: int,
     helpers: tuple[Helper, ...],
@@ -265,7 +293,8 @@ def _fitting(
         least = _least_dp(config, inner, most, room, in_turn, rates)
         if least < fewest:
             fewest = least
-            option = _with_helpers(_option(config, inner, least, most, pool, recomputed, rates), helpers, pool)
+            option = _option(setting, config, inner, least, most, pool, recomputed, rates)
+            option = _with_helpers(setting, option, helpers, pool)
             yield Trainer(option, config, inner, helpers, rates=rates)
         if fewest == 1:
             return
@@ -291,12 +320,14 @@ def _no_heavier(trainer: Trainer, other: Trainer) -> bool:
     return again <= more and trainer.option.min_dp <= other.option.min_dp
 
 
-def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Pool) -> TrainingOption:
+def _with_helpers(
+    setting: RlSetting, option: TrainingOption, helpers: tuple[Helper, ...], pool: Pool
+) -> TrainingOption:
     """The option when helpers take their turns on the same GPUs, and leave them too while generators are in turn.
 
     Those in host memory are loaded for every minibatch, over PCIe.
     """
-    host = pool.node.pcie_bandwidth_bytes_per_s
+    host = host_bytes_per_s(setting, pool)
     loaded = sum(helper.weights_bytes for helper in helpers if helper.offloaded)
     train = sum(helper.train_gpu_s for helper in helpers) / option.gpus
     forward = sum(helper.forward_gpu_s for helper in helpers) / option.gpus
@@ -307,6 +338,7 @@ def _with_helpers(option: TrainingOption, helpers: tuple[Helper, ...], pool: Poo
         score_gpu_s=forward * option.gpus,
         optimizer_s=option.optimizer_s + loaded / host,
         offload_s=option.offload_s + 2.0 * sum(helper.kept_bytes for helper in helpers) / host,
+        host_bytes=option.host_bytes + loaded + sum(helper.kept_bytes for helper in helpers),
         label=f"{option.label}{OFFLOADED}" if loaded else option.label,
     )
 
@@ -361,7 +393,14 @@ def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, in_tur
 
 
 def _option(
-    config: TrainingConfig, inner: int, least: int, most: int, pool: Pool, recomputed: str, rates: Rates
+    setting: RlSetting,
+    config: TrainingConfig,
+    inner: int,
+    least: int,
+    most: int,
+    pool: Pool,
+    recomputed: str,
+    rates: Rates,
 ) -> TrainingOption:
     """The curve of one configuration; the exchange of gradients as with all GPUs of the pool."""
     whole = _with_dp(config, max(most, least) * inner)
@@ -373,7 +412,7 @@ def _option(
     exchange = [data_parallel(whole, rank_parameters(whole, rank), rates) for rank in (0, config.pp - 1)]
     optimizer = max(rank.reduce_s + rank.gather_s + rank.optimizer_s for rank in exchange)
     alone = state_bytes(_with_dp(config, inner), rank_parameters(config, 0))
-    host = pool.node.pcie_bandwidth_bytes_per_s
+    host = host_bytes_per_s(setting, pool)
     return TrainingOption(
         pool=pool.name,
         gpus=config.num_gpus * inner,
@@ -386,7 +425,9 @@ def _option(
         optimizer_s=optimizer + rates.get("step_s"),
         offload_s=2.0 * (alone.weights_bytes + alone.gradients_bytes) / host,
         offload_sharded_s=2.0 * alone.optimizer_bytes / host,
-        label=f"cp{config.cp}ep{config.ep}-{recomputed}",
+        host_bytes=alone.weights_bytes + alone.gradients_bytes,
+        host_sharded_bytes=alone.optimizer_bytes,
+        label=training_label(config.cp, config.ep, recomputed, config.precision),
         ranks=inner,
     )
 

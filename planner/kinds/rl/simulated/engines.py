@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.costs.serving.speculation import drafter_of
-from planner.kinds.rl.curves.generation import PREFILL_TOKENS
+from planner.kinds.rl.curves.generation import PREFILL_TOKENS, generating_model
 from planner.kinds.rl.setting import RlSetting
 from planner.plan.schema import Role
 from planner.rl.curves import GenerationOption
@@ -92,7 +92,7 @@ def _instances(setting: RlSetting, stream: Requests, group: GenerationGroup, rol
     where = setting.resolved.where(("options", "speculation"))
     fleet = FleetSetting(
         problem=problem,
-        arch=setting.actor,
+        arch=generating_model(setting, group.option.label or None),
         pools={pool.name: pool for pool in setting.pools},
         calibration=setting.calibration,
         profiles=tuple(problem.costs.profiles),

@@ -31,7 +31,7 @@ class ScaledSolution:
 
 def replica_name(option: GenerationOption) -> str:
     """Such as `h800 tp2 pp1 ep1`."""
-    return f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep}"
+    return f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep} {option.label}".strip()
 
 
 def scaled(formulated: FormulatedRl, scales: Mapping[str, float]) -> FormulatedRl:

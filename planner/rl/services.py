@@ -1,0 +1,104 @@
+"""Servers beside generation and training that every sample passes once it is generated: models, rules, sandboxes.
+
+A reference, a teacher or a reward model may have engines on GPUs of its own; a rule or a sandbox has workers on CPUs.
+Samples wait in one queue for each of them, are taken in batches, and can be trained on when all have scored them, while
+others are still generated. Array suffixes: N samples of a batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+
+import numpy as np
+
+from planner.arrays import Floats, Ints
+from planner.rl.curves import Service, TrainingOption
+from planner.rl.trajectories import SampleBatch
+
+Services = tuple[Service, ...]
+"""One for each part that has servers, in the order of the problem."""
+
+
+def scored_s(services: Services, generated_s_N: Floats, tokens_N: Ints) -> Floats:
+    """When every sample is scored by all services [N], by when it is generated."""
+    ready_s_N = generated_s_N
+    for service in services:
+        ready_s_N = np.maximum(ready_s_N, passed_s(service, generated_s_N, tokens_N))
+    return ready_s_N
+
+
+def passed_s(service: Service, generated_s_N: Floats, tokens_N: Ints) -> Floats:
+    """When the service is done with every sample [N].
+
+    Jobs that share it send it samples that are as long at the same times, and those of this job wait behind the others.
+    """
+    from planner.rl.compiled.batches import run_batches
+
+    order, jobs = np.argsort(generated_s_N, kind="stable"), service.shared_by
+    done_s_Q = run_batches(
+        np.repeat(generated_s_N[order].astype(float), jobs),
+        np.repeat(tokens_N[order].astype(np.int64), jobs),
+        service.servers,
+        service.batch,
+        service.step_s,
+        service.token_s,
+    )
+    passed_s_N = np.empty(len(order))
+    passed_s_N[order] = done_s_Q[jobs - 1 :: jobs]
+    return passed_s_N
+
+
+def busy_s(services: Services, tokens_N: Ints) -> float:
+    """Seconds of the busiest servers for these samples, at least: all their batches are full."""
+    return max((service_s(service, tokens_N) for service in services), default=0.0)
+
+
+def service_s(service: Service, tokens_N: Ints) -> float:
+    """Seconds of the servers of one part for these samples, at least."""
+    jobs = service.shared_by
+    batches = -(-len(tokens_N) * jobs // service.batch)
+    return (batches * service.step_s + jobs * float(tokens_N.sum()) * service.token_s) / service.servers
+
+
+def bound_s(services: Services, batch: SampleBatch, needed: int, generated_s: Floats) -> Floats:
+    """`needed` samples are scored no sooner than this, if as many are generated no sooner than `generated_s`.
+
+    The last of them takes a batch of its own, of the shortest sample; and servers are busy with the shortest ones.
+    """
+    if not services or needed <= 0:
+        return generated_s
+    shortest = np.sort(batch.tokens_N)[:needed]
+    alone_s = max(service.step_s + service.token_s * float(shortest[0]) for service in services)
+    return np.asarray(np.maximum(generated_s + alone_s, busy_s(services, shortest)))
+
+
+def apart(services: Iterable[Service]) -> str:
+    """The parts with GPUs of their own, as `TrainingOption.apart` names them."""
+    return " ".join(sorted(service.part for service in services if service.gpus))
+
+
+def service_sets(services: Sequence[Service], training: Sequence[TrainingOption]) -> tuple[Services, ...]:
+    """Every choice of one service a part; parts with GPUs may be left out where some training has them beside it."""
+    known = {option.apart for option in training} or {""}
+    parts = list(dict.fromkeys(service.part for service in services))
+    choices = [[service for service in services if service.part == part] for part in parts]
+    optional = [[*choice, None] if choice[0].gpus else choice for choice in choices]
+    sets = (tuple(service for service in chosen if service is not None) for chosen in product(*optional))
+    return tuple(chosen for chosen in sets if apart(chosen) in known)
+
+
+def gpus_of_pool(services: Services) -> dict[str, int]:
+    """GPUs that services take of each pool."""
+    taken: dict[str, int] = {}
+    for service in services:
+        if service.gpus:
+            taken[service.pool] = taken.get(service.pool, 0) + service.gpus * service.servers
+    return taken
+
+
+def charged_gpus(services: Services) -> dict[str, float]:
+    """Those of them that this job pays for: jobs that share a service share its price."""
+    charged: dict[str, float] = {}
+    for service in services:
+        if service.gpus:
+            charged[service.pool] = charged.get(service.pool, 0.0) + service.gpus * service.servers / service.shared_by
+    return charged

@@ -1,0 +1,153 @@
+"""Models with engines of their own, formats and engines that sleep, from problem to plan and check."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.api import solve
+from planner.check import check_plan
+from planner.documents.read import given_document
+from planner.errors import Infeasible, PlannerError
+from planner.kinds.rl.decision import RlDecision, ServedScoring, Turns
+from planner.load.problems import resolve_document
+from planner.plan.schema import Envelope
+
+
+def problem(**options: Any) -> dict[str, Any]:  # noqa: ANN401
+    return {
+        "schema": "planner.problem/1",
+        "kind": "rl",
+        "name": "served",
+        "models": {"m": {"name": "Qwen/Qwen3-0.6B"}, "judge": {"name": "Qwen/Qwen3-0.6B"}},
+        "cluster": {"pools": [{"gpu": "h100_sxm", "nodes": 1, "gpus_per_node": 4, "price": "2 USD/h"}]},
+        "workloads": [{"model": "m", "input_tokens": 100, "output_tokens": {"mean": 300, "cv": 0.5}}],
+        "objective": {"minimize": "iteration_time"},
+        "options": {
+            "algorithm": "grpo",
+            "actor": "m",
+            "prompts": 16,
+            "samples_per_prompt": 4,
+            "iterations": 1,
+            "generation_tp": [1],
+            "training_tp": [1],
+            "training_pp": [1],
+            "training_cp": [1],
+            **options,
+        },
+    }
+
+
+def planned(**options: Any) -> Envelope:  # noqa: ANN401
+    return solve(resolve_document(given_document(problem(**options), "problem.yaml"), Path()))
+
+
+def decided(envelope: Envelope) -> RlDecision:
+    return RlDecision.model_validate(envelope.decision)
+
+
+def passes(envelope: Envelope, decision: RlDecision | None = None) -> bool:
+    return all(finding.ok for finding in check_plan(envelope, decision or decided(envelope), proof=True))
+
+
+def limits(envelope: Envelope, name: str) -> dict[str, Any]:
+    """Of a role."""
+    return next(role.limits for role in decided(envelope).roles if role.name == name)
+
+
+def scoring(envelope: Envelope) -> ServedScoring:
+    served = decided(envelope).served_scoring
+    assert served is not None
+    return served
+
+
+def turns(envelope: Envelope) -> Turns:
+    taken = decided(envelope).turns
+    assert taken is not None
+    return taken
+
+
+def worth(envelope: Envelope) -> float:
+    value = envelope.certificate.objective.value
+    assert value is not None
+    return value
+
+
+ONE = {"tp": [1], "servers": [1], "batch_samples": [8]}
+
+
+def test_a_served_model_stands_on_gpus_of_its_own_and_takes_its_time_off_training() -> None:
+    beside = planned(reference="m", reward="judge")
+    apart = planned(reference="m", reward="judge", served=[{"part": "reward", **ONE}])
+    assert limits(apart, "reward")["batch_samples"] == 8
+    served = scoring(apart)
+    assert served.scored_s > served.generated_s
+    assert served.busy_s["reward"] <= served.scored_s
+    assert passes(apart)
+    assert decided(beside).served_scoring is None
+
+
+def test_what_may_be_served_or_beside_is_no_slower_than_either() -> None:
+    times = []
+    for served in ([], [{"part": "reference", **ONE}], [{"part": "reference", **ONE, "or_beside": True}]):
+        times.append(worth(planned(reference="m", served=served)))
+    assert times[2] == pytest.approx(min(times[:2]))
+
+
+def test_a_claim_of_a_shorter_wait_for_servers_is_found() -> None:
+    plan = planned(reference="m", served=[{"part": "reference", **ONE}])
+    shorter = scoring(plan).model_copy(update={"scored_s": scoring(plan).generated_s})
+    changed = decided(plan).model_copy(update={"served_scoring": shorter})
+    document = changed.model_dump(mode="json", exclude_none=True)
+    assert not passes(plan.model_copy(update={"decision": document}), changed)
+
+
+def test_workers_of_a_sandbox_hold_up_what_waits_for_them() -> None:
+    few, many = (
+        planned(reward_calls={"by": "sandbox", "time": "2s", "start": "1s", "workers": workers}) for workers in (4, 64)
+    )
+    assert worth(few) > worth(many) + 30.0
+    assert scoring(many).waited_s["sandbox"] == pytest.approx(3.0)
+    assert passes(few)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"served": [{"part": "reward"}]}, "a reward is served, and none is named"),
+        ({"reference": "m", "served": [{"part": "reference"}] * 2}, "served twice"),
+        ({"reference": "m", "served": [{"part": "reference", "pool": "x"}]}, "no pool is called `x`"),
+        ({"reference": "m", "served": [{"part": "reference"}], "fusion_thresholds": [0.2]}, "does not go with"),
+        ({"training_precision": ["nvfp4"]}, "no pool's GPUs train in nvfp4"),
+        ({"rollout_weights": ["nvfp4"]}, "no pool's GPUs compute with weights in nvfp4"),
+        ({"engine_sleep": ["host"], "arrangements": ["disaggregated"]}, "all arrangements are disaggregated"),
+    ],
+)
+def test_what_cannot_be_served_or_computed_is_refused(options: dict[str, Any], what: str) -> None:
+    with pytest.raises(PlannerError, match=what):
+        planned(**options)
+
+
+def test_an_engine_that_fits_nowhere_says_what_would() -> None:
+    with pytest.raises(Infeasible) as refused:
+        planned(reference="m", served=[{"part": "reference", "batch_samples": [100_000]}])
+    assert "batch_samples 1" in str(refused.value.conflict)
+
+
+def test_fewer_bits_train_and_generate_faster_and_the_plan_names_them() -> None:
+    plain = planned()
+    small = planned(training_precision=["bf16", "fp8_block"], rollout_weights=["bf16", "fp8_block"])
+    assert worth(small) <= worth(plain)
+    fixed = planned(training_precision=["fp8_block"], rollout_weights=["fp8_block"])
+    assert limits(fixed, "actor")["precision"] == limits(fixed, "rollout")["weights"] == "fp8_block"
+    assert passes(fixed)
+
+
+def test_engines_that_sleep_on_the_host_move_their_weights_both_ways() -> None:
+    colocated: dict[str, Any] = {"arrangements": ["colocated"], "host_bandwidth": "40GB/s"}
+    dropped, kept = (planned(engine_sleep=[sleep], **colocated) for sleep in ("drop", "host"))
+    moved_s = 2.0 * turns(kept).engine_bytes / 10e9  # four GPUs share 40 GB/s
+    assert turns(kept).moved_s == pytest.approx(turns(dropped).moved_s + moved_s)
+    assert worth(kept) == pytest.approx(worth(dropped) + moved_s)
+    assert turns(planned(engine_sleep=["host", "drop"], **colocated)).engine_weights == "drop"
+    assert passes(kept)

@@ -1,0 +1,110 @@
+"""Servers that score samples: their queue as its definition says, and the search over them against every plan."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rl_enumerated import least_of_one_group
+from rl_problems import random_problem
+
+from planner.documents.read import given_document
+from planner.interchange.rl_problem import read_problem
+from planner.rl.curves import Service
+from planner.rl.problem import RlProblem
+from planner.rl.search.search import solve
+from planner.rl.search.verify import derive_bound
+from planner.rl.services import bound_s, busy_s, passed_s, scored_s
+from planner.rl.training import ahead_s
+from planner.rl.trajectories import SampleBatch
+
+
+def served(ready_s: list[float], tokens: list[int], service: Service) -> list[float]:
+    """When samples are scored, clock by clock: at every moment a free server takes all that waits, up to a batch."""
+    waiting = sorted(range(len(ready_s)), key=lambda sample: ready_s[sample])
+    free_s, done_s = [0.0] * service.servers, [0.0] * len(ready_s)
+    while waiting:
+        moments = sorted({ready_s[sample] for sample in waiting} | set(free_s))
+        now = next(at for at in moments if min(free_s) <= at and ready_s[waiting[0]] <= at)
+        there = [sample for sample in waiting if ready_s[sample] <= now][: service.batch]
+        waiting = waiting[len(there) :]
+        ends = now + service.step_s + service.token_s * sum(tokens[sample] for sample in there)
+        free_s[free_s.index(min(free_s))] = ends
+        for sample in there:
+            done_s[sample] = ends
+    return done_s
+
+
+def drawn_service(draw: random.Random, **stated: Any) -> Service:  # noqa: ANN401
+    drawn = Service(
+        "reference", "a", 1, draw.randint(1, 3), draw.randint(1, 4), draw.uniform(0.0, 2.0), draw.uniform(0.0, 0.3)
+    )
+    return replace(drawn, **stated)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_servers_take_what_waits_in_its_order(seed: int) -> None:
+    draw = random.Random(seed)
+    count, service = draw.randint(1, 12), drawn_service(draw)
+    ready_s, tokens = [draw.uniform(0.0, 9.0) for _ in range(count)], [draw.randint(1, 20) for _ in range(count)]
+    passed_at_s = passed_s(service, np.array(ready_s), np.array(tokens))
+    assert passed_at_s.tolist() == pytest.approx(served(ready_s, tokens, service))
+    batch = SampleBatch(np.zeros(count, np.int64), np.array(tokens))
+    needed = draw.randint(1, count)
+    generated_s = np.array([np.partition(ready_s, needed - 1)[needed - 1]])
+    enough_s = np.partition(passed_at_s, needed - 1)[needed - 1]
+    assert bound_s((service,), batch, needed, generated_s)[0] <= enough_s + 1e-9
+    assert busy_s((service,), np.array(tokens)) <= passed_at_s.max() + 1e-9
+
+
+def test_jobs_that_share_servers_are_served_before_this_one() -> None:
+    service = Service("reference", "a", 1, 1, 1, 1.0, 0.0, shared_by=3)
+    assert passed_s(service, np.array([0.0, 0.0]), np.array([5, 5])).tolist() == [3.0, 6.0]
+
+
+def test_a_sample_is_scored_when_all_parts_have_scored_it() -> None:
+    slow, quick = (Service(part, "", 0, 9, 1, seconds, 0.0) for part, seconds in (("rule", 5.0), ("reward", 1.0)))
+    assert scored_s((slow, quick), np.array([0.0, 2.0]), np.array([1, 1])).tolist() == [5.0, 7.0]
+
+
+@pytest.mark.parametrize(("generation", "scored", "train"), [(4, 9, 3), (4, 4, 6), (2, 12, 1)])
+def test_generators_go_on_while_their_batch_is_scored(generation: int, scored: int, train: int) -> None:
+    for staleness in (1, 2, 3):
+        generated, trained, ends = 0, [0] * (staleness + 1), []
+        for _ in range(1680):
+            begins = max(generated, trained[-1 - staleness] + 1)
+            generated = begins + generation
+            trained.append(max(begins + scored, trained[-1]) + train)
+            ends.append(trained[-1])
+        mean_s = ahead_s(
+            np.array([generation]), np.array([[train]]), np.array([1]), staleness, np.zeros(1), np.array([scored])
+        )
+        assert mean_s == pytest.approx((ends[-1] - ends[839]) / 840)
+
+
+def with_services(seed: int) -> RlProblem:
+    """A drawn problem whose reference may be served, of two kinds of servers, and whose rewards a sandbox finds."""
+    draw = random.Random(seed)
+    problem = read_problem(given_document(random_problem(seed, "async" if seed % 2 else "cost"), "problem"))
+    pool = draw.choice([pool.name for pool in problem.pools])
+    services = (
+        drawn_service(draw, pool=pool),
+        drawn_service(draw, pool=pool, servers=1, shared_by=2),
+        drawn_service(draw, part="sandbox", pool="", gpus=0, token_s=0.0),
+    )
+    relieved = (
+        replace(option, apart="reference", forward_tokens_per_s=2.0 * option.forward_tokens_per_s)
+        for option in problem.training[:2]
+    )
+    return replace(problem, services=services, training=(*problem.training[:2], *relieved), max_groups=1)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_the_search_over_servers_finds_what_pricing_every_plan_finds(seed: int) -> None:
+    problem = with_services(seed)
+    solution = solve(problem)
+    best = least_of_one_group(problem)
+    assert solution.objective == pytest.approx(best, rel=1e-9)
+    assert derive_bound(problem, best, 1e-9).least == pytest.approx(best)
+    assert derive_bound(problem, 1.1 * best, 1e-9).least == pytest.approx(best)
