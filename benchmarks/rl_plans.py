@@ -1,11 +1,13 @@
 """Whole `planner solve` processes of RL examples: user CPU, what is proven, and recipes beside the plan.
 
 Usage: rl_plans.py [EXAMPLE ...]. The recipes are what a launch script does without a plan: everything on all GPUs in
-turn, and half the GPUs each, with a node's GPUs as one generating replica and the fastest training that fits. Exits 1
+turn, and half the GPUs each, with a node's GPUs as one generating replica and the fastest training that fits; over
+training time, one plan throughout. Exits 1
 where a process takes more than 10 s of user CPU, its plan is not certified, or a recipe beats it.
 """
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -14,23 +16,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from planner.kinds.rl.formulate import formulate
+from planner.kinds.rl.horizon import horizon_problem
 from planner.kinds.rl.setting import read_setting
 from planner.load.problems import load_problem
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
+from planner.rl.search.horizon import evaluate_horizon
 from planner.rl.search.space import training_choices
 
 CPU_LIMIT_S = 10.0
+ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # sources are compiled once, as users have them
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def recipes(problem: RlProblem) -> Iterator[tuple[str, float]]:
-    """(name, objective) of each recipe that runs at all: the better of its trainings."""
+def recipes(problem: RlProblem) -> Iterator[tuple[str, RlPlan]]:
+    """Every plan of each recipe that runs at all, by name."""
     node = max(option.tp for option in problem.generation)
     kinds = [option for option in problem.generation if option.tp == node]
     for name, placement, share in (("all in turn", "colocated", 1.0), ("half and half", "disaggregated", 0.5)):
-        objectives = []
         for mode in problem.modes:
             if mode.placement != placement:
                 continue
@@ -41,11 +45,25 @@ def recipes(problem: RlProblem) -> Iterator[tuple[str, float]]:
                     continue
                 for option in kinds:
                     if option.pool == pool.name and gpus % option.gpus == 0:
-                        plan = RlPlan(mode, (GenerationGroup(option, gpus // option.gpus),), choice)
-                        priced = evaluate(problem, plan)
-                        objectives += [priced.objective] if priced.feasible else []
-        if objectives:
-            yield name, min(objectives)
+                        yield name, RlPlan(mode, (GenerationGroup(option, gpus // option.gpus),), choice)
+
+
+def beside(path: Path) -> dict[str, float]:
+    """The objective of each recipe, the best of its trainings: over all periods where the problem has several."""
+    setting = read_setting(load_problem(path))
+    problem, options = formulate(setting).problem, setting.options
+    running = None if options.horizon is None else horizon_problem(setting.resolved.problem, options, problem, None)
+    best: dict[str, float] = {}
+    for name, plan in recipes(problem):
+        if running is None:
+            priced = evaluate(problem, plan)
+            objective, broken = priced.objective, priced.broken
+        else:
+            throughout = evaluate_horizon(running, [plan] * len(running.periods))
+            objective, broken = throughout.total, throughout.broken
+        if not broken:
+            best[name] = min(objective, best.get(name, objective))
+    return best
 
 
 def main(paths: list[Path]) -> int:
@@ -55,15 +73,15 @@ def main(paths: list[Path]) -> int:
             out = Path(folder) / "plan.json"
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             command = [sys.executable, "-m", "planner", "solve", str(path), "-o", str(out)]
-            subprocess.run(command, check=True, capture_output=True)
+            subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
             cpu_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
             certificate = json.loads(out.read_text(encoding="utf-8"))["certificate"]
         value = certificate["objective"]["value"]
-        trivial = dict(recipes(formulate(read_setting(load_problem(path))).problem))
-        beside = ", ".join(f"{name} {other:.4g} (+{other / value - 1:.0%})" for name, other in trivial.items())
+        trivial = beside(path)
+        rows = ", ".join(f"{name} {other:.4g} ({other / value - 1:+.0%})" for name, other in trivial.items())
         print(
             f"{path.stem:<24} {certificate['objective']['metric']:<18} {value:8.4g}  gap {certificate['gap']:.1e}  "
-            f"{certificate['candidates']:>8} plans  {cpu_s:4.1f} s CPU | {beside or 'no recipe fits'}"
+            f"{certificate['candidates']:>8} plans  {cpu_s:4.1f} s CPU | {rows or 'no recipe fits'}"
         )
         dominated = any(other < value * (1 - 1e-9) for other in trivial.values())
         bad += certificate["status"] != "optimal" or cpu_s > CPU_LIMIT_S or dominated
