@@ -2,8 +2,8 @@
 
 Usage: rl_plans.py [EXAMPLE ...]. The recipes are what a launch script does without a plan: everything on all GPUs in
 turn, and half the GPUs each, with a node's GPUs as one generating replica and the fastest training that fits; over
-training time, one plan throughout. Exits 1
-where a process takes more than 10 s of user CPU, its plan is not certified, or a recipe beats it.
+training time, one plan throughout. Exits 1 where a process takes more than 10 s of user CPU, its plan is not certified,
+or a recipe beats it.
 """
 
 import json

@@ -40,6 +40,11 @@ from planner.rl.paired import pairs_with
 from planner.rl.trajectories import SampleBatch
 
 HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
+UNPINNED_BYTES_PER_S = (2 * 11.4e9 + 2 * 22.0e9) / (12.0 + 9.0)
+"""Of a GPU over PCIe to host memory that is not pinned, or back. NeMo-RL's optimizer states, 12 bytes a parameter, took
+12 s for Qwen3-30B-A3B and 9 s for Qwen3-235B-A22B to leave and to come back (NVIDIA-NeMo/RL, pull request 1404, October
+2025), on 32 and 128 H100 by its recipes: 11.4 and 22.0 GB of a GPU."""
+PCIE_BYTES_PER_S = 128e9  # of 16 lanes of PCIe 6.0: faster links are NVLink-C2C, over which GPUs read unpinned memory
 Recomputed = Literal["none", "full"]
 GRANULARITIES: tuple[Recomputed, ...] = ("none", "full")  # of recomputation, the least first
 
@@ -411,8 +416,12 @@ def _option(
     tokens = config.micro_batch * config.sequence_tokens * inner
     exchange = [data_parallel(whole, rank_parameters(whole, rank), rates) for rank in (0, config.pp - 1)]
     optimizer = max(rank.reduce_s + rank.gather_s + rank.optimizer_s for rank in exchange)
-    alone = state_bytes(_with_dp(config, inner), rank_parameters(config, 0))
+    shared = _with_dp(config, inner)
+    states = [state_bytes(shared, rank_parameters(config, rank)) for rank in {0, config.pp // 2, config.pp - 1}]
+    weights, sharded = max(rank.weights_bytes for rank in states), max(rank.optimizer_bytes for rank in states)
     host = host_bytes_per_s(setting, pool)
+    if host == pool.node.pcie_bandwidth_bytes_per_s <= PCIE_BYTES_PER_S:
+        host = min(host, UNPINNED_BYTES_PER_S)
     return TrainingOption(
         pool=pool.name,
         gpus=config.num_gpus * inner,
@@ -423,10 +432,10 @@ def _option(
         pp=config.pp,
         min_dp=least,
         optimizer_s=optimizer + rates.get("step_s"),
-        offload_s=2.0 * (alone.weights_bytes + alone.gradients_bytes) / host,
-        offload_sharded_s=2.0 * alone.optimizer_bytes / host,
-        host_bytes=alone.weights_bytes + alone.gradients_bytes,
-        host_sharded_bytes=alone.optimizer_bytes,
+        offload_s=2.0 * weights / host,
+        offload_sharded_s=2.0 * sharded / host,
+        host_bytes=weights,
+        host_sharded_bytes=sharded,
         label=training_label(config.cp, config.ep, recomputed, config.precision),
         ranks=inner,
     )
