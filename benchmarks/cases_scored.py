@@ -20,7 +20,7 @@ from case_kinds import KINDS
 from inputs import SHARED, required
 
 HERE = Path(__file__).parent
-DATA = SHARED
+FOLDERS = ("placement", "cases")
 SCORED_BY_SCORE = ("mm_", "lc_", "topo_")
 SLOW = ("place_alpaserve_32gpu", "place_alpaserve_32gpu_slo2")
 STATED = {  # where a case states its best answer and the best trivial one, by path
@@ -33,14 +33,14 @@ BEST = ("optimum_", "reached", "best_known_", "test_of_that_plan")  # how keys o
 
 def cases(*, quick: bool, beginnings: tuple[str, ...]) -> list[Path]:
     """The files of cases that are solved, placement first."""
-    files = [*sorted((DATA / "placement").glob("*.json")), *sorted((DATA / "cases").glob("*.json"))]
+    files = [path for name in FOLDERS for path in sorted(required(SHARED / name).glob("*.json"))]
     known = [path for path in files if json.loads(path.read_text()).get("kind") in KINDS]
     return [path for path in known if path.name.startswith(beginnings) and not (quick and path.stem in SLOW)]
 
 
 def scored(case: Path, answer: Path) -> str:
     """What the scorer of the cases says; empty where it does not know the kind."""
-    scorer = DATA / "cases" / ("score.py" if case.stem.startswith(SCORED_BY_SCORE) else "evaluate.py")
+    scorer = SHARED / "cases" / ("score.py" if case.stem.startswith(SCORED_BY_SCORE) else "evaluate.py")
     ran = subprocess.run([sys.executable, scorer, case, answer], capture_output=True, text=True, check=False)
     return ran.stdout.strip() if ran.returncode == 0 else ""
 
@@ -64,7 +64,9 @@ def stated(case: Path) -> str:
             return f"best known {best:g}, bound {bound:g}; trivial {json.dumps(document['trivial'])}"
         answers = document["answers"]
         return "; ".join(f"{name} {figures['rate_rps']:g}" for name, figures in answers.items())
-    optimum = json.loads((case.parent / "optimum.json").read_text()).get(case.stem, {})
+    if not (optima := case.parent / "optimum.json").exists():
+        return ""
+    optimum = json.loads(optima.read_text()).get(case.stem, {})
     best = next((f"best known {value}" for key, value in optimum.items() if key.startswith(BEST)), "")
     return f"{best}, trivial {json.dumps(optimum.get('trivial'))}" if best else ""
 
@@ -78,7 +80,6 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
     parser.add_argument("--only", nargs="+", default=[""], help="beginnings of names of cases")
     arguments = parser.parse_args()
-    required(DATA)
     worst = 0
     for case in cases(quick=arguments.quick, beginnings=tuple(arguments.only)):
         with tempfile.TemporaryDirectory() as folder:

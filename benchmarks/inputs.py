@@ -1,7 +1,9 @@
 """What benchmarks read from ../shared/data, and what stands in for it where that folder is absent.
 
-Requests of a trace are drawn from the built-in length shape of the same kind of service, at a Poisson rate. Nothing
-stands in for measured runs, published instances and their scorers: what needs them says so and exits with code 2.
+Requests of a trace are drawn from the built-in length shape of the same kind of service, at a Poisson rate. For tables
+of measured runs and for instances stand small generated samples (`benchmarks/samples/`), which show that a benchmark
+runs: its targets are not judged on them, and nothing is written into the project from them. Nothing stands in for
+scorers, nor for what is sealed: what needs those says so, with exit code 2 where that is all it does.
 """
 
 import os
@@ -10,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import samples
 
 from planner.documents.files import write_text_atomic
 from planner.problem.shapes import SHARES, find_shape
@@ -18,16 +21,26 @@ ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared" / "data"
 SAMPLES = ROOT / "build" / "samples"
 ABSENT = 2  # exit code
+GENERATED: set[str] = set()  # names below ../shared/data for which generated samples were read
 REQUESTS, RATE_PER_S, SEED = 20_000, 5.5, 0
 
 
 def required(path: str | Path) -> Path:
-    """The path, where something is there; ends the benchmark otherwise."""
+    """The path, where something is there, else a generated sample of it; ends the benchmark where none can be made."""
     path = Path(path)
-    if not path.exists():
-        print(f"needs {shown(path)}, which is not here; nothing stands in for it: not run", file=sys.stderr)
+    if path.exists():
+        return path
+    if (sample := _sample(path)) is None:
+        absent(path)
         raise SystemExit(ABSENT)
-    return path
+    return sample
+
+
+def absent(path: Path) -> bool:
+    """Whether nothing is at the path; says so, and that nothing stands in for it."""
+    if missing := not path.exists():
+        print(f"needs {shown(path)}, which is not here; nothing stands in for it: not run", file=sys.stderr)
+    return missing
 
 
 def first_path() -> Path:
@@ -36,6 +49,29 @@ def first_path() -> Path:
         print(f"needs a path: the Makefile shows which for {Path(sys.argv[0]).name}", file=sys.stderr)
         raise SystemExit(ABSENT)
     return required(sys.argv[1])
+
+
+def exit_code(missed: int) -> int:
+    """The code of a benchmark that misses targets or not; 0 where a generated sample was read, which judges none."""
+    if GENERATED:
+        print(f"targets are of measured data and not judged on generated samples: {', '.join(sorted(GENERATED))}")
+        return 0
+    return missed
+
+
+def _sample(path: Path) -> Path | None:
+    """A generated sample of what would be at a path below ../shared/data; None where there is none.
+
+    None too for what writes: calibrations and splits are made of measured data alone.
+    """
+    whole, root = Path(os.path.abspath(path)), Path(os.path.abspath(SHARED))
+    name = whole.relative_to(root).as_posix() if whole.is_relative_to(root) else ""
+    if "--write" in sys.argv or not samples.known(name):
+        return None
+    if name not in GENERATED:
+        GENERATED.add(name)
+        print(f"needs {shown(path)}: runs on a generated sample, which says nothing about accuracy", file=sys.stderr)
+    return samples.write(name, SAMPLES)
 
 
 @cache

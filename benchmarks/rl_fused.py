@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from inputs import first_path
+from inputs import exit_code, first_path
 
 from planner.solvers.flow_shop import ShopSchedule
 from planner.solvers.result import SolveResult
@@ -72,4 +72,4 @@ def _published_at_bound(rows: list[Row]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(first_path()))
+    sys.exit(exit_code(main(first_path())))

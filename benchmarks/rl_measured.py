@@ -16,7 +16,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
-from inputs import first_path
+from inputs import exit_code, first_path
 
 from planner.arrays import Floats
 from planner.rl.measured_step import CALIBRATED, PhaseTimes, PoolSplit, Response, is_worth, predict_step_s
@@ -165,4 +165,4 @@ def main(path: Path, *, print_fit: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(first_path(), print_fit="--fit" in sys.argv))
+    sys.exit(exit_code(main(first_path(), print_fit="--fit" in sys.argv)))

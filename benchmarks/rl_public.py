@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from inputs import first_path
+from inputs import exit_code, first_path
 from rl_runs import Row, job, missing, problem, read_rows, staleness
 
 from planner.documents.read import given_document
@@ -302,4 +302,4 @@ def main(path: Path, *, recommended: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(first_path(), recommended="--solve" in sys.argv))
+    sys.exit(exit_code(main(first_path(), recommended="--solve" in sys.argv)))

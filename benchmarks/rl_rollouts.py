@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from inputs import first_path
+from inputs import exit_code, first_path
 
 from planner.arrays import Ints
 from planner.documents.read import load_document
@@ -167,4 +167,4 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(first_path()))
+    sys.exit(exit_code(main(first_path())))

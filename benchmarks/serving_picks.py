@@ -178,7 +178,8 @@ def groups_of(data: Data, name: str, chosen: Indices) -> list[Indices]:
 
 def show(data: Data, told: Predicted, title: str, chosen: Indices) -> None:
     """What each rule captures, and how many of its picks break the limit."""
-    made = {name: list(decisions(data, told, groups_of(data, name, chosen))) for name in DECISIONS}
+    every_kind = {name: list(decisions(data, told, groups_of(data, name, chosen))) for name in DECISIONS}
+    made = {name: every for name, every in every_kind.items() if every}
     table = {
         name: np.array([[decision.captured(rule) for rule in RULES.values()] for decision in every])
         for name, every in made.items()

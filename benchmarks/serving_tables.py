@@ -153,7 +153,9 @@ def least(loss: Callable[[TableTrust], float]) -> TableTrust:
 
 
 def captured(folder: Path, rows: Sequence[Mapping[str, str]], times: Floats) -> str:
-    """What the decisions of score.py capture on measured.csv."""
+    """What the decisions of score.py capture on measured.csv; no figure where the data have no scorer."""
+    if not (folder / "score.py").exists():
+        return "no scorer"
     spec = importlib.util.spec_from_file_location("score", folder / "score.py")
     assert spec is not None
     assert spec.loader is not None

@@ -104,9 +104,9 @@ def with_cache(name: str, kv_cache: str) -> Architecture:
     return replace(arch, precisions=replace(arch.precisions, kv_cache=kv_cache))
 
 
-def cells() -> None:
+def cells(table: Path) -> None:
     """Stated costs against the formula on the stated demands, and demands against those of the architectures."""
-    rows = list(csv.DictReader(CELLS.open(newline="", encoding="utf-8")))
+    rows = list(csv.DictReader(table.open(newline="", encoding="utf-8")))
     errors, costs = [], {}
     for row in rows:
         token = TokenDemand(*(float(row[f"{part}_per_tok"]) for part in PARTS))
@@ -343,8 +343,7 @@ def unit_costs(model: str, context: int) -> Iterator[tuple[str, float]]:
 
 def main() -> None:
     """Prints all figures."""
-    required(CELLS)
-    cells()
+    cells(required(CELLS))
     hardware()
     throughput()
 

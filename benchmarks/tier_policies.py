@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from inputs import required
+from inputs import SHARED, required
 
 from planner.documents.read import given_document
 from planner.kinds.serve.options import ServeDecision
@@ -25,14 +25,14 @@ from planner.simulate.requests.traces import read_trace
 from planner.simulate.run.engine import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
-MOONCAKE = ROOT.parent / "shared" / "data" / "traces" / "mooncake_fast25_conversation.jsonl.gz"
+MOONCAKE = SHARED / "traces" / "mooncake_fast25_conversation.jsonl.gz"
 RATE_PER_S, STORE = 3.4, "500GB"
 ROUTINGS, EVICTIONS = ("round-robin", "least-loaded", "cache-aware"), ("lru", "pgdsf", "farthest")
 
 
-def plan() -> Envelope:
-    """The cheapest colocated plan of formulas for the trace, each engine of two GPUs."""
-    sides = {f"{side}_tokens": {"trace": str(MOONCAKE), "column": f"{side}_length"} for side in ("input", "output")}
+def plan(path: Path) -> Envelope:
+    """The cheapest colocated plan of formulas for the trace at `path`, each engine of two GPUs."""
+    sides = {f"{side}_tokens": {"trace": str(path), "column": f"{side}_length"} for side in ("input", "output")}
     data: dict[str, Any] = {
         "schema": "planner.problem/1",
         "kind": "serve",
@@ -47,9 +47,10 @@ def plan() -> Envelope:
 
 def main() -> None:
     """A row a routing and policy."""
-    trace = read_trace(str(required(MOONCAKE)))
+    path = required(MOONCAKE)
+    trace = read_trace(str(path))
     known = trace.at_rate(RATE_PER_S * float(trace.arrival_s[-1]) / (len(trace) - 1)).requests()
-    envelope = plan()
+    envelope = plan(path)
     decision = ServeDecision.model_validate(envelope.decision)
     print(f"{decision.roles[0].replicas} engines of {decision.roles[0].parallelism.devices} GPUs, a store of {STORE}")
     print("| routing | evicts | tokens of prompts that hit | TTFT p95 [s] | most requests of an engine over the mean |")

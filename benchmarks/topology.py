@@ -28,15 +28,14 @@ from case_kinds.fault_capacity import problem_of as faults_of
 from case_kinds.phase_circuits import problem_of as circuits_of
 from case_kinds.rack_groups import problem_of as racks_of
 from case_kinds.ring_groups import problem_of as rings_of
-from inputs import SHARED, required
+from inputs import SHARED, exit_code, required
 
 from planner.solvers.topology.circuits import Circuits, circuits
 from planner.solvers.topology.exchanges import Exchanges, Group, crossings, matched
 from planner.solvers.topology.fault_capacity import availability
 from planner.solvers.topology.racks_problem import Racks
 
-DATA = SHARED
-WASTE = DATA / "placement" / "hbd_mc_2880gpu.json"
+WASTE = SHARED / "placement" / "hbd_mc_2880gpu.json"
 WASTE_ERROR = 1e-6
 MOST_ORDERS = 720
 
@@ -185,7 +184,8 @@ def row(path: Path) -> bool:
 
 def wasted() -> bool:
     """Prints the largest error of the waste ratios; whether it is within the limit."""
-    answer = solve_case(json.loads(WASTE.read_text()), WASTE.parent)
+    path = required(WASTE)
+    answer = solve_case(json.loads(path.read_text()), path.parent)
     print(f"{WASTE.stem:26}{answer.summary}: {answer.objective:.2g}, {WASTE_ERROR:g} allowed")
     return answer.objective <= WASTE_ERROR
 
@@ -196,16 +196,14 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", type=Path)
     parser.add_argument("--quick", action="store_true", help="the cases alone")
     arguments = parser.parse_args()
-    if not arguments.cases:
-        required(DATA)
-    cases = arguments.cases or sorted((DATA / "cases").glob("topo_*.json"))
+    cases = arguments.cases or sorted(required(SHARED / "cases").glob("topo_*.json"))
     held = [row(path) for path in cases if not path.stem.endswith(".ref")]
     if not arguments.cases:
         held.append(wasted())
     if not arguments.quick and not arguments.cases:
         nodes = subprocess.run([sys.executable, str(Path(__file__).parent / "topology_nodes.py")], check=False)
         held.append(nodes.returncode == 0)
-    return int(not all(held))
+    return exit_code(not all(held))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from inputs import first_path
+from inputs import first_path, required
 from numpy.typing import NDArray
 from sealed_groups import DATA, TRAINING, group_of, rows_of, status_of
 from sealed_serving import weighted
@@ -147,7 +147,7 @@ def _parts(runs: Runs, main_table: Bools) -> Iterator[tuple[str, Bools]]:
         return those(lambda row: row[column] == value)
 
     yield "all runs", main_table
-    newer = {row["id"] for row in rows_of(DATA / "training" / MORE)}
+    newer = {row["id"] for row in rows_of(required(DATA / "training" / MORE))}
     older = np.array([run.id not in newer for run in runs.runs])
     yield "of measured.csv", main_table & older
     yield "open groups of measured_more.csv", main_table & ~older
@@ -227,14 +227,15 @@ def _print_recipes(runs: Runs, near: Sensitivity) -> None:
     families = np.array([family_of(run.row["model"]) for run in runs.runs])
     offs = []
     for recipe in rows_of(RECIPES):
-        at = place[recipe["id"]]
+        if (at := place.get(recipe["id"])) is None:
+            continue  # of a generated table
         out = (codes == codes[at]) & (families == families[at])
         step_s = leave_out(runs, near, np.where(out, "out", ""), shapes=False, only="out").formulas_s[at]
         offs.append(step_s / runs.measured[at] - 1.0)
         name = f"{runs.runs[at].row['model']}, {recipe['num_gpus']} {recipe['gpu']}"
         print(f"{name[:36]:36s} {runs.measured[at]:9.2f} s {step_s:7.2f} s {offs[-1]:+7.1%}")
     beyond = sum(abs(off) > RECIPE_PRICE for off in offs)
-    print(f"mean {np.mean(np.abs(offs)):.1%}; {beyond} of {len(offs)} beyond {RECIPE_PRICE:.0%}")
+    print(f"mean {np.mean(np.abs(offs)):.1%}; {beyond} of {len(offs)} beyond {RECIPE_PRICE:.0%}" if offs else "none")
 
 
 def family_of(model: str) -> str:

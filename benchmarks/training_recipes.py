@@ -18,8 +18,8 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from inputs import required
-from sealed_groups import DATA, rows_of
+from inputs import SHARED, exit_code, required
+from sealed_groups import rows_of
 
 from planner.api import solve
 from planner.costs.training.config import TrainingConfig, machine_of
@@ -31,6 +31,7 @@ from planner.models.architecture import Architecture, MoeFfn
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 
+MEASURED = SHARED / "training" / "measured.csv"
 RECIPES = Path(__file__).parent.parent / "planner" / "alternatives" / "recipes" / "training.csv"
 DEGREES = ("tp", "pp", "vpp", "cp", "ep", "dp", "micro_batch", "zero_stage")
 PRICE, LOSS = 0.15, 1.03  # how far a price may be off, and how much slower a plan may be than its recipe
@@ -114,11 +115,11 @@ def outcome(row: Row) -> Outcome:
 @cache
 def measured() -> tuple[TrainingConfig, ...]:
     """What the runs of measured.csv state; those that cannot be read are left out."""
-    return tuple(_measured()) if DATA.exists() else ()
+    return tuple(_measured())
 
 
 def _measured() -> Iterator[TrainingConfig]:
-    for row in rows_of(DATA / "training" / "measured.csv"):
+    for row in rows_of(required(MEASURED)):
         try:
             yield config_of_row(row).config
         except PlannerError:
@@ -157,7 +158,7 @@ def plan_text(plan: Envelope) -> str:
 
 def main() -> int:
     """Prints a line a recipe; 1 where a target is missed."""
-    required(DATA / "training")
+    required(MEASURED)
     outcomes, missed = [], []
     print(f"{'recipe':46}{'published':>11}{'priced':>9}{'off':>8}{'plan/recipe':>13}  measured region, plan")
     for row in rows_of(RECIPES):
@@ -185,7 +186,7 @@ def main() -> int:
         f"one utilisation for all ({middle:.1%}): {trivial:.1%}"
     )
     print("missed: " + "; ".join(missed) if missed else "all targets met")
-    return 1 if missed else 0
+    return exit_code(bool(missed))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,9 @@ class Explanation:
     value: str
     facts: tuple[Fact, ...]
 
+    def __str__(self) -> str:
+        return "\n".join(f"{fact.topic}: {fact.what}" for fact in self.facts)
+
     def _repr_html_(self) -> str:
         lines = "".join(f"<li><b>{fact.topic}</b>: {escape(fact.what)}</li>" for fact in self.facts)
         return f"<ul>{lines}</ul>"

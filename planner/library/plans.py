@@ -97,7 +97,7 @@ class Plan:
         """What binds the plan, what more is worth, what would change it; of one field where one is named."""
         from planner.explain import explain_plan
 
-        return explain_plan(self.envelope, self.decision, field, deep=deep)
+        return explain_plan(self.envelope, self.decision, field, deep=deep, profiles=self.profiles, base=self.folder)
 
     def diff(self, after: "Plan") -> "PlanDiff":
         """What changes from this plan to another."""

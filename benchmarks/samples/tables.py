@@ -1,0 +1,33 @@
+"""How a generated table is drawn: a factor planted for each group, noise of each row, and CSV text of the rows."""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+SEED = 0
+GROUP_DEVIATION, ROW_DEVIATION = 0.2, 0.05  # of the logarithm of a time: between groups, and between rows of one
+
+
+class Noise:
+    """Lognormal factors: one planted for each group, times one of each row."""
+
+    def __init__(self, stream: int) -> None:
+        self.draws = np.random.default_rng((SEED, stream))
+        self.planted: dict[str, float] = {}
+
+    def factor(self, group: str) -> float:
+        """Of the next row of `group`."""
+        if group not in self.planted:
+            self.planted[group] = float(np.exp(self.draws.normal(0.0, GROUP_DEVIATION)))
+        return self.planted[group] * float(np.exp(self.draws.normal(0.0, ROW_DEVIATION)))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """The rows as CSV; columns that a row lacks stay empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,109 @@
+"""Benchmarks without ../shared/data: what their targets read has a generated sample, which judges no target."""
+
+import csv
+import gzip
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import inputs
+import rl_fused
+import samples
+from case_kinds import solve_case
+from samples import cases, training
+
+from planner.documents.read import load_document
+from planner.interchange.rl_problem import read_problem
+
+ROOT = Path(__file__).parents[2]
+OWN_WAY = {"experts", "traces/mooncake_fast25_conversation.jsonl.gz"}  # go on without, or have a sample too
+TARGETS = re.findall(r"^bench-[\w-]+:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+TOLD = {name for rules in TARGETS for name in re.findall(r"\.\./shared/data/(\S+)", rules)}
+SCRIPTS = {name for rules in TARGETS for name in re.findall(r"benchmarks/(\w+)\.py", rules)}
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A data folder that is not there; samples go beside it."""
+    monkeypatch.setattr(inputs, "SHARED", tmp_path / "absent")
+    monkeypatch.setattr(inputs, "SAMPLES", tmp_path / "samples")
+    monkeypatch.setattr(inputs, "GENERATED", set())
+    monkeypatch.setattr(sys, "argv", ["bench.py"])
+    return tmp_path / "absent"
+
+
+def constants() -> set[str]:
+    """Files below the data folder that the scripts of the targets name as constants."""
+    named = set()
+    for script in SCRIPTS:
+        text = (ROOT / "benchmarks" / f"{script}.py").read_text(encoding="utf-8")
+        for parts in re.findall(r"^[A-Z_]+ = SHARED((?: / \"[^\"]+\")+)$", text, re.MULTILINE):
+            named.add("/".join(re.findall(r"\"([^\"]+)\"", parts)))
+    return named - OWN_WAY
+
+
+@pytest.mark.parametrize("name", sorted(TOLD | constants() | {"cases", "placement"}))
+def test_what_a_benchmark_is_told_to_read_has_a_sample(name: str) -> None:
+    assert samples.known(name)
+
+
+def test_a_sample_stands_in_and_judges_nothing(absent: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = inputs.required(absent / "rl" / "flexfusion_instances.csv")
+    assert path.is_relative_to(inputs.SAMPLES)
+    assert inputs.required(absent / "rl" / "flexfusion_instances.csv") == path
+    told = capsys.readouterr().err
+    assert told.count("generated sample, which says nothing about accuracy") == 1
+    rl_fused.main(path)
+    assert inputs.exit_code(1) == 0
+    assert "not judged on generated samples: rl/flexfusion_instances.csv" in capsys.readouterr().out
+
+
+def test_measured_data_are_judged(absent: Path) -> None:
+    absent.mkdir()
+    assert inputs.required(absent) == absent
+    assert inputs.exit_code(1) == 1
+
+
+@pytest.mark.parametrize("name", ["", "serving/throughput.csv", "serving/score.py", "nothing"])
+def test_nothing_stands_in_for_scorers_nor_for_what_is_sealed(absent: Path, name: str) -> None:
+    with pytest.raises(SystemExit) as refused:
+        inputs.required(absent / name)
+    assert refused.value.code == inputs.ABSENT
+    assert not inputs.SAMPLES.exists()
+
+
+def test_nothing_is_written_into_the_project_from_a_sample(absent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["training.py", str(absent / "training"), "--write"])
+    with pytest.raises(SystemExit) as refused:
+        inputs.first_path()
+    assert refused.value.code == inputs.ABSENT
+
+
+def test_generated_rl_problems_are_read_and_a_trace_shares_blocks(absent: Path) -> None:
+    for name in ("p1_7b_32h800_sync", "p3_32b_64h800_async_longtail", "p5_7b_h800_h20_time"):
+        assert read_problem(load_document(inputs.required(absent / "rl" / f"{name}.json"))).generation
+    path = inputs.required(absent / "traces" / "mooncake_fast25_conversation.jsonl.gz")
+    rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
+    blocks = [block for row in rows for block in row["hash_ids"]]
+    assert len(set(blocks)) < len(blocks)
+    assert all(row["input_length"] <= 512 * len(row["hash_ids"]) for row in rows)
+
+
+def test_generated_runs_differ_by_group_and_are_the_same_again() -> None:
+    text = training.measured_more()
+    assert text == training.measured_more()
+    rows = list(csv.DictReader(text.splitlines()))
+    assert all(float(row["step_time_s"]) > 0.0 and row["note"] == "generated" for row in rows)
+
+
+@pytest.mark.parametrize("name", ["topo_circuits", "topo_faults", "mm_split", "stage_transfer", "place_moves"])
+def test_a_generated_case_is_solved(name: str, tmp_path: Path) -> None:
+    made = json.loads(cases.files()[f"{name}_sample.json"])
+    answer = solve_case(made, tmp_path)
+    assert answer.bound is not None
+    assert answer.objective >= answer.bound - 1e-9
