@@ -275,6 +275,8 @@ def _print_choices(runs: Runs, left_out: LeftOut, single: Bools) -> None:
     multi = np.array([run.row["source"] == MULTI for run in runs.runs]) & ~single
     print("\nchoice of a plan                  workloads     mean     p90   formulas alone   the rule")
     for name, member in (("single nodes", single), ("vTrain, several nodes", multi)):
+        if not member.any():
+            continue  # of a generated table
         columns = [
             np.array(_regrets(runs, predicted, member)) for predicted in (left_out.step_s, left_out.formulas_s, None)
         ]

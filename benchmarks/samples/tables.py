@@ -13,14 +13,15 @@ GROUP_DEVIATION, ROW_DEVIATION = 0.2, 0.05  # of the logarithm of a time: betwee
 class Noise:
     """Lognormal factors: one planted for each group, times one of each row."""
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, between: float = GROUP_DEVIATION) -> None:
+        self.between = between
         self.draws = np.random.default_rng((SEED, stream))
         self.planted: dict[str, float] = {}
 
     def factor(self, group: str) -> float:
         """Of the next row of `group`."""
         if group not in self.planted:
-            self.planted[group] = float(np.exp(self.draws.normal(0.0, GROUP_DEVIATION)))
+            self.planted[group] = float(np.exp(self.draws.normal(0.0, self.between)))
         return self.planted[group] * float(np.exp(self.draws.normal(0.0, ROW_DEVIATION)))
 
 
