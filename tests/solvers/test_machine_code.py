@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import summing_loops
+from llvmlite import binding
 
 from planner.arrays import Floats
 from planner.solvers.compiled.machine_code import loop as loops
-from planner.solvers.compiled.machine_code.kept import Code, read, write
+from planner.solvers.compiled.machine_code.kept import Code, place_of, read, write
 from planner.solvers.compiled.machine_code.loop import Loop
 
 SUMS = Loop("summing_loops", "running_sums")
@@ -59,6 +60,46 @@ def test_a_loop_runs_where_nothing_can_be_kept(folder: Path, monkeypatch: pytest
     (folder / "file").write_text("no folder", encoding="utf-8")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder / "file"))
     assert right(sums())
+
+
+def test_a_numba_with_other_insides_runs_the_loop_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_SELF_CONTAINED", {"error_model": "numpy", "no_such_option": True})
+    assert right(sums())
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("raised", [AttributeError, RuntimeError])
+def test_code_that_cannot_be_loaded_is_run_by_numba(monkeypatch: pytest.MonkeyPatch, raised: type[Exception]) -> None:
+    def refusing(*_: object) -> None:
+        raise raised("no loader")
+
+    monkeypatch.setattr(binding, "create_mcjit_compiler", refusing)
+    assert right(sums())
+
+
+def test_a_loop_is_python_where_numba_is_told_to_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    monkeypatch.setattr(loops, "_compiled", None)
+    assert right(sums())
+
+
+def test_every_processor_has_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {place_of("running_sums", ("summing_loops",), ())}
+    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "another")
+    places.add(place_of("running_sums", ("summing_loops",), ()))
+
+    def unknown() -> None:
+        raise RuntimeError("no features")
+
+    monkeypatch.setattr(binding, "get_host_cpu_features", unknown)
+    places.add(place_of("running_sums", ("summing_loops",), ()))
+    assert len(places) == 3
+
+
+def test_code_is_kept_with_the_user_where_the_sources_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert place_of("running_sums", ("summing_loops",), ()).parent == Path.home() / ".cache" / "planner"
 
 
 def test_a_loop_that_makes_arrays_is_run_by_numba(folder: Path) -> None:

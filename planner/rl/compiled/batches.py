@@ -1,31 +1,30 @@
-"""Simulates servers that take samples in batches from one queue, in the order in which they come (numba).
+"""Simulates servers that take samples in batches from one queue, in the order in which they come.
 
-Suffixes: Q samples by when they come, S servers.
+Suffix: Q samples by when they come.
 """
 
 import numpy as np
-from numba import njit
+
+from planner.arrays import Floats, Ints
+from planner.solvers.compiled.machine_code.loop import Loop
+
+_LOOP = Loop("planner.rl.compiled.batches_loop", "run_batches")
 
 
-@njit(cache=True)
-def run_batches(ready_s_Q, tokens_Q, servers, batch, step_s, token_s):
+def run_batches(ready_s_Q: Floats, tokens_Q: Ints, servers: int, batch: int, step_s: float, token_s: float) -> Floats:
     """When every sample is done [Q], seconds; a batch of t tokens takes step_s + token_s t.
 
     A server that is free takes what waits, at most `batch` samples, and waits for none: of several that are free the
     one that was first.
     """
-    num = len(ready_s_Q)
-    done_s_Q = np.zeros(num)
-    free_s_S = np.zeros(servers)
-    head = 0
-    while head < num:
-        s = np.argmin(free_s_S)
-        start_s = max(free_s_S[s], ready_s_Q[head])
-        end, tokens = head, 0
-        while end < num and end - head < batch and ready_s_Q[end] <= start_s:
-            tokens += tokens_Q[end]
-            end += 1
-        free_s_S[s] = start_s + step_s + token_s * tokens
-        done_s_Q[head:end] = free_s_S[s]
-        head = end
+    done_s_Q = np.zeros(len(ready_s_Q))
+    _LOOP(
+        np.ascontiguousarray(ready_s_Q, float),
+        np.ascontiguousarray(tokens_Q, np.int64),
+        batch,
+        float(step_s),
+        float(token_s),
+        np.zeros(servers),
+        done_s_Q,
+    )
     return done_s_Q

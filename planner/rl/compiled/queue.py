@@ -9,7 +9,8 @@ from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
 from planner.solvers.compiled.machine_code.loop import Loop
 
-_LOOP = Loop("planner.rl.compiled.queue_loop", "run_queue", ("planner.solvers.compiled.heaps",))
+USES = ("planner.rl.compiled.segments", "planner.solvers.compiled.heaps")
+_LOOP = Loop("planner.rl.compiled.queue_loop", "run_queue", USES)
 
 
 def rates_of(curve: DecodeCurve) -> tuple[float, float, float, float]:

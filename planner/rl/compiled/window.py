@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.rl.compiled.queue import rates_of
+from planner.rl.compiled.queue import USES, rates_of
 from planner.rl.curves import DecodeCurve
 from planner.solvers.compiled.machine_code.loop import Loop
 
-_LOOP = Loop("planner.rl.compiled.window_loop", "run_window", ("planner.solvers.compiled.heaps",))
+_LOOP = Loop("planner.rl.compiled.window_loop", "run_window", USES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

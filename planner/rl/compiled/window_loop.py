@@ -1,32 +1,95 @@
 """The loop of `window`, for numba.
 
-Suffixes: Q samples in the order in which they are handed out, R replicas, G groups, B batches. Between two events of a
-replica k steps with b sequences holding S tokens take k (step + sequence b) + token (k S + b k (k - 1) / 2), as in
-`queue_loop`.
+Suffixes: Q samples in the order in which they are handed out, R replicas, which `segments` decodes on, G groups, B
+batches.
 """
+
+from collections import namedtuple
 
 import numpy as np
 from numba import njit
 
-from planner.solvers.compiled.heaps import drop, push
+from planner.rl.compiled.segments import (
+    Curve,
+    Replicas,
+    admit,
+    advance,
+    decode_s,
+    fits,
+    release,
+    steps_left,
+    steps_under_way,
+)
 
 NONE = -1
 
-
-@njit(cache=True)
-def steps_under_way(wanted_s, size, context, step_s, sequence_s, token_s):
-    """The fewest steps that take `wanted_s`, and the seconds that they do."""
-    bend = token_s * size / 2.0
-    part = step_s + sequence_s * size + token_s * context - bend
-    steps = wanted_s / part if bend == 0.0 else (np.sqrt(part**2 + 4 * bend * wanted_s) - part) / (2 * bend)
-    steps = np.ceil(steps - 1e-9)
-    return steps, steps * part + bend * steps**2
+Line = namedtuple("Line", "first_R last_R next_Q assigned_R changed_R")
+"""Samples that wait at each replica, in line, those that it has or that wait, and whether it may take some in."""
+Clock = namedtuple("Clock", "now_s_R stopped_s_R event_s_R")
+"""Until when each replica has decoded, until when it stops for weights, and when it is next done with a sample."""
 
 
-@njit(cache=True)
-def decode_s(steps, size, context, step_s, sequence_s, token_s):
-    """Seconds of so many steps."""
-    return steps * (step_s + sequence_s * size) + token_s * (steps * context + size * steps * (steps - 1) / 2)
+@njit(cache=True, forceinline=True)
+def _line_up(line, sample):
+    """The sample waits at the replica that has the fewest."""
+    r = np.argmin(line.assigned_R)
+    line.assigned_R[r] += 1
+    if line.first_R[r] == NONE:
+        line.first_R[r] = sample
+    else:
+        line.next_Q[line.last_R[r]] = sample
+    line.last_R[r] = sample
+    line.changed_R[r] = True
+
+
+@njit(cache=True, forceinline=True)
+def _end_step(curve, replicas, clock, r, now):
+    """The step that runs at `now` ends; False where samples are done with it, which is an event of its own."""
+    if replicas.size_R[r] > 0 and clock.now_s_R[r] < now:
+        steps, took_s = steps_under_way(curve, replicas, r, now - clock.now_s_R[r])
+        if steps >= steps_left(replicas, r):
+            return False
+        clock.now_s_R[r] += took_s
+        advance(replicas, r, steps)
+    return True
+
+
+@njit(cache=True, forceinline=True)
+def _plan(curve, replicas, clock, r):
+    """When the replica is next done with a sample."""
+    clock.event_s_R[r] = np.inf
+    if replicas.size_R[r] > 0:
+        clock.event_s_R[r] = clock.now_s_R[r] + decode_s(curve, replicas, r)
+
+
+@njit(cache=True, forceinline=True)
+def _take_in(curve, replicas, clock, line, r, now, prefill_tokens_per_s, started_s_Q):
+    """Those that wait at the replica and fit are prefilled and decode, between two steps."""
+    line.changed_R[r] = False
+    waits = line.first_R[r] != NONE and fits(replicas, r, line.first_R[r])
+    if (not waits and clock.event_s_R[r] < np.inf) or not _end_step(curve, replicas, clock, r, now):
+        return
+    if replicas.size_R[r] == 0:
+        clock.now_s_R[r] = max(clock.now_s_R[r], now)
+    admitted = 0
+    while line.first_R[r] != NONE and fits(replicas, r, line.first_R[r]):
+        sample = line.first_R[r]
+        admit(replicas, r, sample)
+        admitted += replicas.prompt_Q[sample]
+        started_s_Q[sample] = clock.now_s_R[r]
+        line.first_R[r] = line.next_Q[sample]
+    clock.now_s_R[r] += admitted / prefill_tokens_per_s
+    _plan(curve, replicas, clock, r)
+
+
+@njit(cache=True, forceinline=True)
+def _stop(curve, replicas, clock, now, until_s):
+    """All replicas stop at the end of their step; one whose samples are done with it stops after them."""
+    for r in range(len(clock.now_s_R)):
+        clock.stopped_s_R[r] = until_s
+        if _end_step(curve, replicas, clock, r, now):
+            clock.now_s_R[r] = max(clock.now_s_R[r], until_s)
+            _plan(curve, replicas, clock, r)
 
 
 def run_window(
@@ -34,15 +97,14 @@ def run_window(
     train_s_B, staleness, stop_s, delay_s, finish, running, size_R, assigned_R, reserved_R, context_R, steps_R, clock_R,
     stopped_s_R, event_s_R, first_R, last_R, next_Q, left_G, left_B, changed_R, started_s_Q, done_s_Q, sent_s_B,
 ):  # fmt: skip
-    """Fills when every sample starts and is done, and when the weights of each batch are sent.
-
-    Replicas are as many as `size_R` has. `finish` and `running` are heaps, `slots` for each replica, of the samples
-    that run by the step that ends them.
-    """
-    num, replicas, batches = len(prompt_Q), len(size_R), len(train_s_B)
+    """Fills when every sample starts and is done, and when the weights of each batch are sent."""
+    curve = Curve(step_s, sequence_s, token_s)
+    replicas = Replicas(prompt_Q, output_Q, slots, kv_tokens, finish, running, size_R, reserved_R, context_R, steps_R)
+    line = Line(first_R, last_R, next_Q, assigned_R, changed_R)
+    clock = Clock(clock_R, stopped_s_R, event_s_R)
+    num, batches = len(prompt_Q), len(train_s_B)
     event_s_R[:] = np.inf
     first_R[:] = NONE
-    last_R[:] = NONE
     next_Q[:] = NONE
     left_G[:] = group
     left_G[-1] = num - (len(left_G) - 1) * group
@@ -54,54 +116,13 @@ def run_window(
     while sent < batches:
         while opening > 0 and head < num and handing <= version + staleness:
             for sample in range(head, min(head + group, num)):
-                r = np.argmin(assigned_R)
-                assigned_R[r] += 1
-                if first_R[r] == NONE:
-                    first_R[r] = sample
-                else:
-                    next_Q[last_R[r]] = sample
-                last_R[r] = sample
-                changed_R[r] = True
+                _line_up(line, sample)
             head, opening = min(head + group, num), opening - 1
             while handing < batches - 1 and head >= first_B[handing + 1]:
                 handing += 1
-        for r in range(replicas):
-            if not changed_R[r]:
-                continue
-            changed_R[r] = False
-            base, size, waits = r * slots, size_R[r], False
-            if first_R[r] != NONE and size < slots:
-                need = prompt_Q[first_R[r]] + output_Q[first_R[r]]
-                waits = size == 0 or reserved_R[r] + need <= kv_tokens
-            if not waits and event_s_R[r] < np.inf:
-                continue
-            if size == 0:
-                clock_R[r] = max(clock_R[r], now)
-            elif clock_R[r] < now:  # the step that runs ends first
-                steps, took_s = steps_under_way(now - clock_R[r], size, context_R[r], step_s, sequence_s, token_s)
-                if steps >= finish[base] - steps_R[r]:
-                    continue  # with that step samples are done
-                clock_R[r] += took_s
-                context_R[r] += size * steps
-                steps_R[r] += steps
-            admitted = 0
-            while first_R[r] != NONE and size_R[r] < slots:
-                sample = first_R[r]
-                need = prompt_Q[sample] + output_Q[sample]
-                if size_R[r] > 0 and reserved_R[r] + need > kv_tokens:
-                    break
-                push(finish, running, base, size_R[r], steps_R[r] + output_Q[sample], sample)
-                size_R[r] += 1
-                context_R[r] += prompt_Q[sample]
-                reserved_R[r] += need
-                admitted += prompt_Q[sample]
-                started_s_Q[sample] = clock_R[r]
-                first_R[r] = next_Q[sample]
-            clock_R[r] += admitted / prefill_tokens_per_s
-            event_s_R[r] = np.inf
-            if size_R[r] > 0:
-                steps = finish[base] - steps_R[r]
-                event_s_R[r] = clock_R[r] + decode_s(steps, size_R[r], context_R[r], step_s, sequence_s, token_s)
+        for r in range(len(size_R)):
+            if changed_R[r]:
+                _take_in(curve, replicas, clock, line, r, now, prefill_tokens_per_s, started_s_Q)
         if ending == sent and left_B[ending] == 0:
             trained_s, ending = now + train_s_B[ending], ending + 1
         r = np.argmin(event_s_R)
@@ -112,42 +133,20 @@ def run_window(
             if trained_s == now:
                 trained_s, sending_s = np.inf, now + stop_s
                 if stop_s > 0.0:
-                    for r in range(replicas):
-                        base, size = r * slots, size_R[r]
-                        stopped_s_R[r] = now + stop_s
-                        if size > 0 and clock_R[r] < now:
-                            steps, took_s = steps_under_way(
-                                now - clock_R[r], size, context_R[r], step_s, sequence_s, token_s
-                            )
-                            if steps >= finish[base] - steps_R[r]:
-                                continue  # its samples are done before it stops
-                            clock_R[r] += took_s
-                            context_R[r] += size * steps
-                            steps_R[r] += steps
-                        clock_R[r] = max(clock_R[r], now + stop_s)
-                        if size > 0:
-                            steps = finish[base] - steps_R[r]
-                            event_s_R[r] = clock_R[r] + decode_s(steps, size, context_R[r], step_s, sequence_s, token_s)
+                    _stop(curve, replicas, clock, now, now + stop_s)
             elif sending_s == now:
-                sent_s_B[sent] = now
-                sent, sending_s = sent + 1, np.inf
+                sent_s_B[sent], sent, sending_s = now, sent + 1, np.inf
             else:
                 version += 1
             continue
-        now, base = event_s_R[r], r * slots
-        context_R[r] += size_R[r] * (finish[base] - steps_R[r])
-        steps_R[r], clock_R[r], event_s_R[r] = finish[base], max(now, stopped_s_R[r]), np.inf
-        changed_R[r] = True
-        while size_R[r] > 0 and finish[base] == steps_R[r]:
-            sample = running[base]
+        now = event_s_R[r]
+        advance(replicas, r, steps_left(replicas, r))
+        clock_R[r], event_s_R[r], changed_R[r] = max(now, stopped_s_R[r]), np.inf, True
+        while size_R[r] > 0 and steps_left(replicas, r) == 0:
+            sample = release(replicas, r)
             done_s_Q[sample] = now
-            drop(finish, running, base, size_R[r])
-            size_R[r] -= 1
             assigned_R[r] -= 1
-            context_R[r] -= prompt_Q[sample] + output_Q[sample]
-            reserved_R[r] -= prompt_Q[sample] + output_Q[sample]
             left_G[sample // group] -= 1
             if left_G[sample // group] == 0:
                 opening += 1
-            batch = np.searchsorted(first_B, sample, side="right") - 1
-            left_B[batch] -= 1
+            left_B[np.searchsorted(first_B, sample, side="right") - 1] -= 1

@@ -26,7 +26,10 @@ def place_of(function: str, modules: Sequence[str], types: Sequence[str]) -> Pat
     import llvmlite
     from llvmlite import binding
 
-    words = (llvmlite.__version__, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), *types)
+    features = ""  # where LLVM does not know those of this processor, as in numba.core.codegen
+    with suppress(RuntimeError):
+        features = binding.get_host_cpu_features().flatten()
+    words = (llvmlite.__version__, binding.get_host_cpu_name(), features, *types)
     known = hashlib.sha256("\n".join(words).encode())
     sources = [_source(module) for module in modules]
     for source in (*sorted(Path(__file__).parent.glob("*.py")), *sources):

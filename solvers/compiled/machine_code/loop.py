@@ -3,13 +3,16 @@
 numba keeps what it compiled, but reads it back only after it has loaded all it knows of Python and NumPy. A loop that
 makes no array and raises nothing needs none of that: once compiled it is self-contained code, which LLVM's own loader
 (llvmlite) brings into a process in milliseconds. numba compiles it once for each processor and each version of its
-sources; where it does not come out self-contained, numba runs it as it runs any other.
+sources; where it does not come out self-contained, numba runs it as it runs any other. So it does where numba or
+llvmlite lack one of the insides that this relies on: numba's option `_nrt`, `_final_module` and
+`serialize_using_object_code` of its libraries, LLVM's MCJIT. NUMBA_DISABLE_JIT runs it as Python.
 
 The calling convention is numba's (numba.core.callconv.CPUCallConv): a status is returned, the first two arguments are
 where result and exception go, and an array is seven or more: owner, parent, items, bytes of one, data, shape, strides.
 """
 
 import ctypes
+import os
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -57,6 +60,8 @@ def _type_name(argument: Argument) -> str:
 @cache
 def _callable(loop: Loop, types: tuple[str, ...]) -> Function:
     """The loop for arguments of these types: loaded, else compiled and kept, else as numba runs it."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return _by_numba(loop)
     place = place_of(loop.function, (loop.module, *loop.uses), types)
     code = read(place)
     if code is None:
@@ -64,13 +69,17 @@ def _callable(loop: Loop, types: tuple[str, ...]) -> Function:
         if code is None:
             return _by_numba(loop)
         write(place, code)
-    return _loaded(code, types)
+    try:
+        return _loaded(code, types)
+    except (AttributeError, OSError, RuntimeError):  # llvmlite has another loader, or LLVM refuses to load
+        return _by_numba(loop)
 
 
 def _compiled(loop: Loop, types: tuple[str, ...]) -> Code | None:
     """Its code as an object file; None where it needs more than itself, or this numba gives none.
 
-    numba refuses to type arrays made without its counts of references; one with other insides lacks an attribute.
+    numba refuses to type arrays made without its counts of references; one with other insides lacks an option (a
+    KeyError), an attribute or a place.
     """
     import numba
 
@@ -86,7 +95,7 @@ def _compiled(loop: Loop, types: tuple[str, ...]) -> Code | None:
         outside = {each.name for each in functions if each.is_declaration and not each.name.startswith("llvm.")}
         text = result.library.serialize_using_object_code()[2][0]
         return Code(result.fndesc.llvm_func_name, text) if outside <= MATHEMATICS else None
-    except (AttributeError, numba.core.errors.NumbaError):
+    except (AttributeError, LookupError, TypeError, ValueError, numba.core.errors.NumbaError):
         return None
 
 
