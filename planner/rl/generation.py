@@ -44,6 +44,14 @@ def finish_times(
     return run_queue(batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q], replicas, curve)
 
 
+def alone_s(prompt_N: Ints, output_N: Ints, curve: DecodeCurve) -> Floats:
+    """Seconds of each sample on a replica of its own [N]."""
+    prompt, output = prompt_N.astype(float), output_N.astype(float)
+    alone = prompt / curve.prefill_tokens_per_s + output * (curve.sequence_s + curve.step_s)
+    alone += curve.token_s * (output * prompt + output * (output - 1) / 2)
+    return alone
+
+
 def busy_s(prompt_Q: Ints, output_Q: Ints, needed: int, curve: DecodeCurve) -> float:
     """Seconds for which replicas are busy, together, at least, until `needed` samples of the queue are done.
 

@@ -24,9 +24,11 @@ from planner.rl.trajectories import Trajectories
 class Iteration:
     """One rollout: its time, the output tokens trained on, and how many of them older weights made; tokens thrown away.
 
-    `oldest` counts iterations since the first weights that a sample trained on was made with.
+    `started` is what it goes on with, then what it begins; `oldest` counts iterations since the first weights that a
+    sample trained on was made with.
     """
 
+    started: Trajectories
     generation_s: float
     tokens: int
     stale_tokens: int
@@ -35,6 +37,12 @@ class Iteration:
     oldest: int
     done_s_D: Floats
     context_D: Ints  # tokens of each sample trained on
+
+    def retimed(self, done_s_N: Floats) -> "Iteration":
+        """The same with what it starts done at other times [N]; as many, the first to finish, are trained on."""
+        done = np.argsort(done_s_N, kind="stable")[: len(self.done_s_D)]
+        end_s = float(done_s_N[done[-1]])
+        return replace(self, generation_s=end_s, done_s_D=done_s_N[done], context_D=self.started.final_context_N[done])
 
 
 def successive(
@@ -68,6 +76,7 @@ def successive(
         made_N = total_N - np.where(is_done_N, 0, left_N)
         iterations.append(
             Iteration(
+                started=pool,
                 generation_s=result.end_s,
                 tokens=int((total_N + made_before)[done].sum()),
                 stale_tokens=int(made_before[done].sum()),
@@ -92,8 +101,12 @@ def partial_iterations(problem: RlProblem, group: GenerationGroup) -> list[Itera
 
 def partial_rollout(problem: RlProblem, group: GenerationGroup) -> Rollout:
     """What training needs of them."""
-    iterations = partial_iterations(problem, group)
-    parts = [minibatches_of(iteration.done_s_D, iteration.context_D, problem.minibatches) for iteration in iterations]
+    return rollout_of_iterations(partial_iterations(problem, group), problem.minibatches)
+
+
+def rollout_of_iterations(iterations: Sequence[Iteration], minibatches: int) -> Rollout:
+    """What training in so many minibatches needs of them."""
+    parts = [minibatches_of(iteration.done_s_D, iteration.context_D, minibatches) for iteration in iterations]
     rollout = Rollout(
         np.array([iteration.generation_s for iteration in iterations]),
         np.stack([tokens for tokens, _ in parts]).astype(float),

@@ -12,19 +12,20 @@ from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.names import LATE
 from planner.kinds.rl.proof import plan_of
-from planner.kinds.rl.setting import read_setting
-from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_period_s
+from planner.kinds.rl.setting import RlSetting, read_setting
+from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_iterations, simulated_period_s
 from planner.kinds.rl.simulated.scaled import scaled
 from planner.plan.findings import Finding
-from planner.plan.schema import Envelope
+from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import AtHand, resolved_again
 from planner.rl.coupled.referee import ASYNCHRONOUS, coupled_iteration_s, why_not
 from planner.rl.evaluate import evaluate, priced
 from planner.rl.generation import batch_finish_times
 from planner.rl.in_flight import flows
+from planner.rl.partial import partial_iterations, rollout_of_iterations
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.training import rollout_of
+from planner.rl.training import Rollout, rollout_of
 
 TOLERANCE = 0.10
 """By which a rollout may take longer in simulation than it is priced at: what decode curves are fitted to, and no more,
@@ -36,8 +37,8 @@ def judged(envelope: Envelope, decision: RlDecision, hand: AtHand) -> tuple[list
 
     Raises as `restate` does.
 
-    Raises PlannerError for plans whose rollouts are more than samples on replicas: what is carried over, what ends on
-    other replicas or scores beside it.
+    Raises PlannerError for plans whose rollouts are more than samples on replicas: what ends on other replicas or
+    scores beside it.
     """
     _require_plain(decision)
     setting = read_setting(
@@ -48,9 +49,11 @@ def judged(envelope: Envelope, decision: RlDecision, hand: AtHand) -> tuple[list
     if plan is None:
         raise PlannerError("no plan of the problem has these roles and this mode", where="decision.roles")
     roles = [role for role in decision.roles if role.function == "rollout"]
-    finish_s = list(simulated_finish_s(setting, problem, plan, roles))
-    flow_s = simulated_period_s(setting, problem, plan, roles[0]) if plan.mode.in_flight else None
-    document = {"schema": "planner.simulation/1", **_figures(problem, plan, finish_s, flow_s)}
+    of_rollouts = _carried if problem.partial else _whole
+    document = {
+        "schema": "planner.simulation/1",
+        **_figures(problem, plan, *of_rollouts(setting, problem, plan, roles)),
+    }
     findings = [_finding(document)]
     if plan.mode.sync in ASYNCHRONOUS:
         coupled_s = None if (apart := why_not(problem, plan)) else _coupled_s(problem, plan)
@@ -68,7 +71,6 @@ def _coupled_s(problem: RlProblem, plan: RlPlan) -> dict[str, float]:
 
 def _require_plain(decision: RlDecision) -> None:
     named = {
-        "partial_rollouts": "samples that are carried over",
         "late_rollout": f"replicas that end a rollout (`{LATE}`)",
         "fused_scoring": "replicas that score beside the last samples",
         "agents": "trajectories one by one",
@@ -79,30 +81,50 @@ def _require_plain(decision: RlDecision) -> None:
             raise PlannerError(f"engines are not simulated with {what}", where=f"decision.{field}", hint=hint)
 
 
-def _figures(problem: RlProblem, plan: RlPlan, finish_s: list[Floats], flow_s: float | None) -> dict[str, Any]:
-    """Seconds of each rollout and of the mean iteration, as priced and as simulated."""
+Simulated = tuple[Rollout, list[Floats]]
+"""Rollouts, and when the samples of each are done [N], seconds."""
+
+
+def _whole(setting: RlSetting, problem: RlProblem, plan: RlPlan, roles: list[Role]) -> tuple[Simulated, Simulated]:
+    """Rollouts that begin anew, as priced and as engines take them."""
     stated_s = [
         batch_finish_times(batch, plan.groups, problem.dispatch, plan.tail_fraction, plan.policy)
         for batch in problem.batches
     ]
+    finish_s = list(simulated_finish_s(setting, problem, plan, roles))
     parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
     by_curve, by_engine = (
         rollout_of(problem.batches, times, parts, needed, plan.services) for times in (stated_s, finish_s)
     )
-    known = flows(problem, plan.groups, (plan.mode,))
-    engine_flows = {
-        ahead: flow if flow_s is None else flow.times(flow_s / flow.period_s) for ahead, flow in known.items()
-    }
-    ends = [priced(problem, plan, replace(by_curve, flows=known))]
-    ends.append(priced(problem, plan, replace(by_engine, flows=engine_flows)))
-    rows = zip(by_curve.generation_s_B.tolist(), by_engine.generation_s_B.tolist(), strict=True)
-    figures: dict[str, Any] = {
-        "rollouts": [{"priced_s": stated, "simulated_s": simulated} for stated, simulated in rows],
+    known = engine_flows = flows(problem, plan.groups, (plan.mode,))
+    if plan.mode.in_flight:
+        flow_s = simulated_period_s(setting, problem, plan, roles[0])
+        engine_flows = {ahead: flow.times(flow_s / flow.period_s) for ahead, flow in known.items()}
+    return (replace(by_curve, flows=known), stated_s), (replace(by_engine, flows=engine_flows), finish_s)
+
+
+def _carried(setting: RlSetting, problem: RlProblem, plan: RlPlan, roles: list[Role]) -> tuple[Simulated, Simulated]:
+    """Rollouts that carry samples over, as priced and as engines take them."""
+    stated, simulated = (
+        (rollout_of_iterations(iterations, problem.minibatches), [iteration.done_s_D for iteration in iterations])
+        for iterations in (
+            partial_iterations(problem, plan.groups[0]),
+            simulated_iterations(setting, problem, plan, roles[0]),
+        )
+    )
+    return stated, simulated
+
+
+def _figures(problem: RlProblem, plan: RlPlan, stated: Simulated, simulated: Simulated) -> dict[str, Any]:
+    """Seconds of each rollout and of the mean iteration, as priced and as simulated."""
+    ends = [priced(problem, plan, rollout) for rollout, _ in (stated, simulated)]
+    rows = zip(*(rollout.generation_s_B.tolist() for rollout, _ in (stated, simulated)), strict=True)
+    return {
+        "rollouts": [{"priced_s": priced_s, "simulated_s": simulated_s} for priced_s, simulated_s in rows],
         "generation_s": {"priced": ends[0].generation_s, "simulated": ends[1].generation_s},
         "iteration_s": {"priced": ends[0].iteration_s, "simulated": ends[1].iteration_s},
-        "mean_sample_s": {"priced": _mean(stated_s), "simulated": _mean(finish_s)},
+        "mean_sample_s": {"priced": _mean(stated[1]), "simulated": _mean(simulated[1])},
     }
-    return figures
 
 
 def _mean(times: list[Floats]) -> float:

@@ -361,7 +361,6 @@ def _useful(options: RlOptions) -> Iterator[Refusal]:
 def _simulated(options: RlOptions) -> Iterator[Refusal]:
     """Engines are simulated with the samples of an iteration, on replicas that begin and end them."""
     rules = {
-        "partial_rollouts": "samples that are carried over",
         "late_thresholds": "other replicas late in a rollout",
         "fusion_thresholds": "scoring beside the last samples",
         "horizon": "lengths that drift",

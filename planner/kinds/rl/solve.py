@@ -5,6 +5,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError, Stopped, errors_at
@@ -30,6 +32,8 @@ from planner.problem.lengths import end_of_samples
 from planner.problem.resolve import Resolved
 from planner.problem.schema import MomentLengths, Problem
 from planner.progress import Limits
+from planner.rl.curves import DecodeCurve
+from planner.rl.generation import alone_s
 from planner.rl.intervals import interval_s
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import RlPlan
@@ -37,6 +41,7 @@ from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
+from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 
 ASSUMPTIONS = (
@@ -274,4 +279,30 @@ def _evidence(solved: Solved) -> Evidence:
     if solved.setting.options.weight_sync_s is None:
         sync = format_si(evaluation.handover_s, "s")
         notes.append(f"handing over takes {sync} by tensors, bytes and bandwidths; `weight_sync` states a measured one")
-    return Evidence(basis=basis, notes=tuple(notes))
+    return Evidence(basis=basis, notes=(*notes, *_longest(solved)))
+
+
+def _longest(solved: Solved) -> Iterator[str]:
+    """What the longest sample takes of a rollout that ends with it, which more replicas do not shorten."""
+    problem, plan = solved.formulated.problem, solved.plan
+    sizes = {batch.size for batch in problem.batches}
+    changes = plan.mode.in_flight or problem.partial or plan.late is not None or len(plan.groups) > 1
+    if changes or sizes != {problem.trained_samples} or solved.setting.options.horizon is not None:
+        return
+    ends = [_longest_s(batch, plan.groups[0].option.curve) for batch in problem.batches]
+    alone_s, tools_s = (sum(seconds) / len(ends) for seconds in zip(*ends, strict=True))
+    waits = f" ({format_si(tools_s, 's')} in tools)" if tools_s else ""
+    share = alone_s / solved.evaluation.generation_s
+    yield (
+        f"the longest sample of a batch takes {format_si(alone_s, 's')}{waits} on a replica of its own,"
+        f" {100 * share:.0f} % of a rollout, which no number of these replicas shortens"
+    )
+
+
+def _longest_s(batch: SampleBatch, curve: DecodeCurve) -> tuple[float, float]:
+    """Of the sample that takes longest alone, at least, tools included; and of that in tools."""
+    turns = batch.trajectories
+    decoding_s_N = alone_s(turns.prompt_N, batch.output_tokens_N, curve)
+    tools_s_N = np.add.reduceat(turns.tool_s_T, turns.first_N[:-1]) - turns.tool_s_T[turns.first_N[1:] - 1]
+    longest = int((decoding_s_N + tools_s_N).argmax())
+    return float(decoding_s_N[longest] + tools_s_N[longest]), float(tools_s_N[longest])

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.rl.curves import DecodeCurve
-from planner.rl.generation import busy_s
+from planner.rl.generation import alone_s, busy_s
 from planner.rl.training import TrainingTable
 from planner.rl.trajectories import SampleBatch
 
@@ -33,9 +33,7 @@ def generation_bound_s(
     """
     if needed <= 0 or not len(output_Q):
         return np.zeros(len(replicas_G))
-    prompt, output = prompt_Q.astype(float), output_Q.astype(float)
-    alone = prompt / curve.prefill_tokens_per_s + output * (curve.sequence_s + curve.step_s)
-    alone += curve.token_s * (output * prompt + output * (output - 1) / 2)
+    alone = alone_s(prompt_Q, output_Q, curve)
     busy = busy_s(prompt_Q, output_Q, needed, curve) + beside_s
     return np.asarray(np.maximum(busy / replicas_G, np.partition(alone, needed - 1)[needed - 1]) * SLACK)
 

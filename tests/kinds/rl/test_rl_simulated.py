@@ -12,7 +12,7 @@ from planner.api import solve
 from planner.errors import PlannerError
 from planner.explain.post_training import post_training_facts
 from planner.kinds.rl import fresh_streams
-from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.decision import LateRollout, RlDecision
 from planner.kinds.rl.fresh_streams import TOLERANCE, judged
 from planner.kinds.rl.simulated.scaled import AGREED
 from planner.plan.schema import Envelope
@@ -35,6 +35,7 @@ PROBLEM: dict[str, Any] = {
     },
 }
 APART = {"arrangements": ["disaggregated"], "synchrony": ["asynchronous"], "max_staleness": 1}
+CARRIED = {"over_sampling": 1.25, "partial_rollouts": True, "max_staleness": 3}
 CURVE = {"pool": "a", "tp": 1, "step_s": 0.02, "sequence_s": 4e-4, "token_s": 1e-7, "prefill_tokens_per_s": 2e4}
 
 
@@ -57,8 +58,15 @@ def ratio(document: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, APART, {**APART, "in_flight_updates": True}, {"tools": {"calls": 2, "wait": "1s", "observation_tokens": 50}}],
-    ids=["colocated", "ahead", "in flight", "tools"],
+    [
+        {},
+        APART,
+        {**APART, "in_flight_updates": True},
+        {"tools": {"calls": 2, "wait": "1s", "observation_tokens": 50}},
+        CARRIED,
+        {**CARRIED, "tools": {"calls": 2, "wait": "1s", "observation_tokens": 50}},
+    ],
+    ids=["colocated", "ahead", "in flight", "tools", "carried over", "tools, carried over"],
 )
 def test_engines_generate_about_as_fast_as_rollouts_are_priced(tmp_path: Path, options: dict[str, Any]) -> None:
     plan = planned(tmp_path, **options)
@@ -107,10 +115,11 @@ def test_a_rollout_that_engines_take_longer_for_fails(tmp_path: Path, monkeypatc
 
 
 def test_what_engines_are_not_simulated_with_is_named(tmp_path: Path) -> None:
-    plan = planned(tmp_path, over_sampling=1.25, partial_rollouts=True, max_staleness=3)
-    with pytest.raises(PlannerError) as caught:
-        simulated(plan)
-    assert "carried over" in caught.value.what
+    plan = planned(tmp_path)
+    late = LateRollout(threshold=0.2, samples_left=2, changed_s=1.0, generated_s=2.0, unchanged_s=3.0)
+    decision = RlDecision.model_validate(plan.decision).model_copy(update={"late_rollout": late})
+    with pytest.raises(PlannerError, match="replicas that end a rollout"):
+        judged(plan, decision, AtHand())
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +149,6 @@ def test_another_scale_is_another_price(by_engines: Envelope) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"over_sampling": 1.25, "partial_rollouts": True, "max_staleness": 3},
         {"late_thresholds": [0.2]},
         {"fusion_thresholds": [0.2], "reference": "actor"},
     ],

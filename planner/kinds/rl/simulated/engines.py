@@ -20,9 +20,10 @@ from planner.plan.schema import Role
 from planner.rl.curves import GenerationOption
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.in_flight import chain_of
+from planner.rl.partial import Iteration, partial_iterations
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.trajectories import SampleBatch, Trajectories
+from planner.rl.trajectories import Trajectories
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.plans.engines import engines_of
@@ -37,6 +38,7 @@ MOST_RUNS, AGREED = 8, 0.005  # of samples that flow, and how near two runs are 
 
 def simulated_finish_s(setting: RlSetting, problem: RlProblem, plan: RlPlan, roles: list[Role]) -> Iterator[Floats]:
     """When each sample of each batch is done [N], seconds; `roles` are those of the plan's groups, in their order."""
+    per_prompt = setting.options.samples_per_prompt
     for batch in problem.batches:
         if len(plan.groups) == 1:
             queues: tuple[Ints, ...] = (queue_order(batch, problem.dispatch),)
@@ -44,8 +46,21 @@ def simulated_finish_s(setting: RlSetting, problem: RlProblem, plan: RlPlan, rol
             queues = group_queues(batch, problem.dispatch, plan.tail_fraction)
         done_s_N = np.zeros(batch.size)
         for group, role, queue_Q in zip(plan.groups, roles, queues, strict=True):
-            done_s_N[queue_Q] = _finish_s(setting, batch, queue_Q, group, role)
+            done_s_N[queue_Q] = _finish_s(setting, batch.trajectories, queue_Q, per_prompt, group, role)
         yield done_s_N
+
+
+def simulated_iterations(setting: RlSetting, problem: RlProblem, plan: RlPlan, role: Role) -> list[Iteration]:
+    """Iterations that carry samples over, as engines take them.
+
+    What each starts, and how much of it is left, is as on the curve: the contexts of what is carried over are prompts.
+    """
+    group = plan.groups[0]
+    retimed = []
+    for iteration in partial_iterations(problem, group):
+        queue_Q = np.arange(iteration.started.size)
+        retimed.append(iteration.retimed(_finish_s(setting, iteration.started, queue_Q, 1, group, role)))
+    return retimed
 
 
 def simulated_period_s(setting: RlSetting, problem: RlProblem, plan: RlPlan, role: Role) -> float:
@@ -69,12 +84,14 @@ def simulated_period_s(setting: RlSetting, problem: RlProblem, plan: RlPlan, rol
     return period_s
 
 
-def _finish_s(setting: RlSetting, batch: SampleBatch, queue_Q: Ints, group: GenerationGroup, role: Role) -> Floats:
-    """When each sample of the queue is done [Q]."""
+def _finish_s(
+    setting: RlSetting, turns: Trajectories, queue_Q: Ints, per_prompt: int, group: GenerationGroup, role: Role
+) -> Floats:
+    """When each sample of the queue is done [Q]; `per_prompt` of them in a row have one prompt."""
     if not len(queue_Q):
         return np.zeros(0)
-    stream, last_Q, block_tokens = _requests(batch, queue_Q, setting.options.samples_per_prompt)
-    routing = "least-loaded" if batch.turns is None else "cache-aware"
+    stream, last_Q, block_tokens = _requests(turns, queue_Q, per_prompt)
+    routing = "least-loaded" if len(turns.output_T) == turns.size else "cache-aware"
     fleet = Fleet(
         tuple(_instances(setting, stream, group, role)),
         routing=routing,
@@ -117,13 +134,12 @@ def _measured(option: GenerationOption, longest_prompt: int) -> Instance:
     return Instance(grid, curve.kv_tokens, token_budget=budget, most_sequences=curve.max_running)
 
 
-def _requests(batch: SampleBatch, queue_Q: Ints, per_prompt: int) -> tuple[Requests, Ints, int]:
+def _requests(turns: Trajectories, queue_Q: Ints, per_prompt: int) -> tuple[Requests, Ints, int]:
     """A request for each turn, the request of the last turn of each sample of the queue [Q], and tokens of a block.
 
     Turns after the first are sent once the tool of the one before has answered. Prompts that are equal, of the samples
     of a prompt, and what a sample has said and read so far, are the same blocks.
     """
-    turns = batch.trajectories
     count_Q = turns.first_N[queue_Q + 1] - turns.first_N[queue_Q]
     ahead_N = _contexts(turns)
     later = [

@@ -8,6 +8,8 @@ until the plan found is one whose replicas are scaled and whose rollout takes in
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.kinds.rl.decode import Solved, rollout_roles
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.fused_training import FusedSolution, search_fused
@@ -80,13 +82,16 @@ def search_simulated(setting: RlSetting, formulated: FormulatedRl, limits: Limit
 
 def simulated_over_priced(solved: Solved) -> float:
     """How much longer engines generate a mean batch of a plan in simulation than its curves say."""
-    from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_period_s
+    from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_iterations, simulated_period_s
 
     setting, problem, plan = solved.setting, solved.formulated.problem, solved.plan
     roles = rollout_roles(solved)
     if plan.mode.in_flight:
         period_s = flow_of(problem, plan.groups[0], plan.mode.staleness).period_s
         return simulated_period_s(setting, problem, plan, roles[0]) / period_s
+    if problem.partial:
+        iterations = simulated_iterations(setting, problem, plan, roles[0])
+        return float(np.mean([iteration.generation_s for iteration in iterations])) / solved.evaluation.generation_s
     finish_s = list(simulated_finish_s(setting, problem, plan, roles))
     ends_s = rollout_of(problem.batches, finish_s, 1, problem.trained_samples).generation_s_B
     return float(ends_s.mean()) / solved.evaluation.generation_s
