@@ -29,6 +29,8 @@ def post_training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact
     yield from _savings(data)
     yield from _periods(data)
     for role, held in (data.get("resident_bytes") or {}).items():
+        if not held:
+            continue
         what = f"`{role}` keeps {format_si(held, 'B')} of a GPU while it is not in turn"
         yield Fact("memory", what, ("resident_bytes", role, "memory"), figures={"bytes": float(held)})
 
@@ -72,28 +74,51 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     )
     if data.get("arrangement") != "disaggregated" or not whole or not generation or not training:
         return
-    sides = {"generate": _gpus(data, "rollout"), "train": _gpus(data, "actor")}
     about = ("arrangement", "roles", "replicas", "rollout", "actor", "split", "gpus")
-    what = f"{sides['generate']} GPUs generate and {sides['train']} train"
+    served = (data.get("served_scoring") or {}).get("busy_s", {})
+    serving = sum(_devices(role) for role in data["roles"] if role["name"] in served)
+    what = f"{_gpus(data, 'rollout')} GPUs generate and {_gpus(data, 'actor')} train"
+    what += f" beside {serving} that serve" if serving else ""
     if data.get("synchrony") != "asynchronous":
         yield Fact("limit", f"{what}, each waiting while the other works", about)
         return
     handed = 0.0 if data["weight_sync"]["overlapped"] else float(data["weight_sync"]["duration_s"])
+    flow = data.get("in_flight_updates")
     seconds = {"generation": generation, "training": training + handed}
-    binds, spare = sorted(seconds, key=lambda side: seconds[side], reverse=True)
+    seconds |= {f"scoring by {part}": float(busy_s) for part, busy_s in served.items()}
+    binds, spare, *_ = sorted(seconds, key=lambda side: seconds[side], reverse=True)
+    if flow and whole > (1.0 + EVEN) * seconds[binds] + handed:
+        yield from _staleness(flow, what, 1.0 - seconds[binds] / whole, about)
+        return
+    if flow:  # as many batches are under way as staleness allows, and one that is trained on
+        seconds["generation"] = max(generation, float(flow["residence_s"]) / (int(data["staleness"]) + 1))
+        binds, spare, *_ = sorted(seconds, key=lambda side: seconds[side], reverse=True)
     longer = seconds[binds] / seconds[spare] - 1.0
     state = f"{binds} binds; {spare} may take {100 * longer:.0f} % longer before the iteration waits for it"
     state = state if longer >= EVEN else "both sides take about as long, so that neither wants GPUs of the other"
     yield Fact("limit", f"{what}: {state}", about, figures={"longer": longer})
+    if longer >= EVEN:
+        saved = 1.0 - seconds[spare] / seconds[binds]
+        what = f"shorter {binds} makes iterations shorter by {100 * saved:.0f} % at most, where {spare} binds"
+        yield Fact("change", what, about, figures={"saved": saved})
+
+
+def _staleness(flow: dict[str, Any], what: str, saved: float, about: tuple[str, ...]) -> Iterator[Fact]:
+    """Samples that flow are trained on too late for either side to be busy; `saved` were it not for that."""
+    residence = format_si(float(flow["residence_s"]), "s")
+    state = f"neither side binds, but staleness: a batch is under way for {residence} before it is trained on"
+    about = (*about, "staleness", "in_flight_updates")
+    yield Fact("limit", f"{what}: {state}", about)
+    change = f"a larger `max_staleness` makes iterations shorter by {100 * saved:.0f} % at most"
+    yield Fact("change", change, about, figures={"saved": saved})
 
 
 def _gpus(data: dict[str, Any], function: str) -> int:
-    sizes = (
-        role["replicas"] * math.prod(role["parallelism"].get(name, 1) for name in ("tp", "pp", "cp", "dp"))
-        for role in data["roles"]
-        if role["function"] == function
-    )
-    return sum(sizes)
+    return sum(_devices(role) for role in data["roles"] if role["function"] == function)
+
+
+def _devices(role: dict[str, Any]) -> int:
+    return int(role["replicas"]) * math.prod(role["parallelism"].get(name, 1) for name in ("tp", "pp", "cp", "dp"))
 
 
 def _phases(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from planner.explain import explain_plan
+from planner.kinds.rl.decision import InFlightUpdates
 from planner.plan.schema import Decision, Envelope
 
 
@@ -33,6 +34,31 @@ def test_the_side_that_binds_is_named_and_how_much_longer_the_other_may_take(
         predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=99.5 - sync_s), decision
     )
     assert "both sides take about as long" in told
+
+
+def test_what_the_iteration_would_gain_from_a_shorter_side_is_told(
+    solved: Callable[[str], tuple[Envelope, Decision]],
+) -> None:
+    envelope, decision = solved("rl-grpo-7b")
+    sync_s = decision.model_dump()["weight_sync"]["duration_s"]
+    times = predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=80.0 - sync_s)
+    changes = [fact for fact in explain_plan(times, decision).facts if fact.topic == "change"]
+    assert any(fact.what.startswith("shorter generation") and "20 % at most" in fact.what for fact in changes)
+
+
+def test_staleness_binds_where_samples_flow_and_neither_side_is_as_long_as_the_iteration(
+    solved: Callable[[str], tuple[Envelope, Decision]],
+) -> None:
+    envelope, decision = solved("rl-grpo-7b")
+    sync_s = decision.model_dump()["weight_sync"]["duration_s"]
+    flow = InFlightUpdates(samples=512, period_s=10.0, residence_s=60.0)
+    flowing = decision.model_copy(update={"in_flight_updates": flow})
+    times = predicting(envelope, iteration_time_s=40.0, generation_s=10.0, training_s=20.0 - sync_s)
+    assert "neither side binds, but staleness: a batch is under way for 60.0 s" in split_of(times, flowing)
+    changes = [fact.what for fact in explain_plan(times, flowing).facts if fact.topic == "change"]
+    assert "a larger `max_staleness` makes iterations shorter by 50 % at most" in changes
+    times = predicting(envelope, iteration_time_s=60.0, generation_s=10.0, training_s=60.0 - sync_s)
+    assert "training binds; generation may take 100 % longer" in split_of(times, flowing)
 
 
 def test_one_replica_more_or_less_costs_what_the_certificate_says(
