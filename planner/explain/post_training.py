@@ -118,7 +118,8 @@ def _gpus(data: dict[str, Any], function: str) -> int:
 
 
 def _devices(role: dict[str, Any]) -> int:
-    return int(role["replicas"]) * math.prod(role["parallelism"].get(name, 1) for name in ("tp", "pp", "cp", "dp"))
+    cut: dict[str, int] = role["parallelism"]
+    return int(role["replicas"]) * math.prod(cut.get(name, 1) for name in ("tp", "pp", "cp", "dp"))
 
 
 def _phases(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
