@@ -125,6 +125,28 @@ def test_estimates_are_those_of_the_command() -> None:
     assert (unknown["id"], "both" in unknown["error"]) == ("b", True)
 
 
+@pytest.mark.parametrize(("kind", "target"), [("train", "megatron-lm"), ("rl", "verl"), ("fleet", "fleet-kueue")])
+def test_plans_that_train_are_emitted_whole_or_not_at_all(kind: str, target: str, tmp_path: Path) -> None:
+    plan = planner.load_plan(PLANS / f"{kind}.json")
+    if kind == "train":  # ZeRO 2 over a pipeline, which no code runs
+        with pytest.raises(planner.PlannerError, match="ZeRO 2 with pp 16"):
+            plan.emit(target, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    else:
+        files = plan.emit(target, tmp_path / "out")
+        assert {path: (tmp_path / "out" / path).read_text() for path in files} == files
+
+
+def test_deep_explanations_look_where_the_plan_lies(
+    plan: planner.Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("planner.explain.explain_plan", lambda *_, **named: asked.update(named))
+    plan.save(tmp_path / "plan.json")
+    planner.load_plan(tmp_path / "plan.json", profiles=("tables",)).explain(deep=True)
+    assert asked == {"deep": True, "base": tmp_path, "profiles": ("tables",)}
+
+
 PLANS = Path(__file__).parents[1] / "plans"
 
 
@@ -138,6 +160,11 @@ def test_a_plan_of_every_kind_is_shown_explained_and_put_on_a_page(kind: str, tm
     page = plan.report(tmp_path / "page.html")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
     assert page.lower().startswith("<!doctype html")
+    assert str(plan.explain()).startswith("evidence: ")
+    assert all(finding.ok or finding.unverifiable for finding in plan.check())
+    if kind != "serve":
+        with pytest.raises(planner.PlannerError, match=f"`{kind}` serves no requests"):
+            plan.simulate()
     metric = plan.predictions[0].metric
     of = plan.predictions.of(plan.predictions[0].of)
     assert of[metric]

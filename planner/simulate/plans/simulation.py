@@ -78,7 +78,7 @@ def simulate_plan(
     calibration: str | None = None,
 ) -> PlanSimulation:
     """Simulates a serving plan on requests; raises PlannerError for what cannot be simulated."""
-    requests = requests_of(envelope, load, seed)
+    requests = requests_of(envelope, serving_problem(envelope), load, seed)
     if policies.operation is not None:
         requests = policies.operation.with_adapters(requests, seed)
     if len(requests.prefix_tokens) and (_hits(envelope) > 0.0 or buys_memory(decision)):
@@ -154,12 +154,9 @@ def _summarised(planned: PlannedFleet, judgement: Judgement, warm_up: int) -> Pl
     return PlanSimulation(planned, result, summary, judgement)
 
 
-def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
+def requests_of(envelope: Envelope, problem: Problem, load: Traffic, seed: int) -> Requests:
     """The requests of a load; prompts of a trace that names no blocks have the hits that the plan states for all."""
-    problem = recorded_problem(envelope.inputs)
     if load.trace is None:
-        if problem is None:
-            raise PlannerError("the plan holds no valid problem", hint="check it: `planner check PLAN`")
         if load.rate_per_s is not None or load.clients or load.rate_scale != 1.0:
             raise PlannerError(
                 "a rate and clients are for a trace; the plan's own workload has its own",
@@ -186,9 +183,9 @@ def requests_of(envelope: Envelope, load: Traffic, seed: int) -> Requests:
     return requests if trace.blocks else requests.with_hits(_hits(envelope))
 
 
-def _media(problem: Problem | None) -> Media | None:
+def _media(problem: Problem) -> Media | None:
     """What requests of a trace bring; raises PlannerError for a plan whose workloads differ in it."""
-    media = () if problem is None else media_by_workload(problem)
+    media = media_by_workload(problem)
     if not any(media):
         return None
     if len(media) > 1:
