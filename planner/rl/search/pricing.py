@@ -66,21 +66,20 @@ class FullPricing:
         self._scored = _Trainings.of(space.table, problem)
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
         self._fused_C = space.fused_C
-        self._usable: dict[tuple[bytes, RlMode], Bools] = {}
+        self._usable: dict[tuple[int, RlMode], Bools] = {}
         asleep_C = space.sleep_C[1] if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
-        self._asleep_C = np.asarray(asleep_C, np.int64)
-        alike_C = np.column_stack([space.gpus_CP, self._fused_C, space.serving_C, self._asleep_C])
-        used, kind_C = np.unique(alike_C, axis=0, return_inverse=True)
-        first = {row.tobytes(): int(config) for config, row in reversed(list(enumerate(alike_C)))}
-        config_of_kind = [first[row.tobytes()] for row in used]
-        plans_K = [sum(int(self._usable_T(config, mode).sum()) for mode in problem.modes) for config in config_of_kind]
-        self.plans_C: Ints = np.array(plans_K, np.int64)[kind_C.ravel()]
+        alike_C = np.column_stack([space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64)])
+        _, config_K, kind_C = np.unique(alike_C, axis=0, return_index=True, return_inverse=True)
+        self._kind_C: Ints = kind_C.ravel()
+        plans_K = [
+            sum(int(self._usable_T(config, mode).sum()) for mode in problem.modes) for config in config_K.tolist()
+        ]
+        self.plans_C: Ints = np.array(plans_K, np.int64)[self._kind_C]
         self.total = int(self.plans_C.sum())
         self.quick_C: Floats = np.min([self._quick_C(mode) for mode in problem.modes], axis=0)
 
     def _usable_T(self, config: int, mode: RlMode) -> Bools:
-        kind = np.array([self._fused_C[config], self._space.serving_C[config], self._asleep_C[config]], np.int64)
-        key = (kind.tobytes() + self._space.gpus_CP[config].tobytes(), mode)
+        key = (int(self._kind_C[config]), mode)
         if key not in self._usable:
             self._usable[key] = self._space.usable_T(config, mode)
         return self._usable[key]

@@ -116,7 +116,7 @@ class RlSpace:
 
     def fusion_of(self, config: int) -> Fusion | None:
         """How a configuration scores beside its last samples."""
-        if not self.fused_C[config]:
+        if self.threshold_C[config] == NO_GROUP or self.late_C[config] != NO_GROUP:
             return None
         return Fusion(self.problem.fusion_thresholds[int(self.threshold_C[config])], int(self.kept_C[config]))
 
