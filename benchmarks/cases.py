@@ -49,6 +49,9 @@ def main() -> int:
         start_cpu, start_wall = time.process_time(), time.perf_counter()
         answer = solve_case(case, arguments.case.parent)
         cpu_s, wall_s = time.process_time() - start_cpu, time.perf_counter() - start_wall
+    except KeyError as error:
+        print(f"{arguments.case}: has no {error}, which cases of its kind have", file=sys.stderr)
+        return 2
     except (OSError, ValueError, PlannerError) as error:
         print(f"{arguments.case}: {error}", file=sys.stderr)
         return 2

@@ -66,7 +66,7 @@ def _sample(path: Path) -> Path | None:
     """
     whole, root = Path(os.path.abspath(path)), Path(os.path.abspath(SHARED))
     name = whole.relative_to(root).as_posix() if whole.is_relative_to(root) else ""
-    if "--write" in sys.argv or not samples.known(name):
+    if any(word.startswith("--write") for word in sys.argv) or not samples.known(name):
         return None
     if name not in GENERATED:
         GENERATED.add(name)

@@ -77,8 +77,9 @@ def test_nothing_stands_in_for_scorers_nor_for_what_is_sealed(absent: Path, name
     assert not inputs.SAMPLES.exists()
 
 
-def test_nothing_is_written_into_the_project_from_a_sample(absent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["training.py", str(absent / "training"), "--write"])
+@pytest.mark.parametrize("writes", ["--write", "--write=costs.yaml"])
+def test_no_calibration_is_written_from_a_sample(absent: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["training.py", str(absent / "training"), writes])
     with pytest.raises(SystemExit) as refused:
         inputs.first_path()
     assert refused.value.code == inputs.ABSENT
