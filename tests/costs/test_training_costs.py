@@ -265,6 +265,7 @@ def test_whole_layers_pass_through_where_weights_and_gradients_are_scattered(cod
 
 def test_gradients_made_one_by_one_take_the_room_of_freed_activations() -> None:
     code = FRAMEWORKS["torchtitan"]
+    assert isinstance(LLAMA.ffn, DenseFfn)
     wide = replace(LLAMA, ffn=replace(LLAMA.ffn, intermediate_size=2**17))
     config = replace(configuration(wide, framework=code, tp=1), micro_batch=1, sequence_tokens=64)
     elements = layer_parameters(wide, HIDDEN, 1, 1, 1).total

@@ -115,7 +115,7 @@ NAMED = TWO_NODES + " ; cluster.pools.0.out_of_service=[a] ; cluster.pools.0.nod
 
 TALKS = (
     "workloads.0.input_tokens={trace: talks.csv} ; workloads.0.output_tokens={trace: talks.csv} ; "
-    "workloads.0.load={rate: 9/s} ; cluster.pools.0.price=3USD/h ; objective={minimize: cost} ; options.tp=[1] ; "
+    "workloads.0.load={rate: 8.5/s} ; cluster.pools.0.price=3USD/h ; objective={minimize: cost} ; options.tp=[1] ; "
     "options.judged_by=queueing ; cache={tiers: [{name: host, unit: 1GB, max_units: 4, usd_per_gb_hour: 0.01, "
     "bandwidth: 4GB/s}]}"
 )
@@ -426,7 +426,7 @@ READ: dict[str, dict[str, Case]] = {
         "workloads.*.load.rate_per_s": ("workloads.0.load={rate: 2/s}", "workloads.0.load={rate: 3/s}"),
         "workloads.*.load.concurrency": ("workloads.0.load={concurrency: 2}", "workloads.0.load={concurrency: 3}"),
         "workloads.*.load.arrival_cv": (
-            "workloads.0.load={rate: 9/s}",
+            "workloads.0.load={rate: 8.5/s}",
             "workloads.0.load={rate: 9/s, arrival_cv: 3}",
         ),
         **_limits("ttft"),

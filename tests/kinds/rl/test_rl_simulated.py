@@ -17,6 +17,7 @@ from planner.kinds.rl.fresh_streams import TOLERANCE, judged
 from planner.kinds.rl.simulated.scaled import AGREED
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
+from planner.rl.coupled.referee import coupled_iteration_s
 
 PROBLEM: dict[str, Any] = {
     "kind": "rl",
@@ -81,7 +82,6 @@ def test_engines_generate_about_as_fast_as_rollouts_are_priced(tmp_path: Path, o
 def test_plans_whose_generators_and_trainer_take_longer_together_than_priced_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longer: float, ok: bool
 ) -> None:
-    coupled_iteration_s = fresh_streams.coupled_iteration_s
     monkeypatch.setattr(fresh_streams, "coupled_iteration_s", lambda *of: longer * coupled_iteration_s(*of))
     plan = planned(tmp_path, **APART)
     (_, finding), document = judged(plan, RlDecision.model_validate(plan.decision), AtHand())
