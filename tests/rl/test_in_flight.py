@@ -11,9 +11,9 @@ from rl_window import windowed
 
 from planner.documents.read import given_document
 from planner.interchange.rl_problem import read_problem
-from planner.rl.compiled import queue, window
+from planner.rl.compiled import batches, queue, window
 from planner.rl.compiled.window import Trainer, run_window
-from planner.rl.coupled.in_flight import simulate_flow
+from planner.rl.coupled.in_flight import CoupledFlow
 from planner.rl.coupled.iterations import Coupling, Work
 from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import evaluate
@@ -46,9 +46,8 @@ def test_samples_flow_as_they_do_step_by_step(seed: int) -> None:
     started, done = windowed(lengths, group, window, replicas, curve)
     assert simulated[0] == pytest.approx(started)
     assert simulated[1] == pytest.approx(done)
-    coupled = simulate_flow(
-        curve, replicas, [Work(lengths, [])], group, window, 1, lambda batch, order: 0.0, Coupling(0)
-    )
+    works = [Work(lengths, [])]
+    coupled = CoupledFlow(curve, replicas, works, group, window, 1, lambda batch, order: 0.0, Coupling(0)).run()
     assert coupled.generated_s == pytest.approx([max(done)])
 
 
@@ -61,20 +60,21 @@ def test_generators_and_trainer_wait_for_each_other_as_in_the_coupled_simulation
     trainer = Trainer(np.full(count, len(lengths)), np.full(count, train_s), staleness, stop_s, delay_s)
     _, done_s_Q, sent_s_B = run_window(prompt_Q, output_Q, group, window, replicas, curve, trainer)
     coupling = Coupling(staleness, stops=True, stop_s=stop_s, delay_s=delay_s)
-    seen = simulate_flow(
-        curve, replicas, [Work(lengths, [])], group, window, count, lambda batch, order: train_s, coupling
-    )
+    works = [Work(lengths, [])]
+    seen = CoupledFlow(curve, replicas, works, group, window, count, lambda batch, order: train_s, coupling).run()
     assert sent_s_B == pytest.approx(seen.trained_s)
     assert done_s_Q.reshape(count, -1).max(axis=1) == pytest.approx(seen.generated_s)
 
 
-@pytest.mark.parametrize("module", [queue, window])
+@pytest.mark.parametrize("module", [queue, window, batches])
 def test_loops_of_rollouts_are_called_without_numba(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_by_numba", None)  # so that falling back would raise
     loop._callable.cache_clear()
     curve, samples = DecodeCurve(1.0, 0.1, 0.01, 10.0, 4, 100), np.arange(1, 4)
     if module is queue:
         assert len(queue.run_queue(samples, samples, 2, curve)) == 3
+    elif module is batches:
+        assert batches.run_batches(samples.astype(float), samples, 1, 2, 1.0, 0.5).tolist() == [2.5, 4.5, 7.0]
     else:
         assert len(run_window(samples, samples, 1, 1, 2, curve, Trainer(np.array([3]), np.zeros(1), 0))[0]) == 3
 

@@ -174,6 +174,15 @@ class ServedModel(Spec):
     )
     or_beside: bool = Field(default=False, description="it may score on the training GPUs instead, as without this")
 
+    @model_validator(mode="before")
+    @classmethod
+    def untrained(cls, data: object) -> object:
+        """A critic is trained by every minibatch, and engines hold weights alone."""
+        if isinstance(data, dict) and data.get("part") == "critic":
+            what = "a critic is trained, and engines hold no gradients or optimizer states"
+            raise refuse(what, "leave it out: it trains and scores on the actor's GPUs", "part")
+        return data
+
 
 class RewardCalls(Spec):
     """Rewards that CPUs find: a rule that is applied, or a sandbox that is started for each sample."""

@@ -16,23 +16,9 @@ from planner.rl.curves import DecodeCurve
 _TRAINED, _SENT, _ARRIVED, _REPLICA = range(4)  # what happens first of what happens at the same time
 
 
-def simulate_flow(
-    curve: DecodeCurve,
-    replicas: int,
-    batches: Sequence[Work],
-    prompt: int,
-    window: int,
-    count: int,
-    train_s: TrainSeconds,
-    coupling: Coupling,
-) -> Iterations:
+class CoupledFlow:
     """`count` iterations over `batches` in turn; `prompt` samples in a row are one prompt."""
-    flow = _Flow(curve, replicas, batches, prompt, window, count, train_s, coupling)
-    flow.run()
-    return flow.seen
 
-
-class _Flow:
     def __init__(
         self,
         curve: DecodeCurve,
@@ -65,9 +51,9 @@ class _Flow:
         self._done: list[list[int]] = [[] for _ in turns]
         self._version = self._trained = 0
         self._busy = False
-        self.seen = Iterations([0.0] * count)
+        self._seen = Iterations([0.0] * count)
 
-    def run(self) -> None:
+    def run(self) -> Iterations:
         """Everything that happens, in turn."""
         self._hand_out(0.0, set())
         while self._events:
@@ -77,19 +63,20 @@ class _Flow:
             elif what == _TRAINED:
                 self._send(now)
             elif what == _SENT:
-                self.seen.trained_s.append(now)
+                self._seen.trained_s.append(now)
                 self._trained, self._busy = self._trained + 1, False
                 self._train(now)
                 heappush(self._events, (now + self._coupling.delay_s, _ARRIVED, 0, 0))
             elif what == _ARRIVED:
                 self._version += 1
                 self._hand_out(now, set())
+        return self._seen
 
     def _finish(self, now: float, whose: int) -> None:
         for sample in self._replicas[whose].finish():
             batch = self._batch_of[sample]
             self._done[batch].append(sample - self._first[batch])
-            self.seen.generated_s[batch] = now
+            self._seen.generated_s[batch] = now
             prompt = self._prompt_of[sample]
             self._left[prompt] -= 1
             self._window += self._left[prompt] == 0

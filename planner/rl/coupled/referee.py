@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from planner.rl.coupled.batchwise import simulate_batches
-from planner.rl.coupled.in_flight import simulate_flow
+from planner.rl.coupled.in_flight import CoupledFlow
 from planner.rl.coupled.iterations import Coupling, Iterations, Work
 from planner.rl.plan import RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
@@ -52,7 +52,7 @@ def _iterations(problem: RlProblem, plan: RlPlan, handover_s: float, count: int)
         return simulate_batches(groups, batches, count, train_s, coupling)
     prompts = max(1, len(batches[0].lengths) // problem.samples_per_prompt)
     window = plan.mode.staleness * prompts
-    return simulate_flow(*groups[0], batches, problem.samples_per_prompt, window, count, train_s, coupling)
+    return CoupledFlow(*groups[0], batches, problem.samples_per_prompt, window, count, train_s, coupling).run()
 
 
 def _coupling(mode: RlMode, handover_s: float, *, overlapped: bool) -> Coupling:

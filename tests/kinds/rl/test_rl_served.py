@@ -114,6 +114,7 @@ def test_workers_of_a_sandbox_hold_up_what_waits_for_them() -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
+        ({"served": [{"part": "critic"}]}, "a critic is trained"),
         ({"served": [{"part": "reward"}]}, "a reward is served, and none is named"),
         ({"reference": "m", "served": [{"part": "reference"}] * 2}, "served twice"),
         ({"reference": "m", "served": [{"part": "reference", "pool": "x"}]}, "no pool is called `x`"),
