@@ -93,6 +93,13 @@ def test_the_search_equals_enumeration_where_weights_are_updated_in_flight(seed:
     assert solution.objective == pytest.approx(least_of_one_group(problem), rel=1e-9)
 
 
+@pytest.mark.parametrize("seed", [2, 4])
+def test_groups_for_the_longest_samples_never_flow(seed: int) -> None:
+    problem = flowing(seed)
+    split = solve(replace(problem, max_groups=2, tail_fractions=(0.1, 0.5)))
+    assert split.objective == pytest.approx(least_of_one_group(problem), rel=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_no_iteration_in_flight_undercuts_its_work(seed: int) -> None:
     problem = flowing(seed)

@@ -15,7 +15,7 @@ from planner.rl.evaluate import SECONDS_PER_HOUR
 from planner.rl.plan import RlMode
 from planner.rl.problem import RlProblem
 from planner.rl.search.bounds import SLACK, work_bound_s
-from planner.rl.search.space import RlSpace
+from planner.rl.search.space import NO_GROUP, RlSpace
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 
@@ -68,7 +68,10 @@ class FullPricing:
         self._fused_C = space.fused_C
         self._usable: dict[tuple[int, RlMode], Bools] = {}
         asleep_C = space.sleep_C[1] if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
-        alike_C = np.column_stack([space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64)])
+        several_C = (space.second_C != NO_GROUP) | (space.threshold_C != NO_GROUP)  # for whom no weights come in flight
+        alike_C = np.column_stack(
+            [space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64), several_C]
+        )
         _, config_K, kind_C = np.unique(alike_C, axis=0, return_index=True, return_inverse=True)
         self._kind_C: Ints = kind_C.ravel()
         plans_K = [
