@@ -97,9 +97,9 @@ def test_no_plan_of_the_unpruned_space_costs_less_and_none_is_judged_twice(monke
     tried: list[object] = []
     judge = Search.tried_beside
 
-    def counted(self: Search, known: Kept, proposed: Outcome) -> Kept | None:
+    def counted(self: Search, known: Kept, proposed: Outcome, least: float) -> Kept | None:
         tried.append([(item.candidate.shape, item.candidate.max_batch, item.count) for item in proposed.roles])
-        return judge(self, known, proposed)
+        return judge(self, known, proposed, least)
 
     monkeypatch.setattr(Search, "tried_beside", counted)
     best = Climb(search_of, (outcome,), ProblemBounds(setting)).best(wide)

@@ -8,14 +8,22 @@ from serve_problems import small
 from planner.check import check_plan
 from planner.emit.registry import emit
 from planner.errors import PlannerError
+from planner.kinds.serve.bounds.bound import ProblemBounds
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.certificate import objective
 from planner.kinds.serve.plan.decode import envelope
 from planner.kinds.serve.solve import solve
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, prepare, search
+from planner.kinds.serve.verified.budget import Budget
+from planner.kinds.serve.verified.capacity import LoadKept
+from planner.kinds.serve.verified.climb import Climb
+from planner.kinds.serve.verified.kept import Kept
+from planner.kinds.serve.verified.loop import Search
 from planner.kinds.serve.verified.neighbours import Axes
+from planner.kinds.serve.verified.trials import Variants
 from planner.plan.findings import FAILED
 from planner.plan.restated import unproven
+from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand
 from planner.progress import Limits
 from planner.simulate.plans.fleet import fleet_of_plan
@@ -23,14 +31,20 @@ from planner.simulate.plans.setting import Policies
 from planner.simulate.requests.stream import Requests
 
 
-def solved(mode: str) -> tuple[ServeSetting, Outcome]:
-    setting = prepare(small({"options.modes": [mode], "cluster.pools.0.gpus": 8, "options.chunk_tokens": [2048, 4096]}))
+def solved(*modes: str) -> tuple[ServeSetting, Outcome]:
+    setting = prepare(
+        small({"options.modes": list(modes), "cluster.pools.0.gpus": 8, "options.chunk_tokens": [2048, 4096]})
+    )
     return setting, search(setting, setting.targets, Limits())
 
 
-def decision_of(setting: ServeSetting, outcome: Outcome) -> ServeDecision:
+def plan_of(setting: ServeSetting, outcome: Outcome) -> Envelope:
     assert outcome.objective is not None
-    plan = envelope(setting, outcome, unproven(objective(outcome, outcome.objective)), (), ())
+    return envelope(setting, outcome, unproven(objective(outcome, outcome.objective)), (), ())
+
+
+def decision_of(setting: ServeSetting, outcome: Outcome) -> ServeDecision:
+    plan = plan_of(setting, outcome)
     decision = ServeDecision.model_validate(plan.decision)
     load = Requests.open_stream([0.0], [2000], [400])
     assert len(fleet_of_plan(plan, decision, load, Policies()).fleet.instances) >= 1
@@ -84,6 +98,36 @@ def test_a_type_has_the_memory_of_its_batch_and_chunk_or_is_none() -> None:
     assert replace(less, kv_bytes=own.kv_bytes) == own
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_mix_of_three_types_gives_way_to_one_of_fewer_that_keeps_nearly_as_much(
+    kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, outcome = solved("colocated", "disaggregated")
+    candidates = outcome.formulated.candidates
+    three_rows = [row for row, candidate in enumerate(candidates) if candidate.shape.devices == 1][:3]
+    counts = tuple(int(row in three_rows) for row in range(len(candidates)))
+    three = replace(outcome, result=replace(outcome.result, solution=replace(outcome.solution, counts=counts)))
+    variants = Variants.of(plan_of(setting, outcome), sum(outcome.solution.served_per_s))
+    search_of = Search.of(setting, outcome, Budget(Limits(), 0.0), 1.0, None)
+    asked: list[tuple[int, float]] = []
+
+    def judged(_: Search, best: Kept, proposed: Outcome, least: float) -> Kept:
+        asked.append((len(proposed.roles), least))
+        load = LoadKept(least * best.value / proposed.result.objective, frozenset(), refuted=not kept or least > 1.0)
+        return Kept(proposed, variants, load)
+
+    monkeypatch.setattr(Search, "tried_beside", judged)
+    begun = Kept(three, variants, LoadKept(1.0, frozenset()))
+    climbed = Climb(search_of, (outcome,), ProblemBounds(setting)).best(begun)
+    assert len(begun.outcome.roles) == 3
+    assert asked[0][0] <= 2
+    assert asked[0][1] < 1.0 < asked[-1][1]
+    assert (climbed is begun) == (not kept)
+    if kept:
+        assert len(climbed.outcome.roles) <= 2
+        assert begun.value * 0.98 <= climbed.value <= begun.value
+
+
 def test_orders_of_requests_and_shared_caches_are_directions_where_the_problem_names_them() -> None:
     changes = {"options.modes": ["colocated"], "options.tp": [1], "cluster.pools.0.gpus": 2}
     setting = prepare(small({**changes, "options.queueing": ["fcfs", "feedback"], "options.elastic": [False, True]}))
@@ -100,8 +144,7 @@ def test_what_a_plan_says_of_orders_and_caches_is_what_is_simulated() -> None:
     changes = {"options.modes": ["colocated"], "options.tp": [1], "cluster.pools.0.gpus": 2}
     setting = prepare(small({**changes, "options.queueing": ["feedback"], "options.elastic": [False, True]}))
     outcome = search(setting, setting.targets, Limits())
-    assert outcome.objective is not None
-    plan = envelope(setting, outcome, unproven(objective(outcome, outcome.objective)), (), ())
+    plan = plan_of(setting, outcome)
     decision = ServeDecision.model_validate(plan.decision)
     load = Requests.open_stream([0.0], [2000], [400])
     fleets = [

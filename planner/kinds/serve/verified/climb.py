@@ -1,16 +1,18 @@
 """Climbs from the best plan that kept its limits: simulation chooses what steady state chose by formulas.
 
-Placements of other shapes are tried first, those that steady state ranks highest of each, then the plan is varied on
-one axis after the other (`verified.neighbours`) as long as any gives more. A plan that is tried is simulated at a load
-at which it would be better than the best, and only where it keeps its limits there, is its own load looked for.
-Where the load is given, mixes that cost less are tried (`verified.cheaper`), then those that miss their limits by
-little are varied as long as they come closer, the nearest first; so is the cheapest plan, until it has room for fresh
-streams. No plan is judged twice.
+A mix of more than two types first gives way to one of fewer that keeps nearly as much: it is what one would rather run,
+and numbers of instances are an axis of two types alone. Then placements of other shapes are tried, those that steady
+state ranks highest of each, and the plan is varied on one axis after the other (`verified.neighbours`) as long as any
+gives more. A plan that is tried is simulated at a load at which it would be better than the best, and only where it
+keeps its limits there, is its own load looked for. Where the load is given, mixes that cost less are tried
+(`verified.cheaper`), then those that miss their limits by little are varied as long as they come closer, the nearest
+first; so is the cheapest plan, until it has room for fresh streams. No plan is judged twice.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Protocol
 
 from planner.kinds.serve.bounds.bound import ProblemBounds
@@ -36,6 +38,9 @@ ROOM = (
     0.04  # share of a limit that a plan of a given load stays within it: fresh streams differ from those of the search
 )
 MOST_LISTED = 2  # types of a mix
+WORTHWHILE = 1.008  # times the best plan: what another one must keep that formulas do not prefer
+NEARLY = 0.99  # times a plan of more types: what one of `MOST_LISTED` must keep to take its place
+MOST_SIMPLER = 2  # mixes that are tried so
 MOST_APPROACHES = 10  # variations of a mix
 WIDER = (2.5,)  # limits of steady state under which cheaper mixes are listed, beside those of the proposals
 
@@ -56,8 +61,11 @@ class Search(Protocol):
     @property
     def out_of_time(self) -> bool: ...
 
-    def tried_beside(self, best: Kept, proposed: Outcome) -> Kept | None:
-        """A plan at the load that it keeps, or refuted at the one that is needed; None where it is not simulated."""
+    def tried_beside(self, best: Kept, proposed: Outcome, least: float) -> Kept | None:
+        """A plan at the load that it keeps, or refuted at `least` times the best; None where it is not simulated.
+
+        Where the load is given, that is what it must keep.
+        """
 
 
 @dataclass(slots=True)
@@ -89,7 +97,7 @@ class Climb:
         if self.search.setting.resolved.problem.availability is not None or self._waiting:
             return kept
         if self.search.scalable:
-            return self._varied(self._placed(kept))
+            return self._varied(self._placed(self._simplified(kept)))
         return kept if self.search.maximising else self._fewer(kept)
 
     @property
@@ -100,7 +108,7 @@ class Climb:
         shared = self.search.trials.shared
         return self.tries >= MOST_TRIES or shared.charged_events >= self.most_events or self.search.out_of_time
 
-    def _judged(self, outcome: Outcome, best: Kept) -> Kept | None:
+    def _judged(self, outcome: Outcome, best: Kept, least: float = WORTHWHILE) -> Kept | None:
         """The plan at the load that it keeps, or refuted; None where it is not simulated.
 
         Nor is it again where the load is free: it was no better than a plan that is no better than the best.
@@ -110,16 +118,23 @@ class Climb:
             return None
         if instances in self.judged:
             return None if self.search.scalable else self.judged[instances]
-        self.judged[instances] = self.search.tried_beside(best, outcome)
+        self.judged[instances] = self.search.tried_beside(best, outcome, least)
         return self.judged[instances]
 
-    def _try(self, outcome: Outcome, best: Kept) -> Kept | None:
-        """The plan at the load that it keeps, where it is better."""
-        judged = self._judged(outcome, best)
+    def _try(self, outcome: Outcome, best: Kept, least: float = WORTHWHILE) -> Kept | None:
+        """The plan at the load that it keeps, where that is `least` times what the best keeps."""
+        judged = self._judged(outcome, best, least)
         return None if judged is None or judged.load.refuted else judged
 
+    def _simplified(self, best: Kept) -> Kept:
+        """In place of more than two types the best mix of fewer under the same limits that keeps nearly as much."""
+        if len(best.outcome.roles) <= MOST_LISTED:
+            return best
+        placements = islice(self._placements(best, (best.outcome,)), MOST_SIMPLER)
+        return next((kept for placed in placements if (kept := self._try(placed, best, NEARLY))), best)
+
     def _placed(self, best: Kept) -> Kept:
-        for placed in list(self._placements(best)):
+        for placed in list(self._placements(best, self.relaxed)):
             for outcome in (placed, *self.axes.reordered(placed)):
                 if self._spent():
                     return best
@@ -242,8 +257,8 @@ class Climb:
                     break
         return judged
 
-    def _placements(self, best: Kept) -> Iterator[Outcome]:
-        """Placements of other shapes by what steady state makes of them under limits as stated and relaxed."""
+    def _placements(self, best: Kept, among: Sequence[Outcome]) -> Iterator[Outcome]:
+        """Placements of one type or two, of other shapes, by what steady state makes of them `among` its outcomes."""
         setting, chosen = self.search.setting, best.outcome
         used = _shapes(chosen.formulated.candidates, list(enumerate(chosen.solution.counts)))
         if not _of_one_kind(setting):
@@ -252,7 +267,7 @@ class Climb:
         fractions = [rate / sum(served) for rate in served]
         workloads, gpus = tuple(range(len(served))), gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
         known: dict[object, tuple[Deployment, Outcome]] = {}
-        for outcome in self.relaxed:
+        for outcome in among:
             candidates = outcome.formulated.candidates
             for deployment in ranked(candidates, gpus, workloads, fractions):
                 known.setdefault(_shapes(candidates, deployment.counts), (deployment, outcome))

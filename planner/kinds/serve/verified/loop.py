@@ -23,7 +23,7 @@ from planner.kinds.serve.steady.limits import explain_infeasible
 from planner.kinds.serve.steady.search import Outcome, ServeSetting, search, solve_problem
 from planner.kinds.serve.verified.budget import OF_TIME_LIMIT, Budget, OutOfTime
 from planner.kinds.serve.verified.capacity import ROUGHLY, LoadKept
-from planner.kinds.serve.verified.climb import Climb
+from planner.kinds.serve.verified.climb import WORTHWHILE, Climb
 from planner.kinds.serve.verified.confirm import Confirmed, confirm
 from planner.kinds.serve.verified.kept import Kept
 from planner.kinds.serve.verified.learnt import Learnt
@@ -54,7 +54,6 @@ REFUTED = 0.95  # of its load: what such a plan is taken to keep
 MOST_EVENTS = 8_000_000  # of all proposals together: some 10 CPU-s
 LEAST_REQUESTS = 10_000  # of the streams that proposals share
 BETTER = 1.003  # times the best plan that was kept: what a proposal must promise
-WORTHWHILE = 1.008  # times the best plan: what another one must keep that formulas do not prefer
 
 
 def solve_verified(
@@ -246,8 +245,8 @@ class Search:
         self.tried.append(load)
         return Kept(proposed, variants, load)
 
-    def tried_beside(self, best: Kept, proposed: Outcome) -> Kept | None:
-        """A plan at the load that it keeps, or refuted at the one that is needed; nothing is learnt of it.
+    def tried_beside(self, best: Kept, proposed: Outcome, least: float = WORTHWHILE) -> Kept | None:
+        """A plan at the load that it keeps, or refuted at `least` times that of the best; nothing is learnt of it.
 
         None where it is not simulated: it is worse than the best, has no regular place, or is too much work.
         """
@@ -258,7 +257,7 @@ class Search:
             variants = Variants.of(self._plan(proposed), sum(proposed.solution.served_per_s))
         except Unplaceable:
             return None
-        needed = best.value * WORTHWHILE / value if self.scalable else 1.0
+        needed = best.value * least / value if self.scalable else 1.0
         most = self._most_scale(proposed) if self.scalable else 1.0
         if needed > most:
             return None
