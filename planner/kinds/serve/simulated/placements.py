@@ -185,11 +185,12 @@ def _apart(
     for a in (index for index in rates if candidates[index].function == "prefill"):
         for b in decoding.get(candidates[a].channel, []):
             first, second, rate, other = candidates[a], candidates[b], rates[a], rates[b]
-            key = (first.shape, first.chunk_tokens, first.max_batch, second.shape, second.ffn, second.max_batch)
+            batches = first.chunk_tokens, first.max_batch, second.max_batch
+            key = (first.shape, first.together, second.shape, second.ffn, *batches)
             if key in seen:
                 continue
             seen.add(key)
-            for count in range(1, (gpus - second.devices) // first.devices + 1):
+            for count in range(first.together, (gpus - second.devices) // first.devices + 1):
                 left = (gpus - count * first.devices) // second.devices
                 yield Deployment(((a, count), (b, left)), min(count * rate, left * other), workloads)
 
