@@ -236,7 +236,7 @@ def answer(name: str) -> dict[str, Any]:
         except Stopped as stopped:
             return {"status": "stopped", "reason": stopped.reason}
         except PlannerError as error:
-            return {"status": "refused", "why": str(error).replace(folder, "FOLDER")}
+            return {"status": "refused", "why": str(error).replace(folder, "FOLDER").replace(f"{ROOT}/", "")}
         return _judged(envelope, Path(folder))
 
 
