@@ -68,9 +68,11 @@ class FullPricing:
         self._fused_C = space.fused_C
         self._usable: dict[tuple[int, RlMode], Bools] = {}
         asleep_C = space.sleep_C[1] if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
-        several_C = (space.second_C != NO_GROUP) | (space.threshold_C != NO_GROUP)  # for whom no weights come in flight
+        steady_C = np.zeros(len(space.first_C), bool)  # those for whom no weights come in flight
+        if any(mode.in_flight for mode in problem.modes):
+            steady_C = (space.second_C != NO_GROUP) | (space.threshold_C != NO_GROUP)
         alike_C = np.column_stack(
-            [space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64), several_C]
+            [space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64), steady_C]
         )
         _, config_K, kind_C = np.unique(alike_C, axis=0, return_index=True, return_inverse=True)
         self._kind_C: Ints = kind_C.ravel()
