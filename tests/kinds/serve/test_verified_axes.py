@@ -113,6 +113,7 @@ def test_a_mix_of_three_types_gives_way_to_one_of_fewer_that_keeps_nearly_as_muc
 
     def judged(_: Search, best: Kept, proposed: Outcome, least: float) -> Kept:
         asked.append((len(proposed.roles), least))
+        assert proposed.result.objective is not None
         load = LoadKept(least * best.value / proposed.result.objective, frozenset(), refuted=not kept or least > 1.0)
         return Kept(proposed, variants, load)
 
