@@ -33,15 +33,20 @@ class Accelerator:
         return self.memory_bytes * utilisation
 
     @property
+    def is_blackwell(self) -> bool:
+        """NVIDIA's Blackwell or what follows it."""
+        major = self.compute_capability.partition(".")[0]
+        return major.isdigit() and int(major) >= BLACKWELL
+
+    @property
     def overlaps_starts(self) -> bool:
-        """Whether engines start kernels while those before them end: NVIDIA's Blackwell and what follows it.
+        """Whether engines start kernels while those before them end: on Blackwell.
 
         Programmatic dependent launch exists from compute capability 9.0 on (CUDA C++ Programming Guide); kernels for
         Blackwell use it throughout, those of engines for Hopper hardly, and runs tell the difference
         (`earlier_starts` of a calibration).
         """
-        major = self.compute_capability.partition(".")[0]
-        return major.isdigit() and int(major) >= BLACKWELL
+        return self.is_blackwell
 
     def supports(self, precision: str) -> bool:
         """Whether tensor cores take this precision directly; fp8_block runs where fp8 does."""

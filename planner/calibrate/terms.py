@@ -137,7 +137,7 @@ class DeploymentTerms:
             end = begin + len(piece.place_T)
             assert piece.experts is not None
             op, accelerator = piece.experts
-            flop_s_T[begin:end] *= slowdown(op, known, blackwell=accelerator.overlaps_starts)
+            flop_s_T[begin:end] *= slowdown(op, known, blackwell=accelerator.is_blackwell)
             move_s_T[begin:end] = _expert_move_s(op, accelerator, known.routing_concentration)
         seconds_T = np.maximum(flop_s_T / flop, move_s_T / bandwidth) + starts_T
         seconds_T[self.collectives] = self.route.seconds(known)
@@ -175,7 +175,7 @@ def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: 
         way = route(op, ideal.topology)
         names = (0, 0, _NONE, _NONE)
         return _Piece(place, op.count * pace, none, none, none, names, "collective", way, None, table)
-    asked, rates = demand(op), efficiency_names(op, blackwell=ideal.accelerator.overlaps_starts)
+    asked, rates = demand(op), efficiency_names(op, blackwell=ideal.accelerator.is_blackwell)
     busy = (asked.flop + asked.size_bytes > 0).astype(np.float64)
     starts = [NAMES.index(name) for name in rates.starts]
     names = (NAMES.index(rates.flop), NAMES.index(rates.bandwidth), starts[0], starts[1] if len(starts) > 1 else _NONE)

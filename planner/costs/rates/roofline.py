@@ -59,7 +59,7 @@ class Roofline:
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
         op = as_run_on(op, self.accelerator)
-        known, blackwell = self.efficiencies, self.accelerator.overlaps_starts
+        known, blackwell = self.efficiencies, self.accelerator.is_blackwell
         names = efficiency_names(op, blackwell=blackwell)
         asked = demand(op, known.routing_concentration)
         rate = self.accelerator.comparable_peak(asked.precision) * getattr(known, names.flop)
