@@ -62,16 +62,18 @@ def exit_code(missed: int) -> int:
 def _sample(path: Path) -> Path | None:
     """A generated sample of what would be at a path below ../shared/data; None where there is none.
 
-    None too for what writes: calibrations and splits are made of measured data alone.
+    None too for what writes (`--write`, which argparse takes shortened): calibrations are made of measured data alone.
+    Said on stdout, so that figures kept in a file have it too.
     """
     whole, root = Path(os.path.abspath(path)), Path(os.path.abspath(SHARED))
     name = whole.relative_to(root).as_posix() if whole.is_relative_to(root) else ""
-    if any(word.startswith("--write") for word in sys.argv) or not samples.known(name):
+    if any(word.startswith("--w") for word in sys.argv) or not samples.known(name):
         return None
     if name not in GENERATED:
         GENERATED.add(name)
-        print(f"needs {shown(path)}: runs on a generated sample, which says nothing about accuracy", file=sys.stderr)
-    return samples.write(name, SAMPLES)
+        print(f"needs {shown(path)}: runs on a generated sample, which says nothing about accuracy")
+        samples.write(name, SAMPLES)
+    return SAMPLES / name
 
 
 @cache

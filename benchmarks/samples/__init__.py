@@ -44,14 +44,13 @@ def contents(name: str) -> dict[str, bytes]:
     return files
 
 
-def write(name: str, folder: Path) -> Path:
-    """Writes the sample of `name` below `folder`; returns its path there."""
+def write(name: str, folder: Path) -> None:
+    """Writes the sample of `name` below `folder`."""
     from planner.documents.files import write_bytes_atomic
 
     for file, content in contents(name).items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         write_bytes_atomic(folder / file, content)
-    return folder / name
 
 
 def _made(maker: str) -> bytes:

@@ -27,7 +27,7 @@ SPARSE = (2048, 24, 16, 8, 8192, 32000)
 GPUS = ("H100-SXM5-80GB", "A100-SXM4-80GB")
 LAYOUTS = ((1, 1), (2, 1), (4, 1), (2, 2), (1, 4))  # tensor and pipeline degrees
 GIB = 2.0**30
-BETWEEN = 0.05  # deviation of groups: of few small models, a fit may take more for a rate below nothing
+BETWEEN = 0.05  # deviation of groups; with more, fits to so few models may end at rates below 0
 
 
 def measured() -> str:

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -16,6 +17,7 @@ import rl_fused
 import samples
 from case_kinds import solve_case
 from samples import cases, training
+from samples.tables import ROW_DEVIATION, Noise
 
 from planner.documents.read import load_document
 from planner.interchange.rl_problem import read_problem
@@ -56,7 +58,7 @@ def test_a_sample_stands_in_and_judges_nothing(absent: Path, capsys: pytest.Capt
     path = inputs.required(absent / "rl" / "flexfusion_instances.csv")
     assert path.is_relative_to(inputs.SAMPLES)
     assert inputs.required(absent / "rl" / "flexfusion_instances.csv") == path
-    told = capsys.readouterr().err
+    told = capsys.readouterr().out
     assert told.count("generated sample, which says nothing about accuracy") == 1
     rl_fused.main(path)
     assert inputs.exit_code(1) == 0
@@ -77,7 +79,7 @@ def test_nothing_stands_in_for_scorers_nor_for_what_is_sealed(absent: Path, name
     assert not inputs.SAMPLES.exists()
 
 
-@pytest.mark.parametrize("writes", ["--write", "--write=costs.yaml"])
+@pytest.mark.parametrize("writes", ["--write", "--write=costs.yaml", "--wri"])
 def test_no_calibration_is_written_from_a_sample(absent: Path, monkeypatch: pytest.MonkeyPatch, writes: str) -> None:
     monkeypatch.setattr(sys, "argv", ["training.py", str(absent / "training"), writes])
     with pytest.raises(SystemExit) as refused:
@@ -95,11 +97,19 @@ def test_generated_rl_problems_are_read_and_a_trace_shares_blocks(absent: Path) 
     assert all(row["input_length"] <= 512 * len(row["hash_ids"]) for row in rows)
 
 
-def test_generated_runs_differ_by_group_and_are_the_same_again() -> None:
+def test_generated_runs_are_the_same_again() -> None:
     text = training.measured_more()
     assert text == training.measured_more()
     rows = list(csv.DictReader(text.splitlines()))
     assert all(float(row["step_time_s"]) > 0.0 and row["note"] == "generated" for row in rows)
+
+
+def test_a_factor_is_planted_for_each_group() -> None:
+    noise = Noise(1)
+    drawn = {group: np.log([noise.factor(group) for _ in range(200)]) for group in ("first", "second")}
+    means = {group: logarithms.mean() for group, logarithms in drawn.items()}
+    assert abs(means["first"] - means["second"]) > 10 * ROW_DEVIATION / 200**0.5
+    assert all(abs(means[group] - np.log(planted)) < ROW_DEVIATION for group, planted in noise.planted.items())
 
 
 @pytest.mark.parametrize("name", ["topo_circuits", "topo_faults", "mm_split", "stage_transfer", "place_moves"])
