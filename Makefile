@@ -32,8 +32,7 @@ gpu:
 	@test -n "$(OUT)" || { echo "name a folder: make gpu OUT=DIR" >&2; exit 2; }
 	$(PYTHON) benchmarks/gpu/run.py --out "$(OUT)" $(GPU_ARGS)
 
-# What needs ../shared/data says so: traces are generated where it is absent, and what nothing can stand in for stands last
-# in its target and ends it with exit code 2.
+# Where ../shared/data is absent, traces and small samples are generated, on which no target is judged.
 bench-solve: $(VENV)/installed
 	$(BIN)/python benchmarks/solve.py
 	$(BIN)/python benchmarks/stated_times.py
