@@ -49,7 +49,7 @@ def missing(row: Row) -> str:
     unknown = [name for name in STATED if not row[name]]
     if unknown:
         return ", ".join(unknown)
-    return "FP8 training is not in the space" if row["precision"] == "FP8" else ""
+    return "which FP8 it trains in" if row["precision"] == "FP8" else ""
 
 
 def settings(row: Row) -> Row:
