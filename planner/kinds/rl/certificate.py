@@ -14,7 +14,7 @@ from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
-from planner.kinds.rl.names import mode_name, moves_of, priority_of, service_name
+from planner.kinds.rl.names import mode_name, moves_of, priority_of, replica_name, service_name
 from planner.kinds.rl.proof import horizon_evidence, horizon_record, proof_record
 from planner.kinds.rl.setting import RlSetting
 from planner.plan.schema import Certificate, Objective
@@ -110,12 +110,7 @@ def horizon_certificate(solved: Solved, optimum: HorizonPlan, evaluation: Horizo
 def axes_of(formulated: FormulatedRl, setting: RlSetting) -> dict[str, list[JsonValue]]:
     """Every axis with its values, and what the space leaves out."""
     problem = formulated.problem
-    generation = sorted(
-        {
-            f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep} {option.label}".strip()
-            for option in problem.generation
-        }
-    )
+    generation = sorted({replica_name(option) for option in problem.generation})
     training = sorted(
         {
             f"{option.pool} tp{option.tp} pp{option.pp} {option.label}".strip()

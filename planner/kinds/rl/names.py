@@ -3,7 +3,7 @@
 from math import isfinite
 from typing import Literal
 
-from planner.rl.curves import Service
+from planner.rl.curves import GenerationOption, Service
 from planner.rl.plan import GenerationGroup, RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
 
@@ -27,6 +27,11 @@ def mode_name(mode: RlMode) -> str:
     known = {"sync": "synchronous", "stream_sync": "stream", "k_step_async": ahead, "one_step_async": "one step ahead"}
     kept = ", weights of engines on the host" if mode.keeps else ""
     return f"{mode.placement}, {known[mode.sync]}{kept}"
+
+
+def replica_name(option: GenerationOption) -> str:
+    """Such as `h800 tp2 pp1 ep1`, with what tells apart replicas of the same degrees."""
+    return f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep} {option.label}".strip()
 
 
 def group_name(group: GenerationGroup) -> str:

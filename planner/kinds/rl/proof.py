@@ -16,7 +16,16 @@ from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.kinds.rl.drawn import digest_of, draw_periods, trained_tokens
 from planner.kinds.rl.fused_training import relaxed, replayed
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps_of
-from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, OFFLOADED, PRECISION, WEIGHTS, training_label
+from planner.kinds.rl.names import (
+    BATCH_SAMPLES,
+    BETWEEN_TURNS,
+    LATE,
+    OFFLOADED,
+    PRECISION,
+    WEIGHTS,
+    replica_name,
+    training_label,
+)
 from planner.kinds.rl.simulated_parts import (
     fused_scoring,
     in_flight_updates,
@@ -70,9 +79,8 @@ def proof_record(
 
 
 def _group_record(group: PlanGroup, in_metric: Callable[[float], float]) -> dict[str, JsonValue]:
-    first = group.first
     record: dict[str, JsonValue] = {
-        "first_replicas": f"{first.pool} tp{first.tp} pp{first.pp} ep{first.ep} {first.label}".strip(),
+        "first_replicas": replica_name(group.first),
         "end": group.end,
         "configurations": group.configurations,
         "plans": group.plans,

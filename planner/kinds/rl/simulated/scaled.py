@@ -13,6 +13,7 @@ import numpy as np
 from planner.kinds.rl.decode import Solved, rollout_roles
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.fused_training import FusedSolution, search_fused
+from planner.kinds.rl.names import replica_name
 from planner.kinds.rl.setting import RlSetting
 from planner.progress import Limits
 from planner.rl.curves import GenerationOption
@@ -29,11 +30,6 @@ class ScaledSolution:
 
     formulated: FormulatedRl
     fused: FusedSolution
-
-
-def replica_name(option: GenerationOption) -> str:
-    """Such as `h800 tp2 pp1 ep1`."""
-    return f"{option.pool} tp{option.tp} pp{option.pp} ep{option.ep} {option.label}".strip()
 
 
 def scaled(formulated: FormulatedRl, scales: Mapping[str, float]) -> FormulatedRl:
