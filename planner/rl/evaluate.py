@@ -14,8 +14,7 @@ from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.fusion import FusedTimes
-from planner.rl.services import charged_gpus, service_sets
-from planner.rl.services import gpus_of_pool as gpus_of_services
+from planner.rl.services import charged_gpus, gpus_of_services, service_sets
 from planner.rl.training import Rollout, TrainingTable, fused_rollout_of, iteration_s, minibatch_s, rollout_of
 from planner.rl.trajectories import SampleBatch
 

@@ -11,6 +11,7 @@ from itertools import product
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.rl.compiled.batches import run_batches
 from planner.rl.curves import Service, TrainingOption
 from planner.rl.trajectories import SampleBatch
 
@@ -31,8 +32,6 @@ def passed_s(service: Service, generated_s_N: Floats, tokens_N: Ints) -> Floats:
 
     Jobs that share it send it samples that are as long at the same times, and those of this job wait behind the others.
     """
-    from planner.rl.compiled.batches import run_batches
-
     order, jobs = np.argsort(generated_s_N, kind="stable"), service.shared_by
     done_s_Q = run_batches(
         np.repeat(generated_s_N[order].astype(float), jobs),
@@ -86,8 +85,8 @@ def service_sets(services: Sequence[Service], training: Sequence[TrainingOption]
     return tuple(chosen for chosen in sets if apart(chosen) in known)
 
 
-def gpus_of_pool(services: Services) -> dict[str, int]:
-    """GPUs that services take of each pool."""
+def gpus_of_services(services: Services) -> dict[str, int]:
+    """GPUs that services take, by pool."""
     taken: dict[str, int] = {}
     for service in services:
         if service.gpus:

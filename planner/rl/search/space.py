@@ -18,7 +18,7 @@ from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, Train
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.bounds import generation_bound_s
-from planner.rl.services import Services, apart, bound_s, busy_s, charged_gpus, gpus_of_pool, service_sets
+from planner.rl.services import Services, apart, bound_s, busy_s, charged_gpus, gpus_of_services, service_sets
 from planner.rl.training import TrainingTable
 
 NO_GROUP = -1
@@ -64,7 +64,7 @@ class RlSpace:
     @cached_property
     def serving_gpus_SP(self) -> Ints:
         """GPUs that each set of services takes."""
-        return np.array([[gpus_of_pool(chosen).get(pool.name, 0) for pool in self.problem.pools]
+        return np.array([[gpus_of_services(chosen).get(pool.name, 0) for pool in self.problem.pools]
                          for chosen in self.service_sets], np.int64)  # fmt: skip
 
     @cached_property
