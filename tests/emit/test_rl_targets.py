@@ -272,7 +272,21 @@ def test_workers_that_find_rewards_are_counted_where_a_framework_counts_them(by:
     assert "reward.num_workers=48" in emit(*plan(options=calls), "verl")["overrides.txt"]
     document = yaml.safe_load(emit(*plan(options=calls), "nemo-rl")["nemo-rl.yaml"])
     assert document["env"] == {environment: {"num_workers": 48}}
-    assert "the plan has 48 of them" in emit(*plan(options=calls), "areal")["areal.yaml"]
+    for target, file, engine in (
+        ("areal", "areal.yaml", "vllm"),
+        ("openrlhf", "launch-openrlhf.sh", "vllm"),
+        ("slime", "launch-slime.sh", "sglang"),
+    ):
+        assert "the plan has 48 of them" in emit(*plan(options=calls, engine=engine), target)[file]
+
+
+def test_slime_asks_a_served_reward_also_beside_a_teacher_that_megatron_runs() -> None:
+    envelope, decision = scored_apart("reward", engine="sglang")
+    actor = next(role for role in decision.roles if role.function == "actor")
+    teacher = actor.model_copy(update={"name": "teacher", "function": "teacher"})
+    taught = decision.model_copy(update={"roles": (*decision.roles, teacher)})
+    script = emit(envelope, taught, "slime")["launch-slime.sh"]
+    assert {"--opd-type megatron", "--rm-type remote_rm"} <= {row.strip(" \\") for row in script.splitlines()}
 
 
 def in_fp8(engine: str = "vllm") -> tuple[Envelope, RlDecision]:

@@ -255,6 +255,10 @@ def gpus_of_node(problem: Problem, pool: str) -> int:
     return per_node.get(pool) or 8
 
 
+_RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
+"""A target that gives each part engines of its own."""
+
+
 def elsewhere(
     job: RlJob, framework: str, *, served: Collection[str] = (), beside: Collection[str] = ("reference", "reward")
 ) -> Iterator[tuple[bool, PlannerError]]:
@@ -312,9 +316,6 @@ def said_of_sleep(job: RlJob, framework: str) -> tuple[str, ...]:
     return (f"{framework} keeps weights of engines that sleep in host memory: `engine_sleep: [host]` prices it",)
 
 
-_RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
-
-
 def said_of_calls(job: RlJob, framework: str) -> tuple[str, ...]:
     """A comment on rewards that CPUs find, for a framework whose configuration does not count their workers."""
     if job.calls is None:
@@ -364,10 +365,15 @@ def flag(name: str, value: object = None) -> Flag:
     return name, None if value is None else word(value)
 
 
-def command_script(job: RlJob, needs: dict[str, str], program: str, flags: Iterable[Flag]) -> str:
-    """A bash script of one command; `needs` are variables of the environment that it asks for, and what they are."""
+def command_script(
+    job: RlJob, needs: dict[str, str], program: str, flags: Iterable[Flag], said: Iterable[str] = ()
+) -> str:
+    """A bash script of one command; `needs` are variables of the environment that it asks for, and what they are.
+
+    `said` are comments under its title.
+    """
     rows = [program, *(f"  {name}" if value is None else f"  {name} {value}" for name, value in flags)]
-    return "\n".join([*preamble(job.header), "", *required(needs), "", *continued(rows)]) + "\n"
+    return "\n".join([*preamble((*job.header, *said)), "", *required(needs), "", *continued(rows)]) + "\n"
 
 
 def folder_script(job: RlJob, needs: dict[str, str], *rows: str) -> str:

@@ -12,6 +12,8 @@ from planner.emit.rl.job import (
     other_formats,
     refuse,
     rl_target,
+    said_of_calls,
+    said_of_sleep,
     sleeps_otherwise,
 )
 from planner.emit.shell import Flag
@@ -134,7 +136,8 @@ def _files(job: RlJob) -> dict[str, str]:
     )
     needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
     program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
-    return {"launch-openrlhf.sh": command_script(job, needs, program, flags(job))}
+    said = (*said_of_calls(job, "OpenRLHF"), *said_of_sleep(job, "OpenRLHF"))
+    return {"launch-openrlhf.sh": command_script(job, needs, program, flags(job), said)}
 
 
 TARGETS = (rl_target("openrlhf", "a script with OpenRLHF's dotted flags", _files),)

@@ -12,6 +12,7 @@ from planner.emit.rl.job import (
     other_formats,
     refuse,
     rl_target,
+    said_of_calls,
     sleeps_otherwise,
 )
 from planner.emit.shell import Flag
@@ -83,7 +84,7 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     if job.role("teacher") is not None:
         yield flag("--use-opd")
         yield flag("--opd-type", "sglang" if job.served("teacher") else "megatron")
-    elif job.role("reward") is not None:
+    if job.served("reward") is not None:
         yield flag("--rm-type", "remote_rm")
 
 
@@ -132,7 +133,7 @@ def _files(job: RlJob) -> dict[str, str]:
             refuse("slime asks one server beside the job", "roles", "serve the reward or the teacher, not both"),
         ),
     )
-    program = "train_async.py" if job.asynchronous else "train.py"
+    script = "train_async.py" if job.asynchronous else "train.py"
     needs = {
         "SLIME": "the folder of slime",
         "MODEL_ARGS": "the flags of the model, from a file of slime's scripts/models",
@@ -143,13 +144,10 @@ def _files(job: RlJob) -> dict[str, str]:
     aside = list(_beside(job))
     needs |= {variable: what for _, variable, what in aside}
     start = (
-        f'python3 "${{SLIME}}"/{program} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
+        f'python3 "${{SLIME}}"/{script} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
     )
-    return {
-        "launch-slime.sh": command_script(
-            job, needs, " ".join([start, *(f'--{name} "${{{variable}}}"' for name, variable, _ in aside)]), flags(job)
-        )
-    }
+    program = " ".join([start, *(f'--{name} "${{{variable}}}"' for name, variable, _ in aside)])
+    return {"launch-slime.sh": command_script(job, needs, program, flags(job), said_of_calls(job, "slime"))}
 
 
 def _beside(job: RlJob) -> Iterator[tuple[str, str, str]]:
