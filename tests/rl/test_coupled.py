@@ -9,6 +9,7 @@ from coupled_cases import KINDS, coupled_case
 from planner.rl.coupled.batchwise import rollout
 from planner.rl.coupled.iterations import Work
 from planner.rl.coupled.referee import coupled_iteration_s, why_not
+from planner.rl.curves import Service
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import batch_finish_times
 from planner.rl.plan import Fusion, RlMode
@@ -62,5 +63,7 @@ def test_what_is_not_simulated_together_is_named() -> None:
     assert "rollout" in str(why_not(problem, replace(plan, mode=RlMode("colocated", "sync"))))
     assert "part" in str(why_not(replace(problem, samples=16), plan))
     assert "change" in str(why_not(problem, replace(plan, fusion=Fusion(0.2, 1))))
+    served = replace(plan, services=(Service("rule", "", 0, 8, 1, 1.0, 0.0),))
+    assert "servers" in str(why_not(problem, served))
     dropped = replace(problem.batches[0], prompt_N=np.zeros(problem.batches[0].size, np.int64))
     assert "dropped" in str(why_not(replace(problem, batches=(dropped,)), plan))

@@ -24,6 +24,8 @@ def why_not(problem: RlProblem, plan: RlPlan) -> str | None:
         return "batches of which a part is trained on"
     if plan.late is not None or plan.fusion is not None:
         return "replicas that change on the way"
+    if plan.services:
+        return "servers that score samples"
     if any(batch.turns is not None or batch.prompt_N is not None for batch in problem.batches):
         return "samples with turns, or prompts that are dropped"
     return None
