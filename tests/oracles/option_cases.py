@@ -358,7 +358,9 @@ RL: dict[str, Case] = {
     "arrangements": ("", "options.arrangements=[disaggregated]"),
     "synchrony": apart("", "options.synchrony=[synchronous]", AHEAD),
     "over_sampling": ("", "options.over_sampling=1.5"),
-    "partial_rollouts": apart("", "options.partial_rollouts=true", "options.over_sampling=1.5 ; " + AHEAD),
+    "partial_rollouts": apart(
+        "", "options.partial_rollouts=true", "options.over_sampling=1.5 ; options.iterations=2 ; " + AHEAD
+    ),
     "useful_share": apart("", "options.useful_share=0.7", "options.over_sampling=2"),
     "simulated_rollouts": ("", "options.simulated_rollouts=true"),
     "in_flight_updates": apart("", "options.in_flight_updates=true", AHEAD),

@@ -318,9 +318,12 @@ def _policies(options: RlOptions) -> Iterator[Refusal]:
 
 
 def _partial(options: RlOptions) -> Iterator[Refusal]:
-    """Partial rollouts have something to carry over, may be stale, and hand samples out in turn."""
+    """Partial rollouts have something to carry over, to an iteration that is priced, may be stale, and hand samples out
+    in turn."""
+    source, fewest = ("records", len(options.records)) if options.records else ("iterations", options.iterations)
     rules = (
         (options.over_sampling == 1, "over_sampling", "nothing is left to carry over", "`over_sampling: 1.25`"),
+        (fewest == 1, source, "nothing is carried into the first iteration", f"two or more `{source}`"),
         (options.max_staleness == 0, "max_staleness", "older weights begin some samples", "`max_staleness: 1` or more"),
         (bool(options.tail_fractions), "tail_fractions", "what is carried over goes first", "no `tail_fractions`"),
         (options.length_error is not None, "length_error", "what is carried over goes first", "no `length_error`"),
