@@ -69,12 +69,13 @@ def _of(setting: RlSetting, index: int, spec: ServedModel, scored: Lengths) -> l
 
 
 def _enough(setting: RlSetting, spec: ServedModel, pool: Pool, scored: Lengths) -> str:
-    """The smallest change under which an engine fits: one sample at once, or any tp."""
+    """The smallest change under which an engine fits: one sample at once, any tp, or both."""
     for update in ({"batch_samples": (1,)}, {"tp": None}, {"tp": None, "batch_samples": (1,)}):
         able = list(_on(setting, spec.model_copy(update=update), pool, scored))
         if able:
             tp = min(server.service.gpus for server in able)
-            return f"batch_samples {able[0].service.batch}" if "tp" not in update else f"tp {tp}"
+            said = {"tp": f"tp {tp}", "batch_samples": "batch_samples 1"}
+            return " and ".join(said[name] for name in update)
     return "a pool with more GPUs, or GPUs with more memory"
 
 
