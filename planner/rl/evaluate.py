@@ -149,8 +149,7 @@ def sleep_s(plan: RlPlan) -> float:
 def host_bytes(plan: RlPlan) -> float:
     """Host memory that a plan whose roles take turns needs for each GPU, at most."""
     assert plan.training is not None
-    option = plan.training.option
-    states = option.host_bytes + option.host_sharded_bytes / plan.training.dp
+    states = plan.training.host_bytes
     if not plan.mode.keeps:
         return states
     return states + max(group.option.host_bytes for group in plan.groups)

@@ -56,6 +56,11 @@ class TrainingChoice:
     def gpus(self) -> int:
         return self.option.gpus * self.dp
 
+    @property
+    def host_bytes(self) -> float:
+        """Of host memory for each GPU, for states that leave the GPUs while generation is in turn."""
+        return self.option.host_bytes + self.option.host_sharded_bytes / self.dp
+
 
 @dataclass(frozen=True, slots=True)
 class RolloutCut:

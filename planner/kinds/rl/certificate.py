@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.options import Agents
 from planner.kinds.rl.agents.stated import agentic_problem
+from planner.kinds.rl.curves.training import CONTEXTS, EXPERTS, PIPELINES
 from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl
@@ -157,7 +158,8 @@ def _axes_of_agents(agents: Agents) -> dict[str, list[JsonValue]]:
 NEVER_SEARCHED = (
     "training with ZeRO 2 or 3, its optimizer on the host, adapters in place of all weights, or pipelines that are"
     " interleaved",
-    "training with tp beyond a node, pp beyond 16, cp beyond 4 or ep beyond 32, where degrees are not asked for",
+    f"training with tp beyond a node, pp beyond {max(PIPELINES)}, cp beyond {max(CONTEXTS)} or ep beyond"
+    f" {max(EXPERTS)}, where degrees are not asked for",
     "a critic on GPUs of its own",
     "more than two groups of replicas, and replicas of several sizes in one",
     "engines whose weights stay on devices that train",

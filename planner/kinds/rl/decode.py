@@ -186,13 +186,12 @@ def _turns_taken(solved: Solved) -> Turns | None:
     if not asked or not solved.takes_turns or not solved.modelled_training:
         return None
     pool, option, keeps = solved.pool(solved.training.option.pool), solved.training.option, solved.plan.mode.keeps
-    states = option.host_bytes + option.host_sharded_bytes / solved.training.dp
     waiting = sum(helper.weights_bytes for helper in solved.trainer.helpers if helper.offloaded)
     moved_s = option.offload_s + option.offload_sharded_s / solved.training.dp
     return Turns(
         engine_weights="host" if keeps else "drop",
         engine_bytes=max(group.option.host_bytes for group in solved.plan.groups) if keeps else 0.0,
-        training_bytes=states - waiting,
+        training_bytes=solved.training.host_bytes - waiting,
         moved_s=moved_s + (sleep_s(solved.plan) if keeps else 0.0),
         host_bytes=host_bytes(solved.plan),
         host_capacity_bytes=pool.node.host_memory_bytes / pool.node.num_gpus,

@@ -45,6 +45,8 @@ UNPINNED_BYTES_PER_S = (2 * 11.4e9 + 2 * 22.0e9) / (12.0 + 9.0)
 12 s for Qwen3-30B-A3B and 9 s for Qwen3-235B-A22B to leave and to come back (NVIDIA-NeMo/RL, pull request 1404, October
 2025), on 32 and 128 H100 by its recipes: 11.4 and 22.0 GB of a GPU."""
 PCIE_BYTES_PER_S = 128e9  # of 16 lanes of PCIe 6.0: faster links are NVLink-C2C, over which GPUs read unpinned memory
+PIPELINES, CONTEXTS, EXPERTS = (1, 2, 4, 8, 16), (1, 2, 4), (1, 4, 8, 16, 32)
+"""Degrees pp, cp and ep that are tried where none are asked for."""
 Recomputed = Literal["none", "full"]
 GRANULARITIES: tuple[Recomputed, ...] = ("none", "full")  # of recomputation, the least first
 
@@ -356,10 +358,10 @@ def _configs(
     node = max(pool.node.num_gpus, 1)
     experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
     packed = max(1, lengths.longest // lengths.typical)
-    spread = options.training_ep or ((1,) if experts == 1 else (1, 4, 8, 16, 32))
+    spread = options.training_ep or ((1,) if experts == 1 else EXPERTS)
     for tp in options.training_tp or tuple(1 << power for power in range(node.bit_length())):
-        for pp in options.training_pp or (1, 2, 4, 8, 16):
-            for cp in options.training_cp or (1, 2, 4):
+        for pp in options.training_pp or PIPELINES:
+            for cp in options.training_cp or CONTEXTS:
                 for ep in spread:
                     inner = max(1, ep // (tp * cp))
                     fits = tp * pp * cp * inner <= pool.num_gpus and pp <= arch.num_layers and tp <= node
