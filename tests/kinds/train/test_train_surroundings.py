@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from train_problems import job, problem
+from train_problems import every_plan, job, problem
 
 from planner.api import solve
 from planner.costs.operators.experts import ExpertLoad
@@ -149,6 +149,16 @@ def test_no_step_is_shorter_than_its_samples_take_and_more_ranks_load_more() -> 
     stored, _ = _loaded(sample="1GB", read="1GB/s")
     assert _step_s(stored) == pytest.approx(64.0)
     assert any("no measurement near" in note and "samples" in note for note in stored.evidence.notes)
+
+
+def test_steps_with_other_passes_are_no_shorter_than_their_samples_take() -> None:
+    """As those of documents on their own degrees, of ranges on other replicas and of passes by modality."""
+    slow, free = (
+        next(every_plan(job(problem(LLAMA, global_batch=64, loading=loading, search=FIXED))))
+        for loading in ({"samples_per_s": 0.01}, None)
+    )
+    assert slow.with_span_s(0.0) == slow.step_s > 100.0 * free.step_s
+    assert free.with_span_s(0.0) == pytest.approx(free.step_s - free.pipeline_s)
 
 
 def test_samples_take_the_adapters_that_training_shares() -> None:

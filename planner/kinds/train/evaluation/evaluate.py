@@ -152,10 +152,18 @@ class Evaluation:
     @property
     def step_s(self) -> float:
         """The whole step."""
-        return self._before_samples_s + self.samples_s
+        return self.with_samples_s(self.alone_s)
+
+    def with_samples_s(self, step_s: float) -> float:
+        """A step of so long with the samples of the next on their way, those of the slowest pool's ranks."""
+        return max(part.choice.with_samples_s(step_s) for part in self.parts)
+
+    def with_span_s(self, span_s: float) -> float:
+        """The step whose passes take so long in place of `pipeline_s`."""
+        return self.with_samples_s(self.alone_s - self.pipeline_s + span_s)
 
     @property
-    def _before_samples_s(self) -> float:
+    def alone_s(self) -> float:
         """The step where samples are there before they are needed."""
         moved_s = self.exchange_s + self.uplinks_s
         return self.pipeline_s + self.straggling_s + moved_s + self.optimizer_s + self.host_s
@@ -163,8 +171,7 @@ class Evaluation:
     @property
     def samples_s(self) -> float:
         """What the samples of the slowest pool's ranks add."""
-        alone_s = self._before_samples_s
-        return max(part.choice.with_samples_s(alone_s) for part in self.parts) - alone_s
+        return self.step_s - self.alone_s
 
     @property
     def straggling_s(self) -> float:

@@ -48,7 +48,7 @@ def with_core_attention(envelope: Envelope, best: Evaluation, given: CoreAttenti
     if best.choice.table.job.options.core_attention_apart is None:
         return envelope
     made = decided(Servers(best), given)
-    step = Prediction(metric="core_attention_step_time_s", value=best.step_s - best.pipeline_s + made.span_s)
+    step = Prediction(metric="core_attention_step_time_s", value=best.with_span_s(made.span_s))
     return envelope.model_copy(
         update={
             "decision": {**envelope.decision, "core_attention": made.model_dump(mode="json")},
@@ -60,7 +60,7 @@ def with_core_attention(envelope: Envelope, best: Evaluation, given: CoreAttenti
 
 def apart_step_s(best: Evaluation) -> float:
     """Seconds of a step with the best ranges moved; raises PlannerError where the layers have no such attention."""
-    return best.step_s - best.pipeline_s + decided(Servers(best), None).span_s
+    return best.with_span_s(decided(Servers(best), None).span_s)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,8 @@ def sparse_step_s(best: Evaluation) -> float:
 
 def _step_s(best: Evaluation, made: SparseHeadGroups) -> float:
     saved_s = made.dense_s - made.attention_s
-    return best.step_s - best.choice.num_micro_batches * best.choice.table.job.arch.num_layers * saved_s
+    layers = best.choice.num_micro_batches * best.choice.table.job.arch.num_layers
+    return best.with_samples_s(best.alone_s - layers * saved_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def with_schedule(envelope: Envelope, best: Evaluation, given: ModalitySchedule 
     if not best.choice.table.job.options.schedule_by_modality:
         return envelope
     made = decided(Spread(best, None if given is None else given.layers_of_rank), given)
-    step = Prediction(metric="modality_schedule_step_time_s", value=best.step_s - best.pipeline_s + made.span_s)
+    step = Prediction(metric="modality_schedule_step_time_s", value=best.with_span_s(made.span_s))
     return envelope.model_copy(
         update={
             "decision": {**envelope.decision, "modality_schedule": made.model_dump(mode="json")},

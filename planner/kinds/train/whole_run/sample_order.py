@@ -42,7 +42,7 @@ def with_sample_order(envelope: Envelope, best: Evaluation, given: SampleOrder |
     made_N = micro_batches(best)
     problem = order_problem(best, made_N)
     made = decided(problem, made_N) if given is None else judged(problem, made_N, given)
-    step = Prediction(metric="ordered_step_time_s", value=best.step_s - best.pipeline_s + made.span_s)
+    step = Prediction(metric="ordered_step_time_s", value=best.with_span_s(made.span_s))
     return envelope.model_copy(
         update={
             "decision": {**envelope.decision, "sample_order": made.model_dump(mode="json")},

@@ -38,7 +38,7 @@ def with_degrees(envelope: Envelope, best: Evaluation, given: SequenceDegrees | 
     if not best.choice.table.job.options.degrees_by_document:
         return envelope
     made = decided(best, given)
-    step = Prediction(metric="degrees_step_time_s", value=best.step_s - best.pipeline_s + made.span_s)
+    step = Prediction(metric="degrees_step_time_s", value=best.with_span_s(made.span_s))
     return envelope.model_copy(
         update={
             "decision": {**envelope.decision, "sequence_degrees": made.model_dump(mode="json")},
