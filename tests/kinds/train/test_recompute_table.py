@@ -8,6 +8,7 @@ from functools import cache
 import pytest
 from train_problems import job, problem
 
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.config import RecomputeConfig, Schedule
 from planner.errors import PlannerError
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, evaluate, even_layers
@@ -164,6 +165,14 @@ def test_ways_to_recompute_that_the_problem_leaves_out_are_left_out() -> None:
     plan = _plan("meta-llama/Llama-3.1-8B", ShardShape(2, 1, 1, 1, 1), dp=4, recompute=("none", "full"))
     rows: RecomputeTable = recompute_table(plan, SIZES)
     assert {names for row in rows.rows for names in row.layers_of_set} <= {(), (WHOLE,)}
+
+
+def test_engines_that_recompute_by_operator_have_their_policy_in_place_of_modules() -> None:
+    data = {**problem("meta-llama/Llama-3.1-8B"), "engine": {"name": "torchtitan"}}
+    sets = options(CostTable(job(data), ShardShape(1, 1, 1, 1, 1)), 0)
+    assert set(sets) == {(), (BY_OPERATOR,), (WHOLE,)}
+    assert sets[()][0] == 0.0 < sets[(BY_OPERATOR,)][0] < sets[(WHOLE,)][0]
+    assert sets[()][1] > sets[(BY_OPERATOR,)][1] > sets[(WHOLE,)][1]
 
 
 def test_inputs_that_fit_under_no_set_are_refused() -> None:

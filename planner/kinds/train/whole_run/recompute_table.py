@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.config import RecomputeConfig
 from planner.costs.training.memory import in_flight_bytes
 from planner.errors import PlannerError
@@ -121,7 +122,11 @@ def options(table: CostTable, kind: int) -> dict[Names, tuple[float, float]]:
     """Seconds and bytes of one micro-batch in one layer by what it recomputes; experts take their activation along."""
     cost, kept = table.layers[kind], table.activations[kind]
     allowed = table.job.options.search.recompute or ("none", "selective", "full")
-    able = [name for name in table.job.modules_again if name in kept.of_module and name in cost.forward_of_module]
+    able = [
+        name
+        for name in table.job.modules_again
+        if name == BY_OPERATOR or (name in kept.of_module and name in cost.forward_of_module)
+    ]
     costs_of_set: dict[Names, tuple[float, float]] = {}
     for names in _subsets(able):
         if ("selective" if names else "none") in allowed:
