@@ -76,6 +76,13 @@ class SearchSpec(Spec):
         description="where there are several: one of them, stages of a pipeline across them, or whole replicas in each",
     )
 
+    @model_validator(mode="after")
+    def in_one_way_by_sequence(self) -> "SearchSpec":
+        if len(set(self.sequence_parallel or ())) > 1:
+            what = "sequence parallelism is on or off in all plans of a search"
+            raise refuse(what, "write `sequence_parallel: true`, or `false`", "sequence_parallel")
+        return self
+
 
 class InputLength(Spec):
     """Inputs of one length."""

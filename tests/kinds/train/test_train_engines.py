@@ -132,6 +132,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"overlap": ["ep_comm"], "search": {"recompute": "full"}},
         "`ep_comm` where layers are",
     ),
+    ("megatron-lm", {"search": {"sequence_parallel": [False, True]}}, "sequence parallelism is on or off in all plans"),
     ("torchtitan", {"reduce_gradients": "bf16"}, "has no reduce gradients `bf16`.*it has fp32"),
     ("megatron", {}, "engine.name: must be one of .*`megatron-lm`.*`torchtitan`"),
 ]
