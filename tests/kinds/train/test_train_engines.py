@@ -145,16 +145,20 @@ def test_what_an_engine_lacks_is_one_error(engine: str, options: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    ("engine", "model", "task"),
-    [("torchtitan", "meta-llama/Meta-Llama-3.1-8B", "pretrain"), ("nemo-automodel", LLAMA, "sft")],
+    ("engine", "model", "task", "refused"),
+    [
+        ("torchtitan", "meta-llama/Meta-Llama-3.1-8B", "pretrain", "computes no `operators` again by itself"),
+        ("nemo-automodel", LLAMA, "sft", "task `sft` with ZeRO 2"),
+    ],
 )
-def test_engines_that_recompute_by_operator_are_planned_and_priced_so(engine: str, model: str, task: str) -> None:
+def test_engines_that_recompute_by_operator_are_planned_and_priced_so(
+    engine: str, model: str, task: str, refused: str
+) -> None:
     """Their policy lies between nothing and whole layers in time and in bytes; Megatron, which has none, refuses it."""
     search = {"recompute": "selective", "tp": 1, "cp": 1, "pp": 1, "micro_batch": 2}
     data = _problem(engine, model, task=task, search=search)
     plan, decision = _planned(data)
     assert {run.recompute.modules for run in decision.stage_runs} == {("operators",)}
-    assert "elective" in "".join(emit(plan, decision, engine).values())
     table = CostTable(job(data), ShardShape(1, 1, 1, 1, 2))
     none, policy, full = (
         table.mode(RecomputeConfig(*row)) for row in (("none",), ("selective", ("operators",)), ("full",))
@@ -162,7 +166,7 @@ def test_engines_that_recompute_by_operator_are_planned_and_priced_so(engine: st
     assert none.extra_s[0] == 0.0 < 0.2 * full.extra_s[0] < policy.extra_s[0] < 0.5 * full.extra_s[0]
     assert full.in_flight_bytes[0] < 0.3 * none.in_flight_bytes[0] < policy.in_flight_bytes[0]
     assert policy.in_flight_bytes[0] < 0.6 * none.in_flight_bytes[0]
-    with pytest.raises(PlannerError, match=r"computes no `operators` again|ZeRO"):
+    with pytest.raises(PlannerError, match=refused):
         emit(plan, decision, "megatron-lm")
 
 
