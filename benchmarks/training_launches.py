@@ -48,8 +48,16 @@ DEFAULTS: Fields = {
     **dict.fromkeys(("sequence_parallel", "padded", "tp_comm", "ep_comm", "optimizer_on_host", "in_network"), False),
     **dict.fromkeys(("loads_weights", "grad_reduce", "param_gather"), False),
     **dict.fromkeys(("save_interval", "moved_layers", "adapters", "recompute_layers"), 0),
-    **{"stages": (), "recompute": ("none", ()), "precision": "bf16", "optimizer": "adamw", "cuda_graphs": ()},
-    **{"p2p": True, "zero_stage": 0, "context_parallel": None, "dispatcher": "alltoall", "window": None},
+    "stages": (),
+    "recompute": ("none", ()),
+    "precision": "bf16",
+    "optimizer": "adamw",
+    "cuda_graphs": (),
+    "p2p": True,
+    "zero_stage": 0,
+    "context_parallel": None,
+    "dispatcher": "alltoall",
+    "window": None,
 }
 """What the engines do where nothing is said; sizes of the job have no default."""
 

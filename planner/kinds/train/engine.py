@@ -109,8 +109,9 @@ def _beyond(engine: TrainingEngine, options: TrainOptions) -> Iterator[tuple[boo
     ):
         yield bool(asked), what, name, "leave it out, or `engine`: then it is priced, and not emitted"
     hidden = [name for name in engine.always_overlaps if name not in options.overlap]
-    always = f"always runs `{(*hidden, '')[0]}` beside computing"
-    yield bool(hidden), always, "overlap", f"write `overlap: [{', '.join((*options.overlap, *hidden))}]`"
+    for name in hidden:
+        hint = f"write `overlap: [{', '.join((*options.overlap, *hidden))}]`"
+        yield True, f"always runs `{name}` beside computing", "overlap", hint
     again = options.search.recompute == ("full",) and engine.strict_overlaps and "ep_comm" in options.overlap
     yield again, "hides no `ep_comm` where layers are computed again whole", "overlap", "leave one of them out"
     gathered = "tp_comm" in options.overlap and options.search.sequence_parallel == (False,)

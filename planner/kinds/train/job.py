@@ -99,9 +99,8 @@ class TrainJob:
     def hides_experts(self) -> bool:
         """Whether what experts exchange runs beside the passes of other micro-batches, as the named engine has it:
         pipelines interleave, and no layer is computed again whole (megatron/core/transformer/transformer_config.py)."""
-        return (
-            self.strict and self.engine.strict_overlaps and bool(self.num_experts) and "ep_comm" in self.options.overlap
-        )
+        asserted = self.strict and self.engine.strict_overlaps
+        return asserted and bool(self.num_experts) and "ep_comm" in self.options.overlap
 
     @property
     def dispatcher(self) -> Dispatcher | None:

@@ -198,6 +198,7 @@ def _rule_words(job: TrainJob) -> dict[str, str]:
         "experts": experts if job.num_experts else "a model without experts has ep 1 and moe_tp 1",
         "dispatcher": f"DeepEP joins {', '.join(map(str, DEEPEP_RANKS[1:]))} ranks, and not ep x moe_tp",
         "expert groups": "groups of experts do not tile the ranks of tp, cp and dp",
+        "sequence parallelism": "groups of experts take tensor-parallel ranks with sequence parallelism alone",
     }
 
 
@@ -242,10 +243,11 @@ def _rules(
         yield "experts", (job.num_experts % ep == 0) & whole
         group = ep * etp
         tiled = ((tp * cp * dp) % group == 0) & ((group % tp == 0) | (tp % group == 0))
-        apart = job.strict and job.engine.strict_overlaps and not job.framework.sequence_parallel
         if job.strict and job.dispatcher == "deepep":
             yield "dispatcher", np.isin(group, DEEPEP_RANKS)
-        yield "expert groups", tiled & ((etp == 1) | (etp == tp)) & ((group == 1) | (tp == 1) | (not apart))
+        yield "expert groups", tiled & ((etp == 1) | (etp == tp))
+        if job.strict and job.engine.strict_overlaps and not job.framework.sequence_parallel:
+            yield "sequence parallelism", (group == 1) | (tp == 1)
 
 
 def context_methods(job: TrainJob) -> tuple[ContextParallel, ...]:
