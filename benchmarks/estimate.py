@@ -8,16 +8,14 @@ beside what one constant a group does: the group's own median, fitted to the ver
 
 import csv
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from inputs import ROOT, SHARED, required, shown
+from processes import user_cpu_s
 
 ROWS = 20_000
 MEASURED = SHARED / "serving" / "measured.csv"
@@ -55,27 +53,23 @@ def joined(tables: list[Path], count: int | None, path: Path) -> int:
     return len(rows)
 
 
+def estimate_cpu_s(table: Path, output: Path, cache: Path) -> float:
+    """User CPU seconds of one `planner estimate`; imported tables are kept in `cache`."""
+    return user_cpu_s("estimate", "--measured", table, "--output", output, PLANNER_CACHE_DIR=str(cache))
+
+
 def themselves(table: Path, folder: Path) -> None:
     """Print the speed on the shared tables themselves."""
     tables = [table, *(table.with_name(name) for name in BESIDE if table.with_name(name).exists())]
     path, output, cache = (folder / name for name in ("themselves.csv", "out.jsonl", "cache"))
     joined(tables, 1, path)
-    start_s = min(user_cpu_s(path, output, cache) for _ in range(2))
+    start_s = min(estimate_cpu_s(path, output, cache) for _ in range(2))
     rows = joined(tables, None, path)
-    seconds = min(user_cpu_s(path, output, cache) for _ in range(2))
+    seconds = min(estimate_cpu_s(path, output, cache) for _ in range(2))
     print(
         f"{len(tables)} tables themselves: {rows} rows in {seconds:.2f} s of user CPU, {rows / seconds:.0f} rows/s; "
         f"{rows / (seconds - start_s):.0f} rows/s without the {start_s:.2f} s that the first row takes"
     )
-
-
-def user_cpu_s(table: Path, output: Path, cache: Path) -> float:
-    """User CPU seconds of one `planner estimate`, interpreter start included; imported tables are kept in `cache`."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [sys.executable, "-m", "planner", "estimate", "--measured", str(table), "--output", str(output)]
-    environment = {**os.environ, "PLANNER_NO_PROGRESS": "1", "PLANNER_CACHE_DIR": str(cache)}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def errors_percent(pairs: Iterable[tuple[float, float]]) -> list[float]:
@@ -123,10 +117,10 @@ def main() -> int:
         large, output, cache = (Path(folder) / name for name in ("many.csv", "out.jsonl", "cache"))
         many(names, rows, ROWS, large)
         for state in ("cold cache", "warm cache"):
-            seconds = user_cpu_s(large, output, cache)
+            seconds = estimate_cpu_s(large, output, cache)
             print(f"{state}: {ROWS} rows in {seconds:.2f} s of user CPU, {ROWS / seconds:.0f} rows/s")
         themselves(table, Path(folder))
-        user_cpu_s(table, output, cache)
+        estimate_cpu_s(table, output, cache)
         lines = [json.loads(line) for line in output.read_text().splitlines()]
     if table != SAMPLE:
         accuracy(rows, {line["id"]: line["prediction"] for line in lines if "prediction" in line})

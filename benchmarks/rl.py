@@ -6,9 +6,7 @@ took more than 2 s of user CPU, in a process that finds sources and loops compil
 """
 
 import json
-import os
 import resource
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 from inputs import exit_code, first_path
+from processes import compiled_user_cpu_s
 from rl_recipes import best_recipe
 
 from planner.documents.read import load_document
@@ -28,15 +27,6 @@ from planner.rl.search.search import solve
 from planner.rl.trajectories import SampleBatch
 
 CPU_LIMIT_S, MOST_ABOVE = 2.0, 1.01
-
-
-def user_cpu_s(problem: Path, plan: Path) -> float:
-    """User CPU seconds of one `planner rl solve`, interpreter start included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [sys.executable, "-m", "planner", "rl", "solve", str(problem), "--output", str(plan)]
-    environment = {**os.environ, "PLANNER_NO_PROGRESS": "1", "PYTHONDONTWRITEBYTECODE": ""}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def beside(problem: RlProblem, best: float) -> str:
@@ -59,9 +49,7 @@ def shared_problems(folder: Path) -> bool:
         path = folder / f"{name}.json"
         with tempfile.TemporaryDirectory() as scratch:
             written = Path(scratch) / "plan.json"
-            cpu_s = user_cpu_s(path, written)
-            if cpu_s >= CPU_LIMIT_S:  # a first process compiles what later ones find compiled
-                cpu_s = user_cpu_s(path, written)
+            cpu_s = compiled_user_cpu_s("rl", "solve", path, "--output", written)
             problem = read_problem(load_document(path))
             evaluation = evaluate(problem, read_plan(load_document(written), problem))
         solution = solve(problem)

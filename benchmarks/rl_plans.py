@@ -7,13 +7,12 @@ of user CPU, its plan is not certified, or a recipe beats it.
 """
 
 import json
-import os
-import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from processes import compiled_user_cpu_s
 
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.horizon import horizon_problem
@@ -26,7 +25,6 @@ from planner.rl.search.horizon import evaluate_horizon
 from planner.rl.search.space import training_choices
 
 CPU_LIMIT_S = 10.0
-ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}  # sources are compiled once, as users have them
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -66,22 +64,12 @@ def beside(path: Path) -> dict[str, float]:
     return best
 
 
-def solve_cpu_s(path: Path, plan: Path) -> float:
-    """User CPU seconds of a `planner solve` that writes the plan, interpreter start included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [sys.executable, "-m", "planner", "solve", str(path), "-o", str(plan)]
-    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
-
-
 def main(paths: list[Path]) -> int:
     bad = 0
     for path in paths:
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "plan.json"
-            cpu_s = solve_cpu_s(path, out)
-            if cpu_s > CPU_LIMIT_S:  # a first process compiles what later ones find compiled
-                cpu_s = solve_cpu_s(path, out)
+            cpu_s = compiled_user_cpu_s("solve", path, "-o", out)
             certificate = json.loads(out.read_text(encoding="utf-8"))["certificate"]
         value = certificate["objective"]["value"]
         trivial = beside(path)

@@ -4,14 +4,13 @@ The limits are ours; the times beside them are those of NVIDIA AIConfigurator 0.
 """
 
 import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from processes import user_cpu_s
 
 RUNS = 5
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -32,15 +31,6 @@ CASES = (
     Case("serve-deepseek-v3-h200.yaml", 5.0, 40.9),
     Case("serve-qwen3-235b-h200.yaml", 5.0, 45.2),
 )
-
-
-def user_cpu_s(problem: Path, plan: Path) -> float:
-    """User CPU seconds of one `planner solve`, interpreter start included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    command = [sys.executable, "-m", "planner", "solve", str(problem), "--level", "static", "-o", str(plan)]
-    environment = {**os.environ, "PLANNER_NO_PROGRESS": "1"}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def rule_of_thumb(problem: Path) -> float | None:
@@ -69,7 +59,9 @@ def main() -> int:
         plan = Path(folder) / "plan.json"
         for case in CASES:
             problem = EXAMPLES / case.problem
-            median_s = statistics.median(user_cpu_s(problem, plan) for _ in range(RUNS))
+            median_s = statistics.median(
+                user_cpu_s("solve", problem, "--level", "static", "-o", plan) for _ in range(RUNS)
+            )
             objective = json.loads(plan.read_text())["certificate"]["objective"]["value"]
             rule = rule_of_thumb(problem)
             ruled = f"{rule:10.4g}" if rule is not None else f"{'none':>10}"

@@ -7,10 +7,6 @@ different GPUs with what one of them alone does, and strategies mixed by layer o
     python benchmarks/training_search.py
 """
 
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+from processes import user_cpu_s
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCHEDULES = "options.search.schedule=[1f1b,interleaved,zb_h1,zb_h2,zb_v,dualpipe,dualpipev]"
@@ -55,14 +53,10 @@ CASES = (
 )
 
 
-def user_cpu_s(case: Case, plan: Path) -> float:
-    """User CPU seconds of one `planner solve`, interpreter start included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+def solve_cpu_s(case: Case, plan: Path) -> float:
+    """User CPU seconds of one `planner solve` of a case."""
     settings = [part for text in case.overrides for part in ("--set", text)]
-    command = [sys.executable, "-m", "planner", "solve", str(EXAMPLES / case.problem), "-o", str(plan), *settings]
-    environment = {**os.environ, "PLANNER_NO_PROGRESS": "1"}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    return user_cpu_s("solve", EXAMPLES / case.problem, "-o", plan, *settings)
 
 
 def rule_of_thumb(case: Case) -> float | None:
@@ -103,7 +97,7 @@ def search_table() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:
             path = Path(folder) / "plan.json"
-            took_s = user_cpu_s(case, path)
+            took_s = solve_cpu_s(case, path)
             plan = read_plan(path)
             certificate: dict[str, Any] = dict(plan.certificate)
             step_s = certificate["objective"]["value"]
@@ -129,7 +123,7 @@ def pools_table() -> None:
         for use in ("[one,stages,replicas]", "one", "stages", "replicas"):
             case = Case(use, "train-llama3-70b-h100-a100.yaml", (f"options.search.pools={use}",), 10.0)
             path = Path(folder) / "plan.json"
-            took_s = user_cpu_s(case, path)
+            took_s = solve_cpu_s(case, path)
             plan = read_plan(path)
             certificate: dict[str, Any] = dict(plan.certificate)
             pools = ", ".join(f"{r.pool} pp{r.parallelism.pp} dp{r.parallelism.dp}" for r in plan.roles)
