@@ -26,13 +26,13 @@ def _settings(config: TrainingConfig, row: Mapping[str, str]) -> Iterator[tuple[
     if row.get("offload"):
         yield "offload", _words(row, "offload", get_args(Offload))
     if row.get("moved_layers"):
-        yield "moved_layers", int(_number(row, "moved_layers", most=config.arch.num_layers - 1))
+        yield "moved_layers", int(_whole(row, "moved_layers", most=config.arch.num_layers - 1))
     if row.get("document_tokens"):
         yield "document_tokens", _number(row, "document_tokens", least=1.0, most=config.sequence_tokens)
     if row.get("step_spread"):
         yield "step_spread", _number(row, "step_spread", most=1.0)
     if row.get("in_network_reduction"):
-        yield "in_network", _number(row, "in_network_reduction", most=1.0) > 0.0
+        yield "in_network", _whole(row, "in_network_reduction", most=1.0) > 0.0
     if row.get("expert_fullest"):
         yield "expert_load", replace(config.expert_load, fullest=_number(row, "expert_fullest", least=1.0))
 
@@ -43,6 +43,13 @@ def _words(row: Mapping[str, str], column: str, known: tuple[str, ...]) -> froze
     for word in words:
         require_known(column, word, (*known, "none"), where=column)
     return frozenset(words) - {"none"}
+
+
+def _whole(row: Mapping[str, str], column: str, *, most: float) -> float:
+    value = _number(row, column, most=most)
+    if not value.is_integer():
+        raise PlannerError(f"{value:g} is no whole number", where=column, hint="correct the row")
+    return value
 
 
 def _number(row: Mapping[str, str], column: str, *, least: float = 0.0, most: float = float("inf")) -> float:

@@ -63,6 +63,8 @@ def test_a_column_sets_what_an_option_sets(column: str) -> None:
         ("step_spread", "2", "2 is not 0 to 1"),
         ("expert_fullest", "0.5", "0.5 is not 1 or more"),
         ("moved_layers", "99", "99 is not 0 to 31"),
+        ("moved_layers", "2.5", "2.5 is no whole number"),
+        ("in_network_reduction", "0.5", "0.5 is no whole number"),
     ],
 )
 def test_a_setting_that_no_problem_takes_is_refused(column: str, text: str, message: str) -> None:
