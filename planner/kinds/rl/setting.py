@@ -318,12 +318,10 @@ def _policies(options: RlOptions) -> Iterator[Refusal]:
 
 
 def _partial(options: RlOptions) -> Iterator[Refusal]:
-    """Partial rollouts have something to carry over, to an iteration that is priced, may be stale, and hand samples out
-    in turn."""
-    source, fewest = ("records", len(options.records)) if options.records else ("iterations", options.iterations)
+    """Partial rollouts have something to carry over and where to, may be stale, and hand samples out in turn."""
     rules = (
         (options.over_sampling == 1, "over_sampling", "nothing is left to carry over", "`over_sampling: 1.25`"),
-        (fewest == 1, source, "nothing is carried into the first iteration", f"two or more `{source}`"),
+        (options.iterations == 1, "iterations", "nothing is carried into the first", "`iterations: 2` or more"),
         (options.max_staleness == 0, "max_staleness", "older weights begin some samples", "`max_staleness: 1` or more"),
         (bool(options.tail_fractions), "tail_fractions", "what is carried over goes first", "no `tail_fractions`"),
         (options.length_error is not None, "length_error", "what is carried over goes first", "no `length_error`"),
@@ -419,13 +417,16 @@ def _formats(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
 
 def _sleep(options: RlOptions) -> Iterator[Refusal]:
     """Engines that sleep are modelled and share GPUs with training."""
-    asked, in_turn = "host" in options.engine_sleep, bool({"colocated", "hybrid"} & set(options.arrangements))
+    asked, path = "host" in options.engine_sleep, ("options", "engine_sleep")
+    shared = bool({"colocated", "hybrid"} & set(options.arrangements)) and not options.generation_only
     what = "engines sleep where they share GPUs with training, and all arrangements are disaggregated"
-    hint = "add `colocated` to `arrangements`, or leave `engine_sleep` out"
-    yield asked and not in_turn, ("options", "engine_sleep"), what, hint
+    yield asked and not shared, path, what, "add `colocated` to `arrangements`, or leave `engine_sleep` out"
+    in_turn = "synchronous" in (options.synchrony or ("synchronous",))
+    what = "engines that share GPUs with training take turns with it, and no synchrony is synchronous"
+    yield asked and not in_turn, path, what, "add `synchronous` to `synchrony`, or leave `engine_sleep` out"
     what = "measured curves do not say what weights an engine has that sleeps with them on the host"
     measured = asked and bool(options.costs.generation)
-    yield measured, ("options", "engine_sleep"), what, "leave `engine_sleep`, or `costs.generation`, out"
+    yield measured, path, what, "leave `engine_sleep`, or `costs.generation`, out"
 
 
 def _horizon(problem: Problem, options: RlOptions) -> Iterator[Refusal]:

@@ -9,7 +9,7 @@ from planner.kinds.rl.decision import RlOptions, Synchrony
 from planner.kinds.rl.drawn import generated, samples
 from planner.problem.schema import Problem
 from planner.rl.curves import CurvePool, Curves
-from planner.rl.plan import RlMode, Sync
+from planner.rl.plan import Placement, RlMode, Sync
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.trajectories import SampleBatch
@@ -87,15 +87,18 @@ def modes(options: RlOptions) -> tuple[RlMode, ...]:
     allowed: list[RlMode] = []
     for placement in ("colocated", "hybrid"):
         if placement in options.arrangements and "synchronous" in synchrony:
-            allowed += [
-                RlMode(placement, "sync", keeps=sleep == "host") for sleep in dict.fromkeys(options.engine_sleep)
-            ]
+            allowed += _in_turn(placement, options)
     if "disaggregated" in options.arrangements:
         allowed += [RlMode("disaggregated", "sync")] if "synchronous" in synchrony else []
         allowed += [RlMode("disaggregated", "stream_sync")] if "stream" in synchrony else []
         ahead = range(1, options.max_staleness + 1) if "asynchronous" in synchrony else ()
         allowed += [ahead_by(staleness, options) for staleness in ahead]
     return tuple(allowed)
+
+
+def _in_turn(placement: Placement, options: RlOptions) -> list[RlMode]:
+    """Generation and training take turns on the same GPUs; engines sleep in each way that is to be tried."""
+    return [RlMode(placement, "sync", keeps=sleep == "host") for sleep in dict.fromkeys(options.engine_sleep)]
 
 
 def ahead_by(staleness: int, options: RlOptions) -> RlMode:
@@ -116,5 +119,7 @@ def _in_order(options: RlOptions, synchrony: tuple[Synchrony, ...]) -> Iterator[
             if kept == "asynchronous":
                 ahead = range(1, options.max_staleness + 1) if arrangement == "disaggregated" else ()
                 yield from (ahead_by(staleness, options) for staleness in ahead)
-            elif arrangement == "disaggregated" or kept == "synchronous":
+            elif arrangement == "disaggregated":
                 yield RlMode(arrangement, SYNCHRONOUS[kept], int(kept == "one_step"))
+            elif kept == "synchronous":
+                yield from _in_turn(arrangement, options)

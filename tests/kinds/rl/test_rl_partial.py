@@ -77,7 +77,7 @@ def test_samples_older_than_allowed_are_no_plan_and_the_age_that_is_needed_is_na
     ("options", "hint"),
     [
         ({"over_sampling": 1.0}, "over_sampling: 1.25"),
-        ({"iterations": 1}, "two or more `iterations`"),
+        ({"iterations": 1}, "`iterations: 2`"),
         ({"max_staleness": 0}, "max_staleness: 1"),
         ({"tail_fractions": [0.1]}, "no `tail_fractions`"),
         ({"length_error": 0.5}, "no `length_error`"),

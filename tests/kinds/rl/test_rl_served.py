@@ -122,6 +122,7 @@ def test_workers_of_a_sandbox_hold_up_what_waits_for_them() -> None:
         ({"training_precision": ["nvfp4"]}, "no pool's GPUs train in nvfp4"),
         ({"rollout_weights": ["nvfp4"]}, "no pool's GPUs compute with weights in nvfp4"),
         ({"engine_sleep": ["host"], "arrangements": ["disaggregated"]}, "all arrangements are disaggregated"),
+        ({"engine_sleep": ["host"], "synchrony": ["stream"]}, "no synchrony is synchronous"),
     ],
 )
 def test_what_cannot_be_served_or_computed_is_refused(options: dict[str, Any], what: str) -> None:
@@ -152,3 +153,10 @@ def test_engines_that_sleep_on_the_host_move_their_weights_both_ways() -> None:
     assert worth(kept) == pytest.approx(worth(dropped) + moved_s)
     assert turns(planned(engine_sleep=["host", "drop"], **colocated)).engine_weights == "drop"
     assert passes(kept)
+
+
+def test_engines_sleep_as_asked_beside_one_step_ahead() -> None:
+    plan = planned(engine_sleep=["host"], synchrony=["synchronous", "one_step"], max_staleness=1)
+    modes = {str(mode) for mode in plan.certificate.axes["mode"]}
+    assert modes >= {"colocated, synchronous, weights of engines on the host", "disaggregated, one step ahead"}
+    assert passes(plan)
