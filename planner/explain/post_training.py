@@ -26,6 +26,7 @@ def post_training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact
     yield from _split(envelope, data)
     yield from _phases(envelope, data)
     yield from _sync(envelope, data)
+    yield from _turns(data)
     yield from _savings(data)
     yield from _periods(data)
     for role, held in (data.get("resident_bytes") or {}).items():
@@ -141,6 +142,21 @@ def _sync(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
         f"new weights reach the generators by {sync['method']} in {format_si(sync['duration_s'], 's')}{share}, {shown}"
     )
     yield Fact("time", what, ("weight_sync", "objective"), figures={"duration_s": sync["duration_s"]})
+
+
+def _turns(data: dict[str, Any]) -> Iterator[Fact]:
+    """What moves between GPUs and their hosts, where a plan says so."""
+    taken = data.get("turns")
+    if not taken:
+        return
+    kept = "on the host" if taken["engine_weights"] == "host" else "dropped"
+    what = (
+        f"weights of engines are {kept} while training is in turn; moves to the host and back take"
+        f" {format_si(taken['moved_s'], 's')} an iteration, and it holds {format_si(taken['host_bytes'], 'B')} for each"
+        f" GPU of {format_si(taken['host_capacity_bytes'], 'B')}"
+    )
+    about = ("turns", "engine_sleep", "memory", "objective")
+    yield Fact("time", what, about, figures={"moved_s": float(taken["moved_s"])})
 
 
 def _savings(data: dict[str, Any]) -> Iterator[Fact]:

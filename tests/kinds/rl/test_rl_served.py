@@ -9,6 +9,7 @@ from planner.api import solve
 from planner.check import check_plan
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
+from planner.explain.post_training import post_training_facts
 from planner.kinds.rl.decision import RlDecision, ServedScoring, Turns
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
@@ -151,6 +152,8 @@ def test_engines_that_sleep_on_the_host_move_their_weights_both_ways() -> None:
     moved_s = 2.0 * turns(kept).engine_bytes / 10e9  # four GPUs share 40 GB/s
     assert turns(kept).moved_s == pytest.approx(turns(dropped).moved_s + moved_s)
     assert worth(kept) == pytest.approx(worth(dropped) + moved_s)
+    said = [fact.what for fact in post_training_facts(kept, decided(kept))]
+    assert any("weights of engines are on the host" in what for what in said)
     assert turns(planned(engine_sleep=["host", "drop"], **colocated)).engine_weights == "drop"
     assert passes(kept)
 
