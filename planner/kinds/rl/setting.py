@@ -416,7 +416,7 @@ def _formats(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
 
 
 def _sleep(options: RlOptions) -> Iterator[Refusal]:
-    """Engines that sleep are modelled and share GPUs with training."""
+    """Engines that sleep are modelled and share GPUs with training; host memory is asked for where something goes."""
     asked, path = "host" in options.engine_sleep, ("options", "engine_sleep")
     shared = bool({"colocated", "hybrid"} & set(options.arrangements)) and not options.generation_only
     what = "engines sleep where they share GPUs with training, and all arrangements are disaggregated"
@@ -424,6 +424,10 @@ def _sleep(options: RlOptions) -> Iterator[Refusal]:
     in_turn = "synchronous" in (options.synchrony or ("synchronous",))
     what = "engines that share GPUs with training take turns with it, and no synchrony is synchronous"
     yield asked and not in_turn, path, what, "add `synchronous` to `synchrony`, or leave `engine_sleep` out"
+    beside = any((options.reference, options.reward, options.teacher))  # a critic stays on its GPUs
+    idle = options.host_bandwidth_bytes_per_s is not None and not shared and not beside
+    what = "nothing goes to the host where all arrangements are disaggregated and no model scores"
+    yield idle, ("options", "host_bandwidth_bytes_per_s"), what, "leave `host_bandwidth` out, or add `colocated`"
     what = "measured curves do not say what weights an engine has that sleeps with them on the host"
     measured = asked and bool(options.costs.generation)
     yield measured, path, what, "leave `engine_sleep`, or `costs.generation`, out"

@@ -123,6 +123,7 @@ def test_workers_of_a_sandbox_hold_up_what_waits_for_them() -> None:
         ({"training_precision": ["nvfp4"]}, "no pool's GPUs train in nvfp4"),
         ({"rollout_weights": ["nvfp4"]}, "no pool's GPUs compute with weights in nvfp4"),
         ({"engine_sleep": ["host"], "arrangements": ["disaggregated"]}, "all arrangements are disaggregated"),
+        ({"host_bandwidth": "9GB/s", "arrangements": ["disaggregated"]}, "nothing goes to the host"),
         ({"engine_sleep": ["host"], "synchrony": ["stream"]}, "no synchrony is synchronous"),
     ],
 )
