@@ -159,6 +159,12 @@ def test_engines_that_sleep_on_the_host_move_their_weights_both_ways() -> None:
     assert passes(kept)
 
 
+def test_hosts_that_move_more_bytes_never_make_iterations_longer() -> None:
+    stated = ({"host_bandwidth": size} for size in ("8GB/s", "255GB/s", "257GB/s"))
+    slow, near, beyond, unstated = (worth(planned(arrangements=["colocated"], **each)) for each in (*stated, {}))
+    assert slow > near >= beyond == unstated
+
+
 def test_engines_sleep_as_asked_beside_one_step_ahead() -> None:
     plan = planned(engine_sleep=["host"], synchrony=["synchronous", "one_step"], max_staleness=1)
     modes = {str(mode) for mode in plan.certificate.axes["mode"]}

@@ -422,7 +422,7 @@ def _option(
     states = [state_bytes(shared, rank_parameters(config, rank)) for rank in {0, config.pp // 2, config.pp - 1}]
     weights, sharded = max(rank.weights_bytes for rank in states), max(rank.optimizer_bytes for rank in states)
     host = host_bytes_per_s(setting, pool)
-    if host == pool.node.pcie_bandwidth_bytes_per_s <= PCIE_BYTES_PER_S:
+    if pool.node.pcie_bandwidth_bytes_per_s <= PCIE_BYTES_PER_S:
         host = min(host, UNPINNED_BYTES_PER_S)
     return TrainingOption(
         pool=pool.name,
