@@ -1,5 +1,10 @@
-"""Ranges of queries that leave busy servers: fewest bytes within a tolerance."""
+"""Ranges of queries that leave busy servers: fewest bytes within a tolerance.
 
+Cases name documents and bytes of a token; cases of DistCA's own data name batches and the model that attends to them,
+and the tolerance in words, as the largest load over the average.
+"""
+
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +21,29 @@ SMALL: dict[str, Any] = {
 }
 
 
+BYTES = 2  # of a value, in cases that name a model
+QUERIES, KEYS = 2, 2  # a query and its output; a key and a value
+
+
+def problem_of(case: dict[str, Any]) -> CoreAttention:
+    """The case in either form."""
+    rows = case["documents"] if "documents" in case else case["batches"]
+    tokens = tuple(tuple(int(document) for document in row) for row in rows)
+    if "model" not in case:
+        sizes = float(case["query_bytes_per_token"]), float(case["kv_bytes_per_token"])
+        return CoreAttention(tokens, *sizes, float(case["max_over_mean"]), int(case["block"]))
+    model, objective = case["model"], case["benchmark"]["objective"]
+    stated = re.search(r"max/avg\s*<=\s*(\d*\.?\d+)", objective)
+    if stated is None:
+        raise ValueError(f"the objective states no largest load as max/avg <= RATIO: {objective!r}")
+    head_bytes = BYTES * model["hidden"] / model["heads"]
+    sizes = QUERIES * model["heads"] * head_bytes, KEYS * model["kv_heads"] * head_bytes
+    return CoreAttention(tokens, *sizes, float(stated[1]))
+
+
 def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
     """The ranges that move."""
-    problem = CoreAttention(
-        tuple(tuple(int(tokens) for tokens in row) for row in case["documents"]),
-        float(case["query_bytes_per_token"]),
-        float(case["kv_bytes_per_token"]),
-        float(case["max_over_mean"]),
-        int(case["block"]),
-    )
-    result = move_ranges(problem)
+    result = move_ranges(problem_of(case))
     if result.solution is None or result.objective is None:
         raise ValueError("no ranges relieve every server")
     shards = [[each.home, each.document, each.first, each.last, each.server] for each in result.solution]

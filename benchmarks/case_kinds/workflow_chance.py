@@ -27,7 +27,7 @@ def solve(case: dict[str, Any], directory: Path) -> CaseAnswer:
     problem = ChanceProblem(tuple(stages), case["latency_s"], case["probability"])
     result = cheapest_options(problem)
     if result.solution is None or result.objective is None:
-        raise ValueError(f"no configuration is fast enough; the limit would have to be {least_limit_s(problem):g} s")
+        raise ValueError(f"no configuration is fast enough; none is below a limit of {least_limit_s(problem):g} s")
     held = share_held(problem, result.solution)
     return CaseAnswer(
         {"config": list(result.solution)}, result.objective, result.bound, f"holds in {held:.4f} of our scenarios"

@@ -24,6 +24,8 @@ WRITERS = {  # file below the data folder: module and function that make its tex
     "rl/p5_7b_h800_h20_time.json": "rl:p5",
     "rl/optimum.json": "rl:optimum",
     "traces/mooncake_fast25_conversation.jsonl.gz": "traces:conversations",
+    "placement/bert13b_8gpu_32m.json": "clusters:models_text",
+    "placement/place_models_sample.arrivals_us.csv.gz": "clusters:arrivals",
     "placement/hbd_mc_2880gpu.json": "cases:waste",
     "imports/index.json": "imports:index",
 }

@@ -1,11 +1,13 @@
-"""How a generated table is drawn: a factor planted for each group, noise of each row, and CSV text of the rows."""
+"""How samples are drawn: cases by seed, tables by planted factors of groups and noise of rows, as CSV text."""
 
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+Case = dict[str, Any]
 SEED = 0
 GROUP_DEVIATION, ROW_DEVIATION = 0.2, 0.05  # of the logarithm of a time: between groups, and between rows of one
 
@@ -23,6 +25,11 @@ class Noise:
         if group not in self.planted:
             self.planted[group] = float(np.exp(self.draws.normal(0.0, self.between)))
         return self.planted[group] * float(np.exp(self.draws.normal(0.0, ROW_DEVIATION)))
+
+
+def case_draws(stream: int) -> np.random.Generator:
+    """Draws of one planning case."""
+    return np.random.default_rng((SEED, 51, stream))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
