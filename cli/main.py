@@ -18,7 +18,8 @@ from planner.cli.completion import COMPLETE
 from planner.cli.errors import render_error, usage_error
 from planner.cli.experts import experts
 from planner.cli.measured import calibrate, profile, profiles, trace
-from planner.cli.options import INPUT, OUTPUT, SOLVER, refuse_unknown_variables
+from planner.cli.options import INPUT, NO_FILES, OUTPUT, READ, SOLVER, WRITTEN, refuse_unknown_variables
+from planner.cli.output import refuse_overwriting
 from planner.cli.plans import check, diff, emit, execute, explain, init, report, schema, show, solve
 from planner.cli.rl import rl
 from planner.cli.what_if import cache as prefix_cache
@@ -43,9 +44,11 @@ Exit codes: 0 yes, 1 the answer is no, 2 bad flag or bad file, 3 stopped at a li
 
 
 class _Verb(TyperCommand):
-    """A command whose help has headings (Input, Solver ...), and whose errors name the variable that gave a flag."""
+    """A command whose help has headings (Input, Solver ...), which writes over nothing that it reads, and whose errors
+    name the variable that gave a flag."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - parser types differ between versions of typer
+        _refuse_overwriting(ctx)
         try:
             return super().invoke(ctx)
         except PlannerError as error:
@@ -73,6 +76,21 @@ def _variable_of(ctx: Any, flag: str) -> str | None:  # noqa: ANN401 - parser ty
     given = (parameter for parameter in ctx.command.params if flag in parameter.opts)
     names = (p.envvar for p in given if getattr(ctx.get_parameter_source(p.name), "name", "") == "ENVIRONMENT")
     return next(names, None)
+
+
+def _refuse_overwriting(ctx: Any) -> None:  # noqa: ANN401 - parser types differ between versions of typer
+    written: list[tuple[str, str]] = []
+    read: list[tuple[str, str]] = []
+    for parameter in ctx.command.params:
+        flag, value = parameter.opts[0], ctx.params[parameter.name]
+        paths = [path for path in (value if isinstance(value, list) else [value]) if isinstance(path, str)]
+        if flag in WRITTEN:
+            written += [(flag, path) for path in paths]
+        elif flag in READ:
+            read += [(flag, path) for path in paths]
+        elif parameter.param_type_name == "argument" and parameter.metavar not in NO_FILES:
+            read += [(parameter.metavar.strip("[]."), path) for path in paths]
+    refuse_overwriting(written, read)
 
 
 def _place_of_section(heading: str) -> int:

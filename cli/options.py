@@ -11,6 +11,18 @@ from planner.errors import PlannerError, did_you_mean
 
 INPUT, SOLVER, OUTPUT = "Input", "Solver", "Output"
 
+WRITTEN = frozenset(
+    f"--{name}"
+    for name in (
+        "comment", "junit", "moves", "output", "perfetto", "plot", "problem", "requests", "runs", "summary",
+    )
+)  # fmt: skip
+"""Flags that name a file to write."""
+READ = frozenset(("--calibration", "--faults", "--measured", "--operation", "--report", "--tiers", "--trace"))
+"""Flags that name a file to read, but for those of a former answer, which a new one may replace, such as `--from`."""
+NO_FILES = frozenset(("KIND", "NAME", "[FIELD]", "ACCELERATOR", "URL...", "problem|plan|sweep", "bash|zsh|fish"))
+"""What the help calls arguments that are no files."""
+
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document with a `schema` field.", rich_help_panel=OUTPUT)
 ]

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from planner.cli.errors import plain
@@ -63,17 +63,15 @@ def refuse_unwritable(output: str | None) -> None:
         )
 
 
-def refuse_overwriting(written: Mapping[str, str | None], read: Mapping[str, str | None]) -> None:
-    """Raises PlannerError where a file to write, by its flag, is one that the same command reads or writes."""
-    known = {name: Path(path).resolve() for name, path in read.items() if path not in (None, "-")}
-    for flag, path in written.items():
-        if path in (None, "-"):
+def refuse_overwriting(written: Sequence[tuple[str, str]], read: Sequence[tuple[str, str]]) -> None:
+    """Raises PlannerError for a path to write, behind its flag, that the same command reads or writes elsewhere."""
+    taken = {Path(path).resolve(): name for name, path in read if path != "-"}
+    for flag, path in written:
+        if path == "-":
             continue
-        place = Path(path).resolve()
-        same = next((name for name, other in known.items() if other == place), None)
-        if same is not None:
-            raise PlannerError(f"is the file of {same} too", where=f"{flag} {path}", hint="name another file")
-        known[flag] = place
+        other = taken.setdefault(Path(path).resolve(), flag)
+        if other != flag:
+            raise PlannerError(f"is the file of {other} too", where=f"{flag} {path}", hint="name another file")
 
 
 def say(message: str) -> None:

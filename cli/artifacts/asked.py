@@ -71,11 +71,6 @@ class Asked:
         """Fields by path; raises PlannerError for other texts."""
         return _pairs(self.settings, "--set")
 
-    @property
-    def sources(self) -> dict[str, str]:
-        """The files by what refusals call them."""
-        return {f"FILE {name}": name for name in self.files}
-
     def question(self, cache: str | None = None) -> "Question":
         """What the artifacts do not say themselves; raises PlannerError, naming the flag and how it is written."""
         from planner.importing.plans.question import Question

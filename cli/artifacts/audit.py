@@ -9,7 +9,6 @@ from planner.cli.artifacts.audit_text import audit_text
 from planner.cli.options import OUTPUT, Json, Output
 from planner.cli.output import (
     EXIT_NO,
-    refuse_overwriting,
     refuse_unwritable,
     say,
     write_data,
@@ -52,7 +51,6 @@ def audit(
 
     refuse_unwritable(output)
     refuse_unwritable(runs)
-    refuse_overwriting({"--output": output, "--runs": runs}, asked.sources)
     question = asked.question()
     with progress() as tell:
         result = audited(asked.files, asked.variables, asked.given, question, Limits(tell=tell))

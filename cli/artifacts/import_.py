@@ -6,7 +6,7 @@ import typer
 
 from planner.cli.artifacts.asked import Asked, of_artifacts
 from planner.cli.options import INPUT, OUTPUT, Json
-from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_json, write_result
+from planner.cli.output import refuse_unwritable, say, write_json, write_result
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -58,8 +58,6 @@ def import_(
     """
     for path in (summary, problem, output):
         refuse_unwritable(path)
-    written = {"--summary": summary, "--problem": problem, "--output": output}
-    refuse_overwriting(written, asked.sources)
     reading = _read(asked)
     document = {"schema": "planner.import/1"} | reading.summary()
     if summary is not None:

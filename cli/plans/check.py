@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Perfetto
-from planner.cli.output import EXIT_NO, refuse_overwriting, refuse_unwritable, say, write_data, write_json
+from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
 from planner.cli.plans.check_levels import refuse_other_levels, refuse_serving_alone
@@ -204,7 +204,6 @@ def check(
         profiles=profiles or None, calibration=calibration, trace=trace, inputs=inputs or None, refresh=refresh or None,
         decisive=decisive or None, perfetto=perfetto,
     )  # fmt: skip
-    refuse_overwriting({"--perfetto": perfetto}, {"PLAN": plan})
     refuse_unwritable(perfetto)
     if refresh:
         plan = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration))

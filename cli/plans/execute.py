@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output, Perfetto, profile_paths
-from planner.cli.output import refuse_overwriting, refuse_unwritable, write_data
+from planner.cli.output import refuse_unwritable, write_data
 from planner.cli.plans.check_execute import judged, make_options
 from planner.cli.plans.execute_options import (
     EXECUTE,
@@ -85,6 +85,5 @@ def execute(
         roles=roles, device=device, cut=cut, tolerance=tolerance, time_limit=time_limit, profiles=profiles,
         calibration=calibration, meeting=meeting,
     )  # fmt: skip
-    refuse_overwriting({"--perfetto": perfetto}, {"PLAN": plan})
     refuse_unwritable(perfetto)
     return judged(plan, options, as_json=as_json, output=output, keep=node_rank == 0, perfetto=perfetto)

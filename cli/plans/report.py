@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json
-from planner.cli.output import refuse_overwriting, refuse_unwritable, write_data, write_json
+from planner.cli.output import refuse_unwritable, write_data, write_json
 from planner.errors import PlannerError
 
 
@@ -36,7 +36,6 @@ def report(
 
     if output != "-" and not output.endswith((".html", ".htm")):
         raise PlannerError("is no name of a page", where=f"--output {output}", hint="write `-o report.html`")
-    refuse_overwriting({"--output": output}, {"the document": document, **{name: name for name in others or ()}})
     refuse_unwritable(output)
     if as_json and output == "-":
         raise PlannerError(

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output, Perfetto, Verbose
-from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_data
+from planner.cli.output import refuse_unwritable, say, write_data
 from planner.cli.render.plan import render_plan
 
 
@@ -36,7 +36,6 @@ def show(
     from planner.plan.store import plan_json
     from planner.problem.recorded import recorded_problem
 
-    refuse_overwriting({"--perfetto": perfetto}, {"PLAN": plan})
     refuse_unwritable(perfetto)
     envelope, decision = load_plan(plan)
     if perfetto is not None:

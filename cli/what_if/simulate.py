@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Perfetto, Profiles, profile_paths, seconds
-from planner.cli.output import refuse_overwriting, refuse_unwritable, say, write_result
+from planner.cli.output import refuse_unwritable, say, write_result
 from planner.cli.progress import announce_compilation
 from planner.documents.units import PER_S, parse_quantity
 from planner.progress import MAX_SEED
@@ -122,11 +122,7 @@ def simulate(
     from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import Traffic, simulate_plan
 
-    written = {"--requests": requests, "--perfetto": perfetto, "--output": output}
-    refuse_overwriting(
-        written, {"PLAN": plan, "--trace": trace, "--operation": operation, "--calibration": calibration}
-    )
-    for path in written.values():
+    for path in (requests, perfetto, output):
         refuse_unwritable(path)
     rate_per_s = None if rate is None else parse_quantity(rate, PER_S)
     load = Traffic(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from planner.cli.main import built_command
+from planner.cli.options import NO_FILES, WRITTEN
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Outcome
@@ -57,6 +59,22 @@ def test_every_verb_refuses_a_file_that_is_not_there(run: "Run", verb: tuple[str
     assert done.code == 2, done
     assert done.err.startswith("error: ")
     assert "hint: " in done.err
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_no_verb_writes_over_what_it_reads(run: "Run", verb: tuple[str, ...], tmp_path: Path) -> None:
+    flags = WRITTEN & {each.opts[0] for each in VERBS[verb].params if each.metavar in ("FILE", "FOLDER")}
+    files = [each for each in VERBS[verb].params if each.param_type_name == "argument" and each.metavar not in NO_FILES]
+    if not flags or not files:
+        pytest.skip("reads no file or writes none")
+    options = [each.opts[0] for each in VERBS[verb].params if each.required and each not in files]
+    needed = [part for option in options if option not in flags for part in (option, "x")]
+    (tmp_path / "mine.yaml").write_text("kind: serve\n")
+    for flag in sorted(flags):
+        given = ["mine.yaml", *(f"other-{number}" for number in range(len(files) - 1))]
+        done = run(*verb, *given, *needed, flag, "./mine.yaml")
+        assert (done.code, done.err.splitlines()[0][-4:]) == (2, " too"), done.err
+    assert (tmp_path / "mine.yaml").read_text() == "kind: serve\n"
 
 
 def test_help_imports_of_the_package_the_verbs_and_little_else() -> None:
