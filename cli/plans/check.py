@@ -9,7 +9,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, Output, Perfetto
 from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
-from planner.cli.plans.at_hand import Inputs, inputs_at_hand
+from planner.cli.plans.at_hand import Inputs, inputs_at_hand, refuse_other_calibration
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
 from planner.cli.plans.check_levels import refuse_other_levels, refuse_serving_alone
 from planner.cli.plans.execute_options import (
@@ -139,10 +139,11 @@ def check(
         from planner.check import check_plan
         from planner.load.problems import load_plan
 
+        envelope, decision = load_plan(plan)
+        refuse_other_calibration(calibration, envelope, decision)
         hand = inputs_at_hand(plan, inputs, profiles, calibration)
-        return check_plan(
-            *load_plan(plan), base=Path(plan).parent if plan != "-" else None, hand=hand, proof=proof
-        ), None
+        base = Path(plan).parent if plan != "-" else None
+        return check_plan(envelope, decision, base=base, hand=hand, proof=proof), None
 
     def engine() -> Judged:
         from planner.cli.plans.check_engine import check_on_engine
@@ -170,6 +171,7 @@ def check(
         )
         if own is not None:
             refuse_serving_alone(envelope.kind, trace=trace, perfetto=perfetto)
+            refuse_other_calibration(calibration, envelope, decision)
             return [undecided_fails(finding) for finding in own[0]] if decisive else own[0], own[1]
         if trace is None:
             hand = inputs_at_hand(plan, inputs, profiles, calibration)
@@ -245,7 +247,9 @@ def _refresh(plan: str, output: str | None, hand: "AtHand") -> str:
     path = output or plan
     if path == "-":
         raise PlannerError("needs a file to write", where="--refresh", hint="name it with `-o plan.json`")
-    write_text_atomic(path, plan_json(refreshed(*load_plan(plan), hand)))
+    envelope, decision = load_plan(plan)
+    refuse_other_calibration(hand.calibration, envelope, decision)
+    write_text_atomic(path, plan_json(refreshed(envelope, decision, hand)))
     say(f"wrote {path}")
     return path
 

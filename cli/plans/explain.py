@@ -59,6 +59,8 @@ def explain(
 
     envelope, decision = load_plan(plan)
     if list_fields:
+        if field is not None or deep or other is not None:
+            raise PlannerError("lists fields, and answers nothing of them", where="--fields", hint="give it alone")
         names = field_names(envelope, decision)
         write_result({"schema": "planner.fields/1", "fields": names}, lambda: "\n".join(names), output, as_json=as_json)
         return 0

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from planner.errors import Infeasible, PlannerError, did_you_mean
+from planner.errors import Infeasible, PlannerError, did_you_mean, errors_at
 from planner.kinds.registry import find_kind
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
@@ -144,19 +144,22 @@ def placed(options: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[
     return {**options, head: below}
 
 
+def wished(resolved: Resolved, wishes: Sequence[Wish], where: str) -> Resolved:
+    """The problem whose options are these wishes; raises PlannerError at `where` for values that the kind refuses."""
+    from planner.api import with_options
+
+    with errors_at(where):
+        return with_options(resolved, with_wishes(resolved.problem.options, wishes))
+
+
 def fixed(resolved: Resolved, texts: Sequence[str], flag: str = "--fix") -> Resolved:
     """The problem with parts of its plan fixed by hand.
 
     Raises PlannerError for unknown axes and for values that the kind refuses, Infeasible for those that its rules
     forbid.
     """
-    from planner.api import with_options
-
     wishes = read_wishes(texts, resolved.problem, flag)
-    try:
-        changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
-    except PlannerError as error:
-        raise PlannerError(error.what, where=f"{flag} {','.join(texts)}", hint=error.hint) from None
+    changed = wished(resolved, wishes, f"{flag} {','.join(texts)}")
     rules = find_kind(resolved.problem.kind).rules_against(changed)
     if rules:
         limit = f"{', '.join(stated_wishes(wishes))}: {', '.join(rules)}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from planner.alternatives.axes import Wish, read_wishes, roles_by_name, stated_wishes, with_wishes
+from planner.alternatives.axes import Wish, read_wishes, roles_by_name, stated_wishes, wished
 from planner.api import solve, with_options
 from planner.documents.units import figure
 from planner.errors import Infeasible, PlannerError, Stopped
@@ -37,7 +37,7 @@ def why_not(
 ) -> Iterator[Fact]:
     """What the best plan with these values loses against the best of all, both by formulas; or why there is none.
 
-    Raises PlannerError for unknown axes, and for a plan whose problem is not at hand.
+    Raises PlannerError for unknown axes, for values that the kind refuses, and for a plan whose problem is not at hand.
     """
     problem = recorded_problem(envelope.inputs)
     if problem is None:
@@ -46,16 +46,17 @@ def why_not(
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
     resolved = resolve(problem, INPUTS, base=base)
+    changed = wished(resolved, wishes, f"{FLAG} {text}")
     best = solve(resolved, Limits(tell=tell), level="static")
-    yield _answer(resolved, best, wishes, tell)
+    yield _answer(changed, best, wishes, tell)
 
 
-def _answer(resolved: Resolved, best: Envelope, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Fact:
+def _answer(changed: Resolved, best: Envelope, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Fact:
     texts, about = ", ".join(stated_wishes(wishes)), tuple(wish.axis for wish in wishes)
     try:
-        return _loss(best, _solved(resolved, wishes, tell), f"the best plan with {texts}", about)
+        return _loss(best, _solved(changed, wishes, tell), f"the best plan with {texts}", about)
     except Infeasible as answer:
-        rule = _rule(resolved, wishes) or ", ".join(entry["limit"] for entry in answer.conflict) or "its limits"
+        rule = _rule(changed) or ", ".join(entry["limit"] for entry in answer.conflict) or "its limits"
         nearest = ", ".join(entry["nearest"] for entry in answer.conflict if entry["nearest"])
         what = f"{'no plan' if answer.proved else 'no plan was found'} with {texts}: {rule}"
         return Fact("alternative", f"{what}{f'; nearest: {nearest}' if nearest else ''}", about, rule)
@@ -65,12 +66,11 @@ def _answer(resolved: Resolved, best: Envelope, wishes: Sequence[Wish], tell: Ca
         return Fact("alternative", f"no plan with {texts}: {error.what}", about, error.what)
 
 
-def _solved(resolved: Resolved, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Envelope:
-    """The best plan with these values, in which the roles that they are of do something.
+def _solved(changed: Resolved, wishes: Sequence[Wish], tell: Callable[[str], None]) -> Envelope:
+    """The best plan of the problem with these values, in which the roles that they are of do something.
 
     Raises Infeasible or PlannerError where there is none.
     """
-    changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
     there = solve(changed, Limits(tell=tell), level="static")
     wanted = {wish.path[1]: MODES[wish.path[1]] for wish in wishes if wish.path[0] == "roles"}
     functions = {Role.model_validate(role).function for role in there.decision["roles"]}  # type: ignore[union-attr]  # a list of records
@@ -82,13 +82,12 @@ def _solved(resolved: Resolved, wishes: Sequence[Wish], tell: Callable[[str], No
     if not able or len(set(missing.values())) > 1:
         raise PlannerError(f"no mode of the problem has roles `{'`, `'.join(missing)}`")
     options = {**changed.problem.options, "modes": able}
-    return solve(with_options(resolved, options), Limits(tell=tell), level="static")
+    return solve(with_options(changed, options), Limits(tell=tell), level="static")
 
 
-def _rule(resolved: Resolved, wishes: Sequence[Wish]) -> str:
+def _rule(changed: Resolved) -> str:
     """The rules that forbid everything with these values; empty where something can run, or the kind does not say."""
-    changed = with_options(resolved, with_wishes(resolved.problem.options, wishes))
-    return ", ".join(find_kind(resolved.problem.kind).rules_against(changed))
+    return ", ".join(find_kind(changed.problem.kind).rules_against(changed))
 
 
 def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -> Fact:

@@ -78,8 +78,10 @@ def _errors_named(path: str | Path) -> Iterator[None]:
     hint = "check its permissions and the free space, or name another file"
     try:
         yield
-    except FileNotFoundError:
+    except FileNotFoundError as problem:
         folder = Path(path).parent
+        if folder.is_dir():  # one of the system, in which nobody makes files
+            raise PlannerError(f"cannot be written: {problem.strerror}", where=str(path), hint=hint) from None
         raise PlannerError(
             f"cannot be written: there is no directory `{folder}`", where=str(path), hint=f"create `{folder}` first"
         ) from None

@@ -30,6 +30,8 @@ def write_folder(files: Mapping[str, str], folder: str | Path) -> None:
                 os.replace(staged / name, target / name)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
+    except FileExistsError:
+        raise PlannerError("cannot be written: it is a file", where=str(folder), hint="name a folder") from None
     except OSError as error:
         raise PlannerError(
             f"cannot be written: {error.strerror}",

@@ -355,3 +355,23 @@ def test_a_missing_name_or_file_of_any_verb_exits_2(run: "Run", arguments: tuple
     assert done.err.startswith(f"error: {where}")
     assert "  hint: " in done.err
     assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where", "hint"),
+    [
+        (("check", "--calibration", "own.yaml"), "--calibration own.yaml", "leave it out"),
+        (("check", "--refresh", "--calibration", "own.yaml"), "--calibration own.yaml", "leave it out"),
+        (("check", "--inputs", "nowhere"), "--inputs nowhere", "name the folder"),
+        (("explain", "--why-not", "tp=x"), "--why-not tp=x", "whole number"),
+        (("explain", "objective", "--fields"), "--fields", "alone"),
+        (("simulate", "--rate-scale", "2"), "--rate-scale", "--trace FILE"),
+        (("simulate", "--drop-empty"), "--drop-empty", "--trace FILE"),
+    ],
+)
+def test_what_a_verb_would_not_use_is_refused(
+    run: "Run", plan: Path, arguments: tuple[str, ...], where: str, hint: str
+) -> None:
+    stated = plan.read_bytes()
+    assert_refused(run(arguments[0], str(plan), *arguments[1:]), where, "", hint)
+    assert plan.read_bytes() == stated

@@ -52,6 +52,7 @@ def serving_problem(envelope: Envelope) -> Problem:
     if envelope.kind != "serve" or problem is None:
         raise PlannerError(
             f"a plan of kind `{envelope.kind}` serves no requests that are simulated alone",
+            where="kind",
             hint="give a plan of kind serve; `planner check PLAN --level proof` derives the figures of others again, "
             "and `planner report PLAN` draws what they do over time",
         )

@@ -157,11 +157,15 @@ def _summarised(planned: PlannedFleet, judgement: Judgement, warm_up: int) -> Pl
 def requests_of(envelope: Envelope, problem: Problem, load: Traffic, seed: int) -> Requests:
     """The requests of a load; prompts of a trace that names no blocks have the hits that the plan states for all."""
     if load.trace is None:
-        if load.rate_per_s is not None or load.clients or load.rate_scale != 1.0:
-            raise PlannerError(
-                "a rate and clients are for a trace; the plan's own workload has its own",
-                hint="give a trace too: `--trace FILE`",
-            )
+        of_traces = {
+            "--rate": load.rate_per_s is not None,
+            "--rate-scale": load.rate_scale != 1.0,
+            "--clients": load.clients > 0,
+            "--drop-empty": load.drop_empty,
+        }
+        for flag in (flag for flag, given in of_traces.items() if given):
+            what = "is for a trace; the plan's own workload is sent as its problem says"
+            raise PlannerError(what, where=flag, hint="give a trace too: `--trace FILE`")
         return own_requests(envelope, problem, load.first or OWN_REQUESTS, seed)
     trace = read_trace(load.trace, drop_empty=load.drop_empty)
     trace = trace if load.first is None else trace.first(load.first)
