@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, extra_hint
 
-EXTRAS = {"torch": "gpu", "ray": "ray", "plotly": "report", "aiconfigurator-core": "tables"}
+EXTRAS = {"torch": "gpu", "ray": "ray", "mcp": "mcp", "guidellm": "engine", "aiconfigurator-core": "tables"}
 """Packages, and the extra that brings each."""
 DISTRIBUTION = "llm-cluster-planner"
 """What pip installs; other projects are distributed as, or install, `planner` too."""
-_NEEDED = ("pydantic", "typer", "rich", "PyYAML", "numpy", "scipy", "networkx", "ortools", "pulp", "pyarrow")
+NEEDED = (
+    *("pydantic", "typer", "rich", "PyYAML", "numpy", "numba", "scipy", "networkx", "ortools", "pulp", "pyarrow"),
+    *("tree-sitter", "tree-sitter-bash"),
+)
 _SLOWEST_S = 20.0  # of a call to a driver
 
 
@@ -61,7 +64,7 @@ def _others() -> set[str]:
 
 
 def _packages() -> Iterator[Diagnostic]:
-    for name in _NEEDED:
+    for name in NEEDED:
         version = _version(name)
         hint = "" if version else "install planner again"
         yield Diagnostic("packages", name, version or "missing", version is not None, hint)
@@ -103,7 +106,7 @@ def _solvers() -> Iterator[Diagnostic]:
 def _extras() -> Iterator[Diagnostic]:
     for name, extra in EXTRAS.items():
         version = _version(name)
-        hint = "" if version else f"install the extra `{extra}` where it is wanted"
+        hint = "" if version else extra_hint(extra)
         yield Diagnostic("extras", name, version or "absent", None, hint)
 
 

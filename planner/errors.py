@@ -22,6 +22,11 @@ class PlannerError(Exception):
         return type(self)(self.what, where=where, hint=self.hint)
 
 
+def extra_hint(extra: str) -> str:
+    """The hint of what needs an extra: it is installed from the checkout, since no index has the distribution."""
+    return f"install the extra in the checkout: `pip install -c constraints.txt '.[{extra}]'`"
+
+
 class UnknownNameError(PlannerError):
     """A name that is in no catalog, schema or list of what may stand in its place."""
 

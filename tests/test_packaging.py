@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from planner import doctor
+
 ROOT = Path(__file__).parent.parent
 LINKS = ("cli", "hardware", "models", "solvers")
 COPIED = ("planner", *LINKS, "pyproject.toml", "README.md", "LICENSE", "NOTICE")
@@ -124,6 +126,13 @@ def test_constraints_pin_every_dependency_to_one_version() -> None:
     needed = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     names = {_normal(re.split(r"[<>=!~ \[]", requirement)[0]) for requirement in needed}
     assert not names - set(pinned)
+
+
+def test_doctor_looks_for_every_dependency_and_for_extras_that_there_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {re.split(r"[<>=!~ \[]", requirement)[0] for requirement in project["dependencies"]} == set(doctor.NEEDED)
+    for package, extra in doctor.EXTRAS.items():
+        assert any(requirement.startswith(package) for requirement in project["optional-dependencies"][extra])
 
 
 def _normal(name: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.agents import tools
-from planner.errors import PlannerError
+from planner.errors import PlannerError, extra_hint
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -25,7 +25,7 @@ def make_server() -> "MCPServer":
     try:
         from mcp.server.mcpserver import MCPServer
     except ImportError:
-        raise PlannerError("the MCP SDK is not installed", hint="`pip install 'llm-cluster-planner[mcp]'`") from None
+        raise PlannerError("the MCP SDK is not installed", hint=extra_hint("mcp")) from None
     from planner import __version__
 
     server: MCPServer = MCPServer("planner", instructions=INSTRUCTIONS, version=__version__, log_level="ERROR")

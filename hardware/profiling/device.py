@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, extra_hint
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +40,7 @@ def require_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise PlannerError(
-            "profiling needs PyTorch, which is not installed", hint="install `pip install 'llm-cluster-planner[gpu]'`"
-        ) from None
+        raise PlannerError("profiling needs PyTorch, which is not installed", hint=extra_hint("gpu")) from None
 
 
 def open_device(kind: str) -> "torch.device":

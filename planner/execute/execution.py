@@ -17,7 +17,7 @@ from typing import Any
 
 from planner.costs.rates.pricer import Pricer
 from planner.documents.files import read_text
-from planner.errors import PlannerError
+from planner.errors import PlannerError, extra_hint
 from planner.execute.judge.judging import judge
 from planner.execute.judge.pricing import plan_pricer, plan_trained_shards
 from planner.execute.judge.trained import TrainedShards
@@ -93,7 +93,7 @@ def execute_plan(path: str | Path, options: ExecutionOptions | None = None) -> E
 def _at_hand(options: ExecutionOptions) -> ExecutionOptions:
     """The options with device and number of processes filled in."""
     if importlib.util.find_spec("torch") is None:
-        raise PlannerError("torch is not installed", hint="install the extra: `pip install 'llm-cluster-planner[gpu]'`")
+        raise PlannerError("torch is not installed", hint=extra_hint("gpu"))
     devices = num_gpus()
     device = options.device or ("cuda" if devices else "cpu")
     if device not in ("cpu", "cuda"):

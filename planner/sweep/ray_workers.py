@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
 
-from planner.errors import PlannerError
+from planner.errors import PlannerError, extra_hint
 from planner.sweep.journal import PointRecord
 from planner.sweep.point import SolveTask, solve_task
 from planner.sweep.workers import RESUME, Solved
@@ -79,7 +79,7 @@ def require_ray() -> None:
         raise PlannerError(
             "Ray is not installed",
             where="--engine ray",
-            hint="install it with `pip install 'llm-cluster-planner[ray]'`, or use `--engine local`",
+            hint=f"{extra_hint('ray')}, or use `--engine local`",
         )
 
 

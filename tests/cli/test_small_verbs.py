@@ -13,6 +13,7 @@ import pytest
 from planner.cli.main import built_command
 from planner.cli.options import VARIABLES
 from planner.cli.render.map import render_map
+from planner.doctor import EXTRAS
 from planner.kinds.registry import find_kind, kind_names
 from planner.load.problems import load_plan, load_problem
 from planner.load.starters import starter, starter_names
@@ -156,7 +157,7 @@ def test_a_healthy_installation_is_said_to_be(run: "Run", monkeypatch: pytest.Mo
     for backend in ("mathopt-highs", "mathopt-gscip", "cpsat", "pulp-cbc"):
         assert facts["solvers", backend]["ok"]
         assert " ms" in facts["solvers", backend]["what"]
-    assert {name for part, name in facts if part == "extras"} == {"torch", "ray", "plotly", "aiconfigurator-core"}
+    assert {name for part, name in facts if part == "extras"} == set(EXTRAS)
     assert facts["files", "cache"]["ok"]
 
 

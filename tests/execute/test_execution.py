@@ -180,7 +180,7 @@ def test_a_machine_without_torch_is_told_which_extra_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
     assert main(["check", str(bench_plan("serve", {"decode": {}})), "--level", "execute"]) == 2
-    assert "llm-cluster-planner[gpu]" in capsys.readouterr().err
+    assert "'.[gpu]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -217,7 +217,7 @@ def test_ray_that_is_not_installed_is_named(sweep: Sweep, monkeypatch: pytest.Mo
     monkeypatch.setattr(ray_workers, "find_spec", lambda name: None)
     outcome = sweep(AXES, "--engine", "ray")
     assert outcome.code == 2
-    assert "llm-cluster-planner[ray]" in outcome.err
+    assert "'.[ray]'" in outcome.err
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "nowhere", "host:99999"])
