@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
+from planner.costs.operators.recompute import shares_again
 from planner.costs.training.config import TrainingConfig, stages_of_rank
 from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
 from planner.costs.training.layer_costs import jitter, kernel_columns, together
@@ -41,6 +42,7 @@ class Kernels:
     jitter_U: Floats
     chosen_K: Ints  # kernels that some selective recomputation runs again, by their index
     choice_K: Ints  # which selection that is for
+    share_K: Floats  # and how much of it
     shape_U: tuple[LayerShape | None, ...]  # of decoder layers
     table_of_choice: list[int]
 
@@ -60,7 +62,7 @@ class Kernels:
         host = np.array([rates.get(f"host_launch_s.{name}") for name in _HOSTS])[np.repeat(self.host_U, PASSES)]
         host = host * (1.0 + rates.get("host_jitter") * np.repeat(self.jitter_U, PASSES))
         pass_U3 = together(device, self.launches_G * host + replayed, rates.get("host_overlap")).reshape(-1, PASSES)
-        selected = sums(self.choice_K, second_K[self.chosen_K], 1)
+        selected = sums(self.choice_K, self.share_K * second_K[self.chosen_K], 1)
         if rates.shapes is NONE:
             return pass_U3, selected
         factor_U = np.array([rates.shapes.factor(shape) if shape else 1.0 for shape in self.shape_U])
@@ -278,12 +280,13 @@ class _Builder:
         captured_K = np.concatenate([table.captured_K for table in tables])
         pass_K = np.concatenate([PASSES * index + table.part_K for index, table in enumerate(tables)])
         chosen = [
-            (first[index] + k, choice)
+            (first[index] + k, choice, shares[module])
             for (index, modules), choice in self.choices.items()
+            for shares in (shares_again(modules),)
             for k, module in enumerate(tables[index].modules)
-            if module in modules and tables[index].part_K[k] == FORWARD
+            if module in shares and tables[index].part_K[k] == FORWARD
         ]
-        picked = np.array(chosen, dtype=np.int64).reshape(-1, 2)
+        picked = np.array([row[:2] for row in chosen], dtype=np.int64).reshape(-1, 2)
         return Kernels(
             pairs=tuple(pairs),
             pair_K=pair_K,
@@ -295,6 +298,7 @@ class _Builder:
             jitter_U=np.array(self.jitters),
             chosen_K=picked[:, 0],
             choice_K=picked[:, 1],
+            share_K=np.array([row[2] for row in chosen], dtype=np.float64),
             shape_U=tuple(self.shapes),
             table_of_choice=[index for index, _ in self.choices],
         )

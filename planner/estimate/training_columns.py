@@ -7,6 +7,7 @@ from functools import cache
 from typing import get_args
 
 from planner.costs.operators.experts import EVEN, ExpertLoad
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.config import (
     FRAMEWORKS,
     MEGATRON,
@@ -23,6 +24,7 @@ from planner.costs.training.eras import ERAS, MEGASCALE, captured
 from planner.engines.training import FORWARDING, Dispatcher, Reduction
 from planner.errors import PlannerError, require_known
 from planner.estimate.bridge_recipes import recipe_of, scopes_of
+from planner.estimate.training_settings import number, switched
 from planner.hardware.cluster import NodeType
 from planner.kinds.train.code import CodeSpec, summing_in
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, MoeFfn, Precisions
@@ -197,7 +199,7 @@ def framework_of_row(row: Mapping[str, str]) -> Framework:
 def expert_load_of(row: Mapping[str, str]) -> ExpertLoad:
     """Even, or padded to the capacity that the row or its recipe states; rows that drop tokens say so in a note."""
     if row.get("expert_capacity"):
-        return ExpertLoad(capacity=float(row["expert_capacity"]), padded=True)
+        return ExpertLoad(capacity=number(row, "expert_capacity", above=0.0), padded=True)
     known = recipe_of(row)
     capacity = known[0].capacity if known else None
     if "tokendrop" in (row.get("note") or ""):
@@ -277,13 +279,10 @@ def recompute_of(text: str, note: str, framework: Framework) -> RecomputeConfig:
     if "recompute of RMSNorm and MLA up-proj" in note:
         return RecomputeConfig("selective", ("layernorm", "mla_up_projection", "moe_activation"))
     if "selective" in text:
-        if framework.attention == "unfused":
-            return RecomputeConfig("selective", ("core_attention",))
-        return (
-            RecomputeConfig("selective", ("mlp",))
-            if "per-op" not in text
-            else RecomputeConfig("selective", ("attention",))
-        )
+        if framework.name.startswith("torchtitan"):
+            return RecomputeConfig("selective", (BY_OPERATOR,))
+        module = "core_attention" if framework.attention == "unfused" else "mlp"
+        return RecomputeConfig("selective", (module,))
     return RecomputeConfig()
 
 
@@ -322,7 +321,7 @@ def overlap_of(row: Mapping[str, str], framework: Framework) -> frozenset[str]:
 
 def _overlaps_experts(row: Mapping[str, str]) -> bool:
     """Whether the exchange between experts runs beside computing, as the row or its recipe says."""
-    if stated := row.get("a2a_overlap"):
-        return stated not in ("0", "0.0", "false")
+    if row.get("a2a_overlap"):
+        return switched(row, "a2a_overlap")
     known = recipe_of(row)
     return known is not None and known[0].a2a_overlap

@@ -8,7 +8,8 @@ loaders_per_node, blocking_hand_overs, as in `options.code` of a problem; window
 of Megatron-Core, or `none`); a2a_overlap (1 or 0); expert_capacity, to which experts are padded. Where these are empty,
 runs of Megatron Bridge have what its recipes set (`planner.estimate.bridge_recipes`). Columns that set what options of
 a problem do: optimizer; overlap and offload (words, or `none`); moved_layers; document_tokens; step_spread;
-reduce_gradients; in_network_reduction (1 or 0); expert_fullest (`planner.estimate.training_settings`).
+reduce_gradients; in_network_reduction (1 or 0); expert_fullest; sample_bytes, read_bytes_per_s and samples_per_s of
+`options.loading` (`planner.estimate.training_settings`).
 Tables of peak memory have fewer columns, and are read too.
 Latent attention, hybrid and sparse layers do not stand in such columns: these models come from the catalog by name,
 with the row's layers.

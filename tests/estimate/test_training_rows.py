@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from planner.costs.operators.experts import ExpertLoad
-from planner.costs.training.config import TrainingConfig
+from planner.costs.training.config import Loading, TrainingConfig
 from planner.costs.training.memory import memory
 from planner.costs.training.step import step_time
 from planner.engines.training import Dispatcher
@@ -18,7 +18,7 @@ from planner.estimate.bridge_recipes import recipe_of, recipes
 from planner.estimate.training import is_training_table
 from planner.estimate.training_columns import network_bytes_per_s
 from planner.estimate.training_rows import choices_of, completed, config_of_row
-from planner.kinds.train.options import Module
+from planner.kinds.train.options import LoadingSpec, Module
 from planner.models.architecture import DenseFfn
 
 SHARED = Path(__file__).parents[3] / "shared/data/training"
@@ -45,6 +45,8 @@ SETTINGS = {
     "step_spread": ("0.02", "step_spread", 0.02),
     "in_network_reduction": ("1", "in_network", True),
     "expert_fullest": ("1.5", "expert_load", ExpertLoad(fullest=1.5)),
+    "sample_bytes": ("2e6", "loading", Loading(sample_bytes=2e6)),
+    "samples_per_s": ("40", "loading", Loading(samples_per_s=40.0)),
 }
 
 
@@ -60,16 +62,33 @@ def test_a_column_sets_what_an_option_sets(column: str) -> None:
     [
         ("optimizer", "adam", "did you mean `adamw`"),
         ("overlap", "grad_reduce sharp", "unknown overlap `sharp`"),
-        ("step_spread", "2", "2 is not 0 to 1"),
+        ("step_spread", "2", "2 is not 0 or more and below 1"),
+        ("step_spread", "1", "1 is not 0 or more and below 1"),
+        ("step_spread", "nan", "nan is not finite"),
         ("expert_fullest", "0.5", "0.5 is not 1 or more"),
-        ("moved_layers", "99", "99 is not 0 to 31"),
+        ("expert_fullest", "inf", "inf is not finite"),
+        ("expert_capacity", "0", "0 is not more than 0"),
+        ("a2a_overlap", "2", "2 is not 1 or 0"),
+        ("a2a_overlap", "yes", "`yes` is no number"),
+        ("moved_layers", "99", "99 is not 0 or more and at most 31"),
         ("moved_layers", "2.5", "2.5 is no whole number"),
-        ("in_network_reduction", "0.5", "0.5 is no whole number"),
+        ("in_network_reduction", "0.5", "0.5 is not 1 or 0"),
+        ("sample_bytes", "-1", "-1 is not more than 0"),
+        ("read_bytes_per_s", "5e10", "samples of no size"),
     ],
 )
 def test_a_setting_that_no_problem_takes_is_refused(column: str, text: str, message: str) -> None:
-    with pytest.raises(PlannerError, match=message):
+    with pytest.raises(PlannerError, match=message) as raised:
         config_of_row(row(**{column: text}))
+    assert raised.value.hint
+
+
+def test_samples_that_come_slowly_make_a_row_as_long_as_a_plan() -> None:
+    stated = {"sample_bytes": "2e6", "read_bytes_per_s": "1e7", "samples_per_s": "40"}
+    config = config_of_row(row(**stated)).config
+    assert config.loading == LoadingSpec(sample_bytes=2e6, read_bytes_per_s=1e7, samples_per_s=40.0).arriving()
+    assert step_time(config).step_s == pytest.approx(64 * 2e6 / 1e7)
+    assert step_time(config_of_row(row()).config).step_s < 12.8
 
 
 def test_a_row_becomes_its_configuration() -> None:

@@ -7,7 +7,7 @@ the exchange of its sum, `moe` the experts with router, communication and activa
 Every operator states the module that it is of.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -60,6 +60,11 @@ def recomputed_modules(arch: Architecture, shards: Shards, work: Work, modules: 
 def held(modules: Collection[str]) -> frozenset[str]:
     """These modules with those that are parts of them."""
     return frozenset(modules) | ({"moe_activation"} if "moe" in modules else frozenset())
+
+
+def shares_again(modules: Collection[str]) -> Mapping[str, float]:
+    """Share of the forward pass of each module that is computed again: all of what is held, or that of the policy."""
+    return AGAIN_BY_OPERATOR if BY_OPERATOR in modules else dict.fromkeys(sorted(held(modules)), 1.0)
 
 
 def again(operators: Iterable[Operator]) -> Iterator[Operator]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from planner.arrays import Floats
-from planner.costs.operators.recompute import AGAIN_BY_OPERATOR, BY_OPERATOR, held
+from planner.costs.operators.recompute import shares_again
 from planner.costs.rates.evidence import Basis
 from planner.costs.training.config import Machine, Shard
 from planner.costs.training.kernels import FORWARD, PASSES, KernelColumns, sums
@@ -46,9 +46,7 @@ class LayerCost:
 
     def again_s(self, modules: Collection[str]) -> float:
         """Of the forward pass of these modules, all that they hold included, or of the policy by operator."""
-        if BY_OPERATOR in modules:
-            return sum(share * self.forward_of_module.get(name, 0.0) for name, share in AGAIN_BY_OPERATOR.items())
-        return sum(self.forward_of_module.get(module, 0.0) for module in sorted(held(modules)))
+        return sum(share * self.forward_of_module.get(name, 0.0) for name, share in shares_again(modules).items())
 
     def times(self, factor: float) -> "LayerCost":
         """Every second of it, `factor` times as long."""

@@ -142,6 +142,10 @@ class LoadingSpec(Spec):
             raise refuse("a store that is read by samples of no size", "write `sample: 2MB`", "read")
         return self
 
+    def arriving(self) -> Loading:
+        """As the costs know it."""
+        return Loading(self.sample_bytes or 0.0, self.read_bytes_per_s or inf, self.samples_per_s or inf)
+
 
 class TrainOptions(Spec):
     """The job: a plan must train this batch of sequences of this length in this precision."""
@@ -240,10 +244,7 @@ class TrainOptions(Spec):
     @property
     def arriving(self) -> Loading:
         """What brings samples, as the costs know it."""
-        if self.loading is None:
-            return AHEAD
-        stated = self.loading
-        return Loading(stated.sample_bytes or 0.0, stated.read_bytes_per_s or inf, stated.samples_per_s or inf)
+        return AHEAD if self.loading is None else self.loading.arriving()
 
     @property
     def document_tokens(self) -> float:
