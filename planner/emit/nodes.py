@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from planner.emit.shell import Word, argument, word
 from planner.errors import PlannerError
 from planner.plan.schema import Envelope
+from planner.problem.resolve import gpus_per_node
 from planner.problem.schema import PoolSpec, Problem
 from planner.schema.base import planner_error
 
@@ -84,16 +85,7 @@ def read_cluster(envelope: Envelope) -> Cluster:
         problem = Problem.model_validate(envelope.inputs)
     except ValidationError as error:
         raise planner_error(error, lambda path: ".".join(("inputs", *map(str, path)))) from None
-    return Cluster(problem, tuple(_gpus_per_node(pool) for pool in problem.cluster.pools))
-
-
-def _gpus_per_node(pool: PoolSpec) -> int:
-    size = pool.gpus_per_node
-    if size is None:
-        from planner.hardware.library import find_node
-
-        size = find_node(pool.gpu).num_gpus
-    return min(size, pool.gpus) if pool.gpus is not None else size
+    return Cluster(problem, tuple(gpus_per_node(pool) for pool in problem.cluster.pools))
 
 
 def _accelerator(pool: PoolSpec) -> str:

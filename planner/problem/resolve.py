@@ -209,6 +209,16 @@ def resolve_pool(spec: PoolSpec, index: int, where: Where) -> Pool:
     return pool if spec.topology is None else wired(pool, spec.topology, where((*path, "topology")))
 
 
+def gpus_per_node(spec: PoolSpec) -> int:
+    """GPUs of a node of a pool, as its problem or the catalog says."""
+    from planner.hardware.library import find_node
+
+    size = spec.gpus_per_node
+    if size is None:
+        size = NODE.num_gpus if spec.gpu == UNSPECIFIED else find_node(spec.gpu).num_gpus
+    return min(size, spec.gpus) if spec.gpus is not None else size
+
+
 def _sized(node: NodeType, spec: PoolSpec, where: str) -> tuple[NodeType, int]:
     """The node type and how many, from `nodes`, `gpus` and `gpus_per_node`."""
     per_node = spec.gpus_per_node or node.num_gpus

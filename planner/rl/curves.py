@@ -14,12 +14,26 @@ NEVER_FITS = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class CurvePool:
-    """GPUs of one kind that any split may use."""
+    """GPUs of one kind that any split may use.
+
+    Where roles take whole nodes, in each pool every role has all GPUs of its nodes, or all roles together lie on one
+    node; no replica straddles nodes that it does not fill. Launchers are told nodes and GPUs of a node for each role.
+    """
 
     name: str
     gpus: int
     usd_per_gpu_hour: float = 0.0
     host_bytes: float = inf  # of host memory, for each GPU
+    whole_node_gpus: int = 0  # of a node, where roles take whole nodes; 0: any number of GPUs
+
+    def fills_nodes(self, gpus: int, replica: int) -> bool:
+        """Whether a role of so many GPUs, in replicas of `replica`, has all of its nodes."""
+        node = self.whole_node_gpus
+        return node == 0 or (gpus % node == 0 and (node % replica == 0 or replica % node == 0))
+
+    def may_hold(self, gpus: int, replica: int) -> bool:
+        """Whether some plan can have this role: on whole nodes, or within one."""
+        return self.fills_nodes(gpus, replica) or gpus <= self.whole_node_gpus
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.fusion import FusedTimes
-from planner.rl.services import charged_gpus, gpus_of_services, service_sets
+from planner.rl.services import charged_gpus, gpus_of_services, service_roles, service_sets
 from planner.rl.training import Rollout, TrainingTable, fused_rollout_of, iteration_s, minibatch_s, rollout_of
 from planner.rl.trajectories import SampleBatch
 
@@ -165,6 +165,7 @@ def weight_sync_s(problem: RlProblem, generating: set[str], training: str) -> fl
 
 def _broken(problem: RlProblem, plan: RlPlan, evaluation: RlEvaluation) -> Iterator[str]:
     yield from broken_pools(problem, evaluation.gpus_of_pool)
+    yield from _broken_nodes(problem, plan, evaluation.gpus_of_pool)
     if plan.policy is not None and plan.policy not in problem.policies:
         yield "samples wait or move by a policy that is not allowed"
     if plan.mode not in problem.modes:
@@ -189,6 +190,17 @@ def broken_pools(problem: RlProblem, used: dict[str, int]) -> Iterator[str]:
     for name, count in used.items():
         if count > pools[name].gpus:
             yield f"pool `{name}` has {pools[name].gpus} GPUs, the plan takes {count}"
+
+
+def _broken_nodes(problem: RlProblem, plan: RlPlan, used: dict[str, int]) -> Iterator[str]:
+    """Rules about whole nodes; `used` are GPUs of a pool that the plan takes."""
+    roles = [(group.option.pool, group.gpus, group.option.gpus) for group in plan.groups]
+    if plan.training is not None:
+        roles.append((plan.training.option.pool, plan.training.gpus, plan.training.option.tp))
+    for name, gpus, replica in (*roles, *service_roles(plan.services)):
+        pool = problem.pool_of[name]
+        if not pool.fills_nodes(gpus, replica) and used[name] > pool.whole_node_gpus:
+            yield f"{gpus} GPUs of pool `{name}`, in replicas of {replica}, fill no nodes of {pool.whole_node_gpus}"
 
 
 def broken_deadline(problem: RlProblem, evaluation: RlEvaluation) -> Iterator[str]:

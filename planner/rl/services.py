@@ -5,7 +5,7 @@ Samples wait in one queue for each of them, are taken in batches, and can be tra
 others are still generated. Array suffixes: N samples of a batch.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -92,6 +92,13 @@ def gpus_of_services(services: Services) -> dict[str, int]:
         if service.gpus:
             taken[service.pool] = taken.get(service.pool, 0) + service.gpus * service.servers
     return taken
+
+
+def service_roles(services: Services) -> Iterator[tuple[str, int, int]]:
+    """Pool, GPUs and GPUs of a replica of services that have some."""
+    for service in services:
+        if service.gpus:
+            yield service.pool, service.gpus * service.servers, service.gpus
 
 
 def charged_gpus(services: Services) -> dict[str, float]:

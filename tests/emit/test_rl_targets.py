@@ -141,6 +141,52 @@ def test_openrlhf_and_slime_count_engines_and_gpus() -> None:
     assert "--colocate" in emit(*plan(engine="sglang"), "slime")["launch-slime.sh"]
 
 
+def of_gpus(
+    generating: int,
+    training: int,
+    *,
+    tp: int = 2,
+    engine: str = "vllm",
+    **changes: Any,  # noqa: ANN401
+) -> tuple[Envelope, RlDecision]:
+    """The plan with so many GPUs of nodes of eight for each role, in replicas of tp 2 and of `tp`."""
+    shape = {**MIXTURE, "ep": 1, "tp": tp, "dp": training // tp}
+    envelope, decision = plan(**APART, engine=engine, actor=shape, **changes)
+    sized = {"rollout": generating // 2}
+    kept = [role for role in decision.roles if role.function in ("rollout", "actor")]
+    roles = tuple(role.model_copy(update={"replicas": sized.get(role.function, role.replicas)}) for role in kept)
+    return envelope, decision.model_copy(update={"roles": roles})
+
+
+def test_verl_is_told_parts_that_lie_beside_each_other_on_nodes() -> None:
+    rows = emit(*of_gpus(18, 14, tp=1), "verl")[
+        "overrides.txt"
+    ].splitlines()  # of four nodes; 7 + 7 leaves 2 x 8 + 1 + 1
+    assert {"trainer.nnodes=7", "trainer.n_gpus_per_node=2"} <= set(rows)
+    assert {"rollout.nnodes=3", "rollout.n_gpus_per_node=6"} <= set(rows)
+    rows = emit(*of_gpus(16, 16), "verl")["overrides.txt"].splitlines()
+    assert {"trainer.nnodes=2", "trainer.n_gpus_per_node=8", "rollout.nnodes=2"} <= set(rows)
+
+
+def test_nemo_rl_takes_whole_nodes_or_shares_of_one() -> None:
+    document = yaml.safe_load(emit(*of_gpus(2, 4), "nemo-rl")["nemo-rl.yaml"])
+    assert document["cluster"] == {"gpus_per_node": 6, "num_nodes": 1}
+    assert document["policy"]["generation"]["colocated"]["resources"] == {"gpus_per_node": 2, "num_nodes": 1}
+    with pytest.raises(PlannerError, match="whole nodes of 8 GPUs, or parts of one"):
+        emit(*of_gpus(2, 14), "nemo-rl")
+
+
+def test_slime_and_areal_take_any_gpus_whose_engines_lie_on_one_node() -> None:
+    script = emit(*of_gpus(2, 14, engine="sglang"), "slime")["launch-slime.sh"]
+    assert "--rollout-num-gpus 2" in script
+    assert yaml.safe_load(emit(*of_gpus(2, 14), "areal")["areal.yaml"])["cluster"] == {
+        "n_nodes": 2,
+        "n_gpus_per_node": 8,
+    }
+    with pytest.raises(PlannerError, match="an engine of 2 GPUs behind 13 straddles nodes"):
+        emit(*of_gpus(2, 13, tp=1, engine="sglang"), "slime")
+
+
 @pytest.mark.parametrize(
     ("target", "changes", "what"),
     [

@@ -378,6 +378,7 @@ RL: dict[str, Case] = {
     "tools.priorities": apart("", "options.tools.priorities=[longest_first]", TOOLS),
     "tools.move_thresholds": apart("", "options.tools.move_thresholds=[1.5]", TOOLS),
     "max_running": ("", "options.max_running=8"),
+    "whole_nodes": apart("", "options.whole_nodes=true", MANY),
     **{name: ("", f"options.{name}=[2]") for name in ("generation_tp", "training_tp", "training_pp", "training_cp")},
     "training_ep": apart("options.training_ep=[4]", "options.training_ep=[8]", SPARSE_ACTOR),
     "speculation.method": apart(MTP, STATED, HEADS),

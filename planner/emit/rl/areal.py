@@ -55,8 +55,8 @@ def configuration(job: RlJob) -> dict[str, Any]:
     colocation = {"type": "colocation", "target": "actor"}
     document: dict[str, Any] = {
         "cluster": {
-            "n_nodes": job.num_nodes,
-            "n_gpus_per_node": job.gpus_per_node,
+            "n_nodes": -(-job.gpus // job.node_gpus),
+            "n_gpus_per_node": job.node_gpus,
         },
         "rollout": {
             "backend": generation_backend(job),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from planner.emit.documents import plan_title
 from planner.emit.refusals import raise_first
 from planner.emit.registry import EmitTarget
+from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RewardCalls, RlDecision, RlOptions
@@ -14,18 +15,6 @@ from planner.plan.schema import Decision, Envelope, Parallelism, Role
 from planner.problem.lengths import end_of_samples
 from planner.problem.recorded import recorded_options, recorded_problem
 from planner.problem.schema import Problem
-
-
-@dataclass(frozen=True, slots=True)
-class RoleNodes:
-    """GPUs of a role as equal parts of equal nodes."""
-
-    nodes: int
-    gpus_per_node: int
-
-    @property
-    def gpus(self) -> int:
-        return self.nodes * self.gpus_per_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +27,23 @@ class RlJob:
     problem: Problem
     rollout: Role
     actor: Role
-    generating: RoleNodes
-    training: RoleNodes
+    parts: dict[str, RoleNodes]
     prompt_tokens: int
     response_tokens: int
+
+    @property
+    def generating(self) -> RoleNodes:
+        return self.parts[self.rollout.name]
+
+    @property
+    def training(self) -> RoleNodes:
+        return self.parts[self.actor.name]
+
+    @property
+    def apart(self) -> tuple[RoleNodes, ...]:
+        """Of every role with GPUs of its own: training, generation where it shares none, and what is served."""
+        served = [self.nodes_of(role) for role in self.decision.roles if BATCH_SAMPLES in role.limits]
+        return (self.training, *(() if self.colocated else (self.generating,)), *served)
 
     @property
     def colocated(self) -> bool:
@@ -74,13 +76,13 @@ class RlJob:
         return self.prompt_tokens + self.response_tokens
 
     @property
-    def num_nodes(self) -> int:
-        scoring = sum(self.nodes_of(role).nodes for role in self.decision.roles if role.limits.get(BATCH_SAMPLES))
-        return self.training.nodes + (0 if self.colocated else self.generating.nodes) + scoring
+    def gpus(self) -> int:
+        return sum(part.gpus for part in self.apart)
 
     @property
-    def gpus_per_node(self) -> int:
-        return max(self.training.gpus_per_node, self.generating.gpus_per_node)
+    def node_gpus(self) -> int:
+        """GPUs of the largest node that trains or generates."""
+        return max(node_gpus(self.problem, role.pool) for role in (self.actor, self.rollout))
 
     @property
     def engine(self) -> str:
@@ -119,8 +121,8 @@ class RlJob:
         return role if role is not None and BATCH_SAMPLES in role.limits else None
 
     def nodes_of(self, role: Role) -> RoleNodes:
-        """The GPUs of a role as parts of the nodes of its pool."""
-        return _role_nodes(role, gpus_of_node(self.problem, role.pool))
+        """The GPUs of a role that generates, trains or is served, as parts of the nodes of its pool."""
+        return self.parts[role.name]
 
     @property
     def precision(self) -> str:
@@ -242,17 +244,10 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         problem,
         rollout,
         actor,
-        _role_nodes(rollout, gpus_of_node(problem, rollout.pool)),
-        _role_nodes(actor, gpus_of_node(problem, actor.pool)),
+        role_nodes(problem, decision.roles, colocated=decision.arrangement == "colocated"),
         prompt,
         response,
     )
-
-
-def gpus_of_node(problem: Problem, pool: str) -> int:
-    """GPUs of a node of a pool, 8 where the problem does not say."""
-    per_node = {spec.label: spec.gpus_per_node for spec in problem.cluster.pools}
-    return per_node.get(pool) or 8
 
 
 _RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
@@ -344,20 +339,6 @@ def _refuse_changes(decision: RlDecision) -> None:
             for change, field, what, option in changes
         ),
     )
-
-
-def _role_nodes(role: Role, per_node: int) -> RoleNodes:
-    """The GPUs of a role as equal parts of nodes, as many of a node as divide them."""
-    gpus = role.replicas * role.parallelism.devices
-    wide = max(width for width in range(1, per_node + 1) if gpus % width == 0)
-    group = min(role.parallelism.tp, per_node)
-    if wide % group:
-        raise PlannerError(
-            f"{gpus} GPUs are no equal parts of nodes",
-            where=f"roles.{role.name}",
-            hint=f"use a multiple of {per_node} GPUs for `{role.name}`",
-        )
-    return RoleNodes(gpus // wide, wide)
 
 
 def flag(name: str, value: object = None) -> Flag:

@@ -45,10 +45,21 @@ def configuration(job: RlJob) -> dict[str, Any]:
         "defaults": "grpo_math_1B.yaml",
         "grpo": grpo,
         "policy": _policy(job),
-        "cluster": {"gpus_per_node": job.gpus_per_node, "num_nodes": job.num_nodes},
+        "cluster": _cluster(job),
         **({"loss_fn": losses} if losses else {}),
         **_scoring(job),
     }
+
+
+def _cluster(job: RlJob) -> dict[str, int]:
+    """All nodes of the job; one node where all roles lie on it, which NeMo-RL shares out by their GPUs."""
+    if _on_one_node(job):
+        return {"gpus_per_node": job.gpus, "num_nodes": 1}
+    return {"gpus_per_node": job.training.gpus_per_node, "num_nodes": sum(part.nodes for part in job.apart)}
+
+
+def _on_one_node(job: RlJob) -> bool:
+    return len(job.apart) > 1 and job.gpus <= job.node_gpus
 
 
 def _scoring(job: RlJob) -> dict[str, Any]:
@@ -149,6 +160,7 @@ def _drafts(job: RlJob) -> dict[str, Any]:
 
 
 def _files(job: RlJob) -> dict[str, str]:
+    node = job.node_gpus
     raise_first(
         *elsewhere(job, "NeMo-RL's GRPO", served=("reward",), beside=("reference",)),
         *other_formats(job, "NeMo-RL", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
@@ -177,8 +189,12 @@ def _files(job: RlJob) -> dict[str, str]:
         ),
         (job.engine != "vllm", refuse("this target starts vLLM", "roles", "plan with `engine: {name: vllm}`")),
         (
-            not job.colocated and job.training.gpus_per_node != job.generating.gpus_per_node,
-            refuse("training and generation take different parts of their nodes", "roles", "use whole nodes for both"),
+            len(job.apart) > 1 and not _on_one_node(job) and any(part.gpus_per_node != node for part in job.apart),
+            refuse(
+                f"NeMo-RL gives roles whole nodes of {node} GPUs, or parts of one",
+                "roles",
+                "solve with `whole_nodes: true`",
+            ),
         ),
     )
     header = (*job.header, *said_of_sleep(job, "NeMo-RL"))

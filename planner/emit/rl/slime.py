@@ -30,6 +30,8 @@ def flags(job: RlJob) -> Iterator[Flag]:
     else:
         yield flag("--rollout-num-gpus", job.generating.gpus)
     yield flag("--rollout-num-gpus-per-engine", job.rollout.parallelism.devices)
+    if job.node_gpus != 8:
+        yield flag("--num-gpus-per-node", job.node_gpus)
     yield from _parallelism(job)
     yield from _formats(job)
     yield from _batches(job)
@@ -98,8 +100,23 @@ def _engine(job: RlJob) -> Iterator[Flag]:
         yield flag("--sglang-ep-size", shape.ep)
 
 
+def _straddles(job: RlJob) -> bool:
+    """Whether an engine begins on one node and ends on another: engines stand behind the last GPU that trains."""
+    engine, node = job.rollout.parallelism.devices, job.node_gpus
+    first = 0 if job.colocated else job.training.gpus
+    return any(start % node + min(engine, node) > node for start in range(first, first + node * engine, engine))
+
+
 def _files(job: RlJob) -> dict[str, str]:
     raise_first(
+        (
+            _straddles(job),
+            refuse(
+                f"an engine of {job.rollout.parallelism.devices} GPUs behind {job.training.gpus} straddles nodes",
+                "roles",
+                "solve with `whole_nodes: true`",
+            ),
+        ),
         (
             job.options.algorithm not in _ESTIMATORS,
             refuse(f"slime has no `{job.options.algorithm}`", "algorithm", "use the target `verl` or `openrlhf`"),

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from planner.emit.documents import commented
 from planner.emit.refusals import raise_first
-from planner.emit.rl.job import FP8_RECIPES, RlJob, RoleNodes, elsewhere, other_formats, rl_target, sleeps_otherwise
+from planner.emit.rl.job import FP8_RECIPES, RlJob, elsewhere, other_formats, rl_target, sleeps_otherwise
+from planner.emit.rl.nodes import RoleNodes
 from planner.emit.shell import continued, preamble, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BATCH_SAMPLES

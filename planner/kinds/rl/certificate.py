@@ -120,12 +120,14 @@ def axes_of(formulated: FormulatedRl, setting: RlSetting) -> dict[str, list[Json
         }
     )
     parts = dict.fromkeys(service.part for service in problem.services)
+    whole = setting.options.whole_nodes
     return {
         "mode": [mode_name(mode) for mode in problem.modes],
         "generating replica": [*generation],
         "generating replicas": ["every number that fits"],
         "training replica": [*training],
         "dp": ["every number that fits and divides a minibatch"],
+        **({"GPUs of a role": ["all of its nodes, or of one node with all others"]} if whole else {}),
         "tail_fraction": [*problem.tail_fractions],
         "groups": [*range(1, problem.max_groups + 1)],
         "scoring fused with generation from a share left of": [*problem.fusion_thresholds],
@@ -253,7 +255,8 @@ def _other_splits(solved: Solved, value: float) -> Iterator[JsonValue]:
     if plan.mode.placement != "disaggregated" or group.option.pool != pool or not plain:
         return
     gpus, minibatch = problem.pool_of[pool].gpus, problem.trained_samples // problem.minibatches
-    for replicas in (group.replicas - 1, group.replicas + 1):
+    step = max(1, problem.pool_of[pool].whole_node_gpus // group.option.gpus)
+    for replicas in (group.replicas - step, group.replicas + step):
         most = (gpus - replicas * group.option.gpus) // training.option.gpus
         if replicas < 1 or most < 1:
             continue

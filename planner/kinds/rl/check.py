@@ -9,6 +9,7 @@ from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
+from planner.problem.resolve import gpus_per_node
 from planner.problem.schema import Problem
 
 REL_TOL = 1e-9
@@ -33,6 +34,7 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
         return findings
     if devices:
         findings += _served(decision, options, devices)
+        findings += _whole_nodes(decision, problem, devices) if options.whole_nodes else ()
     return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
 
 
@@ -190,6 +192,21 @@ def _served(decision: RlDecision, options: RlOptions, devices: Devices) -> Itera
             f"`{role.name}` stands on devices of `{other}`" if other else "stands on devices of its own",
             f"roles.{role.name}",
             "place engines that score on devices of their own",
+        )
+
+
+def _whole_nodes(decision: RlDecision, problem: Problem, devices: Devices) -> Iterator[Finding]:
+    """Every role stands on all GPUs of its nodes, or all that a pool has of the plan stands on one node."""
+    sizes = {spec.label: gpus_per_node(spec) for spec in problem.cluster.pools}
+    alone = {pool: len({device for own in devices.values() for name, device in own if name == pool}) for pool in sizes}
+    for role in decision.roles:
+        size, taken = sizes.get(role.pool, 1), len(devices[role.name])
+        yield Finding(
+            "rl.whole_nodes",
+            taken % size == 0 or alone.get(role.pool, 0) <= size,
+            f"`{role.name}` has {taken} GPUs of nodes of {size}",
+            f"roles.{role.name}",
+            "give every role whole nodes, as `whole_nodes` of the problem asks, or all of them one node",
         )
 
 

@@ -275,6 +275,10 @@ class RlOptions(Spec):
         default=None, description="drafts that generators verify; `draft_tokens` is one number"
     )
     max_running: Count = Field(default=256, description="sequences of a replica at once")
+    whole_nodes: bool = Field(
+        default=False,
+        description="every role has all GPUs of its nodes, or all roles lie on one node, as every launcher starts them",
+    )
     generation_tp: Degrees | None = Field(default=None, description="tensor parallel sizes of generating replicas")
     training_tp: Degrees | None = None
     training_pp: Degrees | None = None

@@ -20,7 +20,7 @@ def stated_problem(
 ) -> RlProblem:
     """What is searched. `check` makes it again from the problem and the curves that a plan carries."""
     return RlProblem(
-        pools=tuple(_curve_pool(problem, pool) for pool in pools),
+        pools=tuple(_curve_pool(problem, options, pool) for pool in pools),
         generation=curves.generation,
         training=curves.training,
         batches=batches,
@@ -48,10 +48,11 @@ def stated_problem(
     )
 
 
-def _curve_pool(problem: Problem, pool: Pool) -> CurvePool:
-    """A pool as the search sees it; host memory counts where a model is priced on it."""
+def _curve_pool(problem: Problem, options: RlOptions, pool: Pool) -> CurvePool:
+    """A pool as the search sees it; host memory counts where a model is priced on it, nodes where roles fill them."""
     host_bytes = pool.node.host_memory_bytes / pool.node.num_gpus if problem.models else inf
-    return CurvePool(pool.name, usable_gpus(problem, pool), pool.usd_per_gpu_hour or 0.0, host_bytes)
+    node_gpus = pool.node.num_gpus if options.whole_nodes else 0
+    return CurvePool(pool.name, usable_gpus(problem, pool), pool.usd_per_gpu_hour or 0.0, host_bytes, node_gpus)
 
 
 def ranked(options: RlOptions) -> bool:

@@ -43,7 +43,8 @@ class GenerationPricing:
         self.total = len(space.first_C)
         self.plans_C: Ints = np.ones(self.total, np.int64)
         mean_C = space.generation_bound_CB.mean(axis=1)
-        self.quick_C: Floats = np.where(mean_C <= self._cap, self._objective(mean_C, self._usd_C), np.inf)
+        possible_C = (mean_C <= self._cap) & space.on_nodes_C
+        self.quick_C: Floats = np.where(possible_C, self._objective(mean_C, self._usd_C), np.inf)
 
     def _objective(self, time_s: Floats, usd_per_s: Floats) -> Floats:
         return time_s * usd_per_s if self._priced else time_s
@@ -71,9 +72,10 @@ class FullPricing:
         steady_C = np.zeros(len(space.first_C), bool)  # those for whom no weights come in flight
         if any(mode.in_flight for mode in problem.modes):
             steady_C = (space.second_C != NO_GROUP) | (space.threshold_C != NO_GROUP)
-        alike_C = np.column_stack(
-            [space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64), steady_C]
-        )
+        alike = [space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64), steady_C]
+        if space.node_P.any():
+            alike.append(space.broken_CP)
+        alike_C = np.column_stack(alike)
         _, config_K, kind_C = np.unique(alike_C, axis=0, return_index=True, return_inverse=True)
         self._kind_C: Ints = kind_C.ravel()
         plans_K = [

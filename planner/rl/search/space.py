@@ -4,6 +4,7 @@ Array suffixes: G groups (a replica kind and a count), C configurations (one gro
 training choices, Q queues.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,7 +19,16 @@ from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, Train
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.bounds import generation_bound_s
-from planner.rl.services import Services, apart, bound_s, busy_s, charged_gpus, gpus_of_services, service_sets
+from planner.rl.services import (
+    Services,
+    apart,
+    bound_s,
+    busy_s,
+    charged_gpus,
+    gpus_of_services,
+    service_roles,
+    service_sets,
+)
 from planner.rl.training import TrainingTable
 
 NO_GROUP = -1
@@ -60,6 +70,39 @@ class RlSpace:
     def host_bytes_P(self) -> Floats:
         """Host memory of each pool for each of its GPUs."""
         return np.array([pool.host_bytes for pool in self.problem.pools], float)
+
+    @cached_property
+    def node_P(self) -> Ints:
+        """GPUs of a node of each pool where roles take whole nodes, 0 where they may take any number."""
+        return np.array([pool.whole_node_gpus for pool in self.problem.pools], np.int64)
+
+    @cached_property
+    def broken_CP(self) -> Bools:
+        """Pools in which a group of a configuration does not fill its nodes."""
+        roles = [[(group.option.pool, group.gpus, group.option.gpus)] for group in self.groups]
+        broken_GP = np.array([self._broken_P(role) for role in [*roles, []]], bool)  # the last is no group
+        return np.asarray(broken_GP[self.first_C] | broken_GP[self.second_C])
+
+    @property
+    def on_nodes_C(self) -> Bools:
+        """Configurations whose groups fill their nodes or lie on one, whatever is beside them."""
+        return np.asarray((~self.broken_CP | (self.gpus_CP <= self.node_P)).all(axis=1))
+
+    @cached_property
+    def broken_SP(self) -> Bools:
+        """Pools in which a service of each set does not fill its nodes."""
+        return np.array([self._broken_P(service_roles(chosen)) for chosen in self.service_sets], bool)
+
+    @cached_property
+    def broken_TP(self) -> Bools:
+        """Pools in which each training does not fill its nodes."""
+        return np.array([self._broken_P([(choice.option.pool, choice.gpus, choice.option.tp)])
+                         for choice in self.table.choices], bool)  # fmt: skip
+
+    def _broken_P(self, roles: Iterable[tuple[str, int, int]]) -> list[bool]:
+        pools = self.problem.pool_of
+        broken = {name for name, gpus, replica in roles if not pools[name].fills_nodes(gpus, replica)}
+        return [name in broken for name in pools]
 
     @cached_property
     def serving_gpus_SP(self) -> Ints:
@@ -144,6 +187,7 @@ class RlSpace:
         """Training choices that have the GPUs and the network to go with a configuration in a mode."""
         used, table, serving = self.gpus_CP[config], self.table, int(self.serving_C[config])
         left_P, suits_T = self.size_P - self.serving_gpus_SP[serving], self.apart_ST[serving]
+        suits_T = suits_T & self._on_nodes_T(config, mode)
         if (mode.placement == "disaggregated" and self.fusion_of(config) is not None) or (used > left_P).any():
             return np.zeros(len(table.choices), bool)
         if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):
@@ -160,6 +204,18 @@ class RlSpace:
         else:
             fits = table.gpus_T <= left_P[table.pool_T]
         return np.asarray(fits & suits_T & np.isfinite(self._sync_s_P(config))[table.pool_T])
+
+    def _on_nodes_T(self, config: int, mode: RlMode) -> Bools:
+        """Trainings with which, pool by pool, every role has whole nodes, or all lie on one."""
+        table, serving = self.table, int(self.serving_C[config])
+        if not self.node_P.any():
+            return np.ones(len(table.choices), bool)
+        trains_TP = np.zeros((len(table.choices), len(self.node_P)), np.int64)
+        trains_TP[np.arange(len(table.choices)), table.pool_T] = table.gpus_T
+        beside = np.add if mode.placement == "disaggregated" else np.maximum
+        taken_TP = beside(self.gpus_CP[config], trains_TP) + self.serving_gpus_SP[serving]
+        broken_TP = self.broken_TP | self.broken_CP[config] | self.broken_SP[serving]
+        return np.asarray((~broken_TP | (taken_TP <= self.node_P)).all(axis=1))
 
     def _sync_s_P(self, config: int) -> Floats:
         """Seconds of sending weights from each training pool; infinite without a network. Kept by generating pools."""
@@ -199,6 +255,7 @@ def build_space(problem: RlProblem) -> RlSpace:
         GenerationGroup(option, count)
         for option in problem.generation
         for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
+        if problem.pool_of[option.pool].may_hold(count * option.gpus, option.gpus)
     )
     gpus_GP = np.zeros((len(groups), len(pools)), np.int64)
     for index, group in enumerate(groups):
@@ -257,6 +314,7 @@ def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
         for option in problem.training
         for dp in range(option.min_dp, min(limit, problem.pool_of[option.pool].gpus // option.gpus) + 1)
         if not problem.equal_shares or limit % (dp * option.ranks) == 0
+        if problem.pool_of[option.pool].may_hold(dp * option.gpus, option.tp)
     )
 
 

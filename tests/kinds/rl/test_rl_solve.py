@@ -10,6 +10,7 @@ import pytest
 from planner.api import solve
 from planner.check import check_plan
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.rl.check import check
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.formulate import formulate
 from planner.kinds.rl.setting import read_setting
@@ -65,6 +66,19 @@ def solved(tmp_path: Any, document: dict[str, Any]) -> tuple[Envelope, RlDecisio
     wrong = [finding for finding in check_plan(envelope, decision) if not finding.ok]
     assert not wrong
     return envelope, decision
+
+
+def test_roles_on_whole_nodes_are_planned_said_and_checked(tmp_path: Any) -> None:  # noqa: ANN401
+    cluster = {"pools": [{"gpu": "h800_sxm", "name": "a", "nodes": 2, "gpus_per_node": 3}]}
+    options = {"arrangements": ["disaggregated"], "prompts": 9, "generation_tp": [1]}
+    free, freely = solved(tmp_path, problem(cluster=cluster, options=options))
+    asked = problem(cluster=cluster, options={**options, "whole_nodes": True})
+    envelope, decision = solved(tmp_path, asked)
+    assert [role.replicas * role.parallelism.devices for role in decision.roles] == [3, 3]
+    assert (envelope.certificate.objective.value or 0.0) > (free.certificate.objective.value or 0.0)
+    assert envelope.certificate.axes["GPUs of a role"]
+    broken = [finding for finding in check(envelope, freely) if not finding.ok]
+    assert "rl.whole_nodes" in {finding.rule for finding in broken}
 
 
 @pytest.mark.parametrize("goal", [{"minimize": "iteration_time"}, {"minimize": "cost"}])
