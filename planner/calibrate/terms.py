@@ -14,6 +14,7 @@ from planner.calibrate.parameters import NAMES
 from planner.costs.operators.forward import forward
 from planner.costs.operators.kernels import Collective, Experts, Operator, demand
 from planner.costs.operators.work import Shards, Work
+from planner.costs.operators.working_format import in_whole_tiles
 from planner.costs.rates.calibration import Efficiencies, EngineOverheads
 from planner.costs.rates.collectives import CollectiveRoute, route
 from planner.costs.rates.evidence import Basis
@@ -165,7 +166,8 @@ def _pieces(batch: Batch, members: Indices, step: int, priced: tuple[Shards, Wor
     arch, pool = batch.costs.arch, batch.cases[0].pool
     pace = fullest_stage(arch, shards)
     roofline = Roofline(pool.node.accelerator, pool.topology(), Efficiencies())
-    return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in forward(arch, shards, work)]
+    operators = (in_whole_tiles(op, batch.cases[0].whole_tiles) for op in forward(arch, shards, work))
+    return [_piece(op, roofline, pricer, members * STEPS + step, pace) for op in operators]
 
 
 def _piece(op: Operator, ideal: Roofline, pricer: Pricer, place: Indices, pace: Floats) -> _Piece:

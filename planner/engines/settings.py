@@ -11,7 +11,10 @@ from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 
 SCHEMA = "planner.engine_settings/1"
-NAMES = ("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output")
+NAMES = (
+    *("memory_utilisation", "free_memory_share", "chunk_tokens", "max_batch", "async_scheduling", "reserved_output"),
+    "whole_tiles",
+)
 _PLACE = "planner/engines/settings.yaml"
 
 
@@ -41,6 +44,15 @@ def engine_setting(engine: str, name: str, version: str | None = None, gpu: Acce
         if row.setting == name and row.covers(version, gpu):
             return row.value
     raise PlannerError(f"no default of `{name}` is known of engine `{engine}`", hint="state it, or take another engine")
+
+
+def whole_tiles(engine: str, version: str | None = None) -> float:
+    """The most tensor parallelism of experts in fp8 blocks at which kernels take a whole tile of each, tokens or not.
+
+    0 for engines of which nothing of the kind is known.
+    """
+    known = setting_rows().get(engine, ())
+    return next((row.value for row in known if row.setting == "whole_tiles" and row.covers(version, None)), 0.0)
 
 
 @cache

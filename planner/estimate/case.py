@@ -75,6 +75,8 @@ class Case:
     preempts: bool = False  # the cache is filled to its end, and sequences give their place up where it is full
     free_memory_share: float = 1.0  # of what weights and workspace leave of the memory that may be used: the cache's
 
+    whole_tiles: float = 0.0  # the most tensor parallelism of experts that kernels compute in whole tiles
+
     @property
     def section(self) -> str:
         """Where a calibration has the overheads of the engine."""

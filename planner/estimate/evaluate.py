@@ -125,7 +125,7 @@ def groups_of(cases: Sequence[Case], *, tables: bool = True) -> list[list[int]]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, case in enumerate(cases):
         pool, release = (id(case.pool.node), case.pool.oversubscription), case.version if tables else case.section
-        key = (id(case.arch), *pool, case.engine, release, case.calibration, case.prefill is None)
+        key = (id(case.arch), *pool, case.engine, release, case.whole_tiles, case.calibration, case.prefill is None)
         groups.setdefault((*key, id(case.drafter)), []).append(index)
     return list(groups.values())
 
@@ -144,6 +144,7 @@ def batch_of(cases: list[Case], store: ProfileStore | None) -> "Batch":
         version=first.version,
         calibration=calibration,
         store=store,
+        tiles=first.whole_tiles,
     )
     return Batch(cases, Costs(first.arch, pricer, calibration.engine(first.engine, first.version), first.drafter))
 

@@ -152,6 +152,7 @@ def _build(row: Mapping[str, str]) -> Case:
         jitter=settings.jitter,
         graph_batch=settings.graph_batch,
         preempts=settings.preempts,
+        whole_tiles=settings.whole_tiles,
         prefix_hits=settings.prefix_hits,
         draft_tokens=drafts,
         drafter=_drafter(row, arch) if drafts else None,

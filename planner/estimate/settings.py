@@ -11,7 +11,9 @@ the largest step that CUDA graphs hold; 0: of none with prompts), `async_schedul
 scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
 `--scheduler-recv-interval`), `hold_steps` (decode steps for which prompts wait to be batched; TensorRT-LLM's
 `batch_wait_timeout_iters`), `balance_steps` (for which they wait until every attention rank has one; its
-`attention_dp_config.timeout_iters`), and `prefix_hits` (share of prompt tokens that a prefix cache holds).
+`attention_dp_config.timeout_iters`), `prefix_hits` (share of prompt tokens that a prefix cache holds), and
+`whole_tiles` (1 where kernels of experts in fp8 blocks compute a tile of each, tokens or not; vLLM's
+`VLLM_MOE_USE_DEEP_GEMM`).
 
 Of the load: `requests` (sent in all by the clients of a closed loop; 10 each), `length_low` (lengths are uniform
 between this share of the nominal ones and them; 1), or `isl_cv`; `staggered` (1 where clients start one after the
@@ -30,7 +32,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from planner.engines.settings import engine_setting
+from planner.engines.settings import engine_setting, whole_tiles
 from planner.errors import PlannerError
 from planner.hardware.accelerator import Accelerator
 from planner.models.formats import OWN, our_name
@@ -47,7 +49,7 @@ COLUMNS = (
         "prefix_hits",
     ),
     *("length_low", "isl_cv", "staggered", "in_process", "requests", "reserved_output"),
-    *("jitter", "graph_batch", "preempts"),
+    *("jitter", "graph_batch", "preempts", "whole_tiles"),
 )
 MOST_JITTER = 1.0
 OLDEST = "0"  # a release before all that are told apart
@@ -81,6 +83,7 @@ class Settings:
     jitter: float
     graph_batch: float
     preempts: bool
+    whole_tiles: float
 
 
 def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
@@ -119,6 +122,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         jitter=_number(row, "jitter", most=MOST_JITTER),
         graph_batch=_number(row, "graph_batch") or math.inf,
         preempts=preempts,
+        whole_tiles=tiles_at(engine, version, _flag(row, "whole_tiles")),
     )
 
 
@@ -137,6 +141,13 @@ def priced_version(engine: str, version: str | None, asynchronous: bool | None) 
             hint="leave it empty: the engine schedules beside the device",
         )
     return OLDEST
+
+
+def tiles_at(engine: str, version: str | None, stated: bool | None) -> float:
+    """The most tensor parallelism of experts computed in whole tiles: any or none as stated, else the release's."""
+    if stated is None:
+        return whole_tiles(engine, version)
+    return math.inf if stated else 0.0
 
 
 def held_steps(settings: Settings, ranks: int, clients: int, osl: float) -> float:

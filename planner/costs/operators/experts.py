@@ -13,11 +13,22 @@ import numpy as np
 from planner.arrays import Floats
 
 Sized = TypeVar("Sized", Floats, float)
+TILE_ROWS = 128.0  # of a block of DeepGEMM's grouped products in contiguous layout
 
 
 def routed_rows(tokens: Sized, top_k: float, ep: Sized) -> Sized:
     """Rows of all experts of a rank, where the ranks that share experts bring `tokens` together and load is even."""
     return tokens * top_k / ep
+
+
+def tiled_rows(rows: Sized, experts: Sized) -> Sized:
+    """Rows of a grouped product whose blocks of TILE_ROWS are of one expert each, as allocated before rows are counted.
+
+    Every expert may fill its last block with a row alone, so that each has TILE_ROWS - 1 rows more than tokens bring;
+    blocks that stay empty are computed too (`compute_aligned_M` of vLLM 0.12, fused_moe/deep_gemm_utils.py).
+    """
+    padded: Sized = rows + experts * (TILE_ROWS - 1.0)
+    return padded
 
 
 def touched_share(tokens: Floats, top_k: float, num_experts: int, concentration: float = math.inf) -> Floats:

@@ -22,7 +22,7 @@ from planner.costs.operators.attention_core import (
     prompt_pairs,
 )
 from planner.costs.operators.elementwise import Moved, Pass
-from planner.costs.operators.experts import routed_rows, touched_share
+from planner.costs.operators.experts import routed_rows, tiled_rows, touched_share
 from planner.models.architecture import BITS
 
 
@@ -123,6 +123,7 @@ class Experts:
     precision: str
     activation: str
     exchanged: Floats | None = None  # [N] 1 where tokens came by all-to-all: kernels of wide expert parallelism
+    whole_tiles: Floats | None = None  # [N] 1 where a whole tile of every expert is computed, tokens or not
     module: str = ""
 
 
@@ -316,6 +317,10 @@ def _experts(op: Experts, concentration: float) -> KernelDemand:
     inter = op.intermediate / op.moe_tp
     routed = routed_rows(op.tokens, op.top_k, op.ep)
     touched = op.num_experts / op.ep * touched_share(op.tokens, op.top_k, op.num_experts, concentration)
+    if op.whole_tiles is not None:
+        whole = (op.whole_tiles > 0) & (routed > 0)
+        touched = np.where(whole, op.num_experts / op.ep, touched)
+        routed = np.where(whole, tiled_rows(routed, op.num_experts / op.ep), routed)
     weights = np.maximum(touched, np.minimum(routed, 1.0)) * matrices * op.hidden * inter * bytes_per(op.precision)
     value = working_bytes(op.activation)
     moved = weights + routed * (op.hidden * (bytes_per(op.activation) + value) + value * (matrices - 1.0) * inter)

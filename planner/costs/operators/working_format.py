@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
+
 from planner.costs.operators.kernels import (
     AttentionBackward,
     BatchedGemm,
@@ -65,6 +67,19 @@ def as_run_on(op: Op, gpu: Accelerator) -> Op:
             return replace(op, precision=stored_as(op.precision), activation=BF16)
         case _:
             return op
+
+
+def in_whole_tiles(op: Op, most_tp: float) -> Op:
+    """The operator as an engine runs it whose kernels for experts in fp8 blocks compute whole tiles (`tiled_rows`).
+
+    They do so where experts are split by at most `most_tp` and tokens did not come by all-to-all.
+    """
+    if most_tp <= 0.0 or not isinstance(op, Experts) or op.precision != "fp8_block":
+        return op
+    whole = op.moe_tp <= most_tp
+    if op.exchanged is not None:
+        whole &= op.exchanged <= 0
+    return replace(op, whole_tiles=whole.astype(np.float64))
 
 
 def _lacks(gpu: Accelerator, activation: str) -> bool:

@@ -16,6 +16,7 @@ from planner.costs.rates.evidence import KernelTime
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.spread import group_of_runs
+from planner.engines.settings import whole_tiles
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.hardware.profiles.embedded import embedded_profiles
@@ -90,16 +91,19 @@ def make_pricer(
     calibration: Calibration,
     store: ProfileStore | None,
     bare: bool = False,
+    tiles: float | None = None,
 ) -> Pricer:
     """Kernel tables of this pool's accelerator and of the engine when the store has them, else the roofline.
 
-    `bare` prices kernels that run without the engine, which then makes their starts no longer.
+    `bare` prices kernels that run without the engine, which then makes their starts no longer. `tiles` stands for what
+    the release does unasked (`planner.engines.settings.whole_tiles`).
     """
     accelerator, known = pool.node.accelerator, calibration.efficiencies
     own = calibration.engine(engine, version)
     started = known if bare else known.with_starts(own, overlap=accelerator.overlaps_starts)
     slowdown = 1.0 if bare else calibration.slowdown(group_of_runs(arch, accelerator.name, engine))
-    roofline = Roofline(accelerator, pool.topology(), started, slowdown)
+    whole = whole_tiles(engine, version) if tiles is None else tiles
+    roofline = Roofline(accelerator, pool.topology(), started, slowdown, whole)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = TableChooser(store, accelerator.name, engine, version)

@@ -22,7 +22,7 @@ from planner.costs.operators.kernels import (
     quantises,
     stored_format,
 )
-from planner.costs.operators.working_format import as_run_on
+from planner.costs.operators.working_format import as_run_on, in_whole_tiles
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import KernelTime
@@ -40,6 +40,7 @@ class Roofline:
     topology: Topology
     efficiencies: Efficiencies
     slowdown: float = 1.0  # of whole steps (`Calibration.slowdown`)
+    whole_tiles: float = 0.0  # the most tensor parallelism of experts that are computed in whole tiles
 
     @property
     def name(self) -> str:
@@ -58,7 +59,7 @@ class Roofline:
 
     def compute_s(self, op: Compute) -> Floats:
         """max(flop / rate, bytes / bandwidth), and a start for every launch."""
-        op = as_run_on(op, self.accelerator)
+        op = in_whole_tiles(as_run_on(op, self.accelerator), self.whole_tiles)
         known, blackwell = self.efficiencies, self.accelerator.is_blackwell
         names = efficiency_names(op, blackwell=blackwell)
         asked = demand(op, known.routing_concentration)
@@ -75,16 +76,21 @@ def slowdown(op: Compute, known: Efficiencies, *, blackwell: bool) -> Floats | f
 
     Narrow shards of experts, and few tokens an expert, leave tiles empty; tiles are no higher than the tokens need, so
     that at most half of their rows are. Tokens that came by all-to-all lie expert by expert, for which engines have
-    kernels that gather nothing (DeepGEMM's grouped ones).
+    kernels that gather nothing (DeepGEMM's grouped ones). These are what computes whole tiles too: full ones, whose
+    columns hold a narrow shard's.
     """
     if not isinstance(op, Experts):
         return 1.0
     narrow = 1.0 + known.experts_width * op.moe_tp / op.intermediate
     rows = np.maximum(op.tokens * op.top_k / op.num_experts, 1.0)
     longer = narrow * (1.0 + np.minimum(known.experts_rows / rows, 1.0))
-    if op.exchanged is None or _experts_flop(op, blackwell=blackwell) != "experts_flop_block":
+    before_blackwell = _experts_flop(op, blackwell=blackwell) == "experts_flop_block"
+    grouped = known.experts_flop_block / known.experts_flop_grouped if before_blackwell else 1.0
+    if op.whole_tiles is not None:
+        longer = np.where(op.whole_tiles > 0, grouped, longer)
+    if op.exchanged is None:
         return longer
-    return longer * np.where(op.exchanged > 0, known.experts_flop_block / known.experts_flop_grouped, 1.0)
+    return longer * np.where(op.exchanged > 0, grouped, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
