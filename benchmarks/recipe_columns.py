@@ -13,7 +13,10 @@ nominal ones. Its disaggregated TensorRT-LLM deployments limit the decoding batc
 clients' share (the `batchN` in the names of their files), but for sweeps over concurrency at one limit. DeepSeek-R1 in
 nvfp4 is its second checkpoint, which converts the output matrix of attention too (the card of
 nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the experts in mxfp8 (the TRTLLM backend;
-`VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`). SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place
+`VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`); on Hopper it runs vLLM with `--max-num-seqs $CONC` and sends 10 requests for
+each of $CONC clients, 4 to 64 of them (its README), and for some days in December 2025 with a literal
+`--max-concurrency 512` beside: rows of 512 clients are runs of an unstated $CONC, taken as the middle of that sweep.
+SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place
 of its parallelism, where they "do nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the
 comments beside them say; decoding on one node has the times of tensor parallelism.
 
@@ -46,7 +49,7 @@ GB200_NODE = 4  # devices
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 LENGTH_LOW = "0.8"
 
-LOAD = ("length_low", "staggered", "in_process")  # columns that tell of the load, not of the engine
+LOAD = ("length_low", "staggered", "in_process", "requests")  # columns that tell of the load, not of the engine
 _MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
 _SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
 _FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0rc0, with the times of 1.1
@@ -60,6 +63,7 @@ _SWEPT_BATCH = {  # decoding batch of TensorRT-LLM recipes that one limit serves
     ("gb300", 1024): 32,
     ("gb300", 8192): 4,
 }
+_LITERAL_CLIENTS, _MIDDLE_CLIENTS = 512, 16
 _AZURE = {"max_batch": "256", "chunk_tokens": "131072", "poll_steps": "10"}
 _TUNED = {"kv_cache": "fp8", "memory_utilisation": "0.9", "captured_tokens": "2048"}
 
@@ -179,6 +183,8 @@ def _vllm(row: Row, clients: int, ranks: float) -> Columns:
         columns["max_batch"] = "512"
     if not dense or blackwell:
         columns["captured_tokens"] = "0" if dense else "2048"
+    if family.startswith("gpt-oss") and not blackwell and clients == _LITERAL_CLIENTS:
+        columns |= {"max_batch": str(_MIDDLE_CLIENTS), "requests": str(REQUESTS_PER_CLIENT * _MIDDLE_CLIENTS)}
     return columns
 
 
