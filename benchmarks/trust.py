@@ -41,10 +41,12 @@ def serving() -> Iterator[tuple[str, ...]]:
 
 
 def _names_of_sizes() -> dict[str, str]:
-    """The first model of the catalog of each size."""
+    """The first model of the catalog of each size that reads text alone, as measured serving runs do."""
     names: dict[str, str] = {}
     for entry in list_models():
         arch = find_model(entry.name)
+        if arch.modules:
+            continue
         names.setdefault(f"{arch.num_layers}x{arch.hidden_size}x{arch.vocab_size}", entry.name.partition("/")[2])
     return names
 

@@ -65,6 +65,26 @@ def moved(ops: Sequence[Compute], ideal: Roofline) -> set[str]:
     return names
 
 
+def test_whole_tiles_of_experts_compute_blocks_of_rows_for_each_at_the_rate_of_grouped_kernels(ideal: Roofline) -> None:
+    """16 of 64 rows are tokens': 32 experts of the rank have 127 rows more each, three matrices of 4096 x 1024."""
+    few = Experts("e", 1.0, ONE * 4, ONE * 2, ONE * 2, 4096, 2048, 8, 64, True, "fp8_block", "fp8_block")
+    hopper = replace(ideal.accelerator, compute_capability="9.0", memory_bandwidth_bytes_per_s=1e15)
+    known = replace(Efficiencies(), experts_flop_block=0.25, experts_flop_grouped=0.4)
+    whole = Roofline(hopper, ideal.topology, known, whole_tiles=2.0)
+    rows = 4 * 8 / 2 + 32 * 127
+    flop_s = 2.0 * rows * 3 * 4096 * 1024 / (hopper.comparable_peak("fp8_block") * 0.4)
+    assert whole.price(few).seconds[0] == pytest.approx(flop_s)
+    assert whole.price(replace(few, tokens=ONE * 0)).seconds[0] == 0.0
+    skips = Roofline(hopper, ideal.topology, known).price(few).seconds[0]
+    for other in (
+        replace(few, moe_tp=ONE * 4, ep=ONE),
+        replace(few, exchanged=ONE),
+        replace(few, precision="fp8", activation="fp8"),
+    ):
+        assert whole.price(other).seconds[0] == Roofline(hopper, ideal.topology, known).price(other).seconds[0]
+    assert skips < whole.price(few).seconds[0]
+
+
 @pytest.fixture(scope="module")
 def ideal(topology: Topology) -> Roofline:
     """The data sheet's rates of a GPU with units for every format, no floor and no start."""

@@ -1,5 +1,6 @@
 """Settings are columns: what recipes of public runs fill, what engines set where they are empty, and nothing else."""
 
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -219,6 +220,28 @@ def test_what_a_row_leaves_empty_is_the_engines_own(system: str, backend: str, l
 def test_limits_of_vllm_are_those_of_its_release(version: str, limits: tuple[int, int]) -> None:
     decode = case_of_row({**COLOCATED, "system": "h100_sxm", "backend": "vllm", "backend_version": version}).decode
     assert (decode.chunk_tokens, decode.max_batch) == limits
+
+
+@pytest.mark.parametrize(
+    ("version", "most_tp"), [("0.11.0", 0), ("0.11.2", 1024), ("0.12.0", 7), ("0.14.1", 7), ("0.15.0", 0), ("", 0)]
+)
+def test_releases_of_vllm_that_compute_whole_tiles_of_experts_decode_at_one_pace(version: str, most_tp: int) -> None:
+    row = {**COLOCATED, "system": "h200_sxm", "osl": "8192", "isl": "1024", "backend_version": version}
+    few, many = (case_of_row({**row, "concurrency": clients}) for clients in ("4", "16"))
+    assert few.whole_tiles == most_tp
+    answers = evaluate([few, many], None)
+    paces = [answer.tpot_s for answer in answers if isinstance(answer, Estimate)]
+    assert (paces[1] < 1.2 * paces[0]) == (most_tp > 0)
+    assert case_of_row({**row, "whole_tiles": "0"}).whole_tiles == 0.0
+    assert case_of_row({**row, "whole_tiles": "1"}).whole_tiles == math.inf
+
+
+def test_a_run_of_a_literal_concurrency_has_the_batch_of_the_middle_of_its_sweep() -> None:
+    row = {**COLOCATED, "family": "gpt-oss-120b", "aic_model": "openai/gpt-oss-120b", "weights": "mxfp4"}
+    hopper = {**row, "system": "h100_sxm", "concurrency": "512"}
+    assert (case(hopper).decode.max_batch, case(hopper).requests_per_client) == (16, 160 / 512)
+    assert case(hopper, concurrency="64").decode.max_batch == 1024
+    assert case(row, concurrency="512").decode.max_batch == 512
 
 
 def test_a_way_of_scheduling_is_priced_as_the_release_that_has_it() -> None:
