@@ -16,9 +16,11 @@ nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the ex
 `VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`); on Hopper it runs vLLM with `--max-num-seqs $CONC` and sends 10 requests for
 each of $CONC clients, 4 to 64 of them (its README), and for some days in December 2025 with a literal
 `--max-concurrency 512` beside: rows of 512 clients are runs of an unstated $CONC, taken as the middle of that sweep.
-SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place
-of its parallelism, where they "do nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the
-comments beside them say; decoding on one node has the times of tensor parallelism.
+SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
+nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
+on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
+github.com/NVIDIA/srt-slurm (recipes/vllm/kimi-k2.5, `dep4-tep4` and `dep4-dep16`): prompts attention data parallel on a
+node, decoding tensor parallel on one and attention data parallel across several.
 
 Azure's AI benchmarking guide runs vLLM with 10 scheduler steps and 131,072 prompt tokens a step, as it says. The engine
 of before 0.8 alone can (`--num-scheduler-steps`): it looks at new requests so often, and takes 256 sequences unasked.
@@ -129,6 +131,8 @@ def _parallelism(row: Row) -> Columns:
     if _multiplied(row):
         ranks = row["moe_ep"]
         return {"tp": ranks, "moe_tp": "1", "moe_ep": ranks, "gpus": ranks, "batch_per_rank": row["concurrency"]}
+    if row["backend"] == "vllm" and row["mode"] == "disagg" and row["system"] == "gb200" and _kimi(row):
+        return _data_parallel(row, "prefill_") | (_data_parallel(row, "decode_") if _wide(row) else {})
     if not (early and row["mode"] == "disagg" and row["system"] == "gb200"):
         return {}
     columns: Columns = {}
@@ -139,6 +143,16 @@ def _parallelism(row: Row) -> Columns:
             names = (f"{prefix}{name}" for name in ("tp", "dp", "moe_tp", "moe_ep"))
             columns |= dict(zip(names, map(str, degrees), strict=True))
     return columns
+
+
+def _data_parallel(row: Row, prefix: str) -> Columns:
+    """The ranks of an instance as attention data parallel ones that share experts."""
+    ranks = row[f"{prefix}moe_ep"]
+    return {f"{prefix}tp": "1", f"{prefix}dp": ranks, f"{prefix}moe_tp": "1", f"{prefix}moe_ep": ranks}
+
+
+def _wide(row: Row) -> bool:
+    return float(row["decode_moe_ep"] or 1) > GB200_NODE
 
 
 def _multiplied(row: Row) -> bool:
@@ -171,7 +185,7 @@ def _vllm(row: Row, clients: int, ranks: float) -> Columns:
         if row.get("weights") == "fp8_block" and (row.get("measured") or "") < _MINIMAX_TUNED:
             return {"memory_utilisation": "0.95", "chunk_tokens": "8192"}
         return {**_TUNED, "chunk_tokens": chunk}
-    if family.startswith("Kimi"):
+    if _kimi(row):
         four_bit = row.get("weights") == "nvfp4"
         plain = {"memory_utilisation": "0.95", "chunk_tokens": "8192"}
         return {**_TUNED, "chunk_tokens": chunk} if four_bit else plain
@@ -255,6 +269,10 @@ def _decode_batch(row: Row, clients: int, ranks: float) -> int:
 
 def _family(row: Row) -> str:
     return row.get("family") or ""
+
+
+def _kimi(row: Row) -> bool:
+    return _family(row).startswith("Kimi")
 
 
 def _blackwell(row: Row) -> bool:

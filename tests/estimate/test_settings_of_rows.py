@@ -244,6 +244,18 @@ def test_a_run_of_a_literal_concurrency_has_the_batch_of_the_middle_of_its_sweep
     assert case(row, concurrency="512").decode.max_batch == 512
 
 
+def test_kimi_on_several_nodes_decodes_attention_data_parallel_as_its_recipe_says() -> None:
+    kimi = {"family": "Kimi-K2.5", "aic_model": "moonshotai/Kimi-K2.5", "weights": "nvfp4", "backend": "vllm"}
+    degrees = {"prefill_tp": "4", "prefill_dp": "1", "prefill_moe_ep": "4"}
+    wide = {"decode_workers": "1", "decode_tp": "16", "decode_moe_tp": "1", "decode_moe_ep": "16"}
+    narrow = {"decode_tp": "4", "decode_moe_tp": "1", "decode_moe_ep": "4"}
+    for decode, own in ((wide, (1, 16)), (narrow, (4, 1))):
+        known = case(DISAGGREGATED, **kimi, **degrees, **decode)
+        assert known.prefill is not None
+        assert (known.prefill.tp, known.prefill.dp) == (1, 4)
+        assert (known.decode.tp, known.decode.dp) == own
+
+
 def test_a_way_of_scheduling_is_priced_as_the_release_that_has_it() -> None:
     stated = [
         case_of_row({**COLOCATED, "backend_version": version, "async_scheduling": flag}).section
