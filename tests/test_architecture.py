@@ -65,6 +65,7 @@ BUILT_ON_TORCH = (
     "planner.hardware.profiling.",
 )  # who needs these modules imports them in functions
 BUILT_ON_NUMBA = (  # likewise
+    "planner.solvers.compilation.",
     "planner.solvers.compiled.",
     "planner.estimate.compiled.",
     "planner.rl.compiled.",

@@ -6,6 +6,8 @@ Shape suffixes: N drawn set, K item of a set, E item, G group of bins.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
+
 
 @njit(cache=True)
 def pair_counts(items_NK, num_items):
@@ -68,7 +70,7 @@ def savings(items_NK, group_E, num_groups):
     return saved_EG / len(items_NK)
 
 
-@njit(cache=True)
+@part
 def _cost(e, g, weight_E, copies_E, resident_EG, load_G, speed_G, mean, saved_EG, price, calm):
     """Price of imbalance less groups saved when `g` gets one more copy of `e`, equal shares.
 

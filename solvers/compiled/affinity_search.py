@@ -12,6 +12,7 @@ import numpy as np
 from numba import njit
 
 from planner.arrays import Bools, Floats, Ints
+from planner.solvers.compilation.parts import part
 
 
 class AffinityState(NamedTuple):
@@ -40,7 +41,7 @@ class AffinityState(NamedTuple):
     term_R: Floats
 
 
-@njit(cache=True)
+@part
 def _term(mean, variance, lam):
     return np.exp(min(lam * (mean - 1.0) + 0.5 * lam * lam * variance, 600.0))
 
@@ -65,7 +66,7 @@ def fill(s):
         s.variance_R[s.bin_P[p]] += s.cross_RE[s.bin_P[p], s.item_P[p]] / s.copies_E[s.item_P[p]]
 
 
-@njit(cache=True)
+@part
 def _mask(e, count_EG):
     mask = 0
     for g in range(count_EG.shape[1]):
@@ -74,7 +75,7 @@ def _mask(e, count_EG):
     return mask
 
 
-@njit(cache=True)
+@part
 def _ones(mask):
     count = 0
     while mask:
@@ -83,7 +84,7 @@ def _ones(mask):
     return count
 
 
-@njit(cache=True)
+@part
 def _touched(n, sets_NK, mask_E):
     """Groups that set `n` needs: those of items with one group alone, then greedily the group that holds most."""
     forced, K = 0, sets_NK.shape[1]
@@ -113,7 +114,7 @@ def _touched(n, sets_NK, mask_E):
     return count
 
 
-@njit(cache=True)
+@part
 def _touched_by_two(s, e, f):
     """Groups touched by the sets that hold `e` or `f`."""
     count = 0
@@ -128,7 +129,7 @@ def _touched_by_two(s, e, f):
     return count
 
 
-@njit(cache=True)
+@part
 def _recast(s, e, f, limit):
     """Masks of two items from their counts; put back, and False, where more than `limit` groups a set come of it."""
     old_e, old_f = s.mask_E[e], s.mask_E[f]
@@ -143,7 +144,7 @@ def _recast(s, e, f, limit):
     return False
 
 
-@njit(cache=True)
+@part
 def _shifted(s, r, e, more_e, f, more_f, lam):
     """(mean, variance, term) of bin `r` when its shares of `e` and `f` change by so much."""
     c, scale = s.covariance_EE, s.scale_R[r]
@@ -153,7 +154,7 @@ def _shifted(s, r, e, more_e, f, more_f, lam):
     return mean, variance, _term(mean, variance, lam)
 
 
-@njit(cache=True)
+@part
 def _shift(s, r, e, more_e, f, more_f, lam):
     """Changes the shares of `e` and `f` in bin `r`."""
     s.mean_R[r], s.variance_R[r], s.term_R[r] = _shifted(s, r, e, more_e, f, more_f, lam)
@@ -162,13 +163,13 @@ def _shift(s, r, e, more_e, f, more_f, lam):
         s.cross_RE[r, k] += (more_e * s.covariance_EE[e, k] + more_f * s.covariance_EE[f, k]) * scale
 
 
-@njit(cache=True)
+@part
 def _count(s, e, r, more):
     s.placed_ER[e, r] = more > 0
     s.count_EG[e, s.group_R[r]] += more
 
 
-@njit(cache=True)
+@part
 def _try_swap(s, a, b, lam, price, limit, most_saved):
     """Exchanges the items of two slots when the price of imbalance and groups together rise by no more than `limit`."""
     r, q, e, f = s.bin_P[a], s.bin_P[b], s.item_P[a], s.item_P[b]
@@ -196,7 +197,7 @@ def _try_swap(s, a, b, lam, price, limit, most_saved):
     s.item_P[a], s.item_P[b] = f, e
 
 
-@njit(cache=True)
+@part
 def _changes(s, r, e, f, q):
     """(change of bin `q`'s share of `e`, and of `f`) when bin `r` gives up its copy of `e` for one more of `f`."""
     fewer, more = 1.0 / (s.copies_E[e] - 1), 1.0 / (s.copies_E[f] + 1)
@@ -207,7 +208,7 @@ def _changes(s, r, e, f, q):
     return change_e, change_f
 
 
-@njit(cache=True)
+@part
 def _try_recount(s, a, f, lam, price, limit, most_saved):
     """One slot of an item with copies to spare becomes one more copy of `f`, on the same terms."""
     e, r = s.item_P[a], s.bin_P[a]

@@ -8,10 +8,11 @@ Suffixes: E item, R bin, J free slot of a bin.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_row
 
 
-@njit(cache=True)
+@part
 def _heaviest(first, last, left_E):
     best = first
     for e in range(first, last):
@@ -20,7 +21,7 @@ def _heaviest(first, last, left_E):
     return best
 
 
-@njit(cache=True)
+@part
 def _piece(first, last, left_E, wanted):
     """The lightest item of [first, last) that has `wanted` left, else the heaviest."""
     best, best_left = -1, np.inf
@@ -30,7 +31,7 @@ def _piece(first, last, left_E, wanted):
     return best if best >= 0 else _heaviest(first, last, left_E)
 
 
-@njit(cache=True)
+@part
 def _hand_over(i, j, wanted, least, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ):
     """Up to `wanted` of one item of bin `i` into a free slot of bin `j`, `least` at least; returns how much."""
     e = _piece(first_R[i], first_R[i + 1], left_E, wanted)
@@ -44,7 +45,7 @@ def _hand_over(i, j, wanted, least, first_R, left_E, excess_R, used_R, item_RJ, 
     return given
 
 
-@njit(cache=True)
+@part
 def _next_giver(excess_R, chain, count, tiny):
     """The bin with most excess outside the first `count` of `chain`; -1 where none has any."""
     best = -1
@@ -59,7 +60,7 @@ def _next_giver(excess_R, chain, count, tiny):
     return best
 
 
-@njit(cache=True)
+@part
 def _relay(i, wanted, least, relays, slots_R, tiny, first_R, left_E, excess_R, used_R, item_RJ, amount_RJ, chain):
     """Gathers excess of other bins on bin `i`, in its own free slots, until it has `wanted` to hand over.
 

@@ -8,6 +8,7 @@ one after the other, jobs within).
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_rows
 
 NONE = -1
@@ -105,7 +106,7 @@ def replay(shop, sequence_MP, length_M, first_T, start_O, job_MP):
     return free_M.max() if left == 0 else np.inf
 
 
-@njit(cache=True)
+@part
 def _fits(shop, sequence_P, length, machine, count_T):
     """Whether a machine's sequence keeps its capacity, and each backward pass comes after its forward pass."""
     _, _, _, _, partner_T, resident_T, capacity_M, _ = shop
@@ -147,7 +148,7 @@ def _add_moves(sequence_P, first, last, machine, moves, count):
     return count
 
 
-@njit(cache=True)
+@part
 def _critical_moves(shop, sequence_MP, length_M, first_T, start_O, job_MP, type_O, makespan, position_O, moves):
     """Fills `moves` (machine, from, to) of one critical path drawn at random; returns how many."""
     machine_T, duration_T, _, before_T, _, _, _, _ = shop
@@ -188,7 +189,7 @@ def _critical_moves(shop, sequence_MP, length_M, first_T, start_O, job_MP, type_
         last = position_O[task]
 
 
-@njit(cache=True)
+@part
 def _move(sequence_P, source, target):
     """Takes the task at `source` out and puts it in at `target`."""
     moved = sequence_P[source]

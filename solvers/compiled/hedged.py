@@ -9,12 +9,13 @@ mean, variance, then factors.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.copies import copy_row
 
 CHEAP = 0.25  # what a change that moves nothing is taken to cost, in moves
 
 
-@njit(cache=True)
+@part
 def _time(A_K, z, speed):
     variance = A_K[1]
     for k in range(2, len(A_K)):
@@ -22,7 +23,7 @@ def _time(A_K, z, speed):
     return (A_K[0] + z * np.sqrt(max(variance, 0.0))) / speed
 
 
-@njit(cache=True)
+@part
 def _time_with(A_K, out_K, in_K, z, speed):
     """Time of a bin after a copy with components `out_K` leaves it and one with `in_K` comes."""
     variance = A_K[1] - out_K[1] + in_K[1]
@@ -32,7 +33,7 @@ def _time_with(A_K, out_K, in_K, z, speed):
     return (A_K[0] - out_K[0] + in_K[0] + z * np.sqrt(max(variance, 0.0))) / speed
 
 
-@njit(cache=True)
+@part
 def _components(e, copies, mean_E, variance_E, factor_FE, X_K):
     X_K[0] = mean_E[e] / copies
     X_K[1] = variance_E[e] / (copies * copies)
@@ -40,7 +41,7 @@ def _components(e, copies, mean_E, variance_E, factor_FE, X_K):
         X_K[2 + k] = factor_FE[k, e] / copies
 
 
-@njit(cache=True)
+@part
 def _loads(item_P, bin_P, X_EK, A_RK):
     A_RK[:] = 0.0
     for p in range(len(item_P)):
@@ -48,7 +49,7 @@ def _loads(item_P, bin_P, X_EK, A_RK):
             A_RK[bin_P[p], k] += X_EK[item_P[p], k]
 
 
-@njit(cache=True)
+@part
 def _price(e, here, there, resident_ER):
     """Moves added when a copy of `e` goes from bin `here` to `there`; -1 as bin `here` of a copy that is new."""
     moves = 0 if resident_ER[e, there] else 1
@@ -57,7 +58,7 @@ def _price(e, here, there, resident_ER):
     return moves
 
 
-@njit(cache=True)
+@part
 def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal):
     """The swap out of bin `r` that lowers the time above `goal` most for each move it costs: (a, b, worth)."""
     best_a, best_b, best_worth = -1, -1, 0.0
@@ -87,7 +88,7 @@ def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed
     return best_a, best_b, best_worth
 
 
-@njit(cache=True)
+@part
 def _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, placed_ER, goal, spare_K):
     """Fall of the time above `goal` when the copy of `f` on bin `q` becomes one of `e`; -1 where some bin ends slower
     than bin `r` is now. `Xe_K` and `Xf_K` are the components of a copy after the change."""
@@ -109,7 +110,7 @@ def _lowered(e, f, q, r, Xe_K, Xf_K, X_EK, A_RK, time_R, z, speed_R, placed_ER, 
     return fall
 
 
-@njit(cache=True)
+@owning_part
 def _best_recount(
     r, item_P, bin_P, first_R, copies_E, mean_E, variance_E, factor_FE, X_EK, A_RK, time_R, z, speed_R, placed_ER,
     allowed_ER, resident_ER, goal, best_worth,

@@ -6,8 +6,10 @@ Weight comes from all bins alike, and copies share equally. Shape suffixes: E it
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 
-@njit(cache=True)
+
+@part
 def _near(count_EG, e, copies, source_G):
     """Share of the weight of `e` that finds a copy in its own group."""
     near = 0.0
@@ -16,7 +18,7 @@ def _near(count_EG, e, copies, source_G):
     return near
 
 
-@njit(cache=True)
+@part
 def _swap_gain(e, f, g, h, weight_E, copies_E, count_EG, source_G):
     """Weight carried nearby when a copy of `e` goes from group `g` to `h` and one of `f` the other way, less before."""
     before = weight_E[e] * _near(count_EG, e, copies_E[e], source_G)
@@ -34,7 +36,7 @@ def _swap_gain(e, f, g, h, weight_E, copies_E, count_EG, source_G):
     return after - before
 
 
-@njit(cache=True)
+@part
 def _recount_gain(e, f, g, weight_E, copies_E, count_EG, source_G):
     """The same when a slot in group `g` changes from `e`, which has copies to spare, to `f`."""
     before = weight_E[e] * _near(count_EG, e, copies_E[e], source_G)
@@ -48,7 +50,7 @@ def _recount_gain(e, f, g, weight_E, copies_E, count_EG, source_G):
     return after - before
 
 
-@njit(cache=True)
+@part
 def _recount_fits(e, f, r, weight_E, copies_E, placed_ER, load_R, speed_R, goal):
     """Whether all bins stay within `goal` when bin `r` gives up its copy of `e` for one more of `f`."""
     more_e = weight_E[e] / (copies_E[e] - 1) - weight_E[e] / copies_E[e]
@@ -80,7 +82,7 @@ def _apply_recount(e, f, r, weight_E, copies_E, placed_ER, load_R):
     copies_E[f] += 1
 
 
-@njit(cache=True)
+@part
 def _best_swap(a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_EG, load_R, speed_R, source_G, goal):
     """(slot to exchange items with, weight then carried nearby)."""
     e, r, best, most = item_P[a], bin_P[a], -1, 1e-9 * weight_E.sum()
@@ -97,7 +99,7 @@ def _best_swap(a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_E
     return best, most
 
 
-@njit(cache=True)
+@part
 def _best_recount(a, item_P, bin_P, group_R, weight_E, copies_E, placed_ER, count_EG, load_R, speed_R, source_G, goal):
     """(item that takes the slot, weight then carried nearby)."""
     e, r, best, most = item_P[a], bin_P[a], -1, 1e-9 * weight_E.sum()

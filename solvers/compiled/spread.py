@@ -6,6 +6,8 @@ Shape suffixes: E item, R bin, P slot (bin-major). A bin's time is its load divi
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import owning_part, part
+
 EPS = 1e-12
 
 
@@ -29,7 +31,7 @@ def greedy_copies(weight_E, num_slots, most_E):
     return copies_E
 
 
-@njit(cache=True)
+@part
 def _fit(e, each, first_R, used_R, load_R, speed_R, placed_ER, allowed_ER):
     """The bin that finishes first with one more copy of `e`; -1 where none may take it."""
     best, best_time = -1, np.inf
@@ -41,7 +43,7 @@ def _fit(e, each, first_R, used_R, load_R, speed_R, placed_ER, allowed_ER):
     return best
 
 
-@njit(cache=True)
+@part
 def _make_room(e, item_P, first_R, used_R, load_R, placed_ER, allowed_ER, each_E):
     """A bin for `e` after moving one copy of another item out of it into a bin with room; -1 where none helps."""
     R = len(load_R)
@@ -119,7 +121,7 @@ def fill_free(item_P, bin_P, weight_E, allowed_ER):
     return True
 
 
-@njit(cache=True)
+@part
 def _slowest(load_R, speed_R):
     worst = 0
     for r in range(1, len(load_R)):
@@ -128,7 +130,7 @@ def _slowest(load_R, speed_R):
     return worst
 
 
-@njit(cache=True)
+@part
 def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, placed_ER, allowed_ER):
     """The swap of a copy on bin `r` with one elsewhere after which the slower of the two bins is fastest."""
     best_a, best_b, best_time = -1, -1, load_R[r] / speed_R[r] * (1.0 - EPS)
@@ -151,7 +153,7 @@ def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, placed_ER, al
     return best_a, best_b
 
 
-@njit(cache=True)
+@part
 def _swap(a, b, item_P, bin_P, load_R, each_E, placed_ER):
     e, f, r, q = item_P[a], item_P[b], bin_P[a], bin_P[b]
     item_P[a], item_P[b] = f, e
@@ -161,7 +163,7 @@ def _swap(a, b, item_P, bin_P, load_R, each_E, placed_ER):
     load_R[q] += each_E[e] - each_E[f]
 
 
-@njit(cache=True)
+@part
 def _times_without(item_P, bin_P, weight_E, copies_E, load_R, speed_R, first_E, second_E, bin_E):
     """For items with copies to spare: their slowest bin once one copy is gone, its time, and the next slowest time."""
     first_E[:] = -1.0
@@ -178,7 +180,7 @@ def _times_without(item_P, bin_P, weight_E, copies_E, load_R, speed_R, first_E, 
             second_E[f] = time
 
 
-@njit(cache=True)
+@owning_part
 def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R, placed_ER, allowed_ER, limit):
     """The slot that best becomes one more copy of an item of bin `r`, at the cost of an item with copies to spare.
 
@@ -208,7 +210,7 @@ def _best_recount(r, item_P, first_R, bin_P, weight_E, copies_E, load_R, speed_R
     return best_e, best_p
 
 
-@njit(cache=True)
+@part
 def _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER):
     f, q = item_P[p], bin_P[p]
     for r in range(len(load_R)):
@@ -228,7 +230,7 @@ def _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER)
             load_R[r] += each_E[f]
 
 
-@njit(cache=True)
+@part
 def descend(
     item_P, bin_P, first_R, weight_E, copies_E, each_E, load_R, speed_R, placed_ER, allowed_ER, goal, steps, recounts
 ):
@@ -257,7 +259,7 @@ def descend(
         _recount(e, p, item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER)
 
 
-@njit(cache=True)
+@part
 def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, placed_ER, allowed_ER, swaps):
     """A few random swaps, the first out of the slowest bin."""
     R = len(load_R)
@@ -276,7 +278,7 @@ def _kick(item_P, bin_P, first_R, each_E, load_R, speed_R, placed_ER, allowed_ER
         r = np.random.randint(R)
 
 
-@njit(cache=True)
+@part
 def _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER, allowed_ER):
     """One slot of an item with copies to spare becomes one more copy of another, both at random."""
     for _ in range(20):
@@ -287,7 +289,7 @@ def _kick_copies(item_P, bin_P, weight_E, copies_E, each_E, load_R, placed_ER, a
             return
 
 
-@njit(cache=True)
+@part
 def _keep(item_P, copies_E, each_E, load_R, placed_ER, into_P, into_copies_E, into_each_E, into_R, into_ER):
     """Copies the first five arrays into the last five; loops, which compile faster than slices."""
     for p in range(len(item_P)):
@@ -365,7 +367,7 @@ def slots_bound(weight_E, num_slots, top_speed, low):
     return low
 
 
-@njit(cache=True)
+@part
 def _slots_needed(weight_E, most):
     needed = 0
     for weight in weight_E:
@@ -394,7 +396,7 @@ def width_bound(heaviest, slots_R, speed_R, low):
     return low
 
 
-@njit(cache=True)
+@part
 def _carried(heaviest, slots_R, speed_R, time):
     carried = 0.0
     for r in range(len(slots_R)):

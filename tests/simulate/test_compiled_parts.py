@@ -13,11 +13,11 @@ import pytest
 from numba.core import compiler
 from packaging.requirements import Requirement
 
-from planner.simulate.loop import parts
 from planner.simulate.loop.program import compiled, entry, owning
+from planner.solvers.compilation import parts
 
 ROOT = Path(__file__).parent.parent.parent
-ADVICE = f"numba {version('numba')} differs inside: adapt planner/simulate/loop/parts.py, then raise numba's bound"
+ADVICE = f"numba {version('numba')} differs inside: adapt solvers/compilation/parts.py, then raise numba's bound"
 
 
 def declared() -> Requirement:

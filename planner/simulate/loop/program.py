@@ -18,14 +18,16 @@ from numba.experimental import structref
 
 from planner.arrays import Floats, Ints
 from planner.hardware.profiles.cache import default_cache_dir
-from planner.simulate.loop.parts import part_options
 from planner.simulate.loop.state import RunState
+from planner.solvers.compilation import parts
+from planner.solvers.compilation.parts import part_options
 
 _numba: Any = numba  # options of the jit and of its configuration that its stubs leave out
 _structref: Any = structref
 _SOURCES = [
     path for folder in (".", "scheduler", "tiers") for path in sorted((Path(__file__).parent / folder).glob("*.py"))
 ]
+_SOURCES.append(Path(parts.__file__))
 _caching: Any = caching
 F = TypeVar("F", bound=Callable[..., object])
 T = TypeVar("T")

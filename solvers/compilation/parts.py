@@ -12,15 +12,19 @@ one that does not is refused.
 """
 
 import operator
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import numba
 from llvmlite import binding
 from numba.core import base, codegen, compiler, datamodel, typed_passes, types
 from numba.core import compiler_machinery as machinery
 from numba.core.runtime.context import NRTContext
 from numba.core.typing import context
 
+F = TypeVar("F", bound=Callable[..., object])
+_numba: Any = numba  # options of the jit that its stubs leave out
 _llvm: Any = binding
 _base: Any = base
 _counting: Any = NRTContext
@@ -161,7 +165,8 @@ class _InParts(_machinery.AnalysisPass):
     def run_pass(self, state: Any) -> bool:  # noqa: ANN401 - numba's
         made = [expr for expr, made in state.calltypes.items() if made is not None and _makes_arrays(expr, made)]
         if isinstance(state.targetctx.nrt, _Uncounted) and (made or isinstance(state.return_type, types.Array)):
-            raise TypeError(f"{state.func_id.func_qualname} makes arrays: decorate it with `owning`")
+            where = f"{state.func_id.filename}: {state.func_id.func_qualname}"
+            raise TypeError(f"{where} makes arrays: decorate it with `owning`")
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return False
@@ -281,3 +286,17 @@ def part_options(*, owning: bool = False) -> dict[str, Any]:
     known = _Library is not object and all(hasattr(_Library, name) for name in _USED)
     counted = owning or not hasattr(_base.BaseContext, "nrt")
     return {"pipeline_class": _OwningPartCompiler if counted else _PartCompiler} if known else {}
+
+
+def part(function: F) -> F:
+    """A function of compiled code alone, in what calls it, with no machine code of its own; it makes no arrays."""
+    return _part(function, part_options())
+
+
+def owning_part(function: F) -> F:
+    """The same for a function that makes arrays, or gets new ones from another."""
+    return _part(function, part_options(owning=True))
+
+
+def _part(function: F, options: dict[str, Any]) -> F:
+    return cast(F, _numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function))

@@ -1,0 +1,1 @@
+"""How inner loops are compiled by numba: functions that are inlined into what calls them."""
