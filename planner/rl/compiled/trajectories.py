@@ -9,6 +9,7 @@ from collections import namedtuple
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.heaps import drop, push
 
 NONE = -1
@@ -33,13 +34,13 @@ State = namedtuple(
 )
 
 
-@njit(cache=True)
+@part
 def _post(s, time_s, event):
     push(s.event_s, s.event, 0, s.counters[LEFT], time_s, event)
     s.counters[LEFT] += 1
 
 
-@njit(cache=True)
+@part
 def _cost_s(s, w, steps):
     """Seconds of `steps` decode steps from the start of the segment of worker `w`."""
     size = s.count_W[w, RUNNING]
@@ -48,7 +49,7 @@ def _cost_s(s, w, steps):
     return steps * linear + s.curve_W[w, TOKEN_S] * context
 
 
-@njit(cache=True)
+@part
 def _steps_until(s, w, time_s):
     """The fewest steps after which the segment of worker `w` has reached `time_s`."""
     start = s.time_W[w, SEGMENT_S]
@@ -66,7 +67,7 @@ def _steps_until(s, w, time_s):
     return steps
 
 
-@njit(cache=True)
+@part
 def _room(s, w, i):
     """Whether worker `w` has a slot and, where none is reserved yet, KV for trajectory `i`."""
     if s.count_W[w, RUNNING] >= s.limit_W[w, MAX_RUNNING]:
@@ -75,7 +76,7 @@ def _room(s, w, i):
     return s.trajectory[i, HOLDS] == 1 or reserved == 0 or reserved + s.trajectory[i, NEED] <= s.limit_W[w, KV_TOKENS]
 
 
-@njit(cache=True)
+@part
 def _admit(s, w, i, now):
     """Trajectory `i` decodes on worker `w` from its next step on; its tokens to prefill are counted first."""
     row = s.trajectory[i]
@@ -96,14 +97,14 @@ def _admit(s, w, i, now):
     row[TO_PREFILL] = 0
 
 
-@njit(cache=True)
+@part
 def _goes_before(s, first, other):
     if s.trajectory[first, HOLDS] != s.trajectory[other, HOLDS]:
         return s.trajectory[first, HOLDS] > s.trajectory[other, HOLDS]
     return s.key[first] < s.key[other] or (s.key[first] == s.key[other] and first < other)
 
 
-@njit(cache=True)
+@part
 def _wait(s, w, i):
     """Puts trajectory `i` into the waiting list of worker `w`.
 
@@ -120,7 +121,7 @@ def _wait(s, w, i):
         s.trajectory[before, NEXT] = i
 
 
-@njit(cache=True)
+@part
 def _admit_all(s, w, now):
     """Those that wait at the worker, then the head of its queue, for as long as there is room; none is skipped."""
     while s.count_W[w, HEAD] != NONE:
@@ -136,7 +137,7 @@ def _admit_all(s, w, now):
         _admit(s, w, i, now)
 
 
-@njit(cache=True)
+@part
 def _start_segment(s, w, now):
     """Prefills what was admitted, then decodes until the next turn ends."""
     prefill_s = s.time_W[w, PREFILL_TOKENS] * s.curve_W[w, PREFILL_S]
@@ -149,14 +150,14 @@ def _start_segment(s, w, now):
         _plan(s, w, int(s.finish[base] - s.time_W[w, STEPS]))
 
 
-@njit(cache=True)
+@part
 def _plan(s, w, steps):
     s.count_W[w, PLANNED] = steps
     s.time_W[w, EVENT_S] = s.time_W[w, SEGMENT_S] + _cost_s(s, w, steps)
     _post(s, s.time_W[w, EVENT_S], w)
 
 
-@njit(cache=True)
+@part
 def _advance(s, w, steps):
     """Books `steps` decode steps of the running segment."""
     s.time_W[w, BUSY_S] += _cost_s(s, w, steps)
@@ -164,7 +165,7 @@ def _advance(s, w, steps):
     s.time_W[w, STEPS] += steps
 
 
-@njit(cache=True)
+@part
 def _leave(s, w, i):
     """Trajectory `i` and its KV leave worker `w`."""
     row = s.trajectory[i]
@@ -175,7 +176,7 @@ def _leave(s, w, i):
     row[AT] = NONE
 
 
-@njit(cache=True)
+@part
 def _target(s, w, i):
     """The worker with the shortest step for one more, if that beats the present one by the threshold; else `w`."""
     if np.isinf(s.moves[THRESHOLD]):
@@ -191,7 +192,7 @@ def _target(s, w, i):
     return best if here_s > s.moves[THRESHOLD] * best_s else w
 
 
-@njit(cache=True)
+@part
 def _end_turn(s, w, i, now):
     """The turn of `i` ends: it is done, or calls its tool and comes back later, here or elsewhere."""
     row = s.trajectory[i]
@@ -227,7 +228,7 @@ def _end_turn(s, w, i, now):
     _post(s, ready_s, len(s.count_W) + i)
 
 
-@njit(cache=True)
+@part
 def _work(s, w, now):
     """The event of a worker: turns that end now leave, others enter, decoding goes on."""
     _advance(s, w, s.count_W[w, PLANNED])
@@ -240,7 +241,7 @@ def _work(s, w, now):
     _start_segment(s, w, now)
 
 
-@njit(cache=True)
+@part
 def _come(s, i, now):
     """Trajectory `i` comes to its worker: it enters at the end of the running step, at once where none runs."""
     w = s.trajectory[i, AT]
@@ -256,7 +257,7 @@ def _come(s, i, now):
             _plan(s, w, steps)
 
 
-@njit(cache=True)
+@owning_part
 def _deal(s):
     """The first deal of every queue: round robin over its workers until none of them admits its head."""
     workers = np.empty(len(s.count_W), np.int64)
@@ -305,7 +306,7 @@ def run_trajectories(s, stop_after, arrival_s):
     return now
 
 
-@njit(cache=True)
+@part
 def _cut(s, now):
     """What running trajectories made until `now`: whole steps, in MADE and CONTEXT_TOKENS; key: end of the last."""
     for w in range(len(s.count_W)):
