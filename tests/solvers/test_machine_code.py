@@ -3,8 +3,11 @@
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
 import summing_loops
@@ -20,11 +23,20 @@ VALUES = np.array([3, 1, 4, 1, 5])
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where code is kept; nothing is loaded yet."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    loops._callable.cache_clear()
-    return tmp_path
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where code is kept; nothing is loaded yet.
+
+    numba reads its environment when it compiles and goes by that until it compiles again: what a test sets would have
+    all modules that later tests import run as Python, or compiled once more.
+    """
+    config: Any = numba.config
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+        loops._callable.cache_clear()
+        yield tmp_path
+    config.reload_config()
+    assert not config.DISABLE_JIT
+    assert str(tmp_path) != config.CACHE_DIR
 
 
 def sums(loop: Loop = SUMS) -> Floats:
