@@ -89,6 +89,7 @@ bench-training: $(VENV)/installed
 	$(BIN)/python benchmarks/training_at_scale.py
 	$(BIN)/python benchmarks/training_recipes.py
 	$(BIN)/python benchmarks/training.py ../shared/data/training
+	$(BIN)/python benchmarks/training_nested.py ../shared/data/training
 	$(BIN)/python benchmarks/sealed_training.py --open
 
 bench-sweep: $(VENV)/installed

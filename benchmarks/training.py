@@ -72,7 +72,7 @@ RECIPE_PRICE = 0.15
 def main() -> int:
     """Print the tables; with --write, write the calibration."""
     folder = first_path()
-    runs, single = _read(folder)
+    runs, single = read_tables(folder)
     if "--tables" in sys.argv[2:]:
         _print_tables(runs, ~single, Path(sys.argv[sys.argv.index("--tables") + 1]))
         return 0
@@ -89,12 +89,13 @@ def main() -> int:
     _print_choices(runs, left_out, single)
     _print_memory(folder)
     _print_refused(runs)
+    _print_shipped(runs, rates, ~single)
     if "--write" in sys.argv[2:]:
         _write(runs, fit, rates, spread)
     return 0
 
 
-def _read(folder: Path) -> tuple[Runs, Bools]:
+def read_tables(folder: Path) -> tuple[Runs, Bools]:
     """All runs that can be priced, and which of them are of the table of single nodes."""
     runs: list[MeasuredRun] = []
     single: list[bool] = []
@@ -116,7 +117,7 @@ def _open(row: Mapping[str, str]) -> bool:
 def _print_steps(runs: Runs, rates: Rates, left_out: LeftOut, main_table: Bools) -> None:
     error = np.abs(left_out.step_s / runs.measured - 1.0)
     formulas = np.abs(left_out.formulas_s / runs.measured - 1.0)
-    constant = np.abs(_constants(runs, main_table) / runs.measured - 1.0)
+    constant = np.abs(constants(runs, main_table) / runs.measured - 1.0)
     seen = np.abs(simulated_s(runs, rates, main_table | ~main_table) / runs.measured - 1.0)
     print(
         "\nstep time, groups left out          runs    mean  median   groups alike  formulas alone"
@@ -162,7 +163,7 @@ def _parts(runs: Runs, main_table: Bools) -> Iterator[tuple[str, Bools]]:
     yield "single nodes (vTrain)", ~main_table
 
 
-def _constants(runs: Runs, main_table: Bools) -> Floats:
+def constants(runs: Runs, main_table: Bools) -> Floats:
     """Steps [N] by 6 operations a parameter and token at the median rate of the GPU's other groups."""
     flop = np.array([plain_flop(run.config) for run in runs.runs])
     rate = flop / runs.measured
@@ -368,6 +369,12 @@ def _print_refused(runs: Runs) -> None:
             print(
                 f"  {run.id} {row['model']} {row['gpu']} micro-batch {row['mbs']} of {row['seq']}: {share - 1.0:+.1%}"
             )
+
+
+def _print_shipped(runs: Runs, rates: Rates, main_table: Bools) -> None:
+    """How far steps by the shipped rates are from those by this fit, which `--write` would ship."""
+    apart = np.abs(simulated_s(runs, default_rates(), main_table) / simulated_s(runs, rates, main_table) - 1.0)
+    print(f"\nshipped rates and this fit: {np.median(apart):.2%} apart in the median, {apart.max():.1%} at most")
 
 
 def _write(runs: Runs, fit: Fit, rates: Rates, spread: Spread) -> None:

@@ -81,18 +81,18 @@ class Fit:
 
 def fit_rates(
     replay: Replay, measured: Floats, weights: Floats, used: Bools, *,
-    start: Floats | None = None, evaluations: int = 25,
+    start: Floats | None = None, evaluations: int = 25, known: Prior | None = None, scale: float = SCALE,
 ) -> Fit:  # fmt: skip
     """The rates that explain the runs `used` [N] best; `start` from an earlier fit saves evaluations."""
     from scipy.optimize import least_squares
 
-    known = prior()
+    known = known or prior()
     centre, spread = known.start, np.array([spread_of(name) for name in known.names])
     lower, upper = limits(known.names)
     root, logs_measured = np.sqrt(weights[used]), np.log(measured[used])
 
     def residuals(x: Floats) -> Floats:
-        error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / SCALE
+        error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / scale
         robust = np.sign(error) * np.sqrt(2.0 * (np.sqrt(1.0 + error**2) - 1.0))
         return np.concatenate([root * robust, (x - centre) / spread])
 
@@ -128,19 +128,22 @@ def sensitivity(replay: Replay, fit: Fit) -> Sensitivity:
     return Sensitivity(fit, np.stack(rows, axis=1))
 
 
-def refit(replay: Replay, measured: Floats, weights: Floats, used: Bools, near: Sensitivity, steps: int = 8) -> Fit:
+def refit(
+    replay: Replay, measured: Floats, weights: Floats, used: Bools, near: Sensitivity, *,
+    steps: int = 8, known: Prior | None = None, scale: float = SCALE,
+) -> Fit:  # fmt: skip
     """The rates that explain the runs `used` [N] best, by Gauss-Newton steps on the slopes at the fit to all.
 
     Errors are those of the model after every step, and a step that does not lower their loss is halved; rates at their
     bounds stay there while the loss pulls them out. Slopes change little over what leaving a group out moves.
     """
-    known = prior()
+    known = known or prior()
     centre, spread = known.start, np.array([spread_of(name) for name in known.names])
     lower, upper = limits(known.names)
-    slope, logs_measured, own = near.slope_NP[used] / SCALE, np.log(measured[used]), weights[used]
+    slope, logs_measured, own = near.slope_NP[used] / scale, np.log(measured[used]), weights[used]
 
     def errors(x: Floats) -> tuple[Floats, float]:
-        error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / SCALE
+        error = (np.log(replay.step_s(known.rates(x))[used]) - logs_measured) / scale
         loss = (own * 2.0 * (np.sqrt(1.0 + error**2) - 1.0)).sum() + (((x - centre) / spread) ** 2).sum()
         return error, float(loss)
 

@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.costs.training.config import TrainingConfig, machine_of
+from planner.costs.operators.recompute import BY_OPERATOR
+from planner.costs.training.config import RecomputeConfig, TrainingConfig, machine_of
 from planner.costs.training.physics.bounds import bound_of
 from planner.costs.training.rates import Rates, default_rates
 from planner.costs.training.shapes import LayerShape, main_shape, nearness, read, written
+from planner.costs.training.step import step_time
 from planner.hardware.library import find_node
 from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer, Precisions
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 from training_fit import fit_rates, fit_shapes, prior, refit, sensitivity
+from training_nested import STRUCTURES, chosen
 from training_replay import replay
 from training_runs import spread_of_errors
 
@@ -63,6 +66,27 @@ def test_every_rate_of_the_prior_is_in_the_calibration() -> None:
     known = default_rates()
     assert set(prior().free) | set(prior().fixed) == set(known.values)
     assert set(known.errors) == set(prior().free)
+
+
+def test_formulas_of_the_fit_compute_again_what_the_policy_by_operator_does() -> None:
+    plain = configuration()
+    again = replace(plain, recompute=RecomputeConfig("selective", (BY_OPERATOR,)))
+    rates = prior().rates(prior().start)
+    seconds = replay([plain, again]).step_s(rates)
+    simulated = [step_time(config, rates).step_s for config in (plain, again)]
+    assert seconds[1] - seconds[0] == pytest.approx(simulated[1] - simulated[0], rel=0.1)
+
+
+def test_the_structure_of_a_label_is_chosen_without_its_errors() -> None:
+    draw = np.random.default_rng(0)
+    errors = [draw.uniform(size=(4, 4)) for _ in STRUCTURES]
+    picks = chosen(errors)
+    for label in range(4):
+        changed = [table.copy() for table in errors]
+        for structure, table in enumerate(changed):
+            table[label] = structure  # whatever this label's own errors are
+        assert chosen(changed)[label] == picks[label]
+    assert picks[0] == min(range(len(errors)), key=lambda index: errors[index][1:, 0].sum())
 
 
 def test_a_measured_shape_is_met_and_its_factor_fades() -> None:
