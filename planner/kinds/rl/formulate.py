@@ -11,7 +11,7 @@ from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generato
 from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.training import Lengths, Trainer, measured_trainers, modelled_trainers
 from planner.kinds.rl.drawn import draw_periods
-from planner.kinds.rl.handover import switch_s, weight_sync_s
+from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.problem.lengths import end_of_samples
@@ -229,7 +229,7 @@ def _kv_token_bytes(setting: RlSetting, context: float) -> float:
 
 
 def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, Scoring]:
-    """By pool where something scores: as the trainers there do, weights loaded over PCIe, KV moved through one adapter.
+    """By pool where something scores: as the trainers there do, weights loaded from the host, KV moved through one adapter.
 
     Raises PlannerError where nothing scores on any pool.
     """
@@ -241,7 +241,7 @@ def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float)
             loaded = sum(helper.weights_bytes for helper in best.helpers if helper.forward_gpu_s > 0)
             scoring[pool.name] = Scoring(
                 gpu_s=best.option.score_gpu_s,
-                load_s=loaded / pool.node.pcie_bandwidth_bytes_per_s,
+                load_s=loaded / unpinned_bytes_per_s(setting, pool),
                 move_s=MOVE_S,
                 move_token_s=kv_token_bytes / pool.node.nic_bandwidth_bytes_per_s,
             )

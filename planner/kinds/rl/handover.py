@@ -20,6 +20,16 @@ TENSOR_S = (16.0 - 1.0) / 18_867
 for the bytes (zhaochenyang20/Awesome-ML-SYS-Tutorial, issue 169, July 2025; buckets of 512 MB)."""
 
 
+UNPINNED_BYTES_PER_S = (2 * 11.4e9 + 2 * 22.0e9) / (12.0 + 9.0)
+"""Of a GPU over PCIe to host memory that is not pinned, or back, which the host copies once more. NeMo-RL's optimizer
+states, 12 bytes a parameter, took 12 s for Qwen3-30B-A3B and 9 s for Qwen3-235B-A22B to leave and to come back
+(NVIDIA-NeMo/RL, pull request 1404, October 2025), on 32 and 128 H100 by its recipes: 11.4 and 22.0 GB of a GPU."""
+PCIE_BYTES_PER_S = 128e9
+"""Of 16 lanes of PCIe 6.0. Faster links are NVLink-C2C, which are coherent: GPUs reach memory that the system allocated
+as it is, without a copy of the host or a migration, at 375 GB/s to the GPU and 297 back of 450 (Schieffer et al.,
+arXiv:2407.07850, on GH200)."""
+
+
 def weight_sync_s(setting: RlSetting) -> dict[tuple[str, str], float]:
     """By (generating pool, training pool), where a network joins the two; as stated by the problem where it does."""
     stated_s, size = setting.options.weight_sync_s, actor_bytes(setting)
@@ -50,6 +60,17 @@ def host_bytes_per_s(setting: RlSetting, pool: Pool) -> float:
     """Of one GPU to host memory and back: of its own link, or its share of what the memory of its node takes."""
     shared, link = setting.options.host_bandwidth_bytes_per_s, pool.node.pcie_bandwidth_bytes_per_s
     return link if shared is None else min(link, shared / pool.node.num_gpus)
+
+
+def unpinned_bytes_per_s(setting: RlSetting, pool: Pool) -> float:
+    """Of one GPU to host memory and back for what training keeps: launchers allocate that memory as it comes.
+
+    So are optimizer states and models that score (`Tensor.to("cpu")` in NeMo-RL's Megatron worker, and in verl's for
+    models without gradients). What engines put to sleep lies in pinned memory, and moves as `host_bytes_per_s`.
+    """
+    rate = host_bytes_per_s(setting, pool)
+    coherent = pool.node.pcie_bandwidth_bytes_per_s > PCIE_BYTES_PER_S
+    return rate if coherent else min(rate, UNPINNED_BYTES_PER_S)
 
 
 def hosts_s(arch: Architecture) -> float:

@@ -31,7 +31,7 @@ from planner.costs.training.stages import stage_contents
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import splits
-from planner.kinds.rl.handover import host_bytes_per_s
+from planner.kinds.rl.handover import unpinned_bytes_per_s
 from planner.kinds.rl.names import OFFLOADED, training_label
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
@@ -40,11 +40,6 @@ from planner.rl.paired import pairs_with
 from planner.rl.trajectories import SampleBatch
 
 HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
-UNPINNED_BYTES_PER_S = (2 * 11.4e9 + 2 * 22.0e9) / (12.0 + 9.0)
-"""Of a GPU over PCIe to host memory that is not pinned, or back. NeMo-RL's optimizer states, 12 bytes a parameter, took
-12 s for Qwen3-30B-A3B and 9 s for Qwen3-235B-A22B to leave and to come back (NVIDIA-NeMo/RL, pull request 1404, October
-2025), on 32 and 128 H100 by its recipes: 11.4 and 22.0 GB of a GPU."""
-PCIE_BYTES_PER_S = 128e9  # of 16 lanes of PCIe 6.0: faster links are NVLink-C2C, over which GPUs read unpinned memory
 PIPELINES, CONTEXTS, EXPERTS = (1, 2, 4, 8, 16), (1, 2, 4), (1, 4, 8, 16, 32)
 """Degrees pp, cp and ep that are tried where none are asked for."""
 Recomputed = Literal["none", "full"]
@@ -332,9 +327,9 @@ def _with_helpers(
 ) -> TrainingOption:
     """The option when helpers take their turns on the same GPUs, and leave them too while generators are in turn.
 
-    Those in host memory are loaded for every minibatch, over PCIe.
+    Those in host memory are loaded for every minibatch.
     """
-    host = host_bytes_per_s(setting, pool)
+    host = unpinned_bytes_per_s(setting, pool)
     loaded = sum(helper.weights_bytes for helper in helpers if helper.offloaded)
     train = sum(helper.train_gpu_s for helper in helpers) / option.gpus
     forward = sum(helper.forward_gpu_s for helper in helpers) / option.gpus
@@ -421,9 +416,7 @@ def _option(
     shared = _with_dp(config, inner)
     states = [state_bytes(shared, rank_parameters(config, rank)) for rank in {0, config.pp // 2, config.pp - 1}]
     weights, sharded = max(rank.weights_bytes for rank in states), max(rank.optimizer_bytes for rank in states)
-    host = host_bytes_per_s(setting, pool)
-    if pool.node.pcie_bandwidth_bytes_per_s <= PCIE_BYTES_PER_S:
-        host = min(host, UNPINNED_BYTES_PER_S)
+    host = unpinned_bytes_per_s(setting, pool)
     return TrainingOption(
         pool=pool.name,
         gpus=config.num_gpus * inner,
