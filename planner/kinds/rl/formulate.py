@@ -229,7 +229,7 @@ def _kv_token_bytes(setting: RlSetting, context: float) -> float:
 
 
 def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, Scoring]:
-    """By pool where something scores: as the trainers there do, weights loaded from the host, KV moved through one adapter.
+    """By pool where something scores: as trainers there do, weights loaded from hosts, KV moved through one adapter.
 
     Raises PlannerError where nothing scores on any pool.
     """

@@ -1,13 +1,26 @@
 """Weights handed over, and how far the length of an iteration may be off."""
 
+from dataclasses import replace
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.kinds.rl.handover import TENSOR_S, hosts_s, num_tensors
+from planner.documents.read import given_document
+from planner.kinds.rl.curves.training import Lengths, modelled_trainers
+from planner.kinds.rl.handover import (
+    TENSOR_S,
+    UNPINNED_BYTES_PER_S,
+    host_bytes_per_s,
+    hosts_s,
+    num_tensors,
+    unpinned_bytes_per_s,
+)
+from planner.kinds.rl.setting import RlSetting, read_setting
+from planner.load.problems import resolve_document
 from planner.models.library import find_model
 from planner.rl.intervals import Spread, distance, fitted, interval_s
 
@@ -24,6 +37,37 @@ def test_tensors_are_those_of_the_checkpoint(name: str, tensors: int) -> None:
 def test_a_mixture_of_experts_is_handed_over_as_slime_measured() -> None:
     assert hosts_s(find_model("Qwen/Qwen3-30B-A3B")) == pytest.approx(15.0)
     assert hosts_s(find_model("Qwen/Qwen3-32B")) == pytest.approx(707 * TENSOR_S)
+
+
+@pytest.mark.parametrize("gpu", ["h100_sxm", "gb200_nvl72"])
+def test_what_training_keeps_moves_at_one_rate_whatever_it_is(gpu: str) -> None:
+    """Over PCIe at that of memory as it comes, over a coherent link at the link's; less where hosts are said to."""
+
+    def setting(**options: object) -> RlSetting:
+        document = {
+            "schema": "planner.problem/1",
+            "kind": "rl",
+            "models": {"m": {"name": "Qwen/Qwen3-0.6B"}},
+            "cluster": {"pools": [{"gpu": gpu, "nodes": 1}]},
+            "workloads": [{"input_tokens": 100, "output_tokens": 100}],
+            "objective": {"minimize": "iteration_time"},
+            "options": {"algorithm": "grpo", "reference": "m", "prompts": 8, "training_tp": [1], **options},
+        }
+        return read_setting(resolve_document(given_document(document, "problem.yaml"), Path()))
+
+    free, narrow = setting(), setting(host_bandwidth="4GB/s")
+    (pool,) = free.pools
+    link = pool.node.pcie_bandwidth_bytes_per_s
+    assert host_bytes_per_s(free, pool) == link
+    assert unpinned_bytes_per_s(free, pool) == (link if gpu == "gb200_nvl72" else UNPINNED_BYTES_PER_S)
+    assert unpinned_bytes_per_s(narrow, pool) == 4e9 / pool.node.num_gpus
+    lengths = Lengths(200, 200)
+    trainer = next(modelled_trainers(free, pool, lengths))
+    (scorer,), config = trainer.helpers, trainer.config
+    assert config is not None
+    alone = next(modelled_trainers(replace(free, keys={"actor": "m"}), pool, lengths))
+    moved_s = trainer.option.offload_s - alone.option.offload_s
+    assert moved_s == pytest.approx(2.0 * scorer.kept_bytes / unpinned_bytes_per_s(free, pool))
 
 
 def test_intervals_hold_the_price_and_widen_with_the_model() -> None:
