@@ -6,6 +6,7 @@ from numba import njit
 from planner.estimate.compiled.colocated import colocated
 from planner.estimate.compiled.disaggregated import disaggregated
 from planner.estimate.compiled.quantiles import BINS, gap_quantiles, weighted_quantiles
+from planner.solvers.compilation.parts import part
 
 MOST_REQUESTS = 6000  # simulated of one run; those of later rounds count for the others
 LEAST_ROUNDS = 3  # of all clients
@@ -14,7 +15,7 @@ OPEN_REQUESTS, OPEN_TURNS = 6000, 10.0  # simulated of an open load, and of thos
 OPEN_FROM, OPEN_TO = 0.2, 0.8  # shares of them between which it is in its steady state
 
 
-@njit(cache=True)
+@part
 def _mean(values, clients, asked):
     """Of all requests asked for: the first of each client once, the others as the mean of those simulated."""
     if len(values) >= asked or len(values) <= clients:

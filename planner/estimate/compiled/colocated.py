@@ -1,17 +1,17 @@
 """numba loop of one attention rank that prefills and decodes; `planner.estimate.closed_loop` describes the model."""
 
 import numpy as np
-from numba import njit
 
 from planner.estimate.compiled.quantiles import count_gaps
 from planner.estimate.compiled.steps import LEAST_FACTOR, step_s
+from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.heaps import drop, push
 
 FULL = 0.9  # of a step's prompt tokens for which waiting prompts start
 LEAST_ROOM = 0.1  # of a step's prompt tokens that decodes leave to prompts at least
 
 
-@njit(cache=True)
+@part
 def _send(request, begins, free, frontend, delay, sent_at, ready):
     """The next request on its way; returns when the front end is free."""
     sent_at[request] = begins
@@ -22,7 +22,7 @@ def _send(request, begins, free, frontend, delay, sent_at, ready):
     return free
 
 
-@njit(cache=True)
+@part
 def _waiting_tokens(head, sent, now, ready, isl, enough):
     """Prompt tokens that wait, counted until they are enough."""
     tokens = 0.0
@@ -32,7 +32,7 @@ def _waiting_tokens(head, sent, now, ready, isl, enough):
     return tokens
 
 
-@njit(cache=True)
+@part
 def _join(keys, values, oldest, decoding, key, request, in_turn):
     """One more sequence that decodes: in a heap, or in a ring where those that came first end first."""
     if in_turn:
@@ -42,7 +42,7 @@ def _join(keys, values, oldest, decoding, key, request, in_turn):
         push(keys, values, 0, decoding, key, request)
 
 
-@njit(cache=True)
+@part
 def _leave(keys, values, oldest, decoding, in_turn):
     """One sequence less; returns where the next to end stands."""
     if in_turn:
@@ -51,7 +51,7 @@ def _leave(keys, values, oldest, decoding, in_turn):
     return 0
 
 
-@njit(cache=True)
+@part
 def _without(members, count, member):
     """How many are left of a list without a member, if it is one."""
     place = 0
@@ -63,7 +63,7 @@ def _without(members, count, member):
     return count
 
 
-@njit(cache=True)
+@owning_part
 def _drop_newest(keys, values, decoding, joined):
     """Takes the sequence that joined last from a heap; returns it, and the step of its last token."""
     newest = 0
@@ -79,7 +79,7 @@ def _drop_newest(keys, values, decoding, joined):
     return request, key
 
 
-@njit(cache=True)
+@owning_part
 def colocated(
     starts, isl, osl, delay, most, base, slope, start, token, step_tokens, frontend, poll, output, hold, apart,
     least, in_turn, cache, graph_batch, eager, jitter, noise, watch, gaps, ttft, tpot

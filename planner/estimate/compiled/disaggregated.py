@@ -1,14 +1,14 @@
 """numba loop of prefill ranks and decoding instances; `planner.estimate.closed_loop` describes the model."""
 
 import numpy as np
-from numba import njit
 
 from planner.estimate.compiled.quantiles import count_gaps
 from planner.estimate.compiled.steps import LEAST_FACTOR, step_s
+from planner.solvers.compilation.parts import owning_part, part
 from planner.solvers.compiled.heaps import drop, push
 
 
-@njit(cache=True)
+@part
 def _prefill(
     request, sent_at, isl, delay, servers, free, frontend, start, token, step_tokens, moved, least, ttft, keys, values,
     size
@@ -28,7 +28,7 @@ def _prefill(
     return free, size + 1
 
 
-@njit(cache=True)
+@owning_part
 def disaggregated(
     starts, isl, osl, delay, instances, ranks, most, servers, base, slope, start, token, step_tokens, moved, frontend,
     least, graph_batch, eager, jitter, noise, watch, gaps, ttft, tpot

@@ -6,13 +6,15 @@ Bins are of equal width in the logarithm, so that factors by which steps are lon
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
+
 BINS = 4096
 WIDTH = 0.005  # of a bin, in the logarithm
 LEAST_S = 1e-6  # the first bin's end; the last one's is 780 s
 REACH = 4.0  # deviations to which factors are followed
 
 
-@njit(cache=True)
+@part
 def count_gaps(counts, gap_s, number):
     """Counts so many gaps [BINS]; nothing where there are no bins."""
     if len(counts) > 0 and number > 0.0:
