@@ -123,9 +123,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, source:
         vocab_size=text.count("vocab_size"),
         layers=decoder.layers,
         tied_embeddings=_tied(whole, text, decoder),
-        max_context_tokens=text.count(
-            "max_position_embeddings", "n_positions", "max_position_embedding", "max_seq_len"
-        ),
+        max_context_tokens=text.count(*_CONTEXT),
         precisions=Precisions(*(plain,) * 11),
         mtp_layers=decoder.mtp_layers,
         mtp_embeddings=decoder.mtp_embeddings,

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
@@ -217,8 +217,3 @@ def interpolated(text: str, given: Mapping[str, str]) -> str:
 
 def _or(value: str | None, name: str) -> str:
     return f"\x00{name}\x00" if value is None else value
-
-
-def flags_of(words: Sequence[str]) -> Iterator[str]:
-    """The names of the flags among words, as written."""
-    yield from (word.partition("=")[0] for word in words if word.startswith("--"))

@@ -4,10 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-ROLE_FIELDS = (
-    "role", "replicas", "gpus_per_replica", "nodes_per_replica", "tp", "pp", "dp", "ep", "max_num_seqs",
-    "max_model_len", "chunk_tokens", "kv_dtype", "memory_utilisation", "prefix_caching", "speculative",
-)  # fmt: skip
 PREFIX_TIERS = "prefix_tiers"  # of a role that sets any up: memory beside the device
 ROLE_ORDER = ("prefill", "decode", "colocated")
 

@@ -9,10 +9,9 @@ from planner.arrays import Floats
 
 @dataclass(frozen=True, slots=True)
 class PackedLp:
-    """The optimum of max c x subject to A x <= b, x >= 0, with the values of its columns and the prices of its rows."""
+    """The optimum of max c x subject to A x <= b, x >= 0, with the prices of its rows."""
 
     value: float
-    values_C: Floats
     price_R: Floats  # 0 or more
 
 
@@ -23,4 +22,4 @@ def maximise(value_C: Floats, use_RC: Floats, limit_R: Floats) -> PackedLp:
     answer = linprog(-value_C, A_ub=use_RC, b_ub=limit_R, method="highs")
     assert answer.status == 0, answer.message
     assert answer.fun is not None
-    return PackedLp(-float(answer.fun), np.asarray(answer.x), np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0))
+    return PackedLp(-float(answer.fun), np.maximum(-np.asarray(answer.ineqlin.marginals), 0.0))

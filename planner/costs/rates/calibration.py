@@ -151,11 +151,6 @@ class EngineOverheads:
         """What a lone request takes before the scheduler sees it."""
         return self.frontend_s + self.arrival_s
 
-    @property
-    def first_token_steps(self) -> float:
-        """Mean decode steps between a request and its first token: until the next look, and until it is out."""
-        return self.poll_steps / 2.0 + self.output_steps
-
 
 OLDER_RELEASES = {"vllm": "0.14"}
 """Before these, engines have overheads of their own: from there on vLLM schedules beside the device unasked."""

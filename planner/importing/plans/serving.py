@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 KV_FORMATS = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "bfloat16": "bf16", "bf16": "bf16", "fp16": "fp16",
               "float16": "fp16", "half": "fp16"}  # fmt: skip
-NO_LIMITS: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)

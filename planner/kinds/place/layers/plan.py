@@ -32,7 +32,6 @@ from planner.solvers.result import relative_gap
 METRIC = "tokens_per_s_per_gpu"
 SOLVER = "aligned stages, patterns of holders"
 TOLERANCE = 1e-3
-REL_TOL = 1e-6  # of a bound that is computed again
 TRACE = 1e-9  # of the flow: less is none
 BOUND = LeftOut("certificate.bound", "whether no layers let more tokens through")
 UNMEASURED = "no measurement of pipelines over unequal nodes is behind these prices"

@@ -62,7 +62,6 @@ class RoleContext:
     """The context of an instance type, and what one sequence of it takes of the KV cache of a device."""
 
     tokens: int
-    largest_tokens: int  # up to the model's own limit that one sequence has room for
     own_tokens: int  # the model's own limit
     sequence_bytes: float  # of one sequence of `tokens`
     room_bytes: float  # of a device for KV caches
@@ -70,11 +69,9 @@ class RoleContext:
 
 def role_context(candidate: Candidate, pool_costs: PoolCosts) -> RoleContext:
     """The context of the roles of an instance type."""
-    largest, own = largest_context(candidate, pool_costs), pool_costs.costs.arch.max_context_tokens
-    tokens = pool_costs.held_tokens or largest
-    return RoleContext(
-        tokens, largest, own, _sequence_bytes(candidate, pool_costs, tokens), _room(candidate, pool_costs)
-    )
+    own = pool_costs.costs.arch.max_context_tokens
+    tokens = pool_costs.held_tokens or largest_context(candidate, pool_costs)
+    return RoleContext(tokens, own, _sequence_bytes(candidate, pool_costs, tokens), _room(candidate, pool_costs))
 
 
 def largest_context(candidate: Candidate, pool_costs: PoolCosts) -> int:

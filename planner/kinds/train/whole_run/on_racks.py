@@ -159,13 +159,9 @@ def uplinks_of(best: Evaluation) -> Uplinks | None:
     return Uplinks(problem, nodes_per_cell, best.exchange_s + _hidden_s(best), best.pipeline_s, together)
 
 
-def free_nodes(job: TrainJob) -> Ints:
-    """Nodes of each rack that ranks may stand on [B]."""
-    return _free_nodes(job.pool)
-
-
 @lru_cache(maxsize=64)
 def _free_nodes(pool: Pool) -> Ints:
+    """Nodes of each rack that ranks may stand on [B]."""
     return np.bincount(pool.rack_of_node[list(pool.job_nodes)], minlength=len(pool.wiring.racks))
 
 
