@@ -1,7 +1,7 @@
 """`planner solve --alternatives`: the best few distinct plans, printed beside each other and written one by one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from planner.cli.output import say, write_data, write_json
 from planner.cli.render.columns import fitted, wrapped
@@ -10,6 +10,7 @@ from planner.errors import PlannerError
 
 if TYPE_CHECKING:
     from planner.alternatives.ranking import Alternatives
+    from planner.plan.schema import Envelope
     from planner.problem.resolve import Resolved
     from planner.progress import Limits
 
@@ -51,7 +52,7 @@ def _rendered(answer: "Alternatives", most: int) -> str:
     from planner.alternatives.why_not import shapes_of as stages_of
 
     workflow = answer.plans[0].kind == "workflow"
-    rows, shapes_of = [], [stages_of(plan) if workflow else _shapes(plan.decision) for plan in answer.plans]
+    rows, shapes_of = [], [stages_of(plan) if workflow else _shapes(plan) for plan in answer.plans]
     for place, plan in enumerate(answer.plans):
         shapes = shapes_of[place]
         if shapes_of.count(shapes) > 1:
@@ -63,12 +64,7 @@ def _rendered(answer: "Alternatives", most: int) -> str:
     return f"{head}\n\n{fitted(('plan', metric, 'worse by', 'of'), rows)}"
 
 
-def _shapes(decision: Any) -> str:  # noqa: ANN401 - parsed JSON
-    return ", ".join(dict.fromkeys(map(_role, decision["roles"])))
-
-
-def _role(role: dict[str, Any]) -> str:
-    """`15 x prefill tp2`."""
-    degrees = role["parallelism"]
-    shape = " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "1 GPU"
-    return f"{role['replicas']} x {role['function']} {shape}"
+def _shapes(plan: "Envelope") -> str:
+    """`15 x prefill tp2, 4 x decode 1 GPU`."""
+    roles = (f"{role.replicas} x {role.function} {role.parallelism.text or '1 GPU'}" for role in plan.roles)
+    return ", ".join(dict.fromkeys(roles))

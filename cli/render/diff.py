@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli.errors import plain
 from planner.documents.units import figure
+from planner.plan.records import Parallelism
 
 if TYPE_CHECKING:
     from planner.diff import FieldChange, FigureChange, PlanDiff
@@ -95,10 +96,8 @@ def _scalar(key: str, value: Any) -> str:  # noqa: ANN401 - parsed JSON
 
 def _role(role: dict[str, Any]) -> str:
     """`prefill, 2 x tp2 on h200, 4 GPUs` of a role that comes or goes."""
-    degrees = role["parallelism"]
-    each = degrees["tp"] * degrees["pp"] * degrees["dp"] * degrees["cp"]
-    shape = " ".join(f"{name.replace('_', '-')}{size}" for name, size in degrees.items() if size > 1) or "1 GPU"
-    gpus = role["replicas"] * each
+    degrees = Parallelism(**role["parallelism"])
+    gpus, shape = role["replicas"] * degrees.devices, degrees.text or "1 GPU"
     where = role.get("placement") or role["pool"]
     return f"{role['function']}, {role['replicas']} x {shape} on {where}, {gpus} GPU{'s' if gpus != 1 else ''}"
 

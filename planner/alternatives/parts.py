@@ -47,8 +47,7 @@ def distinctness(problem: Problem) -> Distinctness:
 
 
 def _instance_types(envelope: Envelope) -> frozenset[str]:
-    roles = (Role.model_validate(role) for role in envelope.decision["roles"])  # type: ignore[union-attr]  # a list of records
-    return frozenset(instance_type(role) for role in roles if role.function != "ffn")
+    return frozenset(instance_type(role) for role in envelope.roles if role.function != "ffn")
 
 
 def instance_type(role: Role) -> str:
@@ -68,8 +67,7 @@ _TRAIN = ("tp", "pp", "cp", "ep")
 
 def _degrees(envelope: Envelope) -> frozenset[str]:
     """Those of the job: stages on several pools are one pipeline."""
-    roles: Any = envelope.decision["roles"]
-    shapes = [Role.model_validate(role).parallelism for role in roles]
+    shapes = [role.parallelism for role in envelope.roles]
     joined = envelope.decision.get("pools") == "stages"
     pp = sum(shape.pp for shape in shapes) if joined else shapes[0].pp
     shape = shapes[0].model_copy(update={"pp": pp})
@@ -94,7 +92,7 @@ def _left(axes: Mapping[str, Sequence[Any]], parts: Sequence[str]) -> dict[str, 
 
 def _rl_parts(envelope: Envelope) -> frozenset[str]:
     decision: Any = envelope.decision
-    roles = {role["function"]: Role.model_validate(role).parallelism for role in reversed(decision["roles"])}
+    roles = {role.function: role.parallelism for role in reversed(envelope.roles)}
     parts = {f"arrangements={decision['arrangement']}", f"synchrony={decision['synchrony']}"}
     parts |= {f"generation_tp={roles['rollout'].tp}", f"training_tp={roles['actor'].tp}"}
     return frozenset({*parts, f"training_pp={roles['actor'].pp}"})
@@ -150,8 +148,7 @@ def _sizes(best: Envelope, axis: str, degree: str) -> list[int]:
 
 
 def _group_parts(envelope: Envelope) -> frozenset[str]:
-    roles: Any = envelope.decision["roles"]
-    shapes = [Role.model_validate(role).parallelism for role in roles]
+    shapes = [role.parallelism for role in envelope.roles]
     return frozenset(f"{axis}={getattr(shape, axis)}" for shape in shapes for axis in ("tp", "pp"))
 
 
@@ -162,8 +159,7 @@ def _without_groups(best: Envelope, options: Options, parts: Sequence[str]) -> I
 
 
 def _pools(envelope: Envelope) -> frozenset[str]:
-    roles: Any = envelope.decision["roles"]
-    return frozenset(str(role["pool"]) for role in roles)
+    return frozenset(role.pool for role in envelope.roles)
 
 
 _MERGED = "merged"
@@ -171,7 +167,7 @@ _MERGED = "merged"
 
 def _engine_parts(envelope: Envelope) -> frozenset[str]:
     decision: Any = envelope.decision
-    sizes = {f"tp={Role.model_validate(role).parallelism.tp}" for role in decision["roles"]}
+    sizes = {f"tp={role.parallelism.tp}" for role in envelope.roles}
     return frozenset(sizes | ({_MERGED} if any(host["merged"] for host in decision["adapters"]) else set()))
 
 

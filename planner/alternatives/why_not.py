@@ -10,7 +10,7 @@ from planner.documents.units import figure
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
-from planner.plan.schema import Decision, Envelope, Role
+from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
@@ -73,7 +73,7 @@ def _solved(changed: Resolved, wishes: Sequence[Wish], tell: Callable[[str], Non
     """
     there = solve(changed, Limits(tell=tell), level="static")
     wanted = {wish.path[1]: MODES[wish.path[1]] for wish in wishes if wish.path[0] == "roles"}
-    functions = {Role.model_validate(role).function for role in there.decision["roles"]}  # type: ignore[union-attr]  # a list of records
+    functions = {role.function for role in there.roles}
     missing = {role: mode for role, mode in wanted.items() if role not in functions}
     if not missing:
         return there
@@ -119,10 +119,10 @@ def _usd_of_jobs(plan: Envelope) -> dict[str, float]:
 
 def shapes_of(plan: Envelope) -> str:
     """What a plan is, in a line: its first roles, or the options of the stages of a workflow."""
-    decision: Any = plan.decision
     if plan.kind == "workflow":
-        return ", ".join(map(_chosen, decision["stages"]))
-    return ", ".join(_shape(role) for role in decision["roles"][:4])
+        stages: Any = plan.decision["stages"]
+        return ", ".join(map(_chosen, stages))
+    return ", ".join(f"{role.replicas} x {role.name} {role.parallelism.text or '1 GPU'}" for role in plan.roles[:4])
 
 
 def _chosen(stage: Mapping[str, Any]) -> str:
@@ -137,9 +137,3 @@ def _judged(loss: float, tolerance: float) -> str:
     if loss < 0.0:
         return f"{-100 * loss:.2f} % better, with values that the problem's own axes leave out"
     return f"{100 * loss:.2f} % worse"
-
-
-def _shape(role: object) -> str:
-    own = Role.model_validate(role)
-    degrees = " ".join(f"{axis}{size}" for axis, size in own.parallelism.model_dump().items() if size > 1) or "1 GPU"
-    return f"{own.replicas} x {own.name} {degrees}"

@@ -165,16 +165,10 @@ def _intervals(plan: Envelope) -> dict[str, tuple[float, float]]:
 
 
 def _roles(plan: Envelope) -> Iterator[str]:
-    roles: Any = plan.decision["roles"]
-    for role in roles:
-        degrees = {name: size for name, size in role["parallelism"].items() if size > 1}
-        shape = " ".join(f"{name}{size}" for name, size in degrees.items()) or "one GPU"
-        memory = role.get("memory")
-        room = ""
-        if memory:
-            used = sum(v for k, v in memory.items() if k.endswith("_bytes") and k != "capacity_bytes")
-            room = f", {used / 1e9:.1f} of {memory['capacity_bytes'] / 1e9:.1f} GB a GPU"
-        yield f"{role['replicas']} x {role['function']} {shape}{room}"
+    for role in plan.roles:
+        memory = role.memory
+        room = f", {memory.used_bytes / 1e9:.1f} of {memory.capacity_bytes / 1e9:.1f} GB a GPU" if memory else ""
+        yield f"{role.replicas} x {role.function} {role.parallelism.text or 'one GPU'}{room}"
 
 
 def _settings(run: _Run, plan: Envelope, freed: tuple[str, ...]) -> Iterator[Setting]:

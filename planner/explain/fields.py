@@ -90,7 +90,7 @@ def _below(name: str, value: Any, about: str) -> Iterator[Field]:  # noqa: ANN40
 
 def _role_fields(role: Role, *, stepped: bool) -> Iterator[Field]:
     name, degrees = role.name, role.parallelism
-    shape = " ".join(f"{axis}{size}" for axis, size in degrees.model_dump().items() if size > 1) or "1 GPU"
+    shape = degrees.text or "1 GPU"
     yield Field(name, f"{role.replicas} x {shape} on `{role.pool}`", (name,), (), "roles")
     yield Field(f"{name}.replicas", str(role.replicas), (), (name, role.pool), "roles.replicas")
     yield Field(f"{name}.pool", role.pool, (), (name, role.pool), "roles.pool")

@@ -55,6 +55,13 @@ class Parallelism:
         """Devices of one replica."""
         return self.tp * self.pp * self.dp * self.cp
 
+    @property
+    def text(self) -> str:
+        """The degrees above 1, such as `tp2 moe-tp2`; empty where a replica is one device."""
+        names = ("tp", "pp", "dp", "cp", "moe_tp", "ep", "vpp")
+        degrees = ((name.replace("_", "-"), getattr(self, name)) for name in names)
+        return " ".join(f"{name}{size}" for name, size in degrees if size > 1)
+
 
 @record
 class Engine:

@@ -5,7 +5,7 @@ seed and versions give the same bytes.
 """
 
 import operator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -279,3 +279,9 @@ class Envelope(Spec):
     certificate: Certificate
     evidence: Evidence = Evidence()
     assumptions: tuple[str, ...] = ()
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """Those of the decision, which every kind has."""
+        roles: Any = self.decision["roles"]
+        return tuple(Role.model_validate(role) for role in roles)

@@ -63,8 +63,7 @@ def _words(name: str) -> str:
 
 def shape(role: Role) -> str:
     """`tp2 ep4` or `1 GPU`."""
-    degrees = role.parallelism.model_dump()
-    return " ".join(f"{name}{size}" for name, size in degrees.items() if size > 1) or "1 GPU"
+    return role.parallelism.text or "1 GPU"
 
 
 def _sentence(envelope: Envelope, decision: Decision) -> str:

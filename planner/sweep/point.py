@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.documents.files import digest
 from planner.errors import Infeasible, PlannerError, Stopped
+from planner.plan.records import Parallelism
 from planner.sweep.journal import PointRecord
 
 if TYPE_CHECKING:
@@ -138,8 +139,7 @@ def _roles_label(roles: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _role_label(role: Mapping[str, Any], *, pool: bool, model: bool) -> str:
-    degrees = role.get("parallelism", {})
-    shape = " ".join(f"{name.replace('_', '-')}{size}" for name, size in degrees.items() if size > 1) or "tp1"
+    shape = Parallelism(**role.get("parallelism", {})).text or "tp1"
     place = f" on {role['pool']}" if pool else ""
     served = f" of {role['model']}" if model and role.get("model") else ""
     return f"{role['replicas']} x {role['function']} {shape}{served}{place}"

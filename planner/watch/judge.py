@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from planner.documents.units import format_si, significant
 from planner.plan.schema import Envelope
@@ -188,9 +187,4 @@ def _load(seen: Observed, plan: Envelope) -> list[Remark]:
 
 def _whole_replicas(plan: Envelope, share: float) -> float:
     """GPUs of whole replicas of every role, in proportion to the load."""
-    roles: Any = plan.decision["roles"]
-    need = 0
-    for role in roles:
-        devices = math.prod(role["parallelism"].get(name, 1) for name in ("tp", "pp", "dp", "cp"))
-        need += math.ceil(role["replicas"] * share) * devices
-    return need
+    return sum(math.ceil(role.replicas * share) * role.parallelism.devices for role in plan.roles)

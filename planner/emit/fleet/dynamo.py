@@ -13,7 +13,7 @@ from planner.emit.fleet.day import EmittedDay, Phase, cron, job_files, read_day
 from planner.emit.options import ClusterOptions
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.errors import PlannerError
-from planner.plan.schema import Decision, Envelope, Role
+from planner.plan.schema import Decision, Envelope
 from planner.problem.recorded import recorded_problem
 
 INTERVAL_S = 180  # between two decisions of the Planner by throughput
@@ -49,7 +49,7 @@ def _put(service: str, name: str) -> str:
 
 def _configuration(day: EmittedDay, job: str, pool: str, plan: Envelope, phase: Phase) -> dict[str, object]:
     """Of a service in a phase: what it may use, and its limits where they can be told to the Planner."""
-    roles: list[Role] = [Role.model_validate(role) for role in plan.decision["roles"]]  # type: ignore[union-attr]  # a list of records
+    roles = plan.roles
     engine = roles[0].engine
     nodes = phase.pools[job].get(pool, 0)
     copies = nodes // day.unit_nodes[job]
