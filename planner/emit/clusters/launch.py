@@ -14,6 +14,7 @@ from planner.emit.documents import plan_title
 from planner.emit.names import label_of, require_host
 from planner.emit.nodes import Node, NodeId, read_cluster
 from planner.emit.options import ClusterOptions, flag
+from planner.emit.refusals import refuse
 from planner.emit.registry import EmitTarget, LayoutPlan
 from planner.emit.serving.instances import EngineInstance, NodeRanks, read_instances
 from planner.emit.serving.scene import API_PORT, FRONT_FILE, ROUTER_PORT, RouterGroup, Scene, ServingEngine
@@ -97,7 +98,7 @@ class Group:
 
     def refuse(self, what: str, hint: str) -> PlannerError:
         """An error about the role, to raise."""
-        return PlannerError(f"role `{self.role.name}`: {what}", where="decision.roles", hint=hint)
+        return refuse(f"role `{self.role.name}`: {what}", "roles", hint)
 
 
 Address = Callable[[Group, int], str]

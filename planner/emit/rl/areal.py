@@ -6,7 +6,7 @@ The script merges it into the configuration of that example, and runs the exampl
 from typing import Any
 
 from planner.emit.documents import yaml_document
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
@@ -14,7 +14,6 @@ from planner.emit.rl.job import (
     folder_script,
     off_the_gpus,
     other_formats,
-    refuse,
     rl_target,
     said_of_calls,
     said_of_sleep,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from planner.emit.documents import plan_title
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.registry import EmitTarget
 from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
@@ -178,11 +178,6 @@ def rl_target(
         return files(job)
 
     return EmitTarget(name, purpose, ("rl",), emit)
-
-
-def refuse(what: str, where: str, hint: str) -> PlannerError:
-    """An error at a place of the decision."""
-    return PlannerError(what, where=f"decision.{where}", hint=hint)
 
 
 def off_the_gpus(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:

@@ -7,14 +7,13 @@ hand.
 from typing import Any
 
 from planner.emit.documents import yaml_document
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
     elsewhere,
     folder_script,
     other_formats,
-    refuse,
     rl_target,
     said_of_sleep,
     sleeps_otherwise,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
@@ -10,7 +10,6 @@ from planner.emit.rl.job import (
     elsewhere,
     flag,
     other_formats,
-    refuse,
     rl_target,
     said_of_calls,
     sleeps_otherwise,

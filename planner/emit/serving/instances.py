@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby, product
 
 from planner.emit.nodes import Cluster, NodeId
+from planner.emit.refusals import refuse
 from planner.errors import PlannerError
 from planner.plan.placement import stepper
 from planner.plan.schema import Block, Decision, Role
@@ -45,7 +46,7 @@ class EngineInstance:
 
     def refuse(self, what: str, hint: str) -> PlannerError:
         """An error about the role of this instance, to raise."""
-        return PlannerError(f"role `{self.role.name}`: {what}", where="decision.roles", hint=hint)
+        return refuse(f"role `{self.role.name}`: {what}", "roles", hint)
 
 
 def read_instances(decision: Decision, cluster: Cluster, rank_order: tuple[str, ...]) -> list[EngineInstance]:

@@ -8,8 +8,9 @@ that it begins at, the language model under the key `language`, and towers witho
 import json
 
 from planner.emit.documents import commented
+from planner.emit.refusals import refuse
 from planner.emit.shell import reference
-from planner.emit.training.job import LaunchJob, refuse, training_target
+from planner.emit.training.job import LaunchJob, training_target
 from planner.emit.training.megatron_model import Fields
 from planner.emit.training.torch_launch import launch_script
 from planner.kinds.train.unlike import ModuleRun

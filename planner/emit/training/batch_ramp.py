@@ -3,7 +3,8 @@
 from itertools import pairwise
 from math import ceil
 
-from planner.emit.training.job import LaunchJob, refuse
+from planner.emit.refusals import refuse
+from planner.emit.training.job import LaunchJob
 
 
 def steps(job: LaunchJob) -> int | None:

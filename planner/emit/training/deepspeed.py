@@ -7,10 +7,10 @@ experts from the program's own classes, so plans with them are refused.
 import json
 
 from planner.costs.operators.recompute import BY_OPERATOR
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import require_constant
-from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, training_target
+from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
 from planner.emit.training.torch_launch import launch_script
 
 NEEDS = {"TRAIN": "the program that calls deepspeed.initialize with its --deepspeed_config"}

@@ -7,7 +7,7 @@ from planner.costs.operators.recompute import BY_OPERATOR
 from planner.costs.training.eras import windowed
 from planner.emit.documents import plan_title
 from planner.emit.nodes import Cluster, NodeId, read_cluster
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.registry import EmitTarget
 from planner.engines.trained_models import untrained
 from planner.engines.training import TRAINING_ENGINES
@@ -262,11 +262,6 @@ def _on_racks(
     (index,) = {place.pool for place in nodes}
     pool = list(pools_of(envelope).values())[index]
     return tuple(NodeId(index, node) for node in nodes_on_racks(decision, pool))
-
-
-def refuse(what: str, where: str, hint: str) -> PlannerError:
-    """An error at a place of the decision."""
-    return PlannerError(what, where=f"decision.{where}", hint=hint)
 
 
 def require_trained(job: LaunchJob, engine: str) -> None:

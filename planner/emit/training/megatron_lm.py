@@ -5,9 +5,10 @@ Flags are named after the fields of the configuration classes but for those belo
 
 from collections.abc import Iterator
 
+from planner.emit.refusals import refuse
 from planner.emit.shell import reference, word
 from planner.emit.training.batch_ramp import rampup, samples, steps
-from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, refuse, training_target
+from planner.emit.training.job import DATA_OUTSIDE, LaunchJob, training_target
 from planner.emit.training.megatron_model import Value, model_fields
 from planner.emit.training.megatron_plan import (
     OPTIMIZERS,

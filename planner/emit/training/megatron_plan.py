@@ -1,7 +1,7 @@
 """A training plan in Megatron-Core's terms: fields of its `ModelParallelConfig` and `TransformerConfig`."""
 
-from planner.emit.refusals import raise_first
-from planner.emit.training.job import LaunchJob, refuse
+from planner.emit.refusals import raise_first, refuse
+from planner.emit.training.job import LaunchJob
 from planner.emit.training.megatron_model import Fields
 from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.train.decision import StageRun

@@ -7,10 +7,10 @@ from the Hugging Face name of the model; data are a file or a data set of questi
 import yaml
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.shell import reference, word
 from planner.emit.training.batch_ramp import require_constant, steps
-from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, training_target
+from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
 from planner.emit.training.torch_launch import launch_script
 
 NEEDS = {

@@ -1,7 +1,8 @@
 """Emits a Slurm batch file that starts a plan's Megatron-LM script on every node, in rank order."""
 
+from planner.emit.refusals import refuse
 from planner.emit.shell import comment, required
-from planner.emit.training.job import LaunchJob, refuse, training_target
+from planner.emit.training.job import LaunchJob, training_target
 from planner.emit.training.megatron_lm import NEEDS, script
 
 _BARE = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")

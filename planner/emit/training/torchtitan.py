@@ -5,10 +5,10 @@ registry; what the plan decided replaces training, parallelism and recomputation
 """
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_first
+from planner.emit.refusals import raise_first, refuse
 from planner.emit.shell import word
 from planner.emit.training.batch_ramp import require_constant
-from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, refuse, require_trained, training_target
+from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, require_trained, training_target
 from planner.emit.training.torch_launch import launch_script
 from planner.engines.trained_models import TITAN_MODELS
 

@@ -6,7 +6,8 @@ recipes feed them by `vlm_step` and datasets of conversations (megatron/bridge/d
 
 import json
 
-from planner.emit.training.job import LaunchJob, refuse
+from planner.emit.refusals import refuse
+from planner.emit.training.job import LaunchJob
 from planner.emit.training.megatron_model import Fields
 
 FAMILIES = ("Qwen/Qwen3-VL-",)
