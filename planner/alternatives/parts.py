@@ -11,7 +11,8 @@ from typing import Any
 
 from planner.alternatives.axes import placed
 from planner.errors import PlannerError
-from planner.plan.schema import Envelope, Role
+from planner.plan.instance_types import role_degrees, unlimited_name
+from planner.plan.schema import Envelope
 from planner.problem.schema import Problem
 
 Options = Mapping[str, Any]
@@ -47,15 +48,8 @@ def distinctness(problem: Problem) -> Distinctness:
 
 
 def _instance_types(envelope: Envelope) -> frozenset[str]:
-    return frozenset(instance_type(role) for role in envelope.roles if role.function != "ffn")
-
-
-def instance_type(role: Role) -> str:
-    """`decode/qwen3/tp2/h200`: what an instance is, whatever its batch and chunk."""
-    shape = role.parallelism
-    degrees = (("tp", shape.tp), ("pp", shape.pp), ("dp", shape.dp), ("ep", shape.ep))
-    label = "".join(f"{name}{size}" for name, size in degrees if size > 1) or "tp1"
-    return f"{role.function}/{role.model}/{label}/{role.pool}"
+    roles = (role for role in envelope.roles if role.function != "ffn")
+    return frozenset(unlimited_name(each.function, each.model, role_degrees(each), each.pool) for each in roles)
 
 
 def _listed_out(_: Envelope, options: Options, parts: Sequence[str]) -> Iterator[Options]:

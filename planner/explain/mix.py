@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from planner.errors import PlannerError
+from planner.plan.instance_types import name_of_role, read_type, shape_text
 from planner.plan.schema import Decision, Envelope, Role
 from planner.plan.sides import ffn_roles
 from planner.solvers.backends.model import LinearModel
@@ -131,49 +131,20 @@ def _shapes(mix: Mix, decision: Decision) -> dict[str, int]:
 
 
 def _is_type(shape: MixShape, role: Role, ffn: Role | None) -> bool:
-    """Whether the name of a shape, `function/model/degrees/batch/chunk#channel`, is that of the role.
-
-    Where it drafts, `+drafts/draft tokens` follows the chunk.
-    Where feed-forward layers stand on devices of their own, `+ffn/degrees/micro-batches` follows the chunk, and their
-    pool, where it is another one.
-    """
-    limits = f"{role.limits.get('max_batch', 0)}/{role.limits.get('chunk_tokens', 0)}"
-    drafts = role.limits.get("draft_tokens")
-    limits += f"+drafts/{drafts}" if drafts else ""
-    name = f"{role.function}/{role.model}/{_sizes(role)}/{limits}"
-    if ffn is not None:
-        name += f"+ffn/{_sizes(ffn)}/{role.limits.get('micro_batches')}"
-        name += f"/{ffn.pool}" if ffn.pool != role.pool else ""
-    return shape.name.partition("#")[0] == name
-
-
-def _sizes(role: Role) -> str:
-    degrees = role.parallelism
-    sizes = [degrees.tp, degrees.pp, degrees.dp, degrees.moe_tp, degrees.ep]
-    if role.function not in ("attention", "ffn") and "micro_batches" in role.limits:
-        sizes.append(int(role.limits["micro_batches"]))
-    return "x".join(map(str, sizes))
+    """Whether the name of a shape is that of the role."""
+    return shape.name.partition("#")[0] == name_of_role(role, ffn)
 
 
 def shown_shape(mix: Mix, c: int) -> str:
     """`prefill tp2 batch 4 on h200` from the name of a shape."""
     shape = mix.problem.shapes[c]
-    typed, _, ffn = shape.name.partition("#")[0].partition("+ffn/")
-    whole, _, drafts = typed.partition("+drafts/")
-    parts: list[Any] = whole.split("/")
     where = f"on `{mix.problem.pools[shape.pool].name}`"
-    if len(parts) < 5:
+    type_ = read_type(shape.name)
+    if type_ is None:
         return f"`{shape.name}` {where}"
-    other = f" + ffn {_degrees(ffn.partition('/')[0])}" if ffn else ""
-    drafted = f", {drafts} drafts" if drafts else ""
-    return f"{parts[0]} {_degrees(parts[-3])}{other}, batch {parts[-2]}{drafted} {where}"
-
-
-def _degrees(sizes: str) -> str:
-    degrees = sizes.split("x")
-    named = zip(("tp", "pp", "dp", "moe-tp", "ep"), degrees, strict=False)
-    halves = " in two batches" if len(degrees) > 5 else ""
-    return (" ".join(f"{name}{size}" for name, size in named if size != "1") or "1 GPU") + halves
+    other = f" + ffn {shape_text(type_.ffn_degrees)}" if type_.ffn_degrees else ""
+    drafted = f", {type_.draft_tokens} drafts" if type_.draft_tokens else ""
+    return f"{type_.function} {type_.shape}{other}, batch {type_.max_batch}{drafted} {where}"
 
 
 def needs_rate(problem: MixProblem) -> bool:

@@ -194,6 +194,11 @@ def split_words(text: str) -> list[str]:
         return text.split()
 
 
+def words_of(value: object) -> Sequence[object]:
+    """A list of words as it is, a text split; none where there is nothing."""
+    return value if isinstance(value, list) else [] if value is None else split_words(str(value))
+
+
 def substituted(text: str, look: Callable[[str], str | None]) -> str:
     """`$(NAME)` of Kubernetes replaced by what the environment holds, `$$` by one dollar; others stand as they are."""
 

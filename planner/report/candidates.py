@@ -13,6 +13,7 @@ from planner.documents.units import significant
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
 from planner.plan.considered import Considered, Standing
+from planner.plan.instance_types import read_type, role_degrees
 from planner.plan.schema import Decision, Envelope, Role
 from planner.problem.recorded import AtHand, resolved_again
 from planner.report.charts import Point, Shade, cloud
@@ -71,16 +72,18 @@ def _considered(envelope: Envelope, decision: Decision, folder: Path) -> tuple[l
 
 def _type_of(role: Role, everything: Sequence[Considered]) -> Considered | None:
     """The type that a role is: of its degrees on its pool, the one of the nearest batch and chunk."""
-    shape = role.parallelism
-    degrees = "x".join(str(size) for size in (shape.tp, shape.pp, shape.dp, shape.moe_tp, shape.ep))
-    start = f"{role.function}/{role.model}/{degrees}/"
-    alike = (each for each in everything if each.name.startswith(start) and each.pool == role.pool)
+    stands = (role.function, role.model, role_degrees(role))
+    types = ((each, read_type(each.name)) for each in everything if each.pool == role.pool)
+    alike = {
+        each: (type_.max_batch, type_.chunk_tokens)
+        for each, type_ in types
+        if type_ is not None and (type_.function, type_.model, type_.degrees) == stands
+    }
     wanted = [float(str(role.limits.get(name) or 0)) for name in ("max_batch", "chunk_tokens")]
 
     def apart(each: Considered) -> float:
-        own = each.name.split("/")[3:5]
-        pairs = zip(own, wanted, strict=True)
-        return sum(abs(math.log((float(text.partition("+")[0]) + 1.0) / (value + 1.0))) for text, value in pairs)
+        pairs = zip(alike[each], wanted, strict=True)
+        return sum(abs(math.log((own + 1.0) / (value + 1.0))) for own, value in pairs)
 
     return min(alike, key=apart, default=None)
 
@@ -138,26 +141,25 @@ def _of_frontier(envelope: Envelope) -> Iterator[Point]:
 
 def flags(name: str) -> str:
     """`decode, tp2 moe-tp2, batch 104` from the name of an instance type."""
-    parts = name.split("+")[0].split("/")
-    if len(parts) < 5:
+    type_ = read_type(name)
+    if type_ is None:
         return name
-    degrees = zip(("tp", "pp", "dp", "moe-tp", "ep"), parts[2].split("x"), strict=False)
-    shape = " ".join(f"{axis}{size}" for axis, size in degrees if size != "1") or "1 GPU"
-    chunk = f", chunk {parts[4]}" if parts[4] != "0" else ""
-    return f"{parts[0]}, {shape}, batch {parts[3]}{chunk}"
+    chunk = f", chunk {type_.chunk_tokens}" if type_.chunk_tokens else ""
+    return f"{type_.function}, {type_.shape}, batch {type_.max_batch}{chunk}"
 
 
 def launch_flags(name: str, engine: str) -> str:
     """What an engine is told to be of this type, without what its place adds; sequences are those of a rank."""
-    parts = name.split("+")[0].split("/")
-    if len(parts) < 5 or engine not in _FLAGS:
+    type_ = read_type(name)
+    if type_ is None or engine not in _FLAGS:
         return ""
     sizes, spread, limits = _FLAGS[engine]
-    degrees = parts[2].split("x")
-    told = [f"{flag} {size}" for flag, size in zip(sizes, degrees, strict=False) if size != "1" or flag == sizes[0]]
-    if degrees[4:5] not in ([], ["1"]):
-        told.append(spread if engine == "vllm" else f"{spread} {degrees[4]}")
-    told += [f"{flag} {value}" for flag, value in zip(limits, parts[3:5], strict=True) if value != "0"]
+    *_, ep = type_.degrees[:5]
+    told = [f"{flag} {size}" for flag, size in zip(sizes, type_.degrees, strict=False) if size != 1 or flag == sizes[0]]
+    if ep != 1:
+        told.append(spread if engine == "vllm" else f"{spread} {ep}")
+    values = (type_.max_batch, type_.chunk_tokens)
+    told += [f"{flag} {value}" for flag, value in zip(limits, values, strict=True) if value]
     return " ".join(told)
 
 

@@ -1,4 +1,4 @@
-"""Copies between arrays of equal shapes, element by element (numba).
+"""Copies between arrays of equal shapes, and within one, element by element (numba).
 
 numba's own `into[:] = source` brings a message for shapes that differ, and all of its strings to compile.
 """
@@ -17,3 +17,16 @@ def copy_rows(source, into):
     for r in range(len(source)):
         for n in range(source.shape[1]):
             into[r, n] = source[r, n]
+
+
+@njit(cache=True)
+def shift(row, source, target):
+    """Takes what stands at `source` out of the row and puts it at `target`."""
+    taken = row[source]
+    if source < target:
+        for n in range(source, target):
+            row[n] = row[n + 1]
+    else:
+        for n in range(source, target, -1):
+            row[n] = row[n - 1]
+    row[target] = taken

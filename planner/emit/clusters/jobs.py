@@ -276,13 +276,9 @@ def pod_spec(job: ClusterJob, nodes: NodeSet, rank: str, head: str) -> Json:
         "resources": devices(job.options, nodes.resource, nodes.gpus),
         "volumeMounts": mounts(job),
     }
-    claims = claimed(claim_name(job, nodes)) if job.options.gpus == "claims" else {}
+    claims = claimed(job.name, nodes.gpus) if job.options.gpus == "claims" else {}
     own: Json = {"restartPolicy": "Never", "containers": [container], "volumes": volumes(job)}
     return {**own, **claims, **where(nodes.nodes, nodes.pool)}
-
-
-def claim_name(job: ClusterJob, nodes: NodeSet) -> str:
-    return f"{job.name}-{nodes.gpus}-gpus"
 
 
 def beside(job: ClusterJob) -> list[Json]:
@@ -290,5 +286,5 @@ def beside(job: ClusterJob) -> list[Json]:
     objects = [config_map(job, f"{job.name}-files", job.files)]
     if job.options.gpus == "claims":
         for nodes in {nodes.gpus: nodes for nodes in job.sets}.values():
-            objects.append(claim_template(job, claim_name(job, nodes), nodes.resource, nodes.gpus))
+            objects.append(claim_template(job, job.name, nodes.resource, nodes.gpus))
     return objects

@@ -154,14 +154,18 @@ def pod_spec(launch: Launch, group: Group, pod: Pod, containers: Sequence[Json],
     if group.shares is not None:
         claims = {"resourceClaims": [{"name": "gpus", "resourceClaimName": group.shares.claim}]}
     elif launch.options.gpus == "claims":
-        claims = claimed(_claim_name(group, pod))
+        claims = claimed(group.name, pod.gpus)
     named: Json = {"volumes": volumes} if volumes else {}
     return {"containers": list(containers), **named, **claims, **where(group.nodes, group.pool)}
 
 
-def claimed(template: str) -> Json:
-    """Of a pod, its claim of GPUs."""
-    return {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": template}]}
+def claimed(name: str, gpus: int) -> Json:
+    """Of a pod of the group or job, its claim of GPUs."""
+    return {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": _claim_name(name, gpus)}]}
+
+
+def _claim_name(name: str, gpus: int) -> str:
+    return f"{name}-{gpus}-gpus"
 
 
 def where(nodes: Sequence[str], pool: str | None) -> Json:
@@ -182,7 +186,7 @@ def beside(launch: Launch, group: Group) -> list[Json]:
         return objects if group.shares.after else [*objects, shared_claim(launch, group.shares, group.resource)]
     if launch.options.gpus == "claims":
         for pod in {pod.gpus: pod for pod in group.pods}.values():
-            objects.append(claim_template(launch, _claim_name(group, pod), group.resource, pod.gpus))
+            objects.append(claim_template(launch, group.name, group.resource, pod.gpus))
     return objects
 
 
@@ -206,14 +210,10 @@ def _request(resource: str, gpus: int) -> Json:
 
 
 def claim_template(launch: Planned, name: str, resource: str, gpus: int) -> Json:
-    """What a pod claims of dynamic allocation: so many GPUs of the vendor's class."""
+    """What a pod of the group or job claims of dynamic allocation: so many GPUs of the vendor's class."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
-        "metadata": metadata(launch, name),
+        "metadata": metadata(launch, _claim_name(name, gpus)),
         "spec": {"spec": {"devices": {"requests": [_request(resource, gpus)]}}},
     }
-
-
-def _claim_name(group: Group, pod: Pod) -> str:
-    return f"{group.name}-{pod.gpus}-gpus"

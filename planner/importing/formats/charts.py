@@ -5,7 +5,7 @@ from typing import Any
 
 from planner.importing.formats import kubernetes
 from planner.importing.formats.kubernetes import Pods, gpus_of
-from planner.importing.launches import interpolated, split_words
+from planner.importing.launches import interpolated, words_of
 from planner.importing.records import Reading
 from planner.importing.values import below, count_of, list_of, mapping_of
 
@@ -75,8 +75,8 @@ def read_compose(
         container = {
             "name": str(name),
             "image": service.get("image"),
-            "command": [interpolated(str(word), given) for word in _words(service.get("entrypoint"))],
-            "args": [interpolated(str(word), given) for word in _words(service.get("command"))],
+            "command": [interpolated(str(word), given) for word in words_of(service.get("entrypoint"))],
+            "args": [interpolated(str(word), given) for word in words_of(service.get("command"))],
             "env": [{"name": key, "value": interpolated(value, given)} for key, value in pairs],
         }
         deploy = mapping_of(service.get("deploy"))
@@ -106,7 +106,3 @@ def _reserved(service: Mapping[str, Any]) -> int | None:
         names, count = list_of(entry.get("device_ids")), entry.get("count")
         counts.append(len(names) if names else count_of(count, 0))
     return sum(counts) or None
-
-
-def _words(value: object) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else split_words(str(value))

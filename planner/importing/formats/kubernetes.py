@@ -17,6 +17,7 @@ from planner.importing.launches import (
     shell_text,
     split_words,
     substituted,
+    words_of,
 )  # fmt: skip
 from planner.importing.options import Options
 from planner.importing.records import Reading
@@ -102,7 +103,7 @@ def _patches(pod: Pods, maps: Mapping[str, Mapping[str, str]], given: Mapping[st
         if container.get("command"):
             continue
         environment = {**_environment(container, maps), **given}
-        words = [substituted(str(word), environment.get) for word in _words(container.get("args"))]
+        words = [substituted(str(word), environment.get) for word in words_of(container.get("args"))]
         engine = engine_of_flags(words)
         if engine is not None:
             yield Launch(engine, tuple(words))
@@ -366,7 +367,7 @@ def container_ways(
     """The ways through what a container runs, under its environment and the files mounted into it."""
     environment = {**_environment(container, maps), **(pod.environment or {}), **given}
     words = [
-        substituted(str(word), environment.get) for key in ("command", "args") for word in _words(container.get(key))
+        substituted(str(word), environment.get) for key in ("command", "args") for word in words_of(container.get(key))
     ]
     files = {**pod.files, **_files(container, pod.spec, maps)}
     script = shell_text(words)
@@ -396,10 +397,6 @@ def _by_image(container: Mapping[str, Any], words: Sequence[str], pod: Pods) -> 
     if re.search(r"vllm[\w.-]*openai|/vllm-(openai|cpu)", image) and words:
         return Launch("vllm", tuple(words))
     return Launch("vllm", tuple(words)) if pod.model is not None and pod.engine == "vllm" else None
-
-
-def _words(value: object) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else split_words(str(value))
 
 
 def _environment(container: Mapping[str, Any], maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:

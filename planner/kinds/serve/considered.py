@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from planner.kinds.serve.steady.candidates import JudgedPoints, type_name, unit_name
+from planner.kinds.serve.steady.candidates import JudgedPoints
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import list_candidates, prepare
 from planner.plan.considered import Considered, Standing
+from planner.plan.instance_types import type_name, unit_name
 from planner.problem.resolve import Resolved
 
 

@@ -15,7 +15,7 @@ from planner.kinds.serve.options import ServeDecision, ServeOptions
 from planner.kinds.serve.plan.certificate import METHOD, TOLERANCE, axes_of, certificate, objective
 from planner.kinds.serve.plan.context import beyond_predictions
 from planner.kinds.serve.plan.decode import envelope, steady_plan, whole_predictions
-from planner.kinds.serve.proof.stated import name_of_role, shape_of
+from planner.kinds.serve.proof.stated import shape_of
 from planner.kinds.serve.proof.taken import Rates, mix_of, rates_of, searched_row, taken_roles
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target, relaxed
@@ -25,6 +25,7 @@ from planner.kinds.serve.steady.search import Outcome, ServeSetting, list_candid
 from planner.kinds.serve.verified.neighbours import Axes
 from planner.kinds.serve.verified.verifiable import estimated_again
 from planner.plan.findings import Finding
+from planner.plan.instance_types import name_of_role
 from planner.plan.restated import LeftOut, Restated, unproven
 from planner.plan.schema import Certificate, Envelope, Prediction
 from planner.plan.sides import ffn_roles

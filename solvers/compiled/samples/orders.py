@@ -145,7 +145,7 @@ def anneal(forward_NR, backward_NR, order_DK, steps, seed):
             continue
         shift = a == b and np.random.random() < 0.3
         if shift:
-            _moved(order_DK[a], i, j)
+            shift(order_DK[a], i, j)
         else:
             order_DK[a, i], order_DK[b, j] = order_DK[b, j], order_DK[a, i]
         was_a, was_b = span_D[a], span_D[b]
@@ -161,21 +161,8 @@ def anneal(forward_NR, backward_NR, order_DK, steps, seed):
             continue
         span_D[a], span_D[b] = was_a, was_b
         if shift:
-            _moved(order_DK[a], j, i)
+            shift(order_DK[a], j, i)
         else:
             order_DK[a, i], order_DK[b, j] = order_DK[b, j], order_DK[a, i]
     copy_rows(best_DK, order_DK)
     return best
-
-
-@njit(cache=True)
-def _moved(order, source, target):
-    """Takes the sample at `source` out and puts it at `target`."""
-    sample = order[source]
-    if source < target:
-        for p in range(source, target):
-            order[p] = order[p + 1]
-    else:
-        for p in range(source, target, -1):
-            order[p] = order[p - 1]
-    order[target] = sample

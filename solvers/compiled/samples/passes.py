@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from planner.solvers.compiled.copies import copy_rows
+from planner.solvers.compiled.copies import copy_rows, shift
 
 
 @njit(cache=True)
@@ -63,18 +63,6 @@ def fits(order_N, count, held_O, capacity):
 
 
 @njit(cache=True)
-def _shifted(order_N, source, target):
-    o = order_N[source]
-    if source < target:
-        for n in range(source, target):
-            order_N[n] = order_N[n + 1]
-    else:
-        for n in range(source, target, -1):
-            order_N[n] = order_N[n - 1]
-    order_N[target] = o
-
-
-@njit(cache=True)
 def anneal_passes(
     order_RN, count_R, duration_O, held_O, capacity_R, start_O, before_E, group_O, number, steps, seed, hot
 ):
@@ -129,7 +117,7 @@ def anneal_passes(
                     continue
             if source == target:
                 continue
-            _shifted(trial[r], source, target)
+            shift(trial[r], source, target)
             changed = True
             if not fits(trial[r], count_R[r], held_O, capacity_R[r]):
                 ok = False

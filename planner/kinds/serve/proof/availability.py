@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.plan.losses import MOST_BUSY, losses_of, spare_room
-from planner.kinds.serve.proof.stated import name_of_role
 from planner.plan.findings import Finding
+from planner.plan.instance_types import name_of_role
 from planner.plan.placement import num_ranks
 from planner.plan.sides import FFN, ffn_roles
 from planner.problem.schema import Problem

@@ -15,10 +15,10 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.serve.options import ServeDecision
 from planner.kinds.serve.proof.availability import availability_findings
-from planner.kinds.serve.proof.stated import name_of_role
 from planner.kinds.serve.steady.failures import losses
 from planner.kinds.serve.steady.formulate import ROLES, gpus_at_hand, mix_limits, mix_links, mix_pools
 from planner.plan.findings import Finding
+from planner.plan.instance_types import name_of_role
 from planner.plan.schema import Envelope, Objective
 from planner.plan.sides import ffn_roles
 from planner.problem.recorded import INPUTS

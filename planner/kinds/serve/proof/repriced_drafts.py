@@ -10,11 +10,12 @@ from dataclasses import replace
 
 from planner.documents.units import format_si
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.stated import name_of_role, not_judged, setting_of_plan, shape_of, stated_types
+from planner.kinds.serve.proof.stated import not_judged, setting_of_plan, shape_of, stated_types
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.points import Tally
 from planner.kinds.serve.steady.search import ServeSetting, list_candidates, shape_spaces
 from planner.plan.findings import Finding
+from planner.plan.instance_types import name_of_role
 from planner.plan.schema import Envelope, Role
 from planner.problem.schema import Problem
 from planner.solvers.mix import MixShape

@@ -10,11 +10,12 @@ from planner.costs.serving.attention_ffn import ffn_weight_bytes
 from planner.costs.serving.memory import weight_bytes
 from planner.documents.units import format_si
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.stated import name_of_role, not_judged, setting_of_plan, shape_of, stated_types
+from planner.kinds.serve.proof.stated import not_judged, setting_of_plan, shape_of, stated_types
 from planner.kinds.serve.steady.demand import MEAN, Target, TimeLimit
 from planner.kinds.serve.steady.units import JOINING_STEPS, Sides
 from planner.models.architecture import Architecture
 from planner.plan.findings import Finding
+from planner.plan.instance_types import name_of_role
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import ffn_roles
 from planner.problem.schema import Problem

@@ -4,7 +4,6 @@ A check that prices roles again starts here: `setting_of_plan` solves nothing, i
 """
 
 from planner.errors import PlannerError
-from planner.kinds.serve.steady.candidates import type_name, unit_name
 from planner.kinds.serve.steady.search import ServeSetting, prepare
 from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.plan.findings import Finding
@@ -21,16 +20,6 @@ def shape_of(role: Role) -> InstanceShape:
     part = role.parallelism
     halves = 1 if role.function in ("attention", "ffn") else int(role.limits.get("micro_batches", 1))
     return InstanceShape(part.tp, part.pp, part.dp, part.moe_tp, part.ep, halves, int(role.limits.get("pieces", 1)))
-
-
-def name_of_role(role: Role, ffn: Role | None = None) -> str:
-    """What a proof calls the instance type of a role, with the role of its feed-forward side where it has one."""
-    limits = (role.limits.get(name, 0) for name in ("max_batch", "chunk_tokens", "draft_tokens"))
-    name = type_name(role.function, role.model or "", shape_of(role).degrees, *limits)
-    if ffn is None:
-        return name
-    pool = None if ffn.pool == role.pool else ffn.pool
-    return unit_name(name, shape_of(ffn).degrees, role.limits.get("micro_batches"), pool)
 
 
 def stated_types(envelope: Envelope, name: str) -> list[MixShape]:

@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from planner.errors import PlannerError
 from planner.kinds.serve.options import ServeDecision
-from planner.kinds.serve.proof.stated import name_of_role
 from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.demand import Target
 from planner.kinds.serve.steady.formulate import Formulated
 from planner.kinds.serve.steady.search import ServeSetting
+from planner.plan.instance_types import name_of_role
 from planner.plan.schema import Envelope, Role
 from planner.plan.sides import FFN, ffn_roles
 from planner.solvers.mix import Flow, MixProblem, MixSolution, Vars, part_of_planned, port_bytes_per_s

@@ -31,6 +31,7 @@ from planner.kinds.serve.steady.steps.first_tokens import Engines
 from planner.kinds.serve.steady.steps.pipelines import Bubbles, Holds
 from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.kinds.serve.steady.units import FfnPart, Sides, UnitPoints, price_units
+from planner.plan.instance_types import type_name, unit_name
 from planner.plan.schema import Queueing
 from planner.solvers.pareto import non_dominated
 from planner.solvers.stochastic.routed_queues import Routing
@@ -56,22 +57,6 @@ class Capacity:
     holds: Holds | None = None  # of batches in stages that prefill and decode
     engines: Engines | None = None  # of roles that prefill and decode
     varied_s: float = 0.0  # of the time to first token of prefill alone, what grows with a prompt
-
-
-def type_name(
-    function: str, model: str, degrees: tuple[int, ...], max_batch: object, chunk_tokens: object, draft_tokens: object
-) -> str:
-    """An instance type in one line: function, model, tp x pp x dp x moe_tp x ep, batch limit, chunk; drafts if any."""
-    drafts = f"+drafts/{draft_tokens}" if draft_tokens else ""
-    return f"{function}/{model}/{'x'.join(map(str, degrees))}/{max_batch}/{chunk_tokens}{drafts}"
-
-
-def unit_name(attention: str, ffn_degrees: tuple[int, ...], micro_batches: object, pool: str | None) -> str:
-    """An instance type with the sides apart: that of its attention, and degrees and turns of the other side.
-
-    `pool` is that of the other side where it is another one.
-    """
-    return f"{attention}+ffn/{'x'.join(map(str, ffn_degrees))}/{micro_batches}{f'/{pool}' if pool is not None else ''}"
 
 
 @dataclass(frozen=True, slots=True)

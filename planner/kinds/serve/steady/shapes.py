@@ -23,6 +23,7 @@ from planner.models.architecture import (
     LinearAttention,
     MoeFfn,
 )
+from planner.plan.instance_types import type_degrees
 
 MAX_TP = 64
 MAX_PP = 16
@@ -47,10 +48,7 @@ class InstanceShape:
     @property
     def degrees(self) -> tuple[int, ...]:
         """tp, pp, dp, moe_tp, ep, and micro-batches and pieces where there are several."""
-        whole = (self.tp, self.pp, self.dp, self.moe_tp, self.ep)
-        if self.pieces > 1:
-            return (*whole, self.micro_batches, self.pieces)
-        return (*whole, self.micro_batches) if self.micro_batches > 1 else whole
+        return type_degrees((self.tp, self.pp, self.dp, self.moe_tp, self.ep), self.micro_batches, self.pieces)
 
     @property
     def all_degrees(self) -> tuple[int, ...]:
