@@ -1,19 +1,19 @@
-"""LoRA adapters: the matrices of a model they change, their tensors, and their bytes.
+"""LoRA adapters: the matrices of a model they change, and their tensors.
 
 An adapter of rank r adds to a matrix of n inputs and m outputs the product of two of its own, n x r and r x m (Hu et
 al., arXiv:2106.09685, section 4.1). Every expert has a pair of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from planner.errors import PlannerError, did_you_mean
-from planner.models.architecture import BITS, Architecture, Layer
-from planner.models.formats import format_named
+from planner.models.architecture import Architecture, Layer
 from planner.models.parameters import Tensor, layer_tensors
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
-"""The attention matrices of grouped-query models, for `targets`."""
+DENSE_FFN = ("gate_proj", "up_proj", "down_proj")
+"""The matrices of grouped-query attention and of dense feed-forward layers, for `targets`."""
 
 _MATRIX = "_proj"
 
@@ -25,14 +25,12 @@ class LoraAdapter:
     name: str
     rank: int
     targets: tuple[str, ...]
-    precision: str = "bf16"
 
     def __post_init__(self) -> None:
         if self.rank < 1:
             raise PlannerError(
                 f"the rank of adapter `{self.name}` must be above zero, found {self.rank}", hint="write for example 16"
             )
-        object.__setattr__(self, "precision", format_named(self.precision, BITS, where=f"adapter `{self.name}`"))
 
 
 def targets_of(arch: Architecture) -> tuple[str, ...]:
@@ -61,14 +59,10 @@ def adapter_tensors(adapter: LoraAdapter, arch: Architecture) -> tuple[Tensor, .
     )
 
 
-def adapter_parameters(adapter: LoraAdapter, arch: Architecture) -> int:
-    """Elements of all factors."""
-    return sum(tensor.elements for tensor in adapter_tensors(adapter, arch))
-
-
-def adapter_bytes(adapter: LoraAdapter, arch: Architecture) -> float:
-    """Bytes of all factors, unsharded."""
-    return adapter_parameters(adapter, arch) * BITS[adapter.precision] / 8
+def adapter_parameters(adapter: LoraAdapter, arch: Architecture, divisors: Mapping[str, float] | None = None) -> float:
+    """Elements of all factors; with what each split divides a tensor by, those that a rank holds."""
+    tensors = adapter_tensors(adapter, arch)
+    return sum(tensor.elements / (1 if divisors is None else divisors[tensor.split]) for tensor in tensors)
 
 
 def _factors(name: str, tensor: Tensor, rank: int) -> tuple[Tensor, Tensor]:

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.models.adapters import (
     ATTENTION,
+    DENSE_FFN,
     LoraAdapter,
-    adapter_bytes,
     adapter_parameters,
     adapter_tensors,
     targets_of,
 )
 from planner.models.library import find_model
 
-ALL_LINEAR = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+ALL_LINEAR = (*ATTENTION, *DENSE_FFN)
 
 # (model, rank, targets, elements as printed, source)
 PUBLISHED = [
@@ -59,13 +59,13 @@ def test_the_factor_at_the_sharded_side_of_a_matrix_is_sharded() -> None:
     assert (splits["mlp.down_proj.lora_a"], splits["mlp.down_proj.lora_b"]) == ("ffn", "replicated")
 
 
-@given(rank=st.integers(1, 256), more=st.integers(1, 8), precision=st.sampled_from(["bf16", "fp32", "fp8"]))
-def test_bytes_are_linear_in_rank_and_in_width(rank: int, more: int, precision: str) -> None:
+@given(rank=st.integers(1, 256), more=st.integers(1, 8), tp=st.sampled_from([1, 2, 4, 8]))
+def test_parameters_are_linear_in_rank_and_shards_hold_no_less_than_their_share(rank: int, more: int, tp: int) -> None:
     arch = find_model("Llama-3.2-1B")
-    size = adapter_bytes(LoraAdapter("a", rank, ATTENTION, precision), arch)
-    assert adapter_bytes(LoraAdapter("a", rank * more, ATTENTION, precision), arch) == size * more
-    wide = adapter_bytes(LoraAdapter("a", rank, ATTENTION, "fp32"), arch)
-    assert size == wide * {"bf16": 0.5, "fp32": 1.0, "fp8": 0.25}[precision]
+    divisors = {"replicated": 1.0, "heads": float(tp), "kv_heads": float(tp), "ffn": float(tp)}
+    whole = adapter_parameters(LoraAdapter("a", rank, ATTENTION), arch)
+    assert adapter_parameters(LoraAdapter("a", rank * more, ATTENTION), arch) == whole * more
+    assert whole / tp <= adapter_parameters(LoraAdapter("a", rank, ATTENTION), arch, divisors) <= whole
 
 
 def test_latent_attention_is_changed_by_its_own_names() -> None:
@@ -74,9 +74,7 @@ def test_latent_attention_is_changed_by_its_own_names() -> None:
 
 def test_what_cannot_be_an_adapter_is_refused_with_the_way_out() -> None:
     with pytest.raises(PlannerError, match="no matrix `q_prj`") as caught:
-        adapter_bytes(LoraAdapter("a", 8, ("q_prj",)), find_model("Llama-3.1-8B"))
+        adapter_parameters(LoraAdapter("a", 8, ("q_prj",)), find_model("Llama-3.1-8B"))
     assert "`q_proj`" in caught.value.hint
     with pytest.raises(PlannerError, match="rank of adapter `a` must be above zero"):
         LoraAdapter("a", 0, ATTENTION)
-    with pytest.raises(PlannerError, match="unknown format `fp9`"):
-        LoraAdapter("a", 8, ATTENTION, "fp9")

@@ -11,19 +11,19 @@ most sequences whose caches lie beside weights and adapters.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import Calibration, load_calibration
 from planner.costs.rates.pricer import make_pricer
 from planner.costs.rates.step import step_time
-from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes, weight_divisors
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.place.decision import LoraOptions, PlaceOptions
 from planner.kinds.place.floor import read_floor
-from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention, Layer
+from planner.models.adapters import ATTENTION, DENSE_FFN, LoraAdapter, adapter_parameters, targets_of
+from planner.models.architecture import Architecture, DenseFfn, GroupedQueryAttention
 from planner.problem.resolve import Resolved, Workload
 from planner.solvers.placement.floor import Floor
 
@@ -209,34 +209,25 @@ def _shape(
 
 def _adapter(resolved: Resolved, arch: Architecture, lora: LoraOptions, tp: int) -> tuple[float, float]:
     """Bytes of an adapter on a rank, and its FLOP a token there."""
-    parameters = sum(
-        count * sum(lora.rank * ends for ends in _ends(resolved, arch, layer, lora, tp))
-        for layer, count in arch.layer_groups()
-    )
+    divisors = {split: float(by_N[0]) for split, by_N in weight_divisors(arch, Shards.of(float(tp))).items()}
+    targets = _targets(resolved, arch, lora)
+    parameters = adapter_parameters(LoraAdapter("adapter", lora.rank, targets), arch, divisors)
     return parameters * PARAMETER_BYTES, 2.0 * parameters
 
 
-def _ends(resolved: Resolved, arch: Architecture, layer: Layer, lora: LoraOptions, tp: int) -> Iterator[float]:
-    """Of every matrix that adapters change, rows and columns of what a rank holds of its A and B."""
-    hidden = arch.hidden_size
-    if "attention" in lora.modules:
-        mixer = layer.mixer
-        if not isinstance(mixer, GroupedQueryAttention):
-            what = f"adapters of the attention of `{resolved.workloads[0].model}` are not priced"
+def _targets(resolved: Resolved, arch: Architecture, lora: LoraOptions) -> tuple[str, ...]:
+    """The matrices that adapters change; raises PlannerError for parts that are not priced."""
+    layers, known = [layer for layer, _ in arch.layer_groups()], targets_of(arch)
+    parts = (
+        ("attention", "attention", ATTENTION, all(isinstance(each.mixer, GroupedQueryAttention) for each in layers)),
+        ("ffn", "experts", DENSE_FFN, all(isinstance(each.ffn, DenseFfn) for each in layers)),
+    )
+    for module, what, _, priced in parts:
+        if module in lora.modules and not priced:
+            other = "ffn" if module == "attention" else "attention"
             raise PlannerError(
-                what, where=resolved.where(("options", "lora", "modules")), hint="write `modules: [ffn]`"
+                f"adapters of the {what} of `{resolved.workloads[0].model}` are not priced",
+                where=resolved.where(("options", "lora", "modules")),
+                hint=f"write `modules: [{other}]`",
             )
-        for width in (mixer.num_heads * mixer.head_dim, *_kv_widths(mixer)):
-            yield hidden + width / tp
-        yield mixer.num_heads * mixer.v_head_dim / tp + hidden
-    if "ffn" in lora.modules:
-        if not isinstance(layer.ffn, DenseFfn):
-            what = f"adapters of the experts of `{resolved.workloads[0].model}` are not priced"
-            where, hint = resolved.where(("options", "lora", "modules")), "write `modules: [attention]`"
-            raise PlannerError(what, where=where, hint=hint)
-        yield from [hidden + layer.ffn.intermediate_size / tp] * (2 if layer.ffn.gated else 1)
-        yield layer.ffn.intermediate_size / tp + hidden
-
-
-def _kv_widths(mixer: GroupedQueryAttention) -> tuple[float, float]:
-    return float(mixer.num_kv_heads * mixer.head_dim), float(mixer.num_kv_heads * mixer.v_head_dim)
+    return tuple(name for module, _, names, _ in parts if module in lora.modules for name in names if name in known)
