@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Profiles, profile_paths
-from planner.cli.output import write_data
+from planner.cli.output import EXIT_NO, say, write_data
 from planner.cli.tables import say_tables
 from planner.documents.files import read_text
 from planner.errors import PlannerError
@@ -33,6 +33,7 @@ def estimate(
 
     JSON lines in, JSON lines out. A request is {"id", ...fields of a problem..., "decision": {...}}; each line out has
     its "id" and either "prediction" or "error". With --json the lines stand in the `rows` of one document.
+    Exits 1 when no line has a prediction.
 
     Examples:
 
@@ -60,4 +61,7 @@ def estimate(
     if as_json:
         text = f'{{"schema": "planner.estimates/1", "rows": [{",".join(lines)}]}}\n'
     write_data(text, output)
-    return 0
+    unpriced = sum('"prediction": ' not in line for line in lines)
+    if unpriced:
+        say(f"note: {unpriced} of {len(lines)} have no prediction; their `error` says why")
+    return EXIT_NO if lines and unpriced == len(lines) else 0

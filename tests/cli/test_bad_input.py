@@ -375,3 +375,10 @@ def test_what_a_verb_would_not_use_is_refused(
     stated = plan.read_bytes()
     assert_refused(run(arguments[0], str(plan), *arguments[1:]), where, "", hint)
     assert plan.read_bytes() == stated
+
+
+def test_an_estimate_without_any_prediction_is_no(run: "Run") -> None:
+    Path("requests.jsonl").write_text('{"id": "a"}\n[]\n')
+    done = run("estimate", "requests.jsonl")
+    assert (done.code, done.err) == (1, "note: 2 of 2 have no prediction; their `error` says why\n")
+    assert [json.loads(line)["id"] for line in done.out.splitlines()] == ["a", "line 2"]
