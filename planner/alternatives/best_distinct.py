@@ -54,11 +54,11 @@ def best_distinct(
     put(frozenset())
     while waiting and len(listed) < most:
         node = heapq.heappop(waiting)[3]
-        held = min((other.parts for other in listed if other.parts <= node.parts), key=len, default=None)
-        if held is None:
+        covered = min((other.parts for other in listed if other.parts <= node.parts), key=len, default=None)
+        if covered is None:
             listed.append(node)
-            held = node.parts
+            covered = node.parts
         if len(listed) < most:
-            for part in sorted(held, key=repr):
+            for part in sorted(covered, key=repr):
                 put(node.without | {part})
     return listed

@@ -116,7 +116,7 @@ def _joined(seen: dict[float, tuple[float | None, str]]) -> list[Segment]:
     return told
 
 
-def _equal(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= _SAME * max(abs(one), abs(other))
+def _equal(left: float | None, right: float | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return abs(left - right) <= _SAME * max(abs(left), abs(right))

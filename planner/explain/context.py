@@ -37,11 +37,8 @@ def context_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
 
 def _of_role(role: Role, memory: Memory, arch: Architecture, tokens: int, stated: int | None) -> Fact:
     own, used = arch.max_context_tokens, memory.weights_bytes + memory.activations_bytes + memory.workspace_bytes
-    room, held, whole = (
-        memory.capacity_bytes - used,
-        _sequence_bytes(role, arch, tokens),
-        _sequence_bytes(role, arch, own),
-    )
+    room = memory.capacity_bytes - used
+    taken, whole = (_sequence_bytes(role, arch, length) for length in (tokens, own))
     what = f"context of `{role.name}` {tokens} tokens"
     if stated is not None:
         what += f", as `engine.{FIELD}` states"
@@ -50,16 +47,16 @@ def _of_role(role: Role, memory: Memory, arch: Architecture, tokens: int, stated
     else:
         what += f" of the {own} of {arch.name}: the KV cache of one sequence takes no more beside weights"
     what += (
-        f"; one sequence that long takes {format_si(held, 'B')} of the {format_si(room, 'B')} a GPU has for KV caches"
+        f"; one sequence that long takes {format_si(taken, 'B')} of the {format_si(room, 'B')} a GPU has for KV caches"
     )
     batch = role.limits.get("max_batch")
     if isinstance(batch, int) and memory.kv_cache_bytes:
-        what += f", as much as {significant(held / (memory.kv_cache_bytes / batch))} sequences that it is planned for"
+        what += f", as much as {significant(taken / (memory.kv_cache_bytes / batch))} sequences that it is planned for"
     if tokens < own:
         missing = whole - room
         what += f"; all {own} would take {format_si(whole, 'B')}"
         what += f", {format_si(missing, 'B')} more than there are" if missing > 0.0 else ", for which there is room"
-    figures = {"tokens": float(tokens), "own_tokens": float(own), "sequence_bytes": held, "room_bytes": room}
+    figures = {"tokens": float(tokens), "own_tokens": float(own), "sequence_bytes": taken, "room_bytes": room}
     return Fact("binding" if tokens < own and stated is None else "limit", what, (role.name, FIELD), figures=figures)
 
 

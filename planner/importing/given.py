@@ -23,9 +23,10 @@ def with_fields(reading: Reading, given: Mapping[str, str]) -> Reading:
 
 def _fill(fields: dict[str, Any], path: str, text: str) -> None:
     role, dot, key = path.rpartition(".")
-    holders = [one for one in fields.get("roles", ()) if one["role"] == role] if dot else [fields]
+    roles = fields.get("roles", ())
+    holders = [own for own in roles if own["role"] == role] if dot else [fields]
     known = [name for name in fields if name not in ("roles", "kind", "engine")]
-    known += [f"{one['role']}.{name}" for one in fields.get("roles", ()) for name in one if name != "role"]
+    known += [f"{own['role']}.{name}" for own in roles for name in own if name != "role"]
     if path not in known:
         raise PlannerError(
             f"no field `{path}`",

@@ -60,9 +60,9 @@ def _matrix(rows: list[dict[str, Any]], axes: list[str], metric: str) -> Iterato
     decisions = list(dict.fromkeys(str(row["plan"]) for row in rows if row.get("plan")))
     pictures = []
     for others in dict.fromkeys(tuple(_cell(row[axis]) for axis in rest) for row in rows):
-        mine = [row for row in rows if tuple(_cell(row[axis]) for axis in rest) == others]
-        columns, lines = (list(dict.fromkeys(_cell(row[axis]) for row in mine)) for axis in (across, down))
-        at = {(_cell(row[down]), _cell(row[across])): row for row in mine}
+        shown = [row for row in rows if tuple(_cell(row[axis]) for axis in rest) == others]
+        columns, lines = (list(dict.fromkeys(_cell(row[axis]) for row in shown)) for axis in (across, down))
+        at = {(_cell(row[down]), _cell(row[across])): row for row in shown}
         values = [[_matrix_cell(at.get((line, column)), decisions, metric) for column in columns] for line in lines]
         title = ", ".join(
             f"{axis} {value}"

@@ -59,7 +59,7 @@ def scrape_of(samples: Samples, at_s: float, source: str) -> Scrape:
         )
     names = _NAMES[engine]
     counters = {key: value for key in COUNTERS if (value := total(samples, names[key])) is not None}
-    times = {key: found for key in TIMES if (found := histogram(samples, names[key])) is not None}
+    times = {key: seen for key in TIMES if (seen := histogram(samples, names[key])) is not None}
     if "requests" not in counters and "latency" in times:
         counters["requests"] = times["latency"].count
     engines = max(len(samples.get(names["cache"][0], ())), 1)

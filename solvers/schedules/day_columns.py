@@ -172,8 +172,8 @@ def _program(problem: DaySplit, made: Made) -> LinearModel:
     for row, load in enumerate(loads):
         t, p = divmod(row, len(problem.nodes))
         model.add(Expr(load) <= float(problem.nodes[p]), f"C1[{t},{p}]")
-    for k, one in enumerate(ones):
-        model.add(one == 1.0, f"C2[{k}]")
+    for k, total in enumerate(ones):
+        model.add(total == 1.0, f"C2[{k}]")
     for k, relation in goals:
         model.add(relation, f"C3[{k}]")
     model.maximise(Expr(worth, offset))

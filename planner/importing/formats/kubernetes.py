@@ -79,7 +79,7 @@ def read_pods(
         started = _started(pod, maps, given, source)
         if started:
             ways = [
-                ([*done, *[(pod, one) for one in way.launches]], _both(world, way.world))
+                ([*done, *[(pod, launch) for launch in way.launches]], _both(world, way.world))
                 for done, world in ways
                 for way in started
             ]

@@ -219,8 +219,8 @@ def _pool_costs(
     pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store)
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
-    port, held = Port.of(pool, calibration.efficiencies), engine.max_context_tokens or 0
-    return PoolCosts(index, pool, costs, memory, port, options.memory_reserve, held)
+    port, context_tokens = Port.of(pool, calibration.efficiencies), engine.max_context_tokens or 0
+    return PoolCosts(index, pool, costs, memory, port, options.memory_reserve, context_tokens)
 
 
 def search(
