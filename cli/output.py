@@ -3,12 +3,16 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from planner.cli.errors import plain
 from planner.documents.files import write_text_atomic
 from planner.errors import Infeasible, PlannerError
+
+if TYPE_CHECKING:
+    from planner.documents.trace_events import Span
 
 EXIT_NO, EXIT_STOPPED = 1, 3
 
@@ -72,6 +76,15 @@ def refuse_overwriting(written: Sequence[tuple[str, str]], read: Sequence[tuple[
         other = taken.setdefault(Path(path).resolve(), flag)
         if other != flag:
             raise PlannerError(f"is the file of {other} too", where=f"{flag} {path}", hint="name another file")
+
+
+def write_spans(path: str | None, spans: "Callable[[], Iterable[Span]]") -> None:
+    """A trace for ui.perfetto.dev in the file `path`, where one is named."""
+    if path is not None:
+        from planner.documents.trace_events import write_trace
+
+        write_trace(path, spans())
+        say(f"wrote {path}")
 
 
 def say(message: str) -> None:

@@ -1,6 +1,6 @@
 """`planner check`: validates a plan, statically, by simulation, by running its shards, or on a real engine."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +11,8 @@ from planner.cli.options import INPUT, Json, Output, Perfetto
 from planner.cli.output import EXIT_NO, refuse_unwritable, say, write_data, write_json
 from planner.cli.plans.at_hand import Inputs, inputs_at_hand, refuse_other_calibration
 from planner.cli.plans.check_execute import judged, keep_checks, make_options
-from planner.cli.plans.check_levels import refuse_other_levels, refuse_serving_alone
+from planner.cli.plans.check_levels import refuse_other_levels
+from planner.cli.plans.check_simulate import check_by_simulation
 from planner.cli.plans.execute_options import (
     EXECUTE,
     CalibrationFile,
@@ -21,14 +22,12 @@ from planner.cli.plans.execute_options import (
     Roles,
     TimeLimit,
 )
-from planner.cli.progress import announce_compilation
 from planner.cli.render.findings import render_findings
 from planner.cli.render.simulation import render_beside, render_stretches
 from planner.errors import PlannerError, require_known
-from planner.plan.findings import as_row, counts, passed, undecided_fails
+from planner.plan.findings import as_row, counts, passed
 
 if TYPE_CHECKING:
-    from planner.documents.trace_events import Span
     from planner.plan.findings import Finding
     from planner.problem.recorded import AtHand
 
@@ -154,49 +153,10 @@ def check(
         )  # fmt: skip
 
     def simulated() -> Judged:
-        from planner.kinds.registry import find_kind
-        from planner.load.problems import load_plan
-        from planner.problem.recorded import recorded_problem
-        from planner.simulate.plans.failures import MOST_REQUESTS, failure_findings
-        from planner.simulate.plans.setting import Policies
-        from planner.simulate.plans.simulation import Traffic, beside_stated, judge_plan, simulate_plan
-        from planner.simulate.plans.simulation import findings as judge
-        from planner.simulate.plans.trace_streams import rows_of_plan
-        from planner.simulate.run.outputs import request_spans
-
-        envelope, decision = load_plan(plan)
-        announce_compilation()
-        own = find_kind(envelope.kind).simulated(
-            envelope, decision, inputs_at_hand(plan, inputs, profiles, calibration)
-        )
-        if own is not None:
-            refuse_serving_alone(envelope.kind, trace=trace, perfetto=perfetto)
-            refuse_other_calibration(calibration, envelope, decision)
-            return [undecided_fails(finding) for finding in own[0]] if decisive else own[0], own[1]
-        if trace is None:
-            hand = inputs_at_hand(plan, inputs, profiles, calibration)
-            rows = rows_of_plan(recorded_problem(envelope.inputs), decision, hand)
-            simulated = partial(judge_plan, rows=rows)
-        else:
-            simulated = partial(simulate_plan, load=Traffic(trace))
-        simulation = simulated(
-            envelope, decision, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
-        )
-        _trace(perfetto, lambda: request_spans(simulation.result, simulation.planned.role_of_instance))
-        beside = list(beside_stated(simulation, envelope.predictions))
-        told = list(judge(simulation, envelope.predictions))
-        briefly = simulated if trace is not None else partial(simulated, most_requests=MOST_REQUESTS)
-        told += failure_findings(
-            decision,
-            lambda left: briefly(
-                envelope, left, policies=Policies(), profiles=tuple(profiles or ()), calibration=calibration
-            ),
-        )
-        return [undecided_fails(finding) for finding in told] if decisive else told, {
-            "schema": "planner.simulation/1",
-            **simulation.summary,
-            "beside_stated": beside,
-        }
+        return check_by_simulation(
+            plan, inputs=inputs, profiles=profiles, calibration=calibration, trace=trace, decisive=decisive,
+            perfetto=perfetto,
+        )  # fmt: skip
 
     known = ["static", "proof", "simulate", "execute", "engine"]
     require_known("level", level, known, listing="levels are", where="--level")
@@ -206,7 +166,8 @@ def check(
         profiles=profiles or None, calibration=calibration, trace=trace, inputs=inputs or None, refresh=refresh or None,
         decisive=decisive or None, perfetto=perfetto,
     )  # fmt: skip
-    refuse_unwritable(perfetto)
+    for path in (perfetto, output):
+        refuse_unwritable(path)
     if refresh:
         plan = _refresh(plan, output, inputs_at_hand(plan, inputs, profiles, calibration))
         output = None
@@ -227,14 +188,6 @@ def check(
     if plan != "-":
         keep_checks(plan, _digest(plan), level, findings, result)
     return 0 if passed(findings) else EXIT_NO
-
-
-def _trace(path: str | None, spans: Callable[[], Iterable["Span"]]) -> None:
-    if path is not None:
-        from planner.documents.trace_events import write_trace
-
-        write_trace(path, spans())
-        say(f"wrote {path}")
 
 
 def _refresh(plan: str, output: str | None, hand: "AtHand") -> str:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.options import fraction, profile_paths, seconds
-from planner.cli.output import say, write_result
+from planner.cli.output import say, write_result, write_spans
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -57,14 +57,10 @@ def judged(
     """Runs the plan, prints what came of it, keeps it beside the plan, and says by the exit code whether it holds."""
     from planner.cli.render.execution import render_execution
     from planner.execute.execution import execute_plan
+    from planner.timelines.shards import execution_spans
 
     execution = execute_plan(plan, options)
-    if perfetto is not None:
-        from planner.documents.trace_events import write_trace
-        from planner.timelines.shards import execution_spans
-
-        write_trace(perfetto, execution_spans(execution))
-        say(f"wrote {perfetto}")
+    write_spans(perfetto, lambda: execution_spans(execution))
     document: dict[str, Any] = execution.as_json()
     write_result(document, lambda: render_execution(execution), output, as_json=as_json)
     if keep:

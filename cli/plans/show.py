@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.options import Json, Output, Perfetto, Verbose
-from planner.cli.output import refuse_unwritable, say, write_data
+from planner.cli.output import refuse_unwritable, write_data, write_spans
 from planner.cli.render.plan import render_plan
 
 
@@ -35,15 +35,11 @@ def show(
     from planner.plan.placement import require_countable
     from planner.plan.store import plan_json
     from planner.problem.recorded import recorded_problem
+    from planner.timelines.plans import plan_spans
 
     refuse_unwritable(perfetto)
     envelope, decision = load_plan(plan)
-    if perfetto is not None:
-        from planner.documents.trace_events import write_trace
-        from planner.timelines.plans import plan_spans
-
-        write_trace(perfetto, plan_spans(envelope, decision))
-        say(f"wrote {perfetto}")
+    write_spans(perfetto, lambda: plan_spans(envelope, decision))
     if as_json:
         write_data(plan_json(envelope), output)
         return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.options import INPUT, Json, Output, Perfetto, Profiles, profile_paths, seconds
-from planner.cli.output import refuse_unwritable, say, write_result
+from planner.cli.output import refuse_unwritable, say, write_result, write_spans
 from planner.cli.progress import announce_compilation
 from planner.documents.units import PER_S, parse_quantity
 from planner.progress import MAX_SEED
@@ -150,15 +150,12 @@ def _write(
     simulation: "PlanSimulation", requests: str | None, perfetto: str | None, as_json: bool, output: str | None
 ) -> None:
     from planner.cli.render.simulation import render_simulation
-    from planner.documents.trace_events import write_trace
     from planner.simulate.run.outputs import request_spans, write_requests
 
     if requests is not None:
         write_requests(simulation.result, requests)
         say(f"wrote {requests}")
-    if perfetto is not None:
-        write_trace(perfetto, request_spans(simulation.result, simulation.planned.role_of_instance))
-        say(f"wrote {perfetto}")
+    write_spans(perfetto, lambda: request_spans(simulation.result, simulation.planned.role_of_instance))
     write_result(
         {"schema": "planner.simulation/1", **simulation.summary, "notes": list(simulation.planned.notes)},
         lambda: render_simulation(simulation.summary, simulation.planned.notes),
