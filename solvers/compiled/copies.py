@@ -20,7 +20,7 @@ def copy_rows(source, into):
 
 
 @njit(cache=True)
-def shift(row, source, target):
+def move_item(row, source, target):
     """Takes what stands at `source` out of the row and puts it at `target`."""
     taken = row[source]
     if source < target:

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from planner.solvers.compiled.copies import copy_rows
+from planner.solvers.compiled.copies import copy_rows, move_item
 
 
 @njit(cache=True)
@@ -145,7 +145,7 @@ def anneal(forward_NR, backward_NR, order_DK, steps, seed):
             continue
         shift = a == b and np.random.random() < 0.3
         if shift:
-            shift(order_DK[a], i, j)
+            move_item(order_DK[a], i, j)
         else:
             order_DK[a, i], order_DK[b, j] = order_DK[b, j], order_DK[a, i]
         was_a, was_b = span_D[a], span_D[b]
@@ -161,7 +161,7 @@ def anneal(forward_NR, backward_NR, order_DK, steps, seed):
             continue
         span_D[a], span_D[b] = was_a, was_b
         if shift:
-            shift(order_DK[a], j, i)
+            move_item(order_DK[a], j, i)
         else:
             order_DK[a, i], order_DK[b, j] = order_DK[b, j], order_DK[a, i]
     copy_rows(best_DK, order_DK)

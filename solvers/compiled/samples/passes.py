@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-from planner.solvers.compiled.copies import copy_rows, shift
+from planner.solvers.compiled.copies import copy_rows, move_item
 
 
 @njit(cache=True)
@@ -117,7 +117,7 @@ def anneal_passes(
                     continue
             if source == target:
                 continue
-            shift(trial[r], source, target)
+            move_item(trial[r], source, target)
             changed = True
             if not fits(trial[r], count_R[r], held_O, capacity_R[r]):
                 ok = False
