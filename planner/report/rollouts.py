@@ -28,10 +28,10 @@ def rollout_section(envelope: Envelope, decision: Decision) -> Iterator[Section]
     samples = sorted(by_sample.values(), key=_replica)
     count = min(len(samples), _MOST)
     shown = [samples[place * len(samples) // count] for place in range(count)]
-    replicas = {name: place for place, name in enumerate(dict.fromkeys(own.replica_name(s, decision) for s in drawn))}
+    replicas = {name: place for place, name in enumerate(dict.fromkeys(own.span_replica(s, decision) for s in drawn))}
 
     def row(spans: Sequence[SampleSpan]) -> list[tuple[float, float, int, str]]:
-        names = [own.replica_name(span, decision) for span in spans]
+        names = [own.span_replica(span, decision) for span in spans]
         return [
             (span.start_s, span.end_s - span.start_s, replicas[name], _words(span, name))
             for span, name in zip(spans, names, strict=True)

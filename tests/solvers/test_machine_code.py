@@ -15,7 +15,7 @@ from llvmlite import binding
 
 from planner.arrays import Floats
 from planner.solvers.compiled.machine_code import loop as loops
-from planner.solvers.compiled.machine_code.kept import Code, place_of, read, write
+from planner.solvers.compiled.machine_code.kept import MOST_KEPT, Code, place_of, read, write
 from planner.solvers.compiled.machine_code.loop import Loop
 
 SUMS = Loop("summing_loops", "running_sums")
@@ -66,6 +66,18 @@ def test_a_file_that_is_not_whole_counts_as_none(folder: Path, cut: int) -> None
     assert read(place) == code
     place.write_bytes(place.read_bytes()[:cut])
     assert read(place) is None
+
+
+def test_the_newest_code_of_a_function_is_kept_and_none_of_others_is_dropped(folder: Path) -> None:
+    other = folder / "run-sums-0.o"
+    write(other, Code("other", b"object"))
+    places = [folder / f"run-{place:03}.o" for place in range(MOST_KEPT + 3)]
+    for age, place in enumerate(places):
+        write(place, Code("run", b"object"))
+        os.utime(place, (age, age))
+    write(places[-1], Code("run", b"object"))
+    assert {path for path in folder.iterdir() if path != other} == set(places[-MOST_KEPT:])
+    assert read(other) is not None
 
 
 def test_a_loop_runs_where_nothing_can_be_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

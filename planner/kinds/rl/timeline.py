@@ -36,7 +36,7 @@ def samples(envelope: Envelope, decision: RlDecision) -> list[SampleSpan]:
     return sample_spans(searched, plan)
 
 
-def replica_name(span: SampleSpan, decision: RlDecision) -> str:
+def span_replica(span: SampleSpan, decision: RlDecision) -> str:
     """`rollout 3`: the role of a span's replica and which of its replicas; what a cut sent elsewhere is said so."""
     if span.replica == CHANGED:
         return "after the change"
@@ -66,7 +66,7 @@ def spans(envelope: Envelope, decision: RlDecision) -> Iterator[Span]:
         }
         at_s = start_s + span.start_s
         yield Span(
-            replica_name(span, decision), lane, name, at_s, span.end_s - span.start_s, f"slot {lane}", "sample", figures
+            span_replica(span, decision), lane, name, at_s, span.end_s - span.start_s, f"slot {lane}", "sample", figures
         )
 
 
@@ -83,7 +83,7 @@ def _lanes(drawn: Sequence[SampleSpan], decision: RlDecision) -> Iterator[int]:
     """The first lane of each span's replica that is free when it starts; spans come by replica and start."""
     free_s: dict[str, list[float]] = {}
     for span in drawn:
-        ends = free_s.setdefault(replica_name(span, decision), [])
+        ends = free_s.setdefault(span_replica(span, decision), [])
         lane = next((place for place, end_s in enumerate(ends) if end_s <= span.start_s), len(ends))
         ends[lane : lane + 1] = [span.end_s]
         yield lane

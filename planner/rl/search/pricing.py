@@ -68,7 +68,7 @@ class FullPricing:
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
         self._fused_C = space.fused_C
         self._usable: dict[tuple[int, RlMode], Bools] = {}
-        asleep_C = space.sleep_C[1] if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
+        asleep_C = space.asleep.bytes_C if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
         steady_C = np.zeros(len(space.first_C), bool)  # those for whom no weights come in flight
         if any(mode.in_flight for mode in problem.modes):
             steady_C = (space.second_C != NO_GROUP) | (space.threshold_C != NO_GROUP)

@@ -34,6 +34,14 @@ from planner.rl.training import TrainingTable
 NO_GROUP = -1
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asleep:
+    """Weights of engines that are on the host while training is in turn: both moves, and bytes there for a GPU."""
+
+    moved_s_C: Floats
+    bytes_C: Floats
+
+
 @dataclass(frozen=True, eq=False)
 class RlSpace:
     """`queues_QB` are samples in order; queue 0 is all of them, queues 1 + 2 f and 2 + 2 f those of fraction f."""
@@ -140,13 +148,13 @@ class RlSpace:
         return bound_CB
 
     @cached_property
-    def sleep_C(self) -> tuple[Floats, Floats]:
-        """Seconds of a configuration's engines that sleep with their weights on the host, and bytes there for a GPU."""
+    def asleep(self) -> "Asleep":
+        """Engines of each configuration that sleep with their weights on the host."""
         seconds_G = np.array([0.0, *(group.option.sleep_s for group in self.groups)])
         bytes_G = np.array([0.0, *(group.option.host_bytes for group in self.groups)])
         early = np.maximum(seconds_G[self.first_C + 1], seconds_G[self.second_C + 1])
         held = np.maximum(bytes_G[self.first_C + 1], bytes_G[self.second_C + 1])
-        return np.maximum(early, seconds_G[self.late_C + 1]), held
+        return Asleep(np.maximum(early, seconds_G[self.late_C + 1]), held)
 
     def services_of(self, config: int) -> Services:
         """Services that score the samples of a configuration."""
@@ -193,7 +201,7 @@ class RlSpace:
         if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):
             return np.zeros(len(table.choices), bool)
         if mode.placement != "disaggregated":
-            asleep_bytes = self.sleep_C[1][config] if mode.keeps else 0.0
+            asleep_bytes = self.asleep.bytes_C[config] if mode.keeps else 0.0
             suits_T = suits_T & (table.host_bytes_T + asleep_bytes <= self.host_bytes_P[table.pool_T])
         if mode.placement == "colocated":
             pools = np.flatnonzero(used)
@@ -230,7 +238,7 @@ class RlSpace:
     def handover_s_T(self, config: int, mode: RlMode) -> Floats:
         """Seconds between training and the next generation, as `evaluate.handover_s`."""
         turns = self.problem.switch_s + self.table.offload_s_T
-        turns = turns + self.sleep_C[0][config] if mode.keeps else turns
+        turns = turns + self.asleep.moved_s_C[config] if mode.keeps else turns
         if mode.placement == "colocated":
             return turns
         sync_P = self._sync_s_P(config)

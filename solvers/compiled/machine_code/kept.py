@@ -8,6 +8,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+MOST_KEPT = 16
+"""Object files of a function: of several types of its arguments, and of checkouts that share a folder."""
+
 
 class Code(NamedTuple):
     """An object file and the name of its function."""
@@ -64,9 +67,16 @@ def read(place: Path) -> Code | None:
 
 
 def write(place: Path, code: Code) -> None:
-    """Keeps it where that is possible; no process reads what another has half written."""
+    """Keeps it where that is possible; no process reads what another has half written.
+
+    Of the same function, code of older sources, types and processors is dropped but for the newest.
+    """
     part = place.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         place.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(b"\n".join((code.seal, code.symbol.encode(), code.text)))
         part.replace(place)
+        function = place.name.rpartition("-")[0]
+        alike = (path for path in place.parent.glob(f"{function}-*.o") if path.name.rpartition("-")[0] == function)
+        for old in sorted(alike, key=lambda path: path.stat().st_mtime, reverse=True)[MOST_KEPT:]:
+            old.unlink(missing_ok=True)

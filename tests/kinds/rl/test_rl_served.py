@@ -138,10 +138,20 @@ def test_an_engine_that_fits_nowhere_says_what_would() -> None:
     assert "batch_samples 1" in str(refused.value.conflict)
 
 
-def test_fewer_bits_train_and_generate_faster_and_the_plan_names_them() -> None:
-    plain = planned()
-    small = planned(training_precision=["bf16", "fp8_block"], rollout_weights=["bf16", "fp8_block"])
-    assert worth(small) <= worth(plain)
+def test_fewer_bits_generate_faster_and_a_format_that_trains_slower_is_not_taken() -> None:
+    def of_8b(**options: Any) -> Envelope:  # noqa: ANN401
+        document = problem(training_tp=[4], arrangements=["colocated"], **options)
+        document["models"]["m"] = {"name": "Qwen/Qwen3-8B"}
+        return solve(resolve_document(given_document(document, "problem.yaml"), Path()))
+
+    plain, generated = of_8b(), of_8b(rollout_weights=["fp8_block"])
+    both = of_8b(training_precision=["bf16", "fp8_block"], rollout_weights=["bf16", "fp8_block"])
+    generate_s, shorter_s = (decided(envelope).phases[0].duration_s or 0.0 for envelope in (plain, generated))
+    assert 0.0 < shorter_s < 0.8 * generate_s
+    assert (
+        worth(both) == worth(generated) < worth(of_8b(training_precision=["fp8_block"], rollout_weights=["fp8_block"]))
+    )
+    assert limits(both, "actor").get("precision", "bf16") == "bf16"
     fixed = planned(training_precision=["fp8_block"], rollout_weights=["fp8_block"])
     assert limits(fixed, "actor")["precision"] == limits(fixed, "rollout")["weights"] == "fp8_block"
     assert passes(fixed)
