@@ -280,9 +280,9 @@ def test_verl_serves_a_reward_and_a_teacher_from_pools_of_their_own() -> None:
 
 def test_areal_and_openrlhf_give_a_reference_gpus_of_its_own() -> None:
     document = yaml.safe_load(emit(*scored_apart("reference", "teacher"), "areal")["areal.yaml"])
-    for part in ("ref", "teacher"):
-        assert document[part]["backend"] == "megatron:d2p1t4"
-        assert document[part]["scheduling_strategy"] == {"type": "separation"}
+    for scorer in (document["ref"], document["teacher"]["train"]):
+        assert scorer["backend"] == "megatron:d2p1t4"
+        assert scorer["scheduling_strategy"] == {"type": "separation"}
     assert document["cluster"]["n_nodes"] == 10
     script = emit(*scored_apart("reference"), "openrlhf")["launch-openrlhf.sh"]
     assert "--ref.num_nodes 1" in script

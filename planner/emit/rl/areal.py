@@ -1,4 +1,4 @@
-"""Emits RL plans for AReaL 1.0: YAML over one of its examples, with `backend` strings of its allocation grammar.
+"""Emits RL plans for AReaL 1.0.4: YAML over one of its examples, with `backend` strings of its allocation grammar.
 
 The script merges it into the configuration of that example, and runs the example under Ray.
 """
@@ -80,9 +80,11 @@ def configuration(job: RlJob) -> dict[str, Any]:
         document["rollout"]["scheduling_strategy"] = colocation
         document["enable_offload"] = True
     reference, critic = job.role("reference"), job.role("critic")
-    for key, role in (("ref", reference), ("teacher", job.role("teacher"))):
-        if role is not None:
-            document[key] = _scorer(job, role)
+    teacher = job.role("teacher")
+    if reference is not None:
+        document["ref"] = _scorer(job, reference)
+    if teacher is not None:
+        document["teacher"] = {"engine_type": "train", "train": _scorer(job, teacher)}
     if critic is not None:
         document["critic"] = {
             "backend": training_backend(critic.parallelism),
