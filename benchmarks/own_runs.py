@@ -2,46 +2,53 @@
 
     python benchmarks/own_runs.py ../shared/data/serving            # 1 to 3 runs, 5 draws of random ones
     python benchmarks/own_runs.py ../shared/data/serving --quick    # one draw, with the costs before any fit
+    python benchmarks/own_runs.py ../shared/data/serving --fit      # the constants of planner/propose/likeness.py
 
 Rows are measured.csv and the open groups of measured_more.csv. Costs are four fits, each of three groups in four
-(`serving_picks.py`), so that every group is unseen: what lies between groups and within them is what the others tell.
-With `--quick` the times are those of the costs before any fit, the widths those of the others. A run of a row tells its
-measured TPOT, and `planner.costs.rates.spread.GroupBias` what that tells of the others.
+(`serving_picks.py`), so that every group is unseen, and all that is believed is what the others tell: of a group's
+steps as `planner calibrate -o` believes (`planner.costs.rates.spread.GroupBias`), of a decision as `planner calibrate
+--propose` does (`planner.propose.decision`). With `--quick` the times are those of the costs before any fit.
 
 Times: mean error of TPOT, groups of ten rows or more weighing the same; intervals of 80 %: how many hold, and their
-mean width (of logarithms) against that before. Decisions: rows of a group with equal mode and lengths, five or more,
-to take the one of most predicted output tokens/s/GPU whose predicted TPOT keeps a limit at the quartiles of what was
-measured; runs within a group differ as in steady state. Captured is the output of the choice over that of the best,
-among rows that were not run, 0 where the limit breaks. `proposed`: the runs that raise the expected output of the
-choice most; `random`: drawn from all, the same beliefs; `scaled`: random, and the mean error of the runs in place of
-the belief; `expected`: the row of most predicted output times the chance that it keeps the limit, of those with 60 % at
-least, as `objective.expected` picks (`planner.kinds.serve.expected`). The trivial answer is no run at all.
+mean width (of logarithms) against that before any run. Decisions: rows of a group with equal mode and lengths, five or
+more, to take the one of most predicted output tokens/s/GPU whose predicted TPOT keeps a limit at the quartiles of what
+was measured. Captured is the output of the choice over that of the best, among rows that were not run, 0 where the
+limit breaks. Runs are those that raise the expected output of the choice most, one after another, or drawn from all.
+Rules: `estimate`, the most output of rows whose median keeps the limit; `as proposed`, the most expected output, which
+`--propose` names; `expected`, the most output times the chance that the limit holds, of those with 60 % at least, as
+`objective.expected` picks; `scaled`, the estimate, longer by the mean error of the runs in place of the belief. The
+trivial answer is no run at all. Last, error, share held and width of what is believed of a decision's rows that were
+not run, groups weighing the same.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from inputs import required
+from likeness_fit import Errors, fit
 from sealed_serving import LIKELY
 from serving import Data
 from serving_picks import Predicted, left_out
 
-from planner.arrays import Floats, Indices
+from planner.arrays import Bools, Floats, Indices
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
 from planner.kinds.serve.expected import CONFIDENCES
-from planner.solvers.stochastic.sequential_choice import Belief, BeliefState, chances, next_measurements
+from planner.propose.alternative import Alternative, layouts, loads
+from planner.propose.decision import Slo, make_choice, middle_of
+from planner.propose.likeness import TPOT, TTFT, Likeness
+from planner.solvers.stochastic.sequential_choice import BeliefState, chances, expected_rewards, next_measurements
 
 RUNS = (0, 1, 3)
 SEEDS = 5
 LEAST_ROWS = 5
+MOST_ROWS = 40  # of a group that tell how errors go together
 QUANTILES = (0.25, 0.5, 0.75)
 TOLERANCE = 1.0001
-FIRST = 0.1  # deviation of the time to first token, which hardly enters outputs
-EXACT = 1e-12  # variance of what a run tells of its own row
+EXACT = (1e-6, 1e-6)  # deviations of what a run tells of its own row
+RULES = ("estimate", "as proposed", "expected", "scaled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +71,15 @@ class Known:
         return GroupBias.unseen(self.spreads[members[0]].between).after(self.error[runs], self.within[runs])
 
 
+def large(data: Data) -> list[Indices]:
+    """The rows of each group that has LIKELY or more."""
+    each = (np.flatnonzero(data.group == group) for group in range(len(data.names)))
+    return [members for members in each if len(members) >= LIKELY]
+
+
 def times(data: Data, known: Known, seeds: int) -> Iterator[tuple[int, str, Floats]]:
     """Runs, what makes the estimate, and error of TPOT, share that intervals hold, width: means of groups [3]."""
-    each = [np.flatnonzero(data.group == group) for group in range(len(data.names))]
-    groups = [members for members in each if len(members) >= LIKELY]
+    groups = large(data)
     for count in RUNS:
         for name in ("belief", "scaled") if count else ("estimate",):
             table = [
@@ -96,39 +108,45 @@ def _row(known: Known, members: Indices, runs: Indices, name: str) -> tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Rows to choose from [M], and the limit on TPOT."""
+    """Rows of a group to choose from [M], and the limit on TPOT."""
 
+    group: int
     members: Indices
     limit_s: float
-    known: Known
+    error: Floats  # of TPOT
     tpot_s: Floats  # measured
     ttft_s: Floats
     before: BeliefState
+    likeness: Likeness  # of TPOT
     output: Floats
 
-    def choice(self, seen: list[int], *, scaled: bool = False, expected: bool = False) -> int:
-        """The row to take of those not run, as a solve picks: most predicted output, else the least predicted TPOT."""
-        state = self.before
-        if scaled and seen:
-            shift = float(self.known.error[self.members[seen]].mean())
-            state = replace(state, x=replace(state.x, mean_M=state.x.mean_M + shift))
-        else:
-            for run in seen:
-                state = self.after(state, run)
-        tpot_s = np.exp(state.x.mean_M)
+    def choice(self, seen: list[int], rule: str) -> int:
+        """The row to take of those not run by one of RULES; where none keeps the limit, the least predicted TPOT."""
+        state = self.scaled(seen) if rule == "scaled" else self.after(seen)
+        tpot_s, chance = np.exp(state.x.mean_M), chances(state)
         output = state.a_M / (np.exp(self.before.y.mean_M) + state.b_M * tpot_s)
         kept = tpot_s <= self.limit_s * TOLERANCE
-        if expected:
-            chance = chances(state)
+        if rule == "as proposed":
+            value = expected_rewards(state)
+        elif rule == "expected":
             sure = (chance >= CONFIDENCES[0]) & ~np.isin(np.arange(len(tpot_s)), seen)
-            kept, output = sure if sure.any() else kept, output * chance
-        value = np.where(kept, output, -tpot_s)
+            value = np.where(sure if sure.any() else kept, output * chance, -tpot_s)
+        else:
+            value = np.where(kept, output, -tpot_s)
         value[seen] = -np.inf
         return int(np.argmax(value))
 
-    def after(self, state: BeliefState, run: int) -> BeliefState:
-        """With what a run of a row tells."""
-        return state.after(run, float(np.log(self.tpot_s[run])), float(np.log(self.ttft_s[run])))
+    def after(self, seen: list[int]) -> BeliefState:
+        """What is believed after runs of these rows."""
+        state = self.before
+        for run in seen:
+            state = state.after(run, float(np.log(self.tpot_s[run])), float(np.log(self.ttft_s[run])))
+        return state
+
+    def scaled(self, seen: list[int]) -> BeliefState:
+        """What was believed before, all times as much longer as those of the runs were in the mean."""
+        x, shift = self.before.x, float(self.error[seen].mean()) if seen else 0.0
+        return replace(self.before, x=replace(x, mean_M=x.mean_M + shift))
 
     def captured(self, chosen: int, seen: list[int]) -> float:
         """Output of the chosen row over that of the best that keeps the limit, of those not run; NaN without any."""
@@ -137,47 +155,67 @@ class Decision:
             return float("nan")
         return float(self.output[chosen] / self.output[kept].max()) if kept[chosen] else 0.0
 
+    def believed(self, seen: list[int]) -> tuple[float, float, float]:
+        """Of the rows not run after these: mean error of TPOT, share that intervals hold, their mean width."""
+        state, rest = self.after(seen), np.setdiff1d(np.arange(len(self.members)), seen)
+        low, high = (end[rest] for end in middle_of(state.x, self.likeness))
+        measured, predicted = self.tpot_s[rest], np.exp(state.x.mean_M[rest])
+        wrong, held = np.abs(predicted / measured - 1.0), (measured >= low) & (measured <= high)
+        return float(wrong.mean()), float(held.mean()), float(np.log(high / low).mean())
 
-Pick = Callable[[Decision, list[int]], int]
-"""The row to take of a decision after these runs."""
+
+Policy = Callable[[Decision, int], list[int]]
+"""The runs of a decision, by a seed."""
 
 
-def decisions(data: Data, told: Predicted, known: Known) -> Iterator[Decision]:
-    """Every group of rows of equal mode and lengths, with limits at the quartiles of what was measured."""
+def alike(data: Data) -> list[Indices]:
+    """Rows of a group of equal mode and lengths, LEAST_ROWS or more."""
     members_of: dict[tuple[object, ...], list[int]] = {}
     for number, case in enumerate(data.cases):
         key = (data.group[number], case.prefill is None, case.isl, case.osl)
         members_of.setdefault(key, []).append(number)
-    tpot, ttft = data.measured.tpot_s, data.measured.ttft_s
-    for members in (np.array(each) for each in members_of.values() if len(each) >= LEAST_ROWS):
-        steady = known.spreads[members[0]]
-        within = (steady.high[0] - steady.low[0]) / 2.0 / NORMAL_80
-        cases = [data.cases[number] for number in members]
-        clients, osl, gpus = (
-            np.array([getattr(c, n) for c in cases], dtype=np.float64) for n in ("clients", "osl", "gpus")
+    return [np.array(members) for members in members_of.values() if len(members) >= LEAST_ROWS]
+
+
+def likeness_of(data: Data, told: Predicted, chosen: Bools) -> dict[str, Likeness]:
+    """How errors of both times go together in the groups of the chosen rows [N]."""
+    load_M, layout_MF = loads(data.cases), layouts(data.cases)
+    rng, groups = np.random.default_rng(0), large(data)
+    sets = [rng.permutation(members)[:MOST_ROWS] for members in groups if chosen[members[0]]]
+    return {
+        name: fit([Errors(error[each], load_M[each], layout_MF[each]) for each in sets], start)
+        for name, error, start in (
+            ("tpot", np.log(data.measured.tpot_s / told.tpot_s), TPOT),
+            ("ttft", np.log(data.measured.ttft_s / told.ttft_s), TTFT),
         )
-        own = GroupBias.unseen(steady.between)
-        alone = np.eye(len(members))
-        x = Belief(np.log(told.tpot_s[members]), own.deviation**2 + within**2 * alone, EXACT)
-        y = Belief(np.log(told.ttft_s[members]), FIRST**2 * alone, EXACT)
-        output = clients * osl / gpus / (ttft[members] + (osl - 1.0) * tpot[members])
+    }
+
+
+def decisions(data: Data, told: Predicted, known: Known) -> Iterator[Decision]:
+    """Every set of rows alike, with limits at the quartiles of what was measured; beliefs as other folds tell."""
+    tpot, ttft = data.measured.tpot_s, data.measured.ttft_s
+    likeness = {int(number): likeness_of(data, told, told.fold != number) for number in np.unique(told.fold)}
+    for members in alike(data):
+        own = likeness[int(told.fold[members[0]])]
+        rows = [(data.cases[n], float(told.ttft_s[n]), float(told.tpot_s[n])) for n in members.tolist()]
+        alternatives = [Alternative(case.id, case, *times) for case, *times in rows]
+        yielded = zip(alternatives, ttft[members].tolist(), tpot[members].tolist(), strict=True)
+        output = np.array([each.output_tokens_per_s_per_gpu(*measured) for each, *measured in yielded])
         for share in QUANTILES:
             limit = float(np.quantile(tpot[members], share))
-            state = BeliefState(
-                x, y, clients * osl / gpus, np.maximum(osl - 1.0, 1e-9), np.log(limit * TOLERANCE), None
-            )
-            yield Decision(members, limit, known, tpot[members], ttft[members], state, output)
+            slo = Slo(limit * TOLERANCE)
+            state = make_choice(alternatives, slo, tpot=own["tpot"], ttft=own["ttft"], noise=EXACT)
+            yield Decision(
+                int(data.group[members[0]]), members, limit, known.error[members], tpot[members], ttft[members], state,
+                own["tpot"], output,
+            )  # fmt: skip
 
 
 def proposed(decision: Decision, seed: int) -> list[int]:
     """The runs that raise the expected output of the choice most, one after another; fewer where none raises it."""
-    state, seen = decision.before, list[int]()
+    seen = list[int]()
     for _ in range(max(RUNS)):
-        following = next_measurements(state, 1, seed=0)
-        if not following:
-            break
-        seen.append(following[0])
-        state = decision.after(state, following[0])
+        seen += next_measurements(decision.after(seen), 1, seed=0)
     return seen
 
 
@@ -187,26 +225,43 @@ def at_random(decision: Decision, seed: int) -> list[int]:
     return order[: max(RUNS)]
 
 
-def captured(chosen: list[Decision], policy: Callable[[Decision, int], list[int]], seeds: int, pick: Pick) -> Floats:
-    """Means over decisions after as many runs as RUNS has [R], and the share of choices that break the limit [R]."""
-    table = []
-    for decision in chosen:
-        for seed in range(seeds):
-            runs = policy(decision, seed)
-            table.append([decision.captured(pick(decision, runs[:k]), runs[:k]) for k in RUNS])
-    values = np.array(table)
-    return np.stack([np.nanmean(values, axis=0), np.nanmean(np.where(np.isnan(values), np.nan, values == 0.0), axis=0)])
+def captured(chosen: list[Decision], policy: Policy, seeds: int) -> dict[str, Floats]:
+    """By rule, means over decisions after as many runs as RUNS has, and the share that breaks the limit [2, R]."""
+    table: dict[str, list[list[float]]] = {rule: [] for rule in RULES}
+    for decision, seed in ((decision, seed) for decision in chosen for seed in range(seeds)):
+        runs = policy(decision, seed)
+        for rule, rows in table.items():
+            rows.append([decision.captured(decision.choice(runs[:k], rule), runs[:k]) for k in RUNS])
+    means = {}
+    for rule, rows in table.items():
+        values = np.array(rows)
+        broken = np.where(np.isnan(values), np.nan, values == 0.0)
+        means[rule] = np.stack([np.nanmean(values, axis=0), np.nanmean(broken, axis=0)])
+    return means
+
+
+def believed(chosen: list[Decision], policy: Policy, seeds: int) -> Floats:
+    """Error, share held and width of rows that were not run, after as many runs as RUNS has [R, 3]: means of groups."""
+    of_group: dict[int, list[list[tuple[float, float, float]]]] = {}
+    for decision, seed in ((decision, seed) for decision in chosen for seed in range(seeds)):
+        runs = policy(decision, seed)
+        of_group.setdefault(decision.group, []).append([decision.believed(runs[:k]) for k in RUNS])
+    return np.asarray(np.mean([np.mean(rows, axis=0) for rows in of_group.values()], axis=0))
 
 
 def main() -> int:
-    """Print both tables."""
+    """Print the tables, or with --fit the constants of likeness."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("folder", type=required)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--fit", action="store_true")
     given = parser.parse_args()
     seeds = 1 if given.quick else SEEDS
     data = Data.read(given.folder, ("stated",))
     told = left_out(data, unfitted=given.quick)
+    if given.fit:
+        print(*likeness_of(data, told, np.ones(len(data.rows), dtype=np.bool_)).items(), sep="\n")
+        return 0
     known = Known.of(data, told)
     base = 0.0
     print("runs  estimate   TPOT error   80 % intervals hold   width")
@@ -215,16 +270,16 @@ def main() -> int:
         print(f"{count:4d}  {name:9} {wrong:9.1%}   {held:12.0%}   {width / base:16.2f}")
     every = list(decisions(data, told, known))
     print(f"{len(every)} decisions; captured (choices that break the limit) after {', '.join(map(str, RUNS))} runs")
-    for name, policy, pick in (
-        ("proposed runs", proposed, Decision.choice),
-        ("proposed, expected", proposed, partial(Decision.choice, expected=True)),
-        ("random runs", at_random, Decision.choice),
-        ("random, scaled", at_random, partial(Decision.choice, scaled=True)),
-        ("random, expected", at_random, partial(Decision.choice, expected=True)),
-    ):
-        means, broken = captured(every, policy, 1 if policy is proposed else seeds, pick)
-        cells = "  ".join(f"{mean:5.3f} ({share:4.0%})" for mean, share in zip(means, broken, strict=True))
-        print(f"  {name:18} {cells}", flush=True)
+    ways: dict[str, tuple[Policy, int]] = {"proposed": (proposed, 1), "random": (at_random, seeds)}
+    for title, way in ways.items():
+        for rule, (shares, broken) in captured(every, *way).items():
+            cells = "  ".join(f"{mean:5.3f} ({share:4.0%})" for mean, share in zip(shares, broken, strict=True))
+            print(f"  {title} runs, {rule:12} {cells}", flush=True)
+    print("of the rows of decisions that were not run: TPOT error, 80 % intervals hold, width and that over before")
+    for title, way in ways.items():
+        table = believed(every, *way)
+        for count, (wrong, held, width) in zip(RUNS, table, strict=True):
+            print(f"{count:4d}  {title:9} {wrong:9.1%}   {held:12.0%}   {width:11.3f} {width / table[0][2]:6.2f}")
     return 0
 
 

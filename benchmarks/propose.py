@@ -6,7 +6,7 @@ and 75 % quantiles of the group's measured TPOTs. Captured is the measured outpu
 best, 0 where it breaks the limit. A run of a row tells its measured times. The constants of likeness are fitted on the
 other model families.
 
-    python benchmarks/propose.py [TABLE] [--predictions FILE.jsonl] [--only naive,random,...] [--by-family] [--fit]
+    python benchmarks/propose.py [TABLE] [--predictions FILE.jsonl] [--only naive,random,...] [--by-family]
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from inputs import SHARED, required
-from likeness_fit import CUT, Errors, fit
+from likeness_fit import Errors, fit
 from recipe_columns import filled
 
 from planner.costs.rates.pricer import open_store, profile_paths
@@ -257,8 +257,8 @@ SAYS = {
 
 def fitted(groups: Sequence[Group]) -> Constants:
     """The constants of likeness of these groups."""
-    tpot = fit([group.errors("tpot") for group in groups], TPOT, CUT["tpot"])
-    return tpot, fit([group.errors("ttft") for group in groups], TTFT, CUT["ttft"])
+    tpot = fit([group.errors("tpot") for group in groups], TPOT)
+    return tpot, fit([group.errors("ttft") for group in groups], TTFT)
 
 
 def replay(groups: Sequence[Group], policy: Policy, constants: dict[str, Constants]) -> list[list[float]]:
@@ -284,12 +284,8 @@ def main() -> int:
     parser.add_argument("--predictions", type=Path, help="JSON lines of `planner estimate`")
     parser.add_argument("--only", default=",".join(POLICIES), help=f"of {', '.join(POLICIES)}")
     parser.add_argument("--by-family", action="store_true")
-    parser.add_argument("--fit", action="store_true", help="print the constants of all families together, and stop")
     given = parser.parse_args()
     groups = read_groups(required(given.table), given.predictions)
-    if given.fit:
-        print(*fitted(groups), sep="\n")
-        return 0
     families = sorted({group.family for group in groups})
     constants = {family: fitted([group for group in groups if group.family != family]) for family in families}
     print(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.costs.rates.pricer import open_store, serving_tables
-from planner.costs.rates.spread import NORMAL_80
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.settings import priced_version
@@ -100,4 +99,5 @@ def gain_interval(gains: Sequence[float], before: Case, after: Case) -> Interval
     flat = np.log2([max(case.rate_per_s, 1.0) for case in (before, after)])
     covariance = TPOT.covariance(flat, layouts([before, after]))
     deviation = math.sqrt(max(float(covariance[0, 0] + covariance[1, 1] - 2.0 * covariance[0, 1]), 0.0))
-    return min(gains) * math.exp(-NORMAL_80 * deviation), max(gains) * math.exp(NORMAL_80 * deviation)
+    off = TPOT.deviations(TPOT.freedom) * deviation
+    return min(gains) * math.exp(-off), max(gains) * math.exp(off)

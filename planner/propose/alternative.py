@@ -44,7 +44,10 @@ def loads(cases: Sequence[Case]) -> Floats:
 def layouts(cases: Sequence[Case]) -> Floats:
     """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep, and the mode as a distance [M, 5]."""
     rows = [
-        (*np.log2([case.gpus, case.decode.tp, case.decode.dp, case.decode.ep]), MODE_APART * (case.prefill is not None))
+        (
+            *np.log2(np.maximum([case.gpus, case.decode.tp, case.decode.dp, case.decode.ep], 1)),
+            MODE_APART * (case.prefill is not None),
+        )
         for case in cases
     ]
     return np.array(rows, dtype=np.float64).reshape(len(cases), 5)

@@ -40,6 +40,7 @@ class Standing:
     chance: float  # of keeping the limits
     tpot_s: float  # medians
     ttft_s: float
+    tpot_s_interval: tuple[float, float]  # 80 % of what is believed
     gain: float  # expected rise of the best alternative's expected reward by a run of this one
     measured: bool
 
@@ -61,8 +62,8 @@ def make_choice(
     x = _belief([alternative.tpot_s for alternative in alternatives], tpot, *place)
     y = _belief([alternative.ttft_s for alternative in alternatives], ttft, *place)
     return BeliefState(
-        x=Belief(*x, noise[0] ** 2),
-        y=Belief(*y, noise[1] ** 2),
+        x=Belief(*x, noise[0] ** 2, tpot.freedom),
+        y=Belief(*y, noise[1] ** 2, ttft.freedom),
         a_M=clients_M * osl_M / gpus_M,
         b_M=np.maximum(osl_M - 1.0, 1e-9),
         limit_x=math.log(limits.tpot_s) if limits.tpot_s is not None else math.inf,
@@ -94,10 +95,17 @@ def with_results(choice: BeliefState, alternatives: Sequence[Alternative], resul
     return choice
 
 
-def standings(choice: BeliefState, alternatives: Sequence[Alternative]) -> list[Standing]:
+def middle_of(belief: Belief, likeness: Likeness) -> tuple[Floats, Floats]:
+    """Both ends [M] of the 80 % of what is believed of each alternative, seconds."""
+    half_M = likeness.deviations(belief.freedom) * np.sqrt(belief.variance_M)
+    return np.exp(belief.mean_M - half_M), np.exp(belief.mean_M + half_M)
+
+
+def standings(choice: BeliefState, alternatives: Sequence[Alternative], *, tpot: Likeness = TPOT) -> list[Standing]:
     """What is believed of every alternative, best first."""
     rewards_M, chances_M, gains_M = expected_rewards(choice), chances(choice), gains(choice)
     tpot_M, ttft_M = np.exp(choice.x.mean_M), np.exp(choice.y.mean_M)
+    low_M, high_M = middle_of(choice.x, tpot)
     first = best(choice)
     order = sorted(range(len(alternatives)), key=lambda m: (m != first, -rewards_M[m], m))
     return [
@@ -107,6 +115,7 @@ def standings(choice: BeliefState, alternatives: Sequence[Alternative]) -> list[
             chance=float(chances_M[m]),
             tpot_s=float(tpot_M[m]),
             ttft_s=float(ttft_M[m]),
+            tpot_s_interval=(float(low_M[m]), float(high_M[m])),
             gain=float(gains_M[m]),
             measured=m in choice.seen,
         )

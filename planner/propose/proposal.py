@@ -88,6 +88,7 @@ def _standing(standing: Standing) -> dict[str, Any]:
         "concurrency": case.clients,
         "ttft_s": standing.ttft_s,
         "tpot_s": standing.tpot_s,
+        "tpot_s_interval": standing.tpot_s_interval,
         "output_tokens_per_s_per_gpu": output(standing.alternative, standing.ttft_s, standing.tpot_s),
         "chance_to_keep_slo": standing.chance,
         "expected_reward": standing.expected,
@@ -119,9 +120,11 @@ def lines_of(proposal: Proposal) -> list[str]:
 def _words(standing: Standing) -> str:
     case, known = standing.alternative.case, "measured" if standing.measured else "predicted"
     tokens = output(standing.alternative, standing.ttft_s, standing.tpot_s)
+    low, high = map(_time, standing.tpot_s_interval)
+    between = "" if standing.measured else f" (80 %: {low} to {high})"
     return (
         f"{standing.alternative.name} on {case.gpus} GPUs, {case.clients} clients, {known} "
-        f"TTFT {_time(standing.ttft_s)}, TPOT {_time(standing.tpot_s)}, {tokens:.4g} tokens/s/GPU, "
+        f"TTFT {_time(standing.ttft_s)}, TPOT {_time(standing.tpot_s)}{between}, {tokens:.4g} tokens/s/GPU, "
         f"keeps the SLO with {standing.chance:.0%}"
     )
 

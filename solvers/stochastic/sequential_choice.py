@@ -2,7 +2,9 @@
 
 Source: Frazier, Powell, Dayanik, "The Knowledge-Gradient Policy for Correlated Normal Beliefs", INFORMS JoC 21 (2009);
 the chance of keeping a limit enters as in Gelbart, Snoek, Adams, "Bayesian Optimization with Unknown Constraints", UAI
-2014.
+2014. Where the scale of a belief is not known either it is a multivariate Student-t, whose scale grows where runs are
+further off than was believed and shrinks where they are nearer (Shah, Wilson, Ghahramani, "Student-t Processes as
+Alternatives to Gaussian Processes", AISTATS 2014, lemma 3); rewards and gains take it as normal of the same scale.
 
 Sets        m in M alternatives
 Parameters  a_m, b_m > 0;  s, t the limits on x and on y, logarithms; t may be absent
@@ -39,11 +41,15 @@ NOTHING = 1e-9  # of the best expected reward; less is no gain
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """A Gaussian over one unknown of every alternative: means [M], covariances [M, M], variance of a measurement."""
+    """A Gaussian over one unknown of every alternative: means [M], covariances [M, M], variance of a measurement.
+
+    With finite degrees of `freedom` a Student-t, of which these are the squared scales.
+    """
 
     mean_M: Floats
     covariance_MM: Floats
     noise: float
+    freedom: float = math.inf
 
     def __post_init__(self) -> None:
         size = len(self.mean_M)
@@ -63,8 +69,12 @@ class Belief:
         """The belief after alternative `index` was measured at `value`: conditioning, O(M^2)."""
         effect_M = self.effect_M(index)
         deviations = (value - self.mean_M[index]) / math.sqrt(self.variance_M[index] + self.noise)
+        mean_M = self.mean_M + effect_M * deviations
         covariance_MM = self.covariance_MM - np.outer(effect_M, effect_M)
-        return replace(self, mean_M=self.mean_M + effect_M * deviations, covariance_MM=covariance_MM)
+        if math.isinf(self.freedom):
+            return replace(self, mean_M=mean_M, covariance_MM=covariance_MM)
+        wider = (self.freedom + deviations**2) / (self.freedom + 1.0)
+        return Belief(mean_M, covariance_MM * wider, self.noise * wider, self.freedom + 1.0)
 
 
 @dataclass(frozen=True, slots=True)

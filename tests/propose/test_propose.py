@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from planner.check import check_plan
+from planner.costs.rates.spread import NORMAL_80
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.kinds.serve.options import ServeDecision
@@ -17,7 +18,7 @@ from planner.load.problems import load_problem, resolve_document
 from planner.plan.findings import FAILED
 from planner.progress import Limits
 from planner.propose.alternative import Alternative, Result, layouts, loads
-from planner.propose.decision import Slo, make_choice, standings, with_results
+from planner.propose.decision import Slo, make_choice, middle_of, standings, with_results
 from planner.propose.deployments import Question, question_of, same_deployments
 from planner.propose.likeness import TPOT, Likeness
 from planner.propose.proposal import document_of, lines_of, propose
@@ -52,14 +53,32 @@ def test_constants_planted_in_errors_are_recovered() -> None:
     planted = Likeness(common=0.3, smooth=0.15, single=0.08, load_reach=2.0, layout_reach=6.0)
     rng = np.random.default_rng(0)
     decisions = []
-    for _ in range(60):
+    for _ in range(40):
         load_M, layout_MF = rng.uniform(2, 9, 12), rng.integers(0, 3, (12, 4)).astype(float)
         error_M = rng.multivariate_normal(np.zeros(12), planted.covariance(load_M, layout_MF))
         decisions.append(fitting["Errors"](error_M, load_M, layout_MF))
-    fitted = fitting["fit"](decisions, TPOT, cut=2.0)
+    fitted = fitting["fit"](decisions, TPOT)
     assert fitted.common == pytest.approx(planted.common, rel=0.35)
     assert fitted.single == pytest.approx(planted.single, rel=0.35)
     assert sum(errors.misfit(fitted) for errors in decisions) < sum(errors.misfit(TPOT) for errors in decisions)
+
+
+def test_a_run_as_predicted_narrows_what_is_believed_of_the_others_and_a_wild_one_widens_it(question: Question) -> None:
+    choice, first = make_choice(question.alternatives, question.slo), question.alternatives[0]
+
+    def width(tpot_s: float | None) -> float:
+        results = [] if tpot_s is None else [Result(first.name, first.ttft_s, tpot_s)]
+        low_M, high_M = middle_of(with_results(choice, question.alternatives, results).x, TPOT)
+        return float(np.log(high_M / low_M)[1:].mean())
+
+    assert width(first.tpot_s) < 0.8 * width(None) < width(None) < width(4.0 * first.tpot_s)
+
+
+def test_intervals_of_the_middle_are_those_of_a_normal_where_the_scale_is_known() -> None:
+    known = Likeness(common=0.1, smooth=0.2, single=0.05, load_reach=2.0, layout_reach=4.0)
+    assert known.deviations(math.inf) == NORMAL_80
+    assert known.deviations(1e6) == pytest.approx(NORMAL_80, rel=1e-5)
+    assert known.deviations(3.0) > 1.2 * NORMAL_80
 
 
 def test_alternatives_have_names_of_their_own_and_both_modes_are_among_them(question: Question) -> None:
@@ -122,6 +141,9 @@ def test_after_results_no_run_is_proposed_again_and_less_is_left_to_lose(questio
     assert not {run.plan for run in first.runs} & {run.plan for run in then.runs}
     assert then.loss_left < first.loss_left
     assert sum(standing.measured for standing in then.standings) == 3
+    stated = document_of(then)["alternatives"]
+    assert all(row["tpot_s_interval"][0] < row["tpot_s"] < row["tpot_s_interval"][1] for row in stated)
+    assert [line for line in lines_of(first) if line.startswith("# run 1 of") and " (80 %: " in line]
 
 
 def test_a_plan_of_a_run_says_that_nothing_is_claimed_and_carries_its_load(question: Question) -> None:

@@ -1,6 +1,7 @@
 """Beliefs, expected rewards and the next measurement against closed forms, sampling and brute force."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,6 +47,22 @@ def test_beliefs_after_measurements_are_those_of_conditioning_all_at_once(seed: 
     np.testing.assert_allclose(step_by_step.mean_M, mean_M, atol=1e-10)
     covariance_MM = belief.covariance_MM - weights_MN @ belief.covariance_MM[indices]
     np.testing.assert_allclose(step_by_step.covariance_MM, covariance_MM, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_scales_of_a_student_t_after_measurements_are_those_of_conditioning_all_at_once(seed: int) -> None:
+    belief = replace(_choice(seed, 6, noise=0.01).x, freedom=2.5)
+    rng = np.random.default_rng(seed)
+    indices, off_N = [4, 1, 3], rng.normal(0.0, 0.3, 3)
+    after, gaussian = belief, replace(belief, freedom=math.inf)
+    for index, off in zip(indices, off_N, strict=True):
+        after = after.measured(index, float(belief.mean_M[index] + off))
+        gaussian = gaussian.measured(index, float(belief.mean_M[index] + off))
+    among_NN = belief.covariance_MM[np.ix_(indices, indices)] + 0.01 * np.eye(3)
+    wider = (2.5 + off_N @ np.linalg.inv(among_NN) @ off_N) / (2.5 + 3.0)
+    np.testing.assert_allclose(after.mean_M, gaussian.mean_M, atol=1e-10)
+    np.testing.assert_allclose(after.covariance_MM, wider * gaussian.covariance_MM, atol=1e-10)
+    assert after.freedom == 5.5
 
 
 @given(st.integers(0, 500), st.integers(0, 4), st.floats(-5.0, -3.0))
