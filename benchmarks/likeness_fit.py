@@ -13,6 +13,7 @@ import numpy as np
 
 from planner.arrays import Floats
 from planner.propose.likeness import Likeness
+from planner.solvers.stochastic.sequential_choice import Belief
 
 LEAST_VARIANCE = 1e-6
 PULL = 1.0  # a factor of e away from the start is one deviation
@@ -21,6 +22,8 @@ FREEDOM = (0.2, 100.0)  # degrees beyond two
 COMMON_FREEDOM = 3.0  # where a fit begins that knows none
 MOST_ROWS = 10
 LEVEL = 0.8  # of intervals
+RUNS = 3  # after which widths are judged
+DRAWS = 5  # of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +67,24 @@ def fit(decisions: Sequence[Errors], start: Likeness) -> Likeness:
 
 
 def _of(values: Floats) -> Likeness:
-    *constants, beyond = np.exp(values).tolist()
-    return Likeness(*constants, 2.0 + beyond)
+    common, smooth, single, load_reach, layout_reach, beyond = np.exp(values).tolist()
+    return Likeness(common, smooth, single, load_reach, layout_reach, 2.0 + beyond)
 
 
 def _held(decisions: Sequence[Errors], likeness: Likeness) -> float:
-    """The multiple of widths before any run that holds as much as they say, decisions weighing the same."""
-    half = likeness.deviations(likeness.freedom) * math.sqrt(
-        likeness.common**2 + likeness.smooth**2 + likeness.single**2
-    )
-    off = np.concatenate([np.abs(decision.error_M) / half for decision in decisions])
-    weight = np.concatenate([np.full(len(each.error_M), 1.0 / len(each.error_M)) for each in decisions])
-    order = np.argsort(off)
-    share = np.cumsum(weight[order]) / weight.sum()
-    return float(off[order][np.searchsorted(share, LEVEL)])
+    """The multiple of widths after RUNS random runs that holds as much as they say, decisions weighing the same."""
+    rng = np.random.default_rng(0)
+    off, weight = [], []
+    for decision in (decision for decision in decisions for _ in range(DRAWS) if len(decision.error_M) > RUNS):
+        covariance_MM = likeness.covariance(decision.load_M, decision.layout_MF)
+        belief = Belief(np.zeros(len(covariance_MM)), covariance_MM, LEAST_VARIANCE, likeness.freedom)
+        order = rng.permutation(len(covariance_MM))
+        for run in order[:RUNS].tolist():
+            belief = belief.measured(run, float(decision.error_M[run]))
+        rest = order[RUNS:]
+        half = likeness.deviations(belief.freedom) * np.sqrt(belief.variance_M[rest])
+        off.append(np.abs(decision.error_M - belief.mean_M)[rest] / half)
+        weight.append(np.full(len(rest), 1.0 / len(rest)))
+    order = np.argsort(np.concatenate(off))
+    share = np.cumsum(np.concatenate(weight)[order])
+    return float(np.concatenate(off)[order][np.searchsorted(share, LEVEL * share[-1])])
