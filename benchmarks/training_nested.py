@@ -6,7 +6,7 @@ A structure is what a fit is told beside its runs: where rates start, from which
 the runs of a group weigh. For every label left out (a source, or a fold of the groups model x system x code) each
 structure is judged by the other labels alone, every one of which is predicted by formulas fitted to all but the two;
 the structure of the least mean error then predicts the label. The mean over labels is what a choice among these
-structures can claim. Beside it: each structure by itself, of which the first ships, and a constant, 6 operations a
+structures can claim. Beside it: each structure by itself, first that of training.py, and a constant, 6 operations a
 parameter and token at the median rate of the GPU's other groups.
 """
 
@@ -40,7 +40,7 @@ UNPUBLISHED = {
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """How a fit differs from the shipped one."""
+    """How a fit differs from that of training.py."""
 
     name: str
     published: bool = True  # kernels of the attention start at what was published of them
@@ -56,14 +56,14 @@ class Structure:
         return Prior(free, known.fixed)
 
     def weights(self, runs: Runs) -> Floats:
-        """Of the runs [N]; their sum is that of the shipped fit."""
+        """Of the runs [N]; their sum is that of training.py."""
         _, index = np.unique(runs.groups, return_inverse=True)
         weights = runs.weights / np.bincount(index)[index] ** self.power
         return np.asarray(weights * runs.weights.sum() / weights.sum())
 
 
 STRUCTURES = (
-    Structure("as shipped"),
+    Structure("as training.py"),
     Structure("attention starts at unsourced values", published=False),
     Structure("linear from half the error on", scale=SCALE / 2.0),
     Structure("groups weigh as the root of their runs", power=0.5),
