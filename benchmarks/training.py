@@ -43,7 +43,7 @@ from training_runs import (
 from planner.arrays import Bools, Floats
 from planner.calibrate.history import text_of
 from planner.costs.rates.calibration import SHIPPED, TrainingSection, load_calibration
-from planner.costs.training import intervals
+from planner.costs.training import measured_layouts
 from planner.costs.training.config import TrainingConfig
 from planner.costs.training.memory import allocated_bytes, memory
 from planner.costs.training.parameters import total_parameters
@@ -392,7 +392,7 @@ def _write(runs: Runs, fit: Fit, rates: Rates, spread: Spread) -> None:
     shipped = load_document(CALIBRATION).data
     write_text_atomic(CALIBRATION, text_of({**shipped, "training": section.document()}))
     write_text_atomic(SHAPES, "\n".join(written(rates.shapes)) + "\n")
-    layouts = intervals.written(intervals.layout_of(run.config) for run in runs.runs)
+    layouts = measured_layouts.written(measured_layouts.layout_of(run.config) for run in runs.runs)
     write_text_atomic(LAYOUTS, "\n".join(layouts) + "\n")
     print(f"\nwrote {CALIBRATION}, {SHAPES} and {LAYOUTS}")
 

@@ -12,7 +12,8 @@ from training_replay import Replay, replay
 
 from planner.arrays import Bools, Floats
 from planner.costs.training.config import TrainingConfig
-from planner.costs.training.intervals import FARTHEST, distances, layout_of, run_class
+from planner.costs.training.intervals import FARTHEST, distances, run_class
+from planner.costs.training.measured_layouts import layout_of
 from planner.costs.training.rates import Rates
 from planner.costs.training.shapes import LayerShape, main_shape
 from planner.costs.training.step import step_time

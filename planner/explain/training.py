@@ -3,12 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from planner.costs.training.measured_ranges import NAMES, measured_ranges
+from planner.costs.training.config import MEGATRON, machine_of
+from planner.costs.training.measured_layouts import NAMES, region_of
 from planner.documents.units import figure, format_si
+from planner.errors import PlannerError
 from planner.explain.facts import NEAR, Fact
 from planner.models.architecture import MoeFfn
 from planner.plan.schema import Decision, Envelope, Role
-from planner.problem.recorded import recorded_model, recorded_problem
+from planner.problem.recorded import INPUTS, recorded_model, recorded_problem
+from planner.problem.resolve import resolve_pool
+from planner.problem.schema import Problem
 
 _MOST_FAMILIES = 4  # families of plans that are named with what none of theirs is below
 
@@ -219,24 +223,35 @@ def _recomputed(data: dict[str, Any]) -> Iterator[Fact]:
 
 
 def _measured(envelope: Envelope, data: dict[str, Any], role: Role) -> Iterator[Fact]:
-    """How far each degree is from any measured run of its kind."""
+    """How far each degree is from any measured run of its region; these are of all codes."""
     problem = recorded_problem(envelope.inputs)
     arch = None if problem is None else recorded_model(problem, role.model)
-    if problem is None or arch is None:
+    generation = None if problem is None else _generation(problem, role)
+    if problem is None or arch is None or generation is None:
         return
     sparse = any(isinstance(layer.ffn, MoeFfn) for layer, _ in arch.layer_groups())
     kind = "lora" if problem.options.get("task") == "lora" else "experts" if sparse else "dense"
-    values = {**role.parallelism.model_dump(), **{name: data.get(name) for name in ("zero_stage", "micro_batch")}}
+    region = region_of(kind, MEGATRON.family, generation)
+    runs = f"{region.layouts} measured layouts of {kind} models nearest to {generation}"
+    values = {**role.parallelism.model_dump(), "micro_batch": data.get("micro_batch")}
     for degree, words in NAMES.items():
-        known, value = measured_ranges().get((kind, degree)), values.get(degree)
-        if known is None or not isinstance(value, int):
-            continue
-        inside = known.least <= value <= known.most
-        start = (
-            f"{words} {value} lies {'within' if inside else 'beyond'} the {known.text} of {known.runs} measured runs"
-        )
-        about = (degree, "evidence", "parallelism", role.name)
-        yield Fact("evidence", f"{start} of {kind} models", about, figures={"inside": float(inside)})
+        value = values.get(degree)
+        if isinstance(value, int):
+            inside = region.holds(degree, value)
+            what = f"{words} {value} lies {'near' if inside else 'beyond'} the {region.text(degree)} of {runs}"
+            about = (degree, "evidence", "parallelism", role.name)
+            yield Fact("evidence", what, about, figures={"inside": float(inside)})
+
+
+def _generation(problem: Problem, role: Role) -> str | None:
+    """Of the GPUs of a role; None where the catalog does not have them."""
+    for index, pool in enumerate(problem.cluster.pools):
+        if pool.label == role.pool:
+            try:
+                return machine_of(resolve_pool(pool, index, INPUTS).node).generation
+            except PlannerError:
+                return None
+    return None
 
 
 def _families(envelope: Envelope, role: Role) -> Iterator[Fact]:

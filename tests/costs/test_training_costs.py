@@ -21,12 +21,13 @@ from planner.costs.training.config import (
     machine_of,
     stage_layers,
 )
-from planner.costs.training.intervals import distance, layout_of, run_class, step_interval_s
+from planner.costs.training.intervals import distance, run_class, step_interval_s
 from planner.costs.training.kernels import BACKWARD_INPUT, BACKWARD_WEIGHT, FORWARD
 from planner.costs.training.layer_costs import layer_cost, together
 from planner.costs.training.layers.decoder import layer_kernels
 from planner.costs.training.layers.ends import embedding_kernels, loss_kernels, padded_vocabulary
 from planner.costs.training.layers.sizes import spread_ranks, sweep, tile_waste
+from planner.costs.training.measured_layouts import layout_of
 from planner.costs.training.memory import allocated_bytes, in_flight_bytes, memory, work_bytes
 from planner.costs.training.optimizers.host import host_update_s
 from planner.costs.training.parameters import (

@@ -103,6 +103,7 @@ class Framework:
     """Choices of the training code that no plan makes, and that differ between published measurements."""
 
     name: str = "megatron"
+    family: str = "Megatron"  # of codes that share out training states in the same way
     attention: str = "cudnn"  # kernel of the softmax attention: cudnn, flash (FlashAttention-2), triton or unfused
     sequence_parallel: bool = True  # wherever tp > 1
     fused: bool = True  # fused norms, activations and rotary embeddings; eager PyTorch where false
@@ -161,6 +162,7 @@ _2021 = Framework(
 )
 _FSDP = Framework(
     "torchtitan",
+    family="FSDP",
     attention="flash",
     parameter_bytes=4.0,
     logit_bytes=14.0,
@@ -177,6 +179,7 @@ FRAMEWORKS: dict[str, Framework] = {
     "megatron_deepspeed": replace(_2021, name="megatron_deepspeed", gradient_bytes=2.0, reduce_bytes=2.0),
     "composer": Framework(
         "composer",
+        family="FSDP",
         attention="triton",
         fused=False,
         parameter_bytes=4.0,
@@ -187,7 +190,14 @@ FRAMEWORKS: dict[str, Framework] = {
     "torchtitan": _FSDP,
     "torchtitan_eager": replace(_FSDP, name="torchtitan_eager", fused=False),
     "fsdp": replace(_FSDP, name="fsdp", reduce_bytes=2.0, exchange_copies=False),
-    "deepspeed": Framework("deepspeed", attention="flash", gradient_bytes=2.0, logit_bytes=14.0, whole_gradients=False),
+    "deepspeed": Framework(
+        "deepspeed",
+        family="DeepSpeed",
+        attention="flash",
+        gradient_bytes=2.0,
+        logit_bytes=14.0,
+        whole_gradients=False,
+    ),
 }
 """Training codes by name; `megatron` is Megatron-LM and Megatron Bridge since 25.09, `nemo` their forerunners."""
 

@@ -1,10 +1,11 @@
 """Of plans that predictions do not tell apart, the one where runs were measured.
 
-Costs rank plans to within their error. A plan whose degrees lie outside those of every measured run of its kind
-(`costs.training.measured_ranges`) is best under rates that other layouts gave. Where the fastest plan is such a one,
-the fastest of those inside is searched too, and taken where the upper end of the 80 % interval of the former's step is
-no shorter than its own. What is proven stays: the bound of the whole space, and the gap to it, which was given up.
-`choice: fastest` takes the fastest, wherever it lies.
+Costs rank plans to within their error. A plan outside the region of the measured runs of its kind
+(`costs.training.measured_layouts`: degrees and schedules by generation of GPUs, ZeRO stages by family of codes with
+and without a pipeline) is best under rates that other layouts gave. Where the fastest plan is such a one, the fastest
+inside is searched too, and taken where its step is no longer than the upper end of the 80 % interval of the former's,
+which is the wider the farther that plan is from any measured run. What is proven stays: the bound of the whole space,
+and the gap to it, which was given up. `choice: fastest` takes the fastest, wherever it lies.
 """
 
 import time
@@ -12,33 +13,33 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.costs.training.intervals import step_interval_s
-from planner.costs.training.measured_ranges import NAMES, kind_of, measured_ranges, outside
+from planner.costs.training.measured_layouts import NAMES, Region, kind_of, outside, region_of
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.search import SearchResult
-from planner.kinds.train.space.space import zero_stages
+from planner.kinds.train.space.space import allowed_schedules, zero_stages
 from planner.progress import Limits
 
-LEAST_S = 0.1  # of the second search, however little time is left
+LEAST_S = 0.1  # of the further searches, however little time is left
+Axes = Mapping[str, Sequence[int]]
 
 
 def far_of(best: Evaluation) -> tuple[str, ...]:
-    """The degrees of a plan that no measured run of its kind comes near, such as `ep 1 (4 to 64)`."""
+    """What of a plan no measured run of its region comes near, such as `ep 1 (4 to 64)`."""
     return tuple(dict.fromkeys(text for part in best.parts for text in outside(part.choice.config)))
 
 
-def measured_jobs(jobs: Sequence[TrainJob], result: SearchResult) -> tuple[TrainJob, ...] | None:
-    """The jobs with only those values of every degree that measured runs have; None where one has none of them."""
+def measured_jobs(jobs: Sequence[TrainJob], result: SearchResult) -> Iterator[tuple[TrainJob, ...]]:
+    """The jobs with only what measured runs have of every axis: without a pipeline, and with one, or both together
+    where the same ZeRO stages were measured in both. None where a job has nothing of an axis."""
     assert result.best is not None
     kind = kind_of(result.best.parts[0].choice.config)
-    restricted = []
-    for job in jobs:
-        values = dict(_inside(kind, job, result.space.axes))
-        if not all(values.values()):
-            return None
-        search = job.options.search.model_copy(update=values)
-        restricted.append(replace(job, options=job.options.model_copy(update={"search": search})))
-    return tuple(restricted)
+    regions = [(job, region_of(kind, job.framework.family, job.machine.generation)) for job in jobs]
+    together = all(_stages(*each, piped=False) == _stages(*each, piped=True) for each in regions)
+    for piped in ((False, True),) if together else ((False,), (True,)):
+        values = [dict(_values(job, region, result.space.axes, piped)) for job, region in regions]
+        if all(all(own.values()) for own in values):
+            yield tuple(_restricted(job, own) for job, own in zip(jobs, values, strict=True))
 
 
 def allowed_value(best: Evaluation, value: float) -> float:
@@ -56,18 +57,38 @@ def left_of(limits: Limits, started_s: float) -> Limits:
     return replace(limits, time_limit_s=max(limits.time_limit_s - (time.monotonic() - started_s), LEAST_S))
 
 
-def chosen(result: SearchResult, measured: SearchResult) -> SearchResult:
-    """The measured plan with what the whole search proved; the fastest plan where there is no measured one."""
-    if measured.best is None or measured.value is None or far_of(measured.best):
+def chosen(result: SearchResult, measured: Sequence[SearchResult]) -> SearchResult:
+    """The best measured plan with what the whole search proved; the fastest plan where there is no measured one."""
+    inside = [each for each in measured if each.best is not None and each.value is not None and not far_of(each.best)]
+    if not inside:
         return result
-    return replace(result, best=measured.best, value=measured.value, fastest=result.best)
+    best = min(inside, key=lambda each: each.value or 0.0)
+    return replace(result, best=best.best, value=best.value, fastest=result.best)
 
 
-def _inside(kind: str, job: TrainJob, axes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The degrees that have values beyond what was measured, each with its others."""
-    free = {**axes, "zero_stage": sorted({*zero_stages(job, 1), *zero_stages(job, 2)})}
+def _stages(job: TrainJob, region: Region, *, piped: bool) -> tuple[int, ...]:
+    """The measured ZeRO stages among those that may be used."""
+    return tuple(stage for stage in zero_stages(job, 2 if piped else 1) if stage in region.stages[piped])
+
+
+def _values(
+    job: TrainJob, region: Region, axes: Axes, piped: tuple[bool, ...]
+) -> Iterator[tuple[str, tuple[int | str, ...]]]:
+    """The degrees and schedules that have values beyond what was measured, each with its others, and ZeRO stages."""
+    yield "zero_stage", _stages(job, region, piped=piped[0])
     for degree in NAMES:
-        measured = measured_ranges().get((kind, degree))
-        values = getattr(job.options.search, degree) or free[degree]
-        if measured is not None and not all(measured.least <= value <= measured.most for value in values):
-            yield degree, tuple(value for value in values if measured.least <= value <= measured.most)
+        values = tuple(getattr(job.options.search, degree) or axes[degree])
+        measured = tuple(value for value in values if region.holds(degree, value))
+        if degree == "pp":
+            measured = tuple(pp for pp in measured if (pp > 1) in piped)
+        if measured != values:
+            yield degree, measured
+    schedules = allowed_schedules(job)
+    measured_schedules = tuple(schedule for schedule in schedules if schedule in region.schedules)
+    if True in piped and measured_schedules != schedules:
+        yield "schedule", measured_schedules
+
+
+def _restricted(job: TrainJob, values: Mapping[str, tuple[int | str, ...]]) -> TrainJob:
+    search = job.options.search.model_copy(update=dict(values))
+    return replace(job, options=job.options.model_copy(update={"search": search}))

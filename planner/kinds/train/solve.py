@@ -1,7 +1,7 @@
 """Solves a training problem: search, then a plan with a certificate."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -41,7 +41,7 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         if result.stop_reason != "finished":
             raise Stopped(result.stop_reason, bound=result.bound)
         raise no_room(job) if result.tally.not_on_racks and not result.tally.unfit else explain(job, result)
-    result = _cautious(jobs, result, left_of(limits, started_s))
+    result = _cautious(jobs, result, partial(left_of, limits, started_s))
     result = best_with_decided(jobs, result, partial(left_of, limits, started_s))
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
@@ -50,13 +50,19 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
     return with_racks(with_checkpoints(envelope, decision), result.best)
 
 
-def _cautious(jobs: Sequence[TrainJob], result: SearchResult, limits: Limits) -> SearchResult:
-    """The fastest plan whose like was measured, where its prediction is not told from the fastest of all."""
+def _cautious(jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[], Limits]) -> SearchResult:
+    """The fastest plan whose like was measured, where its prediction is not told from the fastest of all.
+
+    `left` are the limits with the time that is left.
+    """
     best, value = result.best, result.value
     if best is None or value is None or jobs[0].options.choice == "fastest" or not far_of(best):
         return result
-    inside = measured_jobs(jobs, result)
-    return result if inside is None else chosen(result, best_plan(inside, limits, allowed_value(best, value)))
+    measured, value = [], allowed_value(best, value)
+    for inside in measured_jobs(jobs, result):
+        measured.append(best_plan(inside, left(), value))
+        value = min(value, measured[-1].value or value)
+    return chosen(result, measured)
 
 
 def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:

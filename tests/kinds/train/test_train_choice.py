@@ -15,11 +15,10 @@ from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.progress import Limits
 
-INSIDE = {  # of mixtures of experts, as `measured_ranges.csv` has it
-    "tp": [1, 2],
-    "pp": [1, 2, 4, 8, 16],
+INSIDE = {  # of mixtures of experts on Hopper, as `measured_layouts.csv` has it, and a doubling beyond
+    "tp": [1, 2, 4],
     "cp": [1],
-    "ep": [4, 8, 16, 32, 64],
+    "ep": [4, 8, 16, 32, 64, 128],
     "micro_batch": [1, 2, 4, 8],
     "zero_stage": [1],
 }
@@ -54,7 +53,7 @@ def test_a_large_mixture_of_experts_is_planned_as_people_run_it_by_the_costs_alo
     assert not any("no measurement near" in note for note in plan.evidence.notes)
 
 
-def test_the_choice_is_the_best_of_the_ranges_and_the_bound_that_of_all() -> None:
+def test_the_choice_is_the_best_of_the_region_and_the_bound_that_of_all() -> None:
     chosen, inside = planned(experts()), planned(experts(search=INSIDE, choice="fastest"))
     fastest = planned(experts(choice="fastest"))
     assert chosen.certificate.objective == inside.certificate.objective
@@ -87,7 +86,7 @@ def test_what_is_asked_for_is_planned_and_said_to_be_unmeasured() -> None:
     assert any("no measurement near" in note and "ep 1" in note for note in plan.evidence.notes)
 
 
-def test_a_plan_inside_the_ranges_is_the_fastest() -> None:
+def test_a_plan_inside_the_region_is_the_fastest() -> None:
     usual = problem(sequence_tokens=4096, global_batch=64)
     options = ({**usual["options"], "choice": each} for each in ("measured", "fastest"))
     plan, fastest = (planned({**usual, "options": each}) for each in options)
@@ -99,9 +98,32 @@ def test_what_the_engine_does_not_launch_is_no_way_out() -> None:
     """Degrees all of whose values were measured stay as free, or as fixed, as they are."""
     (job,) = jobs(experts())
     fastest = best_plan((job,), Limits())
-    restricted = measured_jobs((job,), fastest)
-    assert restricted is not None
-    search = restricted[0].options.search
-    assert (search.zero_stage, search.ep) == ((1,), (4, 8, 16, 32, 64))
+    ((restricted,),) = measured_jobs((job,), fastest)
+    search = restricted.options.search
+    assert (search.zero_stage, search.ep) == ((1,), (4, 8, 16, 32, 64, 128))
     assert search.cp is None or max(search.cp) == 1
     assert search.dp is None
+
+
+def sharded(**options: Any) -> dict[str, Any]:  # noqa: ANN401
+    """A dense model under torchtitan, whose pipelines were measured with ZeRO 3 alone."""
+    data = problem("meta-llama/Llama-3.1-8B", sequence_tokens=8192, global_batch=64, **options)
+    return {**data, "engine": {"name": "torchtitan"}, "cluster": {"pools": [{"gpu": "h100", "gpus": 32}]}}
+
+
+def test_pipelines_are_chosen_with_the_zero_stages_that_were_measured_in_pipelines() -> None:
+    (job,) = jobs(sharded())
+    (plain,), (piped,) = measured_jobs((job,), best_plan((job,), Limits()))
+    assert (plain.options.search.pp, plain.options.search.zero_stage) == ((1,), (2, 3))
+    assert piped.options.search.zero_stage == (3,)
+    assert min(piped.options.search.pp or ()) == 2
+    assert set(piped.options.search.schedule or ()) <= {"1f1b", "interleaved"}
+
+
+def test_a_stage_that_was_measured_without_a_pipeline_is_not_preferred_with_one() -> None:
+    unlike = sharded(search={"pp": [2, 4], "zero_stage": [2]})
+    plan = planned(unlike)
+    assert any("ZeRO stage 2 with a pipeline (3)" in note for note in plan.evidence.notes)
+    either = planned(sharded(search={"pp": [2, 4], "zero_stage": [2, 3]}))
+    assert TrainDecision.model_validate(either.decision).zero_stage == 3
+    assert not any("no measurement near" in note for note in either.evidence.notes)

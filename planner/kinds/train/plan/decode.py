@@ -6,7 +6,7 @@ from itertools import groupby
 from planner.costs.training.flops import model_flop_per_token
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.layers.sizes import PEAK_OF
-from planner.costs.training.measured_ranges import range_note
+from planner.costs.training.measured_layouts import region_note
 from planner.kinds.train.decision import LayerRun, PipelineRank, Recompute, StageRun, TrainDecision
 from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice, PoolShare
 from planner.kinds.train.figures import DAY_S
@@ -213,7 +213,7 @@ def _evidence(best: Evaluation) -> Evidence:
     tables = {job.rates.products for job in _jobs(best)} - {None}
     sources = tuple(products.pricer.name for products in tables if products is not None)
     notes = sorted({note for products in tables if products is not None for note in products.notes})
-    notes += sorted({note for part in best.parts if (note := range_note(part.choice.config)) is not None})
+    notes += sorted({note for part in best.parts if (note := region_note(part.choice.config)) is not None})
     notes += _beyond_context(best.choice.table.job)
     return Evidence(
         basis=next(iter(basis_of.values())),  # type: ignore[arg-type]  # names of Shares
