@@ -75,8 +75,7 @@ def checksum(certificate: Plan) -> int:
 
 def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     """What a certificate states of itself: of value v and bound b, gap = |v - b| / |v|, and v does not beat b."""
-    objective, status = certificate["objective"], certificate["status"]
-    gap, bound = certificate.get("gap"), certificate.get("bound")
+    objective, status, gap, bound = (certificate.get(name) for name in ("objective", "status", "gap", "bound"))
     if status == "stated":
         yield _judged("status", gap is bound and not certificate.get("proof"), "given, not searched: it proves nothing")
         return
@@ -97,11 +96,15 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     right = certificate.get("stop_reason", "finished") in STOPS and certificate.get("tolerance") == 1e-6
     right = right and status == ("optimal" if closed else "feasible")
     yield _judged("status", right, f"`{status}`: optimal where the gap is at most 1e-6, else feasible")
-    on_bound = "the bound" in certificate["claim"]
-    right = on_bound if method == "optimistic_simulation" else on_bound is not closed
+    right = ("the bound" in certificate["claim"]) is (method == "optimistic_simulation" or not closed)
     yield _judged("claim", right, f"worded as this gap allows: {certificate['claim']}")
     others = certificate.get("next_best") or []
     yield from (_alternative(row, value) for row in (others if isinstance(others, list) else [others]))
+    if part := certificate.get("within"):  # on some values of the axes, judged as the whole space is
+        axes = {"zero_stage_in_pipelines": certificate["axes"].get("zero_stage"), **certificate["axes"]}
+        right = all(value in axes[name] for name, values in part["axes"].items() for value in values)
+        yield _judged("within", right and part["objective"] == objective, "the same plan's, on a part of the axes")
+        yield from judge({**plan, "certificate": part})
 
 
 def _alternative(row: Json, value: Number) -> Line:
@@ -132,11 +135,9 @@ def _proof(plan: Plan, certificate: Plan) -> Iterator[Line]:
 
 def _follows(certificate: Plan, numbers: Sequence[Number], how: str) -> Line:
     """No plan is better than the best of all floors, and the bound no better than that."""
-    bound = certificate.get("bound")
-    if bound is None:
+    if (bound := certificate.get("bound")) is None:
         return _judged("proof", not numbers, f"{how} give no bound")
-    maximised = certificate["objective"]["sense"] == "maximize"
-    best = max(numbers) if maximised else min(numbers)
+    best = max(numbers) if (maximised := certificate["objective"]["sense"] == "maximize") else min(numbers)
     right = _near(best, bound) or (bound > best if maximised else bound < best)
     return _judged("proof", right, f"{how} give {float(best):.12g}, the bound is {bound:.12g}")
 
@@ -371,7 +372,7 @@ def _floors(stated: Plan, counted: str, floor: str) -> tuple[dict[str, int], lis
 
 def _branch_and_bound(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[Line]:
     """The bound is the least of the value and of all floors, in seconds; groups hold every candidate once."""
-    pruned, options = certificate["pruned"], plan["inputs"]["options"]
+    pruned, axes, options = certificate["pruned"], certificate["axes"], plan["inputs"]["options"]
     ends, floors = _floors(stated, "candidates", "least")
     if certificate["objective"]["metric"] in MAXIMISED:
         floors = [_number(options["global_batch"]) * _number(options["sequence_tokens"]) / floor for floor in floors]
@@ -380,12 +381,11 @@ def _branch_and_bound(plan: Plan, certificate: Plan, stated: Plan) -> Iterator[L
     illegal = {why: number for why, number in pruned.items() if why.startswith("illegal: ")}
     right = ends | illegal == {**pruned, "evaluated": stated["evaluated"]}
     right = right and sum(ends.values()) == certificate["candidates"]
-    right = right and all(g.get(x) in (None, *certificate["axes"][x]) for g in stated["groups"] for x in ("tp", "pp"))
+    right = right and all(g.get(x) in (None, *axes[x]) for g in stated["groups"] for x in ("tp", "pp"))
     right = right and [sum(mixes), mixes[0]] == [stated.get("cuts_of_mixes", 0), stated.get("cuts_solved", 0)]
     yield _judged("candidates", right, "the groups hold all, as many as each rule left out")
     if "legal" in stated:
-        axes = [certificate["axes"][name] for name in ("tp", "pp", "dp", "cp", "ep", "moe_tp", "micro_batch")]
-        grid = math.prod(len(set(axis)) for axis in axes)
+        grid = math.prod(len(set(axes[x])) for x in ("tp", "pp", "dp", "cp", "ep", "moe_tp", "micro_batch"))
         yield _judged("axes", grid == sum(illegal.values()) + stated["legal"], f"{grid} combinations, legal or not")
 
 

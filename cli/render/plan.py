@@ -45,7 +45,8 @@ def _proof(envelope: "Envelope") -> str:
         "" if certificate.stop_reason in ("finished", certificate.status) else f", stopped: {certificate.stop_reason}"
     )
     by = " by formulas" if certificate.estimate and certificate.status == "optimal" else ""
-    return f"{certificate.status}{by}{gap}{stopped}"
+    within = f"; {certificate.within_text}" if certificate.within is not None else ""
+    return f"{certificate.status}{by}{gap}{stopped}{within}"
 
 
 def _overload(envelope: "Envelope") -> str:

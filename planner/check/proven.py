@@ -16,7 +16,7 @@ from planner.problem.recorded import AtHand, resolved_again
 from planner.progress import Limits
 
 REL_TOL = 1e-6
-COUNTED = ("axes", "candidates", "pruned", "next_best")
+COUNTED = ("axes", "candidates", "pruned", "next_best", "within")
 """What of a certificate is the search's own."""
 EVIDENCE = ("groups", "periods")
 """What of a proof is the search's own beside its counts."""
@@ -57,7 +57,8 @@ def _bound(stated: Certificate, again: Certificate) -> Finding:
 
 
 def _closed(certificate: Certificate) -> bool:
-    return certificate.status == "optimal" and certificate.stop_reason == "finished"
+    levels = (certificate, certificate.within)
+    return certificate.stop_reason == "finished" and any(level and level.status == "optimal" for level in levels)
 
 
 def _own(envelope: Envelope) -> dict[str, Any]:

@@ -108,7 +108,8 @@ def plain(envelope: Envelope, decision: Decision) -> dict[str, Any]:
     """The plan as JSON, its decision with the defaults of its kind."""
     data: dict[str, Any] = envelope.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["digests"].pop("problem", None)
-    data["certificate"].get("proof", {}).pop("checksum", None)  # of what is judged here, by `planner.verify`
+    for proven in (data["certificate"], data["certificate"].get("within") or {}):
+        proven.get("proof", {}).pop("checksum", None)  # of what is judged here, by `planner.verify`
     return {**data, "decision": decision.model_dump(mode="json", exclude_none=True)}
 
 

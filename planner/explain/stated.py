@@ -135,6 +135,9 @@ def objective_facts(envelope: Envelope) -> Iterator[Fact]:
     figures = {"value": objective.value, "bound": certificate.bound, "gap": certificate.gap}
     stated = {name: value for name, value in figures.items() if value is not None}
     yield Fact("evidence", f"{what}; {certificate.status}", ("objective",), figures=stated)
+    if certificate.within is not None:
+        what = f"{certificate.within_text}, whose bound is {figure(objective.metric, certificate.within.bound)}"
+        yield Fact("evidence", what, ("objective",))
     yield Fact("evidence", f"claim: {certificate.claim}", ("objective",))
     if certificate.expected is not None:
         expected = certificate.expected

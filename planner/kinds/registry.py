@@ -9,13 +9,13 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from planner.errors import PlannerError, unknown_name
 from planner.plan.considered import Considered
 from planner.plan.findings import Finding
 from planner.plan.restated import Restated
-from planner.plan.schema import Decision, Envelope
+from planner.plan.schema import Decision, Envelope, Proven
 from planner.problem.reads import Reads
 from planner.schema.base import Spec
 from planner.verify import checksum
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from planner.progress import Limits
     from planner.solvers.placement.regroup import Copy
 
+P = TypeVar("P", bound=Proven)
 Topic = Literal["meaning", "binding", "worth", "alternative", "change", "time", "memory", "limit", "evidence", "note"]
 Told = tuple[Topic, str, tuple[str, ...], Mapping[str, float]]
 """The topic of a fact, its sentence, what it is about, and its figures."""
@@ -145,8 +146,14 @@ def checksummed(envelope: Envelope) -> Envelope:
     certificate = envelope.certificate
     if not certificate.proof:
         return envelope
-    proof = {**certificate.proof, "checksum": checksum(certificate.model_dump(mode="json"))}
-    return envelope.model_copy(update={"certificate": certificate.model_copy(update={"proof": proof})})
+    within = None if certificate.within is None else _with_checksum(certificate.within)
+    certificate = _with_checksum(certificate.model_copy(update={"within": within}))
+    return envelope.model_copy(update={"certificate": certificate})
+
+
+def _with_checksum(proven: P) -> P:
+    proof = {**proven.proof, "checksum": checksum(proven.model_dump(mode="json"))}
+    return proven.model_copy(update={"proof": proof})
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module of a kind, known by name alone

@@ -199,7 +199,7 @@ class Expected(Spec):
     searched: tuple[AtConfidence, ...]
 
 
-class Certificate(Spec):
+class Proven(Spec):
     """What was proven, over which space, and what re-derives the bound without a solver.
 
     `stated` claims nothing: the plan was given, not searched. A gap up to `tolerance` counts as optimal. An
@@ -224,6 +224,24 @@ class Certificate(Spec):
         default=(), exclude_if=operator.not_, description="of pools with nodes out of service, or that form groups"
     )
     expected: Expected | None = None
+
+
+class Certificate(Proven):
+    """What was proven of the whole space, and `within` of the part of it that the plan was preferred in."""
+
+    within: Proven | None = Field(
+        default=None,
+        exclude_if=operator.not_,
+        description="the same of plans where runs were measured, if this one was preferred to faster ones elsewhere",
+    )
+
+    @property
+    def within_text(self) -> str:
+        """Such as `optimal among plans where runs were measured`; empty where no part was preferred."""
+        if self.within is None:
+            return ""
+        proven = "optimal" if self.within.status == "optimal" else f"gap {100 * (self.within.gap or 0.0):.2f} %"
+        return f"{proven} among plans where runs were measured"
 
 
 Basis = Literal["measured", "imported", "held", "analytical"]

@@ -87,7 +87,8 @@ def _status(envelope: Envelope) -> str:
     certificate = envelope.certificate
     gap = f", {100 * certificate.gap:.2f} % from the bound" if certificate.gap is not None else ""
     estimate = f" An estimate: {certificate.estimate}." if certificate.estimate else ""
-    return f"The plan is {certificate.status}{gap}.{estimate}"
+    within = f", and {certificate.within_text}" if certificate.within is not None else ""
+    return f"The plan is {certificate.status}{gap}{within}.{estimate}"
 
 
 def _tiles(envelope: Envelope, decision: Decision) -> Iterator[tuple[str, str]]:

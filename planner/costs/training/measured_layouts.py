@@ -5,6 +5,7 @@ Outside, costs are first principles with rates that other layouts gave; a plan c
 """
 
 import csv
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -49,9 +50,11 @@ COUNTED = 5  # the first place of `Layout` that is counted in doublings
 class Region:
     """What so many measured layouts of a kind of model span.
 
-    Schedules and degrees, to a doubling beyond, are those on GPUs of a generation. ZeRO stages are those that one
-    family of codes ran there, without a pipeline and with one: how ranks share states, and what they exchange with
-    every micro-batch, is the code's, and each stage does it in another way beside a pipeline than without.
+    Degrees, to a doubling beyond, are those on GPUs of a generation. Schedules are those there, and those that were
+    measured on several generations, of any kind of model: what one idles follows from its passes, on any GPU. ZeRO
+    stages are those that one family of codes ran there, without a pipeline and with one: how ranks share states, and
+    what they exchange with every micro-batch, is the code's, and each stage does it in another way beside a pipeline
+    than without.
     """
 
     layouts: int
@@ -121,12 +124,20 @@ def region_of(kind: str, family: str, generation: str) -> Region:
     return Region(
         layouts=len(near),
         ranges={name: (min(values), max(values)) for name, values in degrees.items()},
-        schedules=frozenset(layout.schedule for layout in near),
+        schedules=frozenset(layout.schedule for layout in near) | _on_several_generations(),
         stages={
             piped: _with_sharded_optimizer(layout.zero_stage for layout in own if (layout.pp > 1) == piped)
             for piped in (False, True)
         },
     )
+
+
+@cache
+def _on_several_generations() -> frozenset[str]:
+    """Schedules that were measured on GPUs of more than one generation."""
+    seen = {(layout.schedule, layout.generation) for layout in measured_layouts()}
+    counts = Counter(schedule for schedule, _ in seen)
+    return frozenset(schedule for schedule, generations in counts.items() if generations > 1)
 
 
 def _with_sharded_optimizer(measured: Iterable[int]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.measured_layouts import NAMES, Region, kind_of, outside, region_of
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
-from planner.kinds.train.search.search import SearchResult
+from planner.kinds.train.search.search import Inside, SearchResult
 from planner.kinds.train.space.space import allowed_schedules, zero_stages
 from planner.progress import Limits
 
@@ -57,13 +57,14 @@ def left_of(limits: Limits, started_s: float) -> Limits:
     return replace(limits, time_limit_s=max(limits.time_limit_s - (time.monotonic() - started_s), LEAST_S))
 
 
-def chosen(result: SearchResult, measured: Sequence[SearchResult]) -> SearchResult:
-    """The best measured plan with what the whole search proved; the fastest plan where there is no measured one."""
-    inside = [each for each in measured if each.best is not None and each.value is not None and not far_of(each.best)]
-    if not inside:
+def chosen(result: SearchResult, inside: Sequence[Inside], most: float) -> SearchResult:
+    """The best measured plan up to `most`, with what all searches proved; the fastest plan where there is none."""
+    able = [each.result for each in inside if each.result.best is not None and not far_of(each.result.best)]
+    best = min(able, key=lambda own: own.decided_value, default=None)
+    if best is None or best.decided_value > most:
         return result
-    best = min(inside, key=lambda each: each.value or 0.0)
-    return replace(result, best=best.best, value=best.value, fastest=result.best)
+    decided = {"best": best.best, "value": best.value, "compared": best.compared}
+    return replace(result, **decided, fastest=result.best, inside=tuple(inside))
 
 
 def _stages(job: TrainJob, region: Region, *, piped: bool) -> tuple[int, ...]:

@@ -8,12 +8,12 @@ from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.plan.certificate import (
-    CLOSED,
     ILLEGAL,
     METHOD,
-    OPEN,
     TOLERANCE,
     bounds_of,
+    claim_of,
+    gap_of,
     in_metric,
     objective,
     searched_axes,
@@ -28,7 +28,7 @@ from planner.kinds.train.whole_run.on_racks import with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
 from planner.kinds.train.whole_run.unlike import with_unlike
 from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import Certificate, Envelope
+from planner.plan.schema import Certificate, Envelope, Proven
 from planner.problem.recorded import AtHand, resolved_again
 
 COUNTS = LeftOut(
@@ -66,10 +66,12 @@ def _certificate(
     if not stated.proof:
         return unproven(objective(job, in_metric(job, best.objective))), ()
     value = in_metric(job, best.objective)
-    closed = stated.bound is not None and abs(value - stated.bound) / max(abs(value), 1e-9) <= TOLERANCE
+    closed = stated.bound is not None and gap_of(value, stated.bound) <= TOLERANCE
+    within = stated.within and _again(stated.within, job, value)
     update: dict[str, object] = {
-        "claim": CLOSED if closed else OPEN,
+        "claim": claim_of(closed, within),
         "status": "optimal" if closed else "feasible",
+        "within": within,
         "objective": objective(job, value),
         "tolerance": TOLERANCE,
     }
@@ -84,3 +86,16 @@ def _certificate(
         update["pruned"] = {**counted, **{f"{ILLEGAL}{name}": count for name, count in space.illegal.items()}}
     proof["bounds"] = bounds_of(job, mixed=bool(layerwise))
     return stated.model_copy(update={**update, "proof": proof}), (COUNTS,) if one_search else (COUNTS, AXES)
+
+
+def _again(stated: Proven, job: TrainJob, value: float) -> Proven:
+    """What follows from the decision and the stated bound of the part of the space that the plan was preferred in."""
+    closed = stated.bound is not None and gap_of(value, stated.bound) <= TOLERANCE
+    return stated.model_copy(
+        update={
+            "claim": claim_of(closed),
+            "status": "optimal" if closed else "feasible",
+            "objective": objective(job, value),
+            "tolerance": TOLERANCE,
+        }
+    )

@@ -15,7 +15,7 @@ from planner.kinds.train.search.compared import best_with_decided
 from planner.kinds.train.search.conflicts import explain
 from planner.kinds.train.search.layerwise import plan_layers, require_dense
 from planner.kinds.train.search.one_pool import OnePoolSearch
-from planner.kinds.train.search.search import SearchResult
+from planner.kinds.train.search.search import Inside, SearchResult
 from planner.kinds.train.split.room import require_room
 from planner.kinds.train.split.weigh import best_of_modules
 from planner.kinds.train.whole_run.at_scale import with_checkpoints
@@ -41,8 +41,8 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
         if result.stop_reason != "finished":
             raise Stopped(result.stop_reason, bound=result.bound)
         raise no_room(job) if result.tally.not_on_racks and not result.tally.unfit else explain(job, result)
-    result = _cautious(jobs, result, partial(left_of, limits, started_s))
-    result = best_with_decided(jobs, result, partial(left_of, limits, started_s))
+    left = partial(left_of, limits, started_s)
+    result = _cautious(jobs, best_with_decided(jobs, result, left), left)
     assert result.best is not None
     envelope = with_ramp(with_lengths(decode(job, result), result.best), result.best)
     envelope = with_unlike(envelope, result.best)
@@ -55,14 +55,16 @@ def _cautious(jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[],
 
     `left` are the limits with the time that is left.
     """
-    best, value = result.best, result.value
-    if best is None or value is None or jobs[0].options.choice == "fastest" or not far_of(best):
+    best = result.best
+    if best is None or jobs[0].options.choice == "fastest" or not far_of(best):
         return result
-    measured, value = [], allowed_value(best, value)
-    for inside in measured_jobs(jobs, result):
-        measured.append(best_plan(inside, left(), value))
-        value = min(value, measured[-1].value or value)
-    return chosen(result, measured)
+    most = cutoff = allowed_value(best, result.decided_value)
+    inside = []
+    for some in measured_jobs(jobs, result):
+        own = best_plan(some, left(), float("inf") if result.compared else cutoff)
+        inside.append(Inside(some[0], best_with_decided(some, own, left)))
+        cutoff = min(cutoff, own.value or cutoff)
+    return chosen(result, inside, most)
 
 
 def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:

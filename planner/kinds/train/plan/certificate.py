@@ -1,6 +1,7 @@
 """The certificate of a training plan: space searched, rules and bounds that pruned it, the next best plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import isfinite
 
 from pydantic import JsonValue
@@ -8,17 +9,19 @@ from pydantic import JsonValue
 from planner.kinds.train.choice import far_of
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
+from planner.kinds.train.pools.weigh import merged
 from planner.kinds.train.search.layerwise import MIXES_RULE, Mixes
-from planner.kinds.train.search.search import LAYOUT_RULE, Compared, SearchResult
+from planner.kinds.train.search.search import LAYOUT_RULE, Compared, Inside, SearchResult
 from planner.kinds.train.search.tally import BOUND, MEMORY, NOT_ON_RACKS, group_records
 from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
 from planner.kinds.train.whole_run.on_racks import has_uplinks
-from planner.plan.schema import Certificate, Objective
+from planner.plan.schema import Certificate, Objective, Proven
 
 METHOD = "branch_and_bound"
 TOLERANCE = 1e-6
 CLOSED = "no plan of these axes is faster under the costs"
 OPEN = "no plan of these axes beats the bound"
+INSIDE = "and none of those where runs were measured is faster under the costs"
 BOUNDS = (
     "computing: micro-batches times the slowest rank's least work",
     "computing and exchange: hand-overs, data-parallel ranks, optimizer, the first way through",
@@ -30,25 +33,61 @@ ILLEGAL = "illegal: "
 
 
 def certificate(job: TrainJob, result: SearchResult) -> Certificate:
-    """Objective, bound and gap with every axis and every count."""
+    """Objective, bound and gap with every axis and every count, of all plans and of those that were preferred."""
+    assert result.value is not None
+    axes = axes_of(job, result)
+    others = _alternatives(job, result, result.value)
+    legal = None if result.uses else result.space.legal
+    within = _within(job, result) if result.inside else None
+    whole = _proven(job, result, axes, others, legal)
+    claim = claim_of(whole.status == "optimal", within)
+    return Certificate(**{**dict(whole), "claim": claim, "within": within})
+
+
+def _within(job: TrainJob, result: SearchResult) -> Proven:
+    """What was proven of plans whose like was measured; their searches are without pipelines, and with them."""
+    own = merged([each.result for each in result.inside])
+    stops = [each.result.stop_reason for each in result.inside]
+    stopped = next((reason for reason in stops if reason != "finished"), "finished")
+    own = replace(own, value=result.value, stop_reason=stopped)
+    legal = own.space.legal if len(result.inside) == 1 and not own.uses else None
+    others = None if own.second is None else _alternative(job, own.second, result.value or 0.0)
+    return _proven(job, own, _axes_inside(result.inside), others, legal)
+
+
+def _axes_inside(inside: Sequence[Inside]) -> dict[str, list[JsonValue]]:
+    """Every axis with its values in one of these searches."""
+    each = [axes_of(own.job, own.result) for own in inside]
+    axes: dict[str, list[JsonValue]] = {name: [] for own in each for name in own}
+    for own in each:
+        for name, values in own.items():
+            axes[name] += [value for value in values if value not in axes[name]]
+    plain, piped = (list(zero_stages(own.job, pp)) for own, pp in ((inside[0], 1), (inside[-1], 2)))
+    stages = {"zero_stage": plain, **({"zero_stage_in_pipelines": piped} if piped != plain else {})}
+    return {**axes, **stages}
+
+
+def _proven(
+    job: TrainJob, result: SearchResult, axes: dict[str, list[JsonValue]], others: JsonValue, legal: int | None
+) -> Proven:
+    """What a search proved over its axes; `legal` combinations of degrees are counted where it was one search."""
     assert result.value is not None
     value, bound = in_metric(job, result.value), in_metric(job, result.bound)
-    gap = abs(value - bound) / max(abs(value), 1e-9)
-    closed = gap <= TOLERANCE
+    gap = gap_of(value, bound)
     tally, mixes = result.tally, result.mixes
     pruned = {f"{ILLEGAL}{name}": count for name, count in tally.illegal.items()}
     pruned |= {f"{BOUND}{name}": count for name, count in tally.bounded.items()}
     pruned |= {MEMORY: tally.unfit} if tally.unfit else {}
     pruned |= {NOT_ON_RACKS: tally.not_on_racks} if tally.not_on_racks else {}
-    return Certificate(
-        claim=CLOSED if closed else OPEN,
-        status="optimal" if closed else "feasible",
+    return Proven(
+        claim=claim_of(gap <= TOLERANCE),
+        status="optimal" if gap <= TOLERANCE else "feasible",
         stop_reason=result.stop_reason,
         objective=objective(job, value),
         bound=bound,
         gap=gap,
         tolerance=TOLERANCE,
-        axes=axes_of(job, result),
+        axes=axes,
         candidates=tally.candidates,
         pruned=pruned,
         proof={
@@ -56,13 +95,25 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
             "evaluated": tally.evaluated,
             "bounds": bounds_of(job, mixed=bool(mixes)),
             **({"cuts_of_mixes": mixes.cuts, "cuts_solved": mixes.solved} if mixes else {}),
-            **({} if result.uses else {"legal": result.space.legal}),
+            **({} if legal is None else {"legal": legal}),
             "groups": [*group_records(tally), *_cuts(job, mixes)],
             "least_bound_left": bound,
             **({"compared": [_compared(row) for row in result.compared]} if result.compared else {}),
         },
-        next_best=_alternatives(job, result, result.value),
+        next_best=others,
     )
+
+
+def gap_of(value: float, bound: float) -> float:
+    """Of an objective to its bound, as a share of the objective."""
+    return abs(value - bound) / max(abs(value), 1e-9)
+
+
+def claim_of(closed: bool, within: Proven | None = None) -> str:
+    """What is proven of all plans, and of those that this one was preferred among."""
+    if closed:
+        return CLOSED
+    return f"{OPEN}, {INSIDE}" if within is not None and within.status == "optimal" else OPEN
 
 
 def bounds_of(job: TrainJob, *, mixed: bool) -> list[JsonValue]:
@@ -72,10 +123,11 @@ def bounds_of(job: TrainJob, *, mixed: bool) -> list[JsonValue]:
 
 def _alternatives(job: TrainJob, result: SearchResult, value: float) -> JsonValue:
     """The next best plan; where a measured one was preferred, the fastest, and why it was not taken."""
-    if result.fastest is not None:
+    if result.fastest is not None and result.fastest.objective < value:
         faster = _alternative(job, result.fastest, value)
         return [{**faster, "no_measurement_near": list(far_of(result.fastest))}]
-    return None if result.second is None else _alternative(job, result.second, value)
+    second = result.fastest or result.second
+    return None if second is None else _alternative(job, second, value)
 
 
 def objective(job: TrainJob, value: float) -> Objective:

@@ -25,7 +25,7 @@ def best_with_decided(jobs: Sequence[TrainJob], result: SearchResult, left: Call
     """
     axis, step_s = _compared_by(jobs[0])
     values = () if axis is None else result.space.axes.get(axis, ())
-    if len(jobs) > 1 or result.best is None or result.fastest is not None or len(values) < 2 or step_s is None:
+    if len(jobs) > 1 or result.best is None or len(values) < 2 or step_s is None:
         return result
     rivals = [result.best, *_others(jobs[0], result.best, str(axis), values, left)]
     compared = tuple(Compared(rival, _or_none(step_s, rival)) for rival in rivals)

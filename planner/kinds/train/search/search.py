@@ -57,7 +57,10 @@ class Compared:
 
 @dataclass(slots=True)
 class SearchResult:
-    """The best plan, the next best one of another shape, the least bound of what was not opened, and the tally."""
+    """The best plan, the next best one of another shape, the least bound of what was not opened, and the tally.
+
+    `value` is the best plan's objective; where plans were compared, that is without what is decided beside layouts.
+    """
 
     best: Evaluation | None
     value: float | None
@@ -70,7 +73,22 @@ class SearchResult:
     mixes: Mixes | None = None  # where layers may have strategies of their own
     uses: tuple[str, ...] = ()  # of several pools, that were weighed
     fastest: Evaluation | None = None  # where a plan was preferred to it whose like was measured
+    inside: tuple["Inside", ...] = ()  # where one was: the searches of plans whose like was measured
     compared: tuple[Compared, ...] = ()  # the best plans of a degree that what is decided beside layouts hangs on
+
+    @property
+    def decided_value(self) -> float:
+        """What is minimised, of the best plan with what is decided beside its layout; infinite without a plan."""
+        values = [*(row.objective for row in self.compared if row.plan is self.best), self.value]
+        return next((value for value in values if value is not None), float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A search of plans whose like was measured: the job with what it may have of every axis, and what was found."""
+
+    job: TrainJob
+    result: SearchResult
 
 
 @dataclass(frozen=True)
