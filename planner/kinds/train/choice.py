@@ -63,8 +63,9 @@ def chosen(result: SearchResult, inside: Sequence[Inside], most: float) -> Searc
     best = min(able, key=lambda own: own.decided_value, default=None)
     if best is None or best.decided_value > most:
         return result
-    decided = {"best": best.best, "value": best.value, "compared": best.compared}
-    return replace(result, **decided, fastest=result.best, inside=tuple(inside))
+    return replace(
+        result, best=best.best, value=best.value, compared=best.compared, fastest=result.best, inside=tuple(inside)
+    )
 
 
 def _stages(job: TrainJob, region: Region, *, piped: bool) -> tuple[int, ...]:

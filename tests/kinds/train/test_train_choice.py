@@ -1,5 +1,7 @@
 """Of plans that predictions do not tell apart, the one whose like was measured."""
 
+import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.solve import best_plan
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
+from planner.plan.store import plan_json
 from planner.progress import Limits
+from planner.verify import STATED, VERIFIED, judge
 
 INSIDE = {  # of mixtures of experts on Hopper, as `measured_layouts.csv` has it, and a doubling beyond
     "tp": [1, 2, 4],
@@ -24,8 +28,13 @@ INSIDE = {  # of mixtures of experts on Hopper, as `measured_layouts.csv` has it
 }
 
 
+@cache
+def solved(text: str) -> Envelope:
+    return solve(resolve_document(given_document(json.loads(text), "problem"), Path()))
+
+
 def planned(data: dict[str, Any]) -> Envelope:
-    return solve(resolve_document(given_document(data, "problem"), Path()))
+    return solved(json.dumps(data))
 
 
 def objective(plan: Envelope) -> float:
@@ -64,6 +73,19 @@ def test_the_choice_is_the_best_of_the_region_and_the_bound_that_of_all() -> Non
     assert faster["objective"] == pytest.approx(chosen.certificate.bound)
     assert faster["loss"] == pytest.approx(-(chosen.certificate.gap or 0.0))
     assert any("no measurement near" in note for note in fastest.evidence.notes)
+    assert fastest.certificate.within is None
+
+
+def test_what_was_preferred_is_proven_among_all_plans_and_among_those_where_runs_were_measured() -> None:
+    plan, inside = planned(experts()), planned(experts(search=INSIDE, choice="fastest"))
+    whole, within = plan.certificate, plan.certificate.within
+    assert within is not None
+    assert (whole.status, within.status, within.gap) == ("feasible", "optimal", 0.0)
+    assert whole.claim.endswith("none of those where runs were measured is faster under the costs")
+    assert (within.objective, within.bound) == (whole.objective, inside.certificate.bound)
+    assert within.candidates == inside.certificate.candidates < whole.candidates
+    assert (within.axes["ep"], within.axes["zero_stage"]) == ([4, 8, 16], [1])
+    assert {line.verdict for line in judge(json.loads(plan_json(plan)))} == {VERIFIED, STATED}
 
 
 def test_no_more_is_given_up_than_the_interval_of_the_fastest() -> None:

@@ -62,9 +62,11 @@ def _axes_inside(inside: Sequence[Inside]) -> dict[str, list[JsonValue]]:
     for own in each:
         for name, values in own.items():
             axes[name] += [value for value in values if value not in axes[name]]
-    plain, piped = (list(zero_stages(own.job, pp)) for own, pp in ((inside[0], 1), (inside[-1], 2)))
-    stages = {"zero_stage": plain, **({"zero_stage_in_pipelines": piped} if piped != plain else {})}
-    return {**axes, **stages}
+    plain, piped = zero_stages(inside[0].job, 1), zero_stages(inside[-1].job, 2)
+    axes["zero_stage"] = list(plain)
+    if piped != plain:
+        axes["zero_stage_in_pipelines"] = list(piped)
+    return axes
 
 
 def _proven(
