@@ -61,8 +61,7 @@ def _count(value: Json) -> int:
 
 
 def _near(a: Json, b: Json, tolerance: Fraction = ROUNDING) -> bool:
-    a, b = _number(a), _number(b)
-    return bool(abs(a - b) <= tolerance * max(abs(a), abs(b)))
+    return bool(abs(_number(a) - _number(b)) <= tolerance * max(abs(_number(a)), abs(_number(b))))
 
 
 def checksum(certificate: Plan) -> int:
@@ -75,7 +74,8 @@ def checksum(certificate: Plan) -> int:
 
 def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
     """What a certificate states of itself: of value v and bound b, gap = |v - b| / |v|, and v does not beat b."""
-    objective, status, gap, bound = (certificate.get(name) for name in ("objective", "status", "gap", "bound"))
+    objective, status = certificate["objective"], certificate["status"]
+    gap, bound = certificate.get("gap"), certificate.get("bound")
     if status == "stated":
         yield _judged("status", gap is bound and not certificate.get("proof"), "given, not searched: it proves nothing")
         return

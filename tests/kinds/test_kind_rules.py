@@ -75,6 +75,10 @@ TRAIN: list[tuple[str, dict[str, Any]]] = [
     ("train.sequence_parallel", {"decision.roles.0.parallelism.tp": 1, "decision.placement.0.axes.2.size": 1}),
     ("train.recompute", {"decision.stage_runs.1.recompute.granularity": "selective"}),
     ("train.recompute", {"decision.stage_runs.1.recompute": {"granularity": "full", "num_layers": 2}}),
+    (
+        "train.modules_again",
+        {"decision.stage_runs.1.recompute": {"granularity": "selective", "modules": ["operators"]}},
+    ),
     ("train.batch", {"inputs.options.global_batch": 4096}),
     ("train.sequence", {"inputs.options.sequence_tokens": 8190}),
     ("train.precision", {"decision.precision": "fp8"}),

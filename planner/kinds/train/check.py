@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+from planner.costs.operators.recompute import BY_OPERATOR
 from planner.documents.units import format_si
+from planner.engines.training import TRAINING_ENGINES
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.engine import is_named
 from planner.kinds.train.figures import ROUNDING
 from planner.kinds.train.options import TrainOptions
 from planner.kinds.train.split.check import modules_findings
@@ -11,6 +14,7 @@ from planner.models.architecture import Architecture, GroupedQueryAttention, Lat
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Memory, Parallelism, Role
 from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
+from planner.problem.schema import Problem
 from planner.solvers.schedules.pipeline import size_conflict
 
 
@@ -24,7 +28,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     options = recorded_options(problem, TrainOptions)
     if problem is None or options is None:
         return findings
-    findings += _job(decision, options, shape)
+    findings += [*_job(decision, options, shape), _modules_again(decision, problem)]
     model = recorded_model(problem, role.model)
     if model is None:
         what = f"not judged: the catalog does not know model `{role.model}`"
@@ -88,6 +92,19 @@ def _recompute(decision: TrainDecision) -> Iterator[Finding]:
         whole = any(run.recompute.granularity == "full" for run in decision.stage_runs)
         what = f"layers are captured as CUDA graphs, and {'some' if whole else 'none'} are computed again whole"
         yield Finding("train.graphs", not whole, what, "cuda_graphs", "recompute modules, or leave the graphs out")
+
+
+def _modules_again(decision: TrainDecision, problem: Problem) -> Finding:
+    """What the engine's selective recomputation knows: modules by name, or its policy of operators alone."""
+    by_operator = is_named(problem) and TRAINING_ENGINES[str(problem.engine.name)].again_by_operator
+    named = {module for run in decision.stage_runs for module in run.recompute.modules}
+    named |= {module for run in decision.layer_runs for module in run.modules}
+    unknown = sorted(module for module in named if (module == BY_OPERATOR) != by_operator)
+    engine = f"`{problem.engine.name}`" if is_named(problem) else "Megatron"
+    what = f"{engine} recomputes {'operators by its policy' if by_operator else 'modules by their names'}"
+    what += f", not `{unknown[0]}`" if unknown else ""
+    hint = f"write `{BY_OPERATOR}` alone" if by_operator else "name modules, or plan for an engine with such a policy"
+    return Finding("train.modules_again", not unknown, what, "stage_runs", hint)
 
 
 def _sharding(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
