@@ -137,8 +137,8 @@ def test_a_problem_that_asks_for_it_gets_the_mix_where_it_is_faster(plan: dict[s
 
 
 def test_one_strategy_is_kept_where_memory_binds_nothing() -> None:
-    options = {"global_batch": 16, "sequence_tokens": 2048, "reduce_gradients": "bf16", "search": {"layerwise": True}}
-    solved = solve(problem(QWEN, nodes=2, **options))
+    options = {"global_batch": 16, "sequence_tokens": 2048, "reduce_gradients": "bf16", "choice": "fastest"}
+    solved = solve(problem(QWEN, nodes=2, search={"layerwise": True}, **options))
     assert not solved.decision["layer_runs"]
     assert solved.certificate.status == "optimal"
 
