@@ -3,10 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_row
 
 
-@njit(cache=True)
+@part
 def place(seconds_NC, width_C, ranks, choice_N, block_N, load_R):
     """(most loaded rank, mean square of loads): each sequence on the least loaded block of its width, widest first.
 

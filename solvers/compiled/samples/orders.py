@@ -3,10 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_rows, move_item
 
 
-@njit(cache=True)
+@part
 def _phase(forward_NR, backward_NR, order, count, j, free_R, ends_R, back_R):
     """Phase j of an order under 1F1B: `free_R` and `ends_R`, of the backward passes at hand, move on.
 

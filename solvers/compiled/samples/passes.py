@@ -3,10 +3,11 @@
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_rows, move_item
 
 
-@njit(cache=True)
+@part
 def makespan(order_RN, count_R, duration_O, start_O, before_E, end_O, at_R, free_R):
     """Seconds of orders, every pass as early as it can; infinite where ranks wait for each other.
 
@@ -47,7 +48,7 @@ def makespan(order_RN, count_R, duration_O, start_O, before_E, end_O, at_R, free
     return last
 
 
-@njit(cache=True)
+@part
 def fits(order_N, count, held_O, capacity):
     """Whether a rank never holds more than its capacity: forward passes add, backward ones give back at their end."""
     held = 0.0

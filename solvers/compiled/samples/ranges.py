@@ -6,16 +6,17 @@ Arrays: load_S operations by server, doc_D3 rows (server, tokens, unused), taken
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_row, copy_rows
 
 
-@njit(cache=True)
+@part
 def ops(first, last):
     """Operations of queries [first, last): each query q attends to q + 1 tokens."""
     return last * (last + 1) // 2 - first * (first + 1) // 2
 
 
-@njit(cache=True)
+@part
 def first_of(last, wanted, block, low, over):
     """The first query, on a block and not below `low`, from which [first, last) has `wanted` operations.
 
@@ -38,7 +39,7 @@ def first_of(last, wanted, block, low, over):
     return first if first < last else -1
 
 
-@njit(cache=True)
+@part
 def cheapest(tokens, ranges_W2, count, wanted, most, block, query, kv):
     """(bytes, first, last, operations) of the cheapest range of a document beside those taken.
 
@@ -81,7 +82,7 @@ def cheapest(tokens, ranges_W2, count, wanted, most, block, query, kv):
     return best
 
 
-@njit(cache=True)
+@part
 def insert(ranges_W2, count, first, last):
     """Puts a range among the sorted ones."""
     at = count
@@ -92,7 +93,7 @@ def insert(ranges_W2, count, first, last):
     ranges_W2[at, 1] = last
 
 
-@njit(cache=True)
+@part
 def remove(ranges_W2, count, first):
     at = 0
     while ranges_W2[at, 0] != first:
@@ -101,7 +102,7 @@ def remove(ranges_W2, count, first):
         copy_row(ranges_W2[k + 1], ranges_W2[k])
 
 
-@njit(cache=True)
+@part
 def fill(load_S, capacity, doc_D2, start_S, end_S, ranges_DW2, count_D, shards_N4, number, settings, power, noise):
     """Moves ranges until no server is above capacity; the number of shards, -1 where it cannot.
 
@@ -154,7 +155,7 @@ def fill(load_S, capacity, doc_D2, start_S, end_S, ranges_DW2, count_D, shards_N
         number += 1
 
 
-@njit(cache=True)
+@part
 def total_bytes(shards_N4, number, query, kv):
     """Bytes of all shards; keys and values of a document go to a server once, as far as its last range there."""
     total = 0

@@ -6,12 +6,13 @@ Shape suffixes: S stage, B rack.
 import numpy as np
 from numba import njit
 
+from planner.solvers.compilation.parts import part
 from planner.solvers.compiled.copies import copy_rows
 
 POWER = 12.0  # of the busy times whose sum is annealed: near enough to their maximum, and smooth
 
 
-@njit(cache=True)
+@part
 def uplink_bytes(count_S, replicas, gradient_S, activation_S):
     """Bytes that leave a rack: gradients of the stages partly inside it, activations of the edges that leave it."""
     out = 0.0
