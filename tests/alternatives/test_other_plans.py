@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from planner.alternatives.axes import AXES, fixed, read_wishes, with_wishes
-from planner.alternatives.parts import instance_type
 from planner.alternatives.preferences import with_fewest_shapes
 from planner.alternatives.ranking import Alternatives, alternatives
 from planner.alternatives.why_not import why_not
@@ -21,6 +20,7 @@ from planner.kinds.registry import find_kind
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem
 from planner.plan.findings import passed
+from planner.plan.instance_types import role_degrees, unlimited_name
 from planner.plan.schema import Envelope
 from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem
@@ -49,7 +49,8 @@ def _value(plan: Envelope) -> float:
 
 
 def _types(plan: Envelope) -> frozenset[str]:
-    return frozenset(instance_type(role) for role in ServeDecision.model_validate(plan.decision).roles)
+    roles = ServeDecision.model_validate(plan.decision).roles
+    return frozenset(unlimited_name(role.function, role.model, role_degrees(role), role.pool) for role in roles)
 
 
 @pytest.fixture(scope="module")
