@@ -1,13 +1,17 @@
 """Rebuilds the instance-mix problem from the proof in a plan, with the plan as a solution of it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from planner.errors import PlannerError
 from planner.plan.instance_types import name_of_role, read_type, shape_text
 from planner.plan.schema import Decision, Envelope, Role
 from planner.plan.sides import ffn_roles
+from planner.problem.recorded import INPUTS, recorded_problem
+from planner.problem.resolve import resolve_pool
 from planner.solvers.backends.model import LinearModel
 from planner.solvers.mix import MixObjective, MixProblem, MixShape, MixSolution, Vars, build
 from planner.solvers.mix_data import problem_from_dict
@@ -15,6 +19,13 @@ from planner.solvers.mix_solve import solve_mix
 from planner.solvers.result import SolveResult
 
 TIME_LIMIT_S = 60.0  # of one solve: those of examples take 10 to 50 ms, some 20 times that on a busy machine
+
+
+class NodeSizes(NamedTuple):
+    """GPUs of a node, and of the scale-up domain that it is part of: one node, or several."""
+
+    node: int
+    domain: int
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,7 @@ class Mix:
     factor: float  # objective of the mix x factor = metric of the plan
     metric: str
     shape_of_role: Mapping[str, int]
+    node_sizes: Mapping[str, NodeSizes] = field(default_factory=dict)  # by pool, as far as the catalog has its nodes
 
     @property
     def maximising(self) -> bool:
@@ -109,8 +121,16 @@ def read_mix(envelope: Envelope, decision: Decision) -> Mix | None:
     metric = envelope.certificate.objective.metric
     if problem.objective is MixObjective.DEVICES:  # also of a rate per GPU in use, whose unit is its reciprocal
         factor, metric = 1.0, "gpus"
-    mix = Mix(problem, model, columns, point, factor, metric, {})
+    mix = Mix(problem, model, columns, point, factor, metric, {}, dict(_node_sizes(envelope)))
     return replace(mix, shape_of_role=_shapes(mix, decision))
+
+
+def _node_sizes(envelope: Envelope) -> Iterator[tuple[str, NodeSizes]]:
+    recorded = recorded_problem(envelope.inputs)
+    for index, pool in enumerate(recorded.cluster.pools if recorded is not None else ()):
+        with suppress(PlannerError):  # hardware that this catalog does not have
+            node = resolve_pool(pool, index, INPUTS).node
+            yield pool.label, NodeSizes(node.num_gpus, max(node.num_gpus, node.scale_up_size))
 
 
 def _foreign(what: str) -> PlannerError:

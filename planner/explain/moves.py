@@ -1,11 +1,12 @@
 """What would change the plan: its integer instance mix solved again as one input moves at a time."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from planner.documents.units import significant
 from planner.explain.facts import Fact
-from planner.explain.mix import Mix, limited, needs_rate
+from planner.explain.mix import Mix, NodeSizes, limited, needs_rate
 from planner.solvers.mix import MixObjective, MixProblem, MixShape
 
 _SAME = 1e-6  # relative; objectives this near are equal
@@ -56,17 +57,31 @@ def _instances(mix: Mix, role: str, most: int, objective: float | None) -> Fact:
 
 def _nodes(mix: Mix, p: int) -> Iterator[Fact]:
     pool = mix.problem.pools[p]
-    free, count = max(pool.nodes, default=(0, 0))
-    for step, word in ((1, "more"), (-1, "fewer")):
-        nodes = (*(pair for pair in pool.nodes if pair[0] != free), (free, count + step))
+    domains = Counter(dict(pool.nodes))
+    fullest = max(domains, default=0)
+    sizes = mix.node_sizes.get(pool.name, NodeSizes(fullest, fullest))
+    moved = (("more", _joined(domains, sizes)), ("fewer", domains - _domain(fullest) + _domain(fullest - sizes.node)))
+    for word, left in moved:
+        nodes = tuple(sorted(left.items()))
         pools = tuple(replace(old, nodes=nodes) if q == p else old for q, old in enumerate(mix.problem.pools))
         about = (pool.name, "gpus")
-        start = f"one node {word} in pool `{pool.name}` ({free} GPUs)"
+        start = f"one node {word} in pool `{pool.name}` ({sizes.node} GPUs)"
         objective = mix.best(replace(mix.problem, pools=pools))
         if not objective:
             yield Fact("change", f"{start}: no plan keeps the limits", about)
         elif abs(mix.loss(objective)) > _SAME:
             yield _moved(mix, start, objective, about)
+
+
+def _joined(domains: Counter[int], sizes: NodeSizes) -> Counter[int]:
+    """Domains, by their free GPUs, with one node more: in the fullest that has room for it, else in one of its own."""
+    old = max((free for free in domains if free + sizes.node <= sizes.domain), default=0)
+    return domains - _domain(old) + _domain(old + sizes.node)
+
+
+def _domain(free: int) -> Counter[int]:
+    """One domain of so many free GPUs; none of none."""
+    return Counter([free] if free > 0 else ())
 
 
 def _moved(mix: Mix, start: str, objective: float, about: tuple[str, ...]) -> Fact:

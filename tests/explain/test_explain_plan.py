@@ -10,7 +10,7 @@ import pytest
 from planner.errors import PlannerError
 from planner.explain import explain_plan, field_names
 from planner.explain.facts import Fact
-from planner.explain.mix import Mix, limited, read_mix
+from planner.explain.mix import Mix, NodeSizes, limited, read_mix
 from planner.explain.moves import move_facts, replica_facts
 from planner.explain.rows import row_facts, used_share
 from planner.explain.worth import worth_facts
@@ -121,6 +121,21 @@ def test_a_node_more_and_a_node_fewer_are_those_of_mixes_with_them(solved: Solve
         best = mix.best(replace(mix.problem, pools=(replace(mix.problem.pools[0], nodes=((8, count),)),)))
         assert best is not None
         assert fact(facts, words).figures["relative"] == pytest.approx(best / mix.objective - 1.0, rel=1e-4)
+
+
+def test_nodes_that_share_a_scale_up_domain_come_and_go_one_by_one(solved: Solved) -> None:
+    mix = mix_of(solved(MOST))
+
+    def with_domains(*domains: tuple[int, int]) -> MixProblem:
+        return replace(mix.problem, pools=(replace(mix.problem.pools[0], nodes=domains),))
+
+    racks = replace(mix, problem=with_domains((8, 1), (24, 1)), node_sizes={"h200": NodeSizes(4, 24)})
+    facts = list(move_facts(racks))
+    for word, domains in (("more", ((12, 1), (24, 1))), ("fewer", ((8, 1), (20, 1)))):
+        best = mix.best(with_domains(*domains))
+        assert best is not None
+        told = fact(facts, f"one node {word} in pool `h200` (4 GPUs)")
+        assert told.figures["relative"] == pytest.approx(best / mix.objective - 1.0, rel=1e-4)
 
 
 def test_the_instances_hold_the_load_up_to_the_stated_one_and_no_more(solved: Solved) -> None:
