@@ -118,6 +118,18 @@ def test_a_plan_inside_the_region_is_the_fastest() -> None:
     assert plan.certificate.status == "optimal"
 
 
+def test_the_next_best_plan_is_another_than_the_plan_itself() -> None:
+    """On one data-parallel rank ZeRO 1, which adapters were measured with, takes as long as ZeRO 0."""
+    data = problem("meta-llama/Llama-3.1-8B", sequence_tokens=2048, global_batch=8, task="lora")
+    alone = {"dp": [1], "pp": [2], "micro_batch": [1]}
+    for search, second in ((alone, None), (alone | {"micro_batch": [1, 2]}, "micro-batch 2")):
+        data["options"]["search"] = search
+        plan = planned({**data, "cluster": {"pools": [{"gpu": "l40s", "gpus": 2}]}})
+        assert TrainDecision.model_validate(plan.decision).zero_stage == 1
+        told = plan.certificate.next_best
+        assert told is None if second is None else second in str(told)
+
+
 def test_what_the_engine_does_not_launch_is_no_way_out() -> None:
     """Degrees all of whose values were measured stay as free, or as fixed, as they are."""
     (job,) = jobs(experts())

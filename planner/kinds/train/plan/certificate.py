@@ -128,7 +128,9 @@ def _alternatives(job: TrainJob, result: SearchResult, value: float) -> JsonValu
     if result.fastest is not None and result.fastest.objective < value:
         faster = _alternative(job, result.fastest, value)
         return [{**faster, "no_measurement_near": list(far_of(result.fastest))}]
-    second = result.fastest or result.second
+    fastest = result.fastest  # as fast as the plan: an alternative where more than states and room differ
+    alike = fastest is None or result.best is None or _layout(fastest) == _layout(result.best)
+    second = result.second if alike else fastest
     return None if second is None else _alternative(job, second, value)
 
 
