@@ -178,7 +178,7 @@ def test_what_cannot_be_simulated_is_refused(plan: Path, tmp_path: Path) -> None
     trace = str(trace_file(tmp_path, count=3))
     with pytest.raises(PlannerError, match="unknown routing"):
         simulate_plan(envelope, decision, Traffic(trace), Policies(routing="best"))
-    with pytest.raises(PlannerError, match="are for a trace"):
+    with pytest.raises(PlannerError, match="--rate: is for a trace"):
         simulate_plan(envelope, decision, Traffic(rate_per_s=4.0), Policies())
     with pytest.raises(PlannerError, match="unknown policy"):
         simulate_plan(envelope, decision, Traffic(trace), Policies(engine_policy="static"))
