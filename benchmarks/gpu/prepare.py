@@ -29,6 +29,7 @@ SHAPES, CATALOG, PLANS = "shapes.json", "catalog.json", "plans"
 TP, EP = (1, 2, 4, 8), (8, 32)
 CATALOGS = (
     "planner/costs/rates/calibration.yaml",
+    "planner/engines/settings.yaml",
     *(f"models/catalog/{name}.yaml" for name in ("deepseek", "llama", "names", "qwen3")),
     *(f"hardware/catalog/{name}.yaml" for name in ("fabrics", "nvidia_ada", "nvidia_ampere", "nvidia_blackwell")),
     "hardware/catalog/nvidia_hopper.yaml",
