@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from planner.solvers.compilation.parts import part
-from planner.solvers.compiled.copies import copy_rows
+from planner.solvers.compiled.copies import copy_rows, move_item
 
 NONE = -1
 TOLERANCE = 1e-9
@@ -189,16 +189,6 @@ def _critical_moves(shop, sequence_MP, length_M, first_T, start_O, job_MP, type_
         last = position_O[task]
 
 
-@part
-def _move(sequence_P, source, target):
-    """Takes the task at `source` out and puts it in at `target`."""
-    moved = sequence_P[source]
-    step = 1 if target > source else -1
-    for p in range(source, target, step):
-        sequence_P[p] = sequence_P[p + step]
-    sequence_P[target] = moved
-
-
 @njit(cache=True)
 def anneal(shop, sequence_MP, length_M, bound, iterations, hot, cold, seed):
     """The best sequences found by simulated annealing over critical moves, and their makespan; stops at `bound`.
@@ -234,7 +224,7 @@ def anneal(shop, sequence_MP, length_M, bound, iterations, hot, cold, seed):
             stale = True
             continue
         m, source, target = moves[np.random.randint(num_moves)]
-        _move(sequence_MP[m], source, target)
+        move_item(sequence_MP[m], source, target)
         new = np.inf
         if _fits(shop, sequence_MP[m], length_M[m], m, seen_T):
             new = replay(shop, sequence_MP, length_M, first_T, new_start_O, new_job_MP)
@@ -246,6 +236,6 @@ def anneal(shop, sequence_MP, length_M, bound, iterations, hot, cold, seed):
                 best = now
                 copy_rows(sequence_MP, best_MP)
         else:
-            _move(sequence_MP[m], target, source)
+            move_item(sequence_MP[m], target, source)
             stale = np.random.random() < 0.1
     return best_MP, best
