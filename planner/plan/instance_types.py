@@ -75,10 +75,11 @@ class InstanceType:
 
 
 def shape_text(degrees: tuple[int, ...]) -> str:
-    """`tp2 moe-tp2`, or `1 GPU`."""
-    tp, pp, dp, moe_tp, ep = degrees[:5]
+    """`tp2 moe-tp2`, or `1 GPU`, and what is cut: the instance in pieces, its steps in batches."""
+    tp, pp, dp, moe_tp, ep, micro_batches, pieces = (*degrees, 1, 1)[:7]
     whole = Parallelism(tp=tp, pp=pp, dp=dp, moe_tp=moe_tp, ep=ep).text or "1 GPU"
-    return whole + (" in two batches" if len(degrees) > 5 else "")
+    cut = f" in {pieces} pieces" if pieces > 1 else ""
+    return f"{whole}{cut}{' in two batches' if micro_batches > 1 else ''}"
 
 
 def read_type(name: str) -> InstanceType | None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.plan.instance_types import read_type, type_degrees, type_name, unit_name, unlimited_name
+from planner.plan.instance_types import read_type, shape_text, type_degrees, type_name, unit_name, unlimited_name
 
 SIZES = st.integers(1, 64)
 
@@ -33,6 +33,8 @@ def test_pieces_and_batches_in_turn_are_part_of_a_name_where_there_are_several()
     assert type_degrees((2, 1, 1, 1, 1)) == (2, 1, 1, 1, 1)
     assert type_degrees((2, 1, 1, 1, 1), 2) == (2, 1, 1, 1, 1, 2)
     assert type_degrees((2, 4, 1, 1, 1), 1, 2) == (2, 4, 1, 1, 1, 1, 2)
+    shapes = [shape_text(type_degrees((2, 4, 1, 1, 1), *several)) for several in ((), (2,), (1, 2), (2, 2))]
+    assert shapes == [f"tp2 pp4{cut}" for cut in ("", " in two batches", " in 2 pieces", " in 2 pieces in two batches")]
 
 
 def test_a_type_whatever_its_limits_names_the_degrees_above_one() -> None:
