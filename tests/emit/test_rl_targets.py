@@ -159,9 +159,8 @@ def of_gpus(
 
 
 def test_verl_is_told_parts_that_lie_beside_each_other_on_nodes() -> None:
-    rows = emit(*of_gpus(18, 14, tp=1), "verl")[
-        "overrides.txt"
-    ].splitlines()  # of four nodes; 7 + 7 leaves 2 x 8 + 1 + 1
+    # of four nodes; 7 + 7 would leave 2 x 8 + 1 + 1
+    rows = emit(*of_gpus(18, 14, tp=1), "verl")["overrides.txt"].splitlines()
     assert {"trainer.nnodes=7", "trainer.n_gpus_per_node=2"} <= set(rows)
     assert {"rollout.nnodes=3", "rollout.n_gpus_per_node=6"} <= set(rows)
     rows = emit(*of_gpus(16, 16), "verl")["overrides.txt"].splitlines()
@@ -183,8 +182,25 @@ def test_slime_and_areal_take_any_gpus_whose_engines_lie_on_one_node() -> None:
         "n_nodes": 2,
         "n_gpus_per_node": 8,
     }
-    with pytest.raises(PlannerError, match="an engine of 2 GPUs behind 13 straddles nodes"):
-        emit(*of_gpus(2, 13, tp=1, engine="sglang"), "slime")
+    with pytest.raises(PlannerError, match="an engine of 2 GPUs behind 15 straddles nodes"):
+        emit(*of_gpus(2, 15, tp=1, engine="sglang"), "slime")
+    assert "--rollout-num-gpus 2" in emit(*of_gpus(2, 13, tp=1, engine="sglang"), "slime")["launch-slime.sh"]
+
+
+def test_roles_of_two_pools_lie_on_no_node_together() -> None:
+    envelope, decision = of_gpus(2, 4)
+    other = {"name": "h20", "gpu": "h20_sxm", "nodes": 1}
+    cluster = {**envelope.inputs["cluster"], "pools": [*envelope.inputs["cluster"]["pools"], other]}  # type: ignore[dict-item]  # a record of records
+    roles = tuple(
+        role.model_copy(update={"pool": "h20"}) if role.function == "rollout" else role for role in decision.roles
+    )
+    plan_of_two = (
+        envelope.model_copy(update={"inputs": {**envelope.inputs, "cluster": cluster}}),
+        decision.model_copy(update={"roles": roles}),
+    )
+    assert yaml.safe_load(emit(*plan_of_two, "areal")["areal.yaml"])["cluster"]["n_nodes"] == 2
+    with pytest.raises(PlannerError, match="whole nodes of 8 GPUs"):
+        emit(*plan_of_two, "nemo-rl")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def configuration(job: RlJob) -> dict[str, Any]:
     colocation = {"type": "colocation", "target": "actor"}
     document: dict[str, Any] = {
         "cluster": {
-            "n_nodes": -(-job.gpus // job.node_gpus),
+            "n_nodes": job.num_nodes,
             "n_gpus_per_node": job.node_gpus,
         },
         "rollout": {

@@ -1,5 +1,6 @@
 """An RL plan as launchers see it: rollout and training nodes, batch sizes and sequence lengths."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -40,10 +41,15 @@ class RlJob:
         return self.parts[self.actor.name]
 
     @property
+    def roles_apart(self) -> tuple[Role, ...]:
+        """Every role with GPUs of its own: training, generation where it shares none, and what is served."""
+        served = [role for role in self.decision.roles if BATCH_SAMPLES in role.limits]
+        return (self.actor, *(() if self.colocated else (self.rollout,)), *served)
+
+    @property
     def apart(self) -> tuple[RoleNodes, ...]:
-        """Of every role with GPUs of its own: training, generation where it shares none, and what is served."""
-        served = [self.nodes_of(role) for role in self.decision.roles if BATCH_SAMPLES in role.limits]
-        return (self.training, *(() if self.colocated else (self.generating,)), *served)
+        """GPUs of every role with its own."""
+        return tuple(map(self.nodes_of, self.roles_apart))
 
     @property
     def colocated(self) -> bool:
@@ -78,6 +84,14 @@ class RlJob:
     @property
     def gpus(self) -> int:
         return sum(part.gpus for part in self.apart)
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes that all GPUs of the job fill, those of each pool apart."""
+        gpus: Counter[str] = Counter()
+        for role in self.roles_apart:
+            gpus[role.pool] += self.nodes_of(role).gpus
+        return sum(-(-taken // node_gpus(self.problem, pool)) for pool, taken in gpus.items())
 
     @property
     def node_gpus(self) -> int:

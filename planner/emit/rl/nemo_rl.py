@@ -58,7 +58,7 @@ def _cluster(job: RlJob) -> dict[str, int]:
 
 
 def _on_one_node(job: RlJob) -> bool:
-    return len(job.apart) > 1 and job.gpus <= job.node_gpus
+    return len(job.apart) > 1 and job.num_nodes == 1
 
 
 def _scoring(job: RlJob) -> dict[str, Any]:

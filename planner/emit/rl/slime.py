@@ -103,7 +103,8 @@ def _straddles(job: RlJob) -> bool:
     """Whether an engine begins on one node and ends on another: engines stand behind the last GPU that trains."""
     engine, node = job.rollout.parallelism.devices, job.node_gpus
     first = 0 if job.colocated else job.training.gpus
-    return any(start % node + min(engine, node) > node for start in range(first, first + node * engine, engine))
+    starts = range(first, first + job.generating.gpus, engine)
+    return any(start % node + min(engine, node) > node for start in starts)
 
 
 def _files(job: RlJob) -> dict[str, str]:
