@@ -45,5 +45,6 @@ def refuse_other_calibration(calibration: str | None, envelope: "Envelope", deci
     problems = (recorded_problem(inputs) for inputs in stated if isinstance(inputs, dict))
     named = {problem.costs.calibration for problem in problems if problem is not None}
     if calibration not in named and named <= {"default", "none"}:
-        what = f"the plan was priced with the calibration `{'`, `'.join(sorted(named))}`"
+        by = f"was priced with the calibration `{'`, `'.join(sorted(named))}`"
+        what = f"the plan {by if named else 'carries no problem to price again'}"
         raise PlannerError(what, where=f"--calibration {calibration}", hint="leave it out, or solve again with it")
