@@ -377,6 +377,14 @@ def test_what_a_verb_would_not_use_is_refused(
     assert plan.read_bytes() == stated
 
 
+def test_a_calibration_of_a_plan_without_a_problem_is_refused(run: "Run", plan: Path) -> None:
+    document = json.loads(plan.read_text())
+    document["inputs"] = {}
+    plan.write_text(json.dumps(document))
+    done = run("check", str(plan), "--calibration", "own.yaml")
+    assert_refused(done, "--calibration own.yaml", "no problem to price again", "leave it out")
+
+
 def test_an_estimate_without_any_prediction_is_no(run: "Run") -> None:
     Path("requests.jsonl").write_text('{"id": "a"}\n[]\n')
     done = run("estimate", "requests.jsonl")

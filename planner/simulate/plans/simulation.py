@@ -38,7 +38,10 @@ SIGMAS, SPARE = 4.0, 2  # of the count of requests beyond the context, whose sha
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The requests to simulate: a trace, or the plan's own workload where there is none."""
+    """The requests to simulate: a trace, or the plan's own workload where there is none.
+
+    Raises PlannerError for what only a trace takes without one.
+    """
 
     trace: str | None = None
     first: int | None = None  # requests of the trace, or of the own workload
@@ -47,6 +50,18 @@ class Traffic:
     clients: int = 0  # closed loop on the lengths of the trace, instead of its times
     drop_empty: bool = False
     warm_up: int = 0  # requests left out of the figures
+
+    def __post_init__(self) -> None:
+        of_traces = {
+            "--rate": self.rate_per_s is not None,
+            "--rate-scale": self.rate_scale != 1.0,
+            "--clients": self.clients > 0,
+            "--drop-empty": self.drop_empty,
+        }
+        flag = next((flag for flag, given in of_traces.items() if given), None)
+        if self.trace is None and flag is not None:
+            what = "is for a trace; the plan's own workload is sent as its problem says"
+            raise PlannerError(what, where=flag, hint="give a trace too: `--trace FILE`")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -157,15 +172,6 @@ def _summarised(planned: PlannedFleet, judgement: Judgement, warm_up: int) -> Pl
 def requests_of(envelope: Envelope, problem: Problem, load: Traffic, seed: int) -> Requests:
     """The requests of a load; prompts of a trace that names no blocks have the hits that the plan states for all."""
     if load.trace is None:
-        of_traces = {
-            "--rate": load.rate_per_s is not None,
-            "--rate-scale": load.rate_scale != 1.0,
-            "--clients": load.clients > 0,
-            "--drop-empty": load.drop_empty,
-        }
-        for flag in (flag for flag, given in of_traces.items() if given):
-            what = "is for a trace; the plan's own workload is sent as its problem says"
-            raise PlannerError(what, where=flag, hint="give a trace too: `--trace FILE`")
         return own_requests(envelope, problem, load.first or OWN_REQUESTS, seed)
     trace = read_trace(load.trace, drop_empty=load.drop_empty)
     trace = trace if load.first is None else trace.first(load.first)
