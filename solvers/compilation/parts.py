@@ -166,7 +166,7 @@ class _InParts(_machinery.AnalysisPass):
         made = [expr for expr, made in state.calltypes.items() if made is not None and _makes_arrays(expr, made)]
         if isinstance(state.targetctx.nrt, _Uncounted) and (made or isinstance(state.return_type, types.Array)):
             where = f"{state.func_id.filename}: {state.func_id.func_qualname}"
-            raise TypeError(f"{where} makes arrays: decorate it with `owning`")
+            raise TypeError(f"{where} makes arrays: decorate it with `owning_part` or `owning`")
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.library.enable_object_caching()
         return False

@@ -79,7 +79,7 @@ def test_a_part_counts_no_references_and_one_that_makes_arrays_does() -> None:
     assert "NRT_incref" not in str(plain.library._final_module)
     assert "NRT_" in str(own.library._final_module)
     refused = compiled(made)
-    with pytest.raises(Exception, match="makes arrays: decorate it with `owning`"):
+    with pytest.raises(Exception, match="makes arrays: decorate it with `owning_part`"):
         njit(lambda count: refused(count).sum())(5)
 
 
