@@ -18,7 +18,7 @@ WRITTEN = frozenset(
     )
 )  # fmt: skip
 """Flags that name a file to write."""
-READ = frozenset(("--calibration", "--faults", "--measured", "--operation", "--report", "--tiers", "--trace"))
+READ = frozenset(("--calibration", "--faults", "--measured", "--operation", "--plan", "--report", "--tiers", "--trace"))
 """Flags that name a file to read, but for those of a former answer, which a new one may replace, such as `--from`."""
 NO_FILES = frozenset(("KIND", "NAME", "[FIELD]", "ACCELERATOR", "URL...", "problem|plan|sweep", "bash|zsh|fish"))
 """What the help calls arguments that are no files."""

@@ -77,6 +77,12 @@ def test_no_verb_writes_over_what_it_reads(run: "Run", verb: tuple[str, ...], tm
     assert (tmp_path / "mine.yaml").read_text() == "kind: serve\n"
 
 
+@pytest.mark.parametrize("verb", [("watch", "http://node-00:8000"), ("calibrate", "runs.json")], ids=" ".join)
+def test_a_plan_that_a_verb_reads_beside_is_not_written_over(run: "Run", verb: tuple[str, ...]) -> None:
+    done = run(*verb, "--plan", "plan.json", "--output", "./plan.json")
+    assert (done.code, done.err.splitlines()[0]) == (2, "error: --output ./plan.json: is the file of --plan too")
+
+
 def test_help_imports_of_the_package_the_verbs_and_little_else() -> None:
     """Imports are what its CPU time is spent on, which benchmarks/stated_times.py holds to a fifth of a second."""
     code = (
