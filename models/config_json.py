@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from planner.documents.read import file_not_found
 from planner.errors import PlannerError, did_you_mean
 from planner.models.architecture import Architecture, Precisions
 from planner.models.formats import our_name
@@ -76,6 +77,8 @@ def read_config(path: Path) -> dict[str, object]:
     """The JSON object in `path`. Raises PlannerError when it cannot be read or is not an object."""
     try:
         data = json.loads(path.read_bytes().decode("utf-8"))
+    except FileNotFoundError as error:
+        raise file_not_found(path, otherwise="give a config.json") from error
     except OSError as error:
         raise PlannerError(f"cannot read it: {error.strerror}", where=str(path), hint="give a config.json") from error
     except (ValueError, RecursionError) as error:

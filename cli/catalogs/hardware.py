@@ -125,8 +125,15 @@ def _selected(section: str, match: str | None, vendor: str | None, memory: str |
     from planner.hardware.index import fold
     from planner.hardware.library import known_library
 
+    library = known_library()
+    if section == "fabrics" and (vendor or memory):
+        flag = "--vendor" if vendor else "--memory"
+        raise PlannerError("fabrics have no GPUs to choose by", where=flag, hint="leave it out, or use `--match`")
+    if vendor:
+        vendors = {node.accelerator.vendor.casefold() for node in library.nodes.values()} - {""}
+        require_known("vendor", vendor.casefold(), vendors, where="--vendor")
     least = parse_quantity(memory, BYTES, where="--memory") if memory else 0.0
-    for entry in getattr(known_library(), section).values():
+    for entry in getattr(library, section).values():
         gpu = None if section == "fabrics" else (entry if section == "nodes" else entry.node).accelerator
         spellings = (entry.name, *((gpu.name, gpu.display_name, *gpu.aliases) if gpu else ()))
         if match and not any(fold(match) in fold(spelling) for spelling in spellings):

@@ -8,7 +8,7 @@ import typer
 
 from planner.cli.options import INPUT, Json, seconds
 from planner.cli.output import say
-from planner.errors import PlannerError
+from planner.errors import PlannerError, errors_at
 
 MODELS = "llama-3.1-8b,llama-3.1-70b,qwen3-30b-a3b,deepseek-v3"
 
@@ -57,7 +57,8 @@ def profile(
     budget_s = seconds(f"{budget}in" if budget[:-1].isdigit() and budget.endswith("m") else budget, "--budget")
     assert budget_s is not None
     degrees, wide = _degrees(tp, "--tp"), _degrees(ep, "--ep")
-    archs = [find_model(name.strip()) for name in models.split(",") if name.strip()]
+    with errors_at("--models"):
+        archs = [find_model(name.strip()) for name in models.split(",") if name.strip()]
     listed = shape_list(archs, tp=degrees, ep=wide)
     name = accelerator or catalog_name(describe(open_device(device)).name, device)
     measured = measure(

@@ -9,9 +9,11 @@ from planner.cli.options import INPUT, Json, Output, Perfetto, Profiles, profile
 from planner.cli.output import refuse_unwritable, say, write_result, write_spans
 from planner.cli.progress import announce_compilation
 from planner.documents.units import PER_S, parse_quantity
+from planner.errors import require_known
 from planner.progress import MAX_SEED
 
 if TYPE_CHECKING:
+    from planner.simulate.plans.setting import Policies
     from planner.simulate.plans.simulation import PlanSimulation
 
 POLICY = "Policies"
@@ -128,6 +130,7 @@ def simulate(
     load = Traffic(trace, first, rate_per_s, rate_scale, clients, drop_empty, warm_up)
     period_s = seconds(migrate, "--migrate") or float("inf")
     policies = Policies(routing, decode_routing, queueing, engine_policy, preemption, prefix_caching, period_s)
+    _refuse_unknown(policies)
     if operation is not None:
         policies = replace(policies, operation=load_operation(operation))
     envelope, decision = load_plan(plan)
@@ -144,6 +147,21 @@ def simulate(
     )
     _write(simulation, requests, perfetto, as_json, output)
     return 0 if simulation.result.drained and simulation.result.complete.any() else 1
+
+
+def _refuse_unknown(policies: "Policies") -> None:
+    """Raises PlannerError at the flag of a policy that there is none of."""
+    from planner.simulate.fleet.instances import POLICIES, PREEMPTIONS, QUEUEINGS, ROUTINGS
+
+    for flag, name, known in (
+        ("--routing", policies.routing, ROUTINGS),
+        ("--decode-routing", policies.decode_routing, ROUTINGS),
+        ("--queueing", policies.queueing, QUEUEINGS),
+        ("--engine-policy", policies.engine_policy, POLICIES),
+        ("--preemption", policies.preemption, PREEMPTIONS),
+    ):
+        if name is not None:
+            require_known("policy", name, known, where=flag)
 
 
 def _write(

@@ -6,6 +6,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from planner.documents.read import file_not_found
 from planner.errors import PlannerError
 
 _SUFFIX = "_perf.parquet"
@@ -74,7 +75,7 @@ def _wheel_members(path: Path) -> list[str]:
         with zipfile.ZipFile(path) as wheel:
             return [name for name in wheel.namelist() if name.endswith(_SUFFIX)]
     except FileNotFoundError as error:
-        raise PlannerError("no such file or directory", where=str(path), hint=_HINT) from error
+        raise file_not_found(path, otherwise=_HINT) from error
     except (OSError, zipfile.BadZipFile) as error:
         raise PlannerError(f"not a wheel: {error}", where=str(path), hint=_HINT) from error
 

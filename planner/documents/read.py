@@ -139,7 +139,7 @@ def read_bytes(path: str | Path, source: str) -> bytes:
             with open(path, "rb") as stream:
                 content = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise PlannerError("file not found", where=source, hint=_similar_file(Path(path))) from None
+        raise file_not_found(path, where=source) from None
     except IsADirectoryError:
         raise PlannerError("is a directory, not a file", where=source, hint="name a file inside it") from None
     except (OSError, ValueError) as problem:
@@ -152,12 +152,17 @@ def read_bytes(path: str | Path, source: str) -> bytes:
     return content
 
 
-def _similar_file(path: Path) -> str:
+def file_not_found(path: str | Path, *, where: str = "", otherwise: str = "check the path") -> PlannerError:
+    """The error for a file that is not there; its hint names the nearest file of that folder, or says `otherwise`."""
+    return PlannerError("file not found", where=where or str(path), hint=_similar_file(Path(path), otherwise))
+
+
+def _similar_file(path: Path, otherwise: str) -> str:
     try:
         close = nearest(path.name, sorted(entry.name for entry in path.parent.iterdir()))
     except OSError:
         return f"check the path: there is no directory `{path.parent}`"
-    return f"did you mean `{path.parent / close[0]}`?" if close else "check the path"
+    return f"did you mean `{path.parent / close[0]}`?" if close else otherwise
 
 
 def decode(content: bytes, source: str) -> str:

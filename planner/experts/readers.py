@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.arrays import Bools, Floats, Ints
+from planner.documents.read import file_not_found
 from planner.errors import PlannerError
 from planner.experts.model_layers import ModelLayers
 from planner.experts.ranks import require_loads
@@ -61,7 +62,7 @@ def read_loads(path: str | Path, *, array: str | None = None, model: ModelLayers
     """
     place = Path(path)
     if not place.exists():
-        raise PlannerError("there is no such file", where=str(path), hint="name a file of recorded loads")
+        raise file_not_found(path, otherwise="name a file of recorded loads")
     readers = {
         ".npz": _npz, ".npy": _npy, ".parquet": _parquet, ".json": _json, ".pt": _torch, ".jsonl": _jsonl, "": _folder
     }  # fmt: skip
@@ -349,7 +350,7 @@ def opened(path: str | Path, noun: str, hint: str) -> Iterator[Any]:
         with np.load(path, allow_pickle=False) as content:
             yield content
     except FileNotFoundError:
-        raise PlannerError("there is no such file", where=where, hint=f"name the file of the {noun}") from None
+        raise file_not_found(path, otherwise=f"name the file of the {noun}") from None
     except (OSError, ValueError, KeyError, EOFError, RecursionError, BadZipFile) as problem:
         raise PlannerError(f"is no {noun}: {problem}", where=where, hint=hint) from None
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from planner.documents.read import Document
+from planner.documents.read import Document, file_not_found
 from planner.errors import PlannerError, UnknownKeyError, UnknownNameError, did_you_mean
 from planner.interchange.formats import problem_document
 from planner.load.problems import override_problem, resolve_document
@@ -102,8 +102,8 @@ def open_base(sweep: SweepFile, overrides: Sequence[str] = (), profiles: Sequenc
     """The base problem that `sweep` names; raises PlannerError at the sweep's line when there is no such file."""
     path = sweep.folder / sweep.spec.base
     if not path.is_file():
-        what, hint = f"there is no problem file `{path}`", "give the path relative to the folder of the sweep"
-        raise PlannerError(what, where=sweep.where(("base",)), hint=hint)
+        error = file_not_found(path, otherwise="give the path relative to the folder of the sweep")
+        raise PlannerError(f"{error.what}: `{path}`", where=sweep.where(("base",)), hint=error.hint)
     return BaseProblem(sweep, problem_document(path), path.parent, tuple(overrides), tuple(profiles))
 
 

@@ -176,6 +176,11 @@ def test_a_bad_override_is_refused_at_its_flag(run: "Run", problem: Path, overri
     assert hint in done.err.splitlines()[-1]
 
 
+def test_an_override_of_a_key_that_is_none_says_its_path_once(run: "Run", problem: Path) -> None:
+    done = run("solve", "problem.yaml", "--set", "absent=1")
+    assert done.err.startswith("error: --set absent: unknown key `absent`")
+
+
 def test_an_override_without_a_value_is_refused(run: "Run", problem: Path) -> None:
     assert_refused(run("solve", "problem.yaml", "--set", "slo.ttft"), "--set", "no `path=value`", "slo.ttft=200ms")
 
@@ -345,6 +350,9 @@ def test_hostile_names_reach_the_terminal_escaped(run: "Run") -> None:
         (("estimate", "--measured", "missing.csv"), "missing.csv"),
         (("profiles", "list", "--profiles", "missing"), "missing"),
         (("profiles", "import", "missing", "-o", "store"), "missing"),
+        (("simulate", "plan.json", "--routing", "freenes"), "--routing: unknown policy `freenes`"),
+        (("simulate", "plan.json", "--preemption", "never"), "--preemption: unknown policy `never`"),
+        (("profile", "--models", "Qwen/Qwen9", "-o", "mine"), "--models: unknown model `Qwen/Qwen9`"),
         (("models", "show", "Qwen/Qwen9"), "unknown model `Qwen/Qwen9`"),
         (("hardware", "show", "h9999"), "unknown hardware `h9999`"),
     ],

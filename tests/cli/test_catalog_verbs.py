@@ -96,6 +96,8 @@ def test_lists_are_narrowed_by_name_vendor_and_memory(run: "Run") -> None:
     [
         (("--section", "instance"), "did you mean `instances`?"),
         (("--memory", "80"), "must be a size"),
+        (("--vendor", "foo"), "--vendor: unknown vendor `foo`\n  hint: known are amd, nvidia"),
+        (("--section", "fabrics", "--vendor", "amd"), "--vendor: fabrics have no GPUs"),
     ],
 )
 def test_a_filter_that_cannot_be_meant_is_refused(run: "Run", arguments: tuple[str, ...], what: str) -> None:

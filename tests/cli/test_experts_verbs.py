@@ -164,7 +164,7 @@ def test_sizes_and_replays_are_printed(run: "Run", tmp_path: Path) -> None:
         (("--ranks", "8", "--slots-per-rank", "6", "--form", "sglan"), "did you mean `sglang`"),
         (("--ranks", "8", "--slots-per-rank", "6", "--shares", "some"), "must be `equal` or `free`"),
         ((*ON, "--form", "vllm", "--model", "deepseek-v3"), "holds 2 layers of 32 experts"),
-        (("--ranks", "8", "--slots-per-rank", "6", "--resident", "nowhere.npz"), "no such file"),
+        (("--ranks", "8", "--slots-per-rank", "6", "--resident", "nowhere.npz"), "file not found"),
     ],
 )
 def test_what_cannot_be_done_is_refused(run: "Run", tmp_path: Path, flags: tuple[str, ...], said: str) -> None:

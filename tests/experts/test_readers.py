@@ -106,5 +106,5 @@ def test_arrays_of_another_shape_are_named_with_their_shape(tmp_path: Path) -> N
 
 
 def test_a_file_that_is_not_there_is_refused() -> None:
-    with pytest.raises(PlannerError, match="no such file"):
+    with pytest.raises(PlannerError, match="file not found"):
         read_loads("nowhere.npz")

@@ -249,7 +249,7 @@ def test_no_single_broken_quantisation_field_escapes_as_another_error(config_fol
 
 
 def test_a_file_that_is_no_config_is_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(PlannerError, match="cannot read it"):
+    with pytest.raises(PlannerError, match="file not found"):
         load_model(tmp_path)
     path = tmp_path / "config.json"
     path.write_text('{"model_type": "llama",\n "hidden', encoding="utf-8")

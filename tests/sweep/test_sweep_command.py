@@ -175,7 +175,8 @@ def test_a_sweep_of_a_future_schema_is_refused(sweep: Sweep, folder: Path) -> No
 
 def test_a_missing_base_and_a_wrong_base_are_named(sweep: Sweep, folder: Path) -> None:
     (folder / "problem.yaml").rename(folder / "other.yaml")
-    assert "there is no problem file `problem.yaml`" in sweep(AXES).err
+    said = sweep(AXES).err
+    assert "file not found: `problem.yaml`" in said
     (folder / "problem.yaml").write_text("schema: planner.problem/1\nkind: serve\n")
     outcome = sweep(AXES)
     assert outcome.code == 2

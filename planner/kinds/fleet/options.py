@@ -260,15 +260,15 @@ def _minutes(clock: str) -> int | None:
 
 def _embedded(job: dict[str, Any], base: Path) -> dict[str, Any]:
     """The job with its problem and the rates of its load in place of the names of files."""
-    from planner.documents.read import load_document
+    from planner.documents.read import file_not_found, load_document
 
     made = dict(job)
     if isinstance(job.get("problem"), str):
         path = base / job["problem"]
         if not path.is_file():
-            what = f"no such file, which job `{job.get('name')}` names as its problem"
-            hint = "files of jobs are looked for beside the problem of the day: write the path from there"
-            raise PlannerError(what, where=str(path), hint=hint)
+            error = file_not_found(path, otherwise="write the path as seen from the problem of the day")
+            what = f"{error.what}, which job `{job.get('name')}` names as its problem"
+            raise PlannerError(what, where=error.where, hint=error.hint)
         made["problem"] = load_document(path).data
         base_of_files = path.parent
     else:

@@ -242,7 +242,7 @@ def test_bad_input_is_one_error_and_leaves_nothing_behind(raw: Path, tmp_path: P
     empty.mkdir()
     output.parent.mkdir()
     assert_refused(empty, output, "no kernel tables found")
-    assert_refused(tmp_path / "absent", output, "no such file")
+    assert_refused(tmp_path / "absent", output, "file not found")
     no_zip = tmp_path / "core.whl"
     no_zip.write_text("not a zip")
     assert_refused(no_zip, output, "not a wheel")

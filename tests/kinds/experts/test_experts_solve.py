@@ -133,7 +133,7 @@ def test_slots_beyond_the_memory_are_infeasible(loads: Path) -> None:
     ("options", "said"),
     [
         ({"loads": None}, "needs `loads`"),
-        ({"loads": "nowhere.npz"}, "no such file"),
+        ({"loads": "nowhere.npz"}, "file not found"),
         ({"policy": "periodic"}, "policy `periodic`"),
         ({"ep": 64}, "need as many GPUs; pool"),
     ],
