@@ -32,7 +32,7 @@ class UnknownNameError(PlannerError):
 
 
 class UnknownKeyError(UnknownNameError):
-    """A key that the schema of its mapping does not have."""
+    """A key that the schema of its mapping does not have, or an index or part that a document does not have."""
 
 
 class Conflict(TypedDict):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.documents.read import Document, parse_document
-from planner.errors import PlannerError
+from planner.errors import PlannerError, UnknownKeyError
 from planner.schema.base import Path, Where
 
 _EXAMPLE = "write for example `--set slo.ttft=200ms`"
@@ -53,7 +53,8 @@ class OverriddenWhere(Where):
 
     @staticmethod
     def _at_flag(flag: str, path: Path) -> str:
-        return f"{flag}: {'.'.join(str(part) for part in path)}"
+        dotted = ".".join(str(part) for part in path)
+        return flag if flag == f"--set {dotted}" else f"{flag}: {dotted}"
 
 
 def _part(here: Any, key: str | int) -> Any:  # noqa: ANN401 - a document holds whatever was written
@@ -139,14 +140,14 @@ def _next_key(here: Any, rest: list[str | int], path: Path, flag: str) -> tuple[
         index = rest[0] if isinstance(rest[0], int) else int(rest[0]) if rest[0].isdecimal() else None
         if index is None or index >= len(here):
             indices = "the only index is 0" if len(here) == 1 else f"use an index from 0 to {len(here) - 1}"
-            raise PlannerError(
+            raise UnknownKeyError(
                 f"`{dotted}` is a list and has no `{rest[0]}`",
                 where=flag,
                 hint=indices if here else f"write `{dotted}` in the file first",
             )
         return index, rest[1:]
     if not isinstance(here, dict) or isinstance(rest[0], int):
-        raise PlannerError(f"`{dotted}` has no part `{rest[0]}`", where=flag, hint="check the path against the file")
+        raise UnknownKeyError(f"`{dotted}` has no part `{rest[0]}`", where=flag, hint="check the path against the file")
     for length in range(len(rest), 1, -1):
         joined = ".".join(str(part) for part in rest[:length])
         if joined in here:

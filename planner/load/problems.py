@@ -72,9 +72,8 @@ def _blaming_overrides(load: "Callable[[Sequence[str]], Resolved]", overrides: S
                 load([*overrides[:index], *overrides[index + 1 :]])
             except PlannerError:
                 continue
-            path = text.partition("=")[0].strip()
-            place = f"--set {path}" if error.where in ("", path) else f"--set {path}: {error.where}"
-            raise type(error)(error.what, where=place, hint=error.hint) from None
+            place = f"--set {text.partition('=')[0].strip()}"
+            raise type(error)(error.what, where=f"{place}: {error.where}".removesuffix(": "), hint=error.hint) from None
         raise
 
 

@@ -91,7 +91,7 @@ class BaseProblem:
         """The error at the part of the sweep file whose override it blames; as it is when it blames another file."""
         for place, path, value in reversed(parts):
             if error.where == f"--set {path}" or error.where.startswith(f"--set {path}:"):
-                unknown = isinstance(error, UnknownKeyError) or error.where == f"--set {path}"
+                unknown = isinstance(error, UnknownKeyError)
                 what = f"{error.what}, in `{path}`" if unknown else f"{error.what} (`{path}` = {_short(value)})"
                 hint = _hint(error.hint, path) if unknown else error.hint
                 return type(error)(what, where=self.sweep.where(place), hint=hint)
