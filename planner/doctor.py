@@ -42,13 +42,15 @@ def examine(profiles: Sequence[str] = ()) -> list[Diagnostic]:
 
 
 def _python() -> Iterator[Diagnostic]:
-    from planner import __version__
+    import planner
 
+    version = getattr(planner, "__version__", "")  # none where another distribution wrote its package over this one
     right = (3, 11) <= sys.version_info[:2] < (3, 14)
     yield Diagnostic(
         "python", "python", platform.python_version(), right, "" if right else "use Python 3.11, 3.12 or 3.13"
     )
-    yield Diagnostic("python", "planner", __version__, True)
+    hint = "" if version else f"install {DISTRIBUTION} again"
+    yield Diagnostic("python", "planner", version or "overwritten by another package", bool(version), hint)
     for name in sorted(_others()):
         what = f"{_version(name)} installs a package or a command `planner` as well: one of the two hides the other"
         hint = f"install {DISTRIBUTION} into an environment of its own, or uninstall {name} and install it again"

@@ -192,11 +192,13 @@ def test_doctor_names_another_distribution_that_installs_planner(
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: llm-d-planner\nVersion: 9.9\n")
     (other / "RECORD").write_text("planner/__init__.py,,\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delattr("planner.__version__")  # as where it was installed over this one
     done = run("doctor", "--json")
-    (fact,) = (fact for fact in json.loads(done.out)["facts"] if fact["name"] == "llm-d-planner")
+    facts = {fact["name"]: fact for fact in json.loads(done.out)["facts"]}
     assert done.code == 1
-    assert fact["what"].startswith("9.9 installs a package or a command `planner`")
-    assert "environment of its own" in fact["hint"]
+    assert facts["llm-d-planner"]["what"].startswith("9.9 installs a package or a command `planner`")
+    assert "environment of its own" in facts["llm-d-planner"]["hint"]
+    assert facts["planner"]["what"] == "overwritten by another package"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
