@@ -10,7 +10,7 @@ from planner.documents.units import figure
 from planner.errors import Infeasible, PlannerError, Stopped
 from planner.explain.facts import Fact
 from planner.kinds.registry import find_kind
-from planner.plan.schema import Decision, Envelope
+from planner.plan.schema import Certificate, Decision, Envelope
 from planner.problem.recorded import INPUTS, recorded_problem, tables_at_hand
 from planner.problem.resolve import Resolved, resolve
 from planner.progress import Limits
@@ -98,8 +98,9 @@ def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -
         worse = ours.value - theirs.value if ours.sense == "maximize" else theirs.value - ours.value
         loss = worse / abs(ours.value)
         figures = {"loss": loss, theirs.metric: theirs.value}
-        judged = _judged(loss, best.certificate.tolerance)
-        what += f" for {figure(ours.metric, ours.value)} of the best of all: {judged}"
+        judged = _judged(loss, best.certificate)
+        among = "of all" if best.certificate.within is None else "where runs were measured"
+        what += f" for {figure(ours.metric, ours.value)} of the best {among}: {judged}"
     told = _by_job(best, there) if best.kind == "fleet" else shapes_of(there)
     return Fact("alternative", f"{what}; {told}", about, figures=figures)
 
@@ -131,9 +132,11 @@ def _chosen(stage: Mapping[str, Any]) -> str:
     return f"{stage['stage']} {servers}{stage['option']}"
 
 
-def _judged(loss: float, tolerance: float) -> str:
-    if abs(loss) <= tolerance:
+def _judged(loss: float, best: Certificate) -> str:
+    if abs(loss) <= best.tolerance:
         return "as good"
+    if loss < 0.0 and best.within is not None:
+        return f"{-100 * loss:.2f} % better by the costs alone"
     if loss < 0.0:
         return f"{-100 * loss:.2f} % better, with values that the problem's own axes leave out"
     return f"{100 * loss:.2f} % worse"

@@ -158,6 +158,8 @@ def _objective(before: Envelope, after: Envelope) -> list[FigureChange]:
     rows = [("objective", old.objective.value, new.objective.value), ("bound", old.bound, new.bound)]
     if all(any(_is_objective(p, metric) for p in envelope.predictions) for envelope in (before, after)):
         rows = rows[1:]  # it stands among the predictions
+    inside = [None if stated.within is None else stated.within.bound for stated in (old, new)]
+    rows.append(("bound where runs were measured", inside[0], inside[1]))
     return [FigureChange(metric, "", name, then, now) for name, then, now in rows if then != now]
 
 
@@ -175,16 +177,21 @@ def _predictions(before: Envelope, after: Envelope) -> list[FigureChange]:
 def _rest(plan: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """What is neither decision, nor inputs, nor a figure; proof and step times by whether they are the same."""
     rest = {key: value for key, value in plan.items() if key not in ("decision", "inputs", "predictions")}
-    certificate = {key: value for key, value in rest["certificate"].items() if key not in ("bound", "gap")}
-    certificate["objective"] = {key: certificate["objective"][key] for key in ("metric", "sense")}
-    certificate["proof"] = digest(certificate["proof"]) if certificate["proof"] else None
-    rest["certificate"] = certificate
+    rest["certificate"] = _claims(rest["certificate"])
     steps = rest["evidence"].get("steps")
     rest["evidence"] = {**rest["evidence"], "steps": digest(steps) if steps else None}
     both = {_prediction_key(row) for row in other["predictions"]}
     told = (row for row in plan["predictions"] if _prediction_key(row) in both)
     rest["predictions"] = [{key: value for key, value in row.items() if key != "value"} for row in told]
     return rest
+
+
+def _claims(proven: dict[str, Any]) -> dict[str, Any]:
+    """What is proven of all plans, and of a part of them, without its figures."""
+    claims = {key: value for key, value in proven.items() if key not in ("bound", "gap")}
+    claims["objective"] = {key: proven["objective"][key] for key in ("metric", "sense")}
+    claims["proof"] = digest(proven["proof"]) if proven["proof"] else None
+    return claims | ({"within": _claims(proven["within"])} if proven.get("within") else {})
 
 
 def _prediction_key(row: dict[str, Any]) -> tuple[str, str, str]:

@@ -107,7 +107,8 @@ def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
             if loss < 0.0:
                 what = f"faster by the costs alone, {name}: {figure(metric, value)}, {-100 * loss:.1f} % better"
                 far = other.get("no_measurement_near")
-                what += f"; no measurement near: {', '.join(map(str, far))}" if isinstance(far, list) else ""
+                if isinstance(far, list):
+                    what += f"; no measurement near: {', '.join(map(str, far))}; `options.choice: fastest` takes it"
             yield Fact("alternative", what, ("objective",), figures={metric: float(value), "loss": float(loss)})
         else:
             yield Fact("alternative", f"no plan at all: {name}", ("objective",))

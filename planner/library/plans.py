@@ -69,7 +69,10 @@ class Plan:
 
     @property
     def status(self) -> str:
-        """What was proven: optimal, feasible, or stated where the plan was given and not searched."""
+        """What was proven: optimal, feasible, or stated where the plan was given and not searched.
+
+        `certificate.within` has what was proven of plans where runs were measured, if one of those was preferred.
+        """
         return self.certificate.status
 
     @property
@@ -175,7 +178,8 @@ class Plan:
 
     def __repr__(self) -> str:
         gap = "" if self.gap is None else f", gap {self.gap:.2%}"
-        return f"<Plan {self.name}: {self.kind}, {self.status}{gap}, {len(self.roles)} roles>"
+        within = "" if self.certificate.within is None else f", {self.certificate.within_text}"
+        return f"<Plan {self.name}: {self.kind}, {self.status}{gap}{within}, {len(self.roles)} roles>"
 
     def _repr_html_(self) -> str:
         roles = [

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from train_problems import jobs, problem
 
+from planner.alternatives.why_not import why_not
 from planner.api import solve
+from planner.diff import diff_plans
 from planner.documents.read import given_document
+from planner.explain.stated import next_best_facts
 from planner.kinds.train.choice import allowed_value, far_of, measured_jobs
 from planner.kinds.train.decision import TrainDecision
 from planner.kinds.train.solve import best_plan
@@ -88,6 +91,27 @@ def test_what_was_preferred_is_proven_among_all_plans_and_among_those_where_runs
         name: INSIDE[name] for name in ("ep", "zero_stage")
     }
     assert {line.verdict for line in judge(json.loads(plan_json(plan)))} == {VERIFIED, STATED}
+
+
+def test_a_faster_plan_beyond_measurements_is_said_to_be_one() -> None:
+    plan = planned(experts(search={"tp": 1, "pp": 1, "cp": 1, "ep": 8, "zero_stage": [1, 2]}))
+    (said,) = next_best_facts(plan)
+    assert said.what.endswith("`options.choice: fastest` takes it")
+    (fact,) = why_not(plan, TrainDecision.model_validate(plan.decision), "zero_stage=2")
+    assert fact.figures["loss"] < 0.0
+    assert "of the best where runs were measured" in fact.what
+    assert fact.what.partition(";")[0].endswith("% better by the costs alone")
+
+
+def test_two_plans_differ_in_bounds_of_both_levels_and_not_in_what_is_proven() -> None:
+    plan = planned(experts())
+    assert plan.certificate.within is not None
+    within = plan.certificate.within.model_copy(update={"bound": 1.0, "gap": 0.5, "status": "feasible"})
+    other = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"within": within})})
+    decision = TrainDecision.model_validate(plan.decision)
+    difference = diff_plans((plan, decision), (other, decision))
+    assert [(row.statistic, row.after) for row in difference.figures] == [("bound where runs were measured", 1.0)]
+    assert [change.path for change in difference.provenance] == ["certificate.within.status"]
 
 
 def test_no_more_is_given_up_than_the_interval_of_the_fastest() -> None:

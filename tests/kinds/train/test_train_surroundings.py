@@ -23,6 +23,7 @@ from planner.emit.registry import emit
 from planner.errors import PlannerError
 from planner.hardware.library import find_node
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.plan.decode import HELD_ON_HOST
 from planner.kinds.train.space.space import ShardShape
 from planner.kinds.train.space.tables import CostTable
 from planner.models.library import find_model
@@ -125,6 +126,20 @@ def test_hosts_that_update_take_the_time_of_their_memory() -> None:
     each = held.total / 16
     assert volume.offload_s == pytest.approx(each * MOVED_BYTES / (614e9 / 8 / 2) + each * 6.0 / 64e9, rel=0.1)
     assert volume.update_s < data_parallel_volume(_config(), held).update_s
+
+
+@pytest.mark.parametrize(("engine", "zero_stage", "share", "told"), [
+    ("torchtitan", 3, 0.25, True),
+    ("deepspeed", 2, 0.35, False),
+])  # fmt: skip
+def test_states_that_fsdp2_keeps_on_the_host_are_said_to_be_priced_as_the_optimizer_alone(
+    engine: str, zero_stage: int, share: float, *, told: bool
+) -> None:
+    search = {**FIXED, "zero_stage": zero_stage, "offload": ["optimizer"]}
+    data = problem(LLAMA, nodes=1, global_batch=8, memory_utilisation=share, search=search)
+    plan, decision = _planned({**data, "engine": {"name": engine}})
+    assert decision.offload == ("optimizer",)
+    assert (HELD_ON_HOST in plan.assumptions) is told
 
 
 def test_gpus_that_lag_lengthen_the_pipeline_by_their_expected_maximum() -> None:

@@ -28,6 +28,10 @@ from planner.problem.envelope import plan_envelope
 
 EQUAL = "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool"
 EVENLY = "tokens of a mixture of experts spread evenly over its experts"
+HELD_ON_HOST = (
+    "what lies on the host is priced as the optimizer alone: FSDP2's `CPUOffloadPolicy` has weights and gradients "
+    "there too; steps take longer than stated, by their transfers, and less memory"
+)
 ASSUMPTIONS = (
     EQUAL,
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
@@ -261,7 +265,7 @@ def _idle(best: Evaluation, part: PoolShare) -> Iterator[str]:
     used = own_choice(part).num_gpus + sum(side.num_gpus for side in best.sides)
     serving = job.pool.num_gpus
     if used < job.num_gpus:
-        yield f"{job.num_gpus - used} GPUs of pool `{job.pool.name}` stay idle: no plan that uses them is better"
+        yield f"{job.num_gpus - used} GPUs of pool `{job.pool.name}` stay idle: no plan that uses them is preferred"
     if job.num_gpus < serving:
         limit = job.resolved.problem.limits.gpus
         why = "`limits.gpus` leaves them out" if limit == job.num_gpus else "their scale-up domains lack nodes"
@@ -296,6 +300,8 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     room = 1.0 - options.memory_utilisation
     if room > 0.0:
         yield f"at least {room:.0%} of each GPU's memory stays free, for what its allocator loses between tensors"
+    if job.framework.family == "FSDP" and any("optimizer" in part.choice.config.offload for part in best.parts):
+        yield HELD_ON_HOST
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
     if best.strategies:
