@@ -94,7 +94,8 @@ def test_what_was_preferred_is_proven_among_all_plans_and_among_those_where_runs
 
 
 def test_a_faster_plan_beyond_measurements_is_said_to_be_one() -> None:
-    plan = planned(experts(search={"tp": 1, "pp": 1, "cp": 1, "ep": 8, "zero_stage": [1, 2]}))
+    search = {"tp": 1, "pp": 1, "cp": 1, "ep": 8, "micro_batch": 4, "zero_stage": [1, 2]}
+    plan = planned(experts(search=search))
     (said,) = next_best_facts(plan)
     assert said.what.endswith("`options.choice: fastest` takes it")
     (fact,) = why_not(plan, TrainDecision.model_validate(plan.decision), "zero_stage=2")
