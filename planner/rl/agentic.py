@@ -12,7 +12,14 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.errors import PlannerError
-from planner.rl.evaluate import broken_deadline, broken_pools, broken_training, gpus_of_pool, priced
+from planner.rl.evaluate import (
+    broken_deadline,
+    broken_places,
+    broken_pools,
+    broken_training,
+    gpus_of_pool,
+    priced,
+)
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import Objective, RlProblem, validate
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker, simulate
@@ -153,7 +160,8 @@ def evaluate_agentic(problem: AgenticProblem, plan: AgenticPlan) -> RlEvaluation
 
 def _broken(problem: AgenticProblem, plan: AgenticPlan, whole: RlPlan, workers: int) -> list[str]:
     curves = problem.curves
-    broken = list(broken_pools(curves, gpus_of_pool(whole)))
+    used = gpus_of_pool(whole)
+    broken = [*broken_pools(curves, used), *broken_places(curves, whole, used)]
     if plan.mode not in curves.modes:
         broken.append(f"`{plan.mode.placement}` with staleness {plan.mode.staleness} is not allowed")
     if plan.dispatch not in problem.dispatches or plan.priority not in problem.priorities:

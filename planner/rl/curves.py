@@ -18,6 +18,7 @@ class CurvePool:
 
     Where roles take whole nodes, in each pool every role has all GPUs of its nodes, or all roles together lie on one
     node; no replica straddles nodes that it does not fill. Launchers are told nodes and GPUs of a node for each role.
+    Tensor-parallel groups straddle no scale-up domain that they do not fill, where `domains` says them.
     """
 
     name: str
@@ -25,6 +26,8 @@ class CurvePool:
     usd_per_gpu_hour: float = 0.0
     host_bytes: float = inf  # of host memory, for each GPU
     whole_node_gpus: int = 0  # of a node, where roles take whole nodes; 0: any number of GPUs
+    domains: tuple[int, ...] = ()  # GPUs in successive scale-up domains, nodes or racks; none where any group may lie
+    domain_gpus: int = 0  # of a domain that has all of them
 
     def fills_nodes(self, gpus: int, replica: int) -> bool:
         """Whether a role of so many GPUs, in replicas of `replica`, has all of its nodes."""

@@ -10,6 +10,8 @@ from planner.arrays import Floats
 from planner.rl.curves import NEVER_FITS
 from planner.rl.generation import batch_finish_times, cut_rollouts, group_queues, queue_order
 from planner.rl.in_flight import flows
+from planner.rl.layout.domains import straddling
+from planner.rl.layout.roles import laid_roles
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
@@ -165,7 +167,7 @@ def weight_sync_s(problem: RlProblem, generating: set[str], training: str) -> fl
 
 def _broken(problem: RlProblem, plan: RlPlan, evaluation: RlEvaluation) -> Iterator[str]:
     yield from broken_pools(problem, evaluation.gpus_of_pool)
-    yield from _broken_nodes(problem, plan, evaluation.gpus_of_pool)
+    yield from broken_places(problem, plan, evaluation.gpus_of_pool)
     if plan.policy is not None and plan.policy not in problem.policies:
         yield "samples wait or move by a policy that is not allowed"
     if plan.mode not in problem.modes:
@@ -192,8 +194,8 @@ def broken_pools(problem: RlProblem, used: dict[str, int]) -> Iterator[str]:
             yield f"pool `{name}` has {pools[name].gpus} GPUs, the plan takes {count}"
 
 
-def _broken_nodes(problem: RlProblem, plan: RlPlan, used: dict[str, int]) -> Iterator[str]:
-    """Rules about whole nodes; `used` are GPUs of a pool that the plan takes."""
+def broken_places(problem: RlProblem, plan: RlPlan, used: dict[str, int]) -> Iterator[str]:
+    """Rules about whole nodes and scale-up domains; `used` are GPUs of a pool that the plan takes."""
     roles = [(group.option.pool, group.gpus, group.option.gpus) for group in plan.groups]
     if plan.training is not None:
         roles.append((plan.training.option.pool, plan.training.gpus, plan.training.option.tp))
@@ -201,6 +203,10 @@ def _broken_nodes(problem: RlProblem, plan: RlPlan, used: dict[str, int]) -> Ite
         pool = problem.pool_of[name]
         if not pool.fills_nodes(gpus, replica) and used[name] > pool.whole_node_gpus:
             yield f"{gpus} GPUs of pool `{name}`, in replicas of {replica}, fill no nodes of {pool.whole_node_gpus}"
+    for laid in laid_roles(plan):
+        if straddling(problem.pool_of[laid.pool], laid):
+            widths = " and ".join(map(str, dict.fromkeys(laid.widths)))
+            yield f"groups of {widths} from GPU {laid.first} of pool `{laid.pool}` on straddle scale-up domains"
 
 
 def broken_deadline(problem: RlProblem, evaluation: RlEvaluation) -> Iterator[str]:

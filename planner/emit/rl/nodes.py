@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from planner.errors import PlannerError
+from planner.emit.refusals import refuse
 from planner.kinds.rl.names import BATCH_SAMPLES
 from planner.plan.schema import Role
 from planner.problem.resolve import gpus_per_node
@@ -62,20 +62,14 @@ def _beside(problem: Problem, pool: str, roles: Sequence[Role]) -> dict[str, Rol
         if _packs(chosen, bins, node):
             return {role.name: part for role, part in zip(roles, chosen, strict=True)}
     taken = ", ".join(f"`{role.name}` {_gpus(role)}" for role in roles)
-    raise PlannerError(
-        f"GPUs of {taken} are no equal parts that lie beside each other on nodes of {node}",
-        where="roles",
-        hint="solve with `whole_nodes: true`",
-    )
+    what = f"GPUs of {taken} are no equal parts that lie beside each other on nodes of {node}"
+    raise refuse(what, "roles", "solve with `whole_nodes: true`")
 
 
 def _widest(options: Sequence[RoleNodes], role: Role, pool: str, problem: Problem) -> RoleNodes:
     if not options:
-        raise PlannerError(
-            f"{_gpus(role)} GPUs are no equal parts of nodes",
-            where=f"roles.{role.name}",
-            hint=f"solve with `whole_nodes: true`, or use a multiple of {node_gpus(problem, pool)} GPUs",
-        )
+        hint = f"solve with `whole_nodes: true`, or use a multiple of {node_gpus(problem, pool)} GPUs"
+        raise refuse(f"{_gpus(role)} GPUs are no equal parts of nodes", f"roles.{role.name}", hint)
     return options[0]
 
 

@@ -101,10 +101,12 @@ def _engine(job: RlJob) -> Iterator[Flag]:
 
 def _straddles(job: RlJob) -> bool:
     """Whether an engine begins on one node and ends on another: engines stand behind the last GPU that trains."""
-    engine, node = job.rollout.parallelism.devices, job.node_gpus
-    first = 0 if job.colocated else job.training.gpus
-    starts = range(first, first + job.generating.gpus, engine)
-    return any(start % node + min(engine, node) > node for start in starts)
+    engine, node, first = job.rollout.parallelism.devices, job.node_gpus, _gpus_before(job)
+    return any(start % node + min(engine, node) > node for start in range(first, first + job.generating.gpus, engine))
+
+
+def _gpus_before(job: RlJob) -> int:
+    return 0 if job.colocated else job.training.gpus
 
 
 def _files(job: RlJob) -> dict[str, str]:
@@ -112,7 +114,7 @@ def _files(job: RlJob) -> dict[str, str]:
         (
             _straddles(job),
             refuse(
-                f"an engine of {job.rollout.parallelism.devices} GPUs behind {job.training.gpus} straddles nodes",
+                f"an engine of {job.rollout.parallelism.devices} GPUs behind {_gpus_before(job)} straddles nodes",
                 "roles",
                 "solve with `whole_nodes: true`",
             ),

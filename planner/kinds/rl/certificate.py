@@ -21,6 +21,7 @@ from planner.kinds.rl.setting import RlSetting
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
 from planner.rl.evaluate import evaluate
+from planner.rl.layout.trainings import straddles_somewhere
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.agentic_search import solve_agentic
@@ -142,7 +143,7 @@ def axes_of(formulated: FormulatedRl, setting: RlSetting) -> dict[str, list[Json
             f"served {part}": [service_name(service) for service in problem.services if service.part == part]
             for part in parts
         },
-        "not in the space": [*left_out(setting)],
+        "not in the space": [*left_out(setting), *(FREE_BETWEEN if straddles_somewhere(problem) else ())],
     }
 
 
@@ -166,6 +167,7 @@ NEVER_SEARCHED = (
     "more than two groups of replicas, and replicas of several sizes in one",
     "engines whose weights stay on devices that train",
 )
+FREE_BETWEEN = ("GPUs left free between roles or replicas, so that a tensor-parallel group begins with a node",)
 OPENED_BY = {
     "served": "models that score with engines of their own",
     "training_precision": "training in fp8",

@@ -198,13 +198,14 @@ def _served(decision: RlDecision, options: RlOptions, devices: Devices) -> Itera
 def _whole_nodes(decision: RlDecision, problem: Problem, devices: Devices) -> Iterator[Finding]:
     """Every role stands on all GPUs of its nodes, or all that a pool has of the plan stands on one node."""
     sizes = {spec.label: gpus_per_node(spec) for spec in problem.cluster.pools}
-    alone = {pool: len({device for own in devices.values() for name, device in own if name == pool}) for pool in sizes}
+    nodes = {name: {(pool, gpu // sizes.get(pool, 1)) for pool, gpu in own} for name, own in devices.items()}
     for role in decision.roles:
-        size, taken = sizes.get(role.pool, 1), len(devices[role.name])
+        size, taken, own = sizes.get(role.pool, 1), len(devices[role.name]), nodes[role.name]
+        of_pool = {node for others in nodes.values() for node in others if node[0] == role.pool}
         yield Finding(
             "rl.whole_nodes",
-            taken % size == 0 or alone.get(role.pool, 0) <= size,
-            f"`{role.name}` has {taken} GPUs of nodes of {size}",
+            taken == size * len(own) or len(of_pool) == 1,
+            f"`{role.name}` has {taken} GPUs on {len(own)} nodes of {size}",
             f"roles.{role.name}",
             "give every role whole nodes, as `whole_nodes` of the problem asks, or all of them one node",
         )

@@ -28,6 +28,7 @@ from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase,
 from planner.rl.agentic import AgenticPlan
 from planner.rl.curves import Service
 from planner.rl.evaluate import host_bytes, sleep_s
+from planner.rl.layout.roles import laid_roles
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.services import service_s
 
@@ -327,32 +328,25 @@ def _server(solved: Solved, service: Service) -> Role:
 
 
 def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
-    """Roles of one pool one after the other, those with the larger tensor-parallel groups first, so that no group
-    straddles nodes; models that take turns with the actor stand on its devices from the first on."""
-    taken: dict[str, int] = {}
-    parts: list[tuple[int, str, str, tuple[Axis, ...], int]] = [
-        (_widest_tp(solved, g), n, g.option.pool, _rollout_axes(g), g.gpus)
-        for n, g in zip(names, solved.plan.groups, strict=True)
-    ]
-    if solved.plan.training is not None:
-        trained = solved.training.option
-        parts.append((trained.tp, "actor", trained.pool, _actor_axes(solved), solved.training.gpus))
-    for service in solved.engines:
-        axes = _axes((("replica", service.servers, service.gpus), ("tp", service.gpus, 1)))
-        parts.append((service.gpus, service.part, service.pool, axes, service.gpus * service.servers))
-    apart = {service.part for service in solved.engines} if solved.takes_turns else set()
-    for _, name, pool, axes, gpus in sorted(parts, key=lambda part: (part[1] in apart, -part[0])):
-        start = 0 if name == "actor" and solved.takes_turns else taken.get(pool, 0)
-        devices = solved.pool(pool).job_devices[start:].tolist()
-        yield block_on(devices[:gpus], name, pool, axes)
-        if name in names and solved.plan.late is not None:
-            late = solved.plan.late.group
-            yield block_on(devices[: late.gpus], LATE, pool, _rollout_axes(late))
-        if not (name == "actor" and solved.takes_turns):
-            taken[pool] = start + gpus
+    """Roles where `planner.rl.layout` has them; late replicas stand where the early ones do, and models that take turns
+    with the actor where it does."""
+    plan, late = solved.plan, solved.plan.late
+    blocks = [(name, _rollout_axes(group)) for name, group in zip(names, plan.groups, strict=True)]
+    blocks += [("actor", _actor_axes(solved))] if plan.training is not None else []
+    blocks += [(service.part, _server_axes(service)) for service in solved.engines]
+    for role in laid_roles(plan):
+        name, axes = blocks[role.index]
+        devices = solved.pool(role.pool).job_devices[role.first : role.first + role.gpus].tolist()
+        yield block_on(devices, name, role.pool, axes)
+        if name in names and late is not None:
+            yield block_on(devices, LATE, role.pool, _rollout_axes(late.group))
         if name == "actor":
             for helper in solved.trainer.helpers:
-                yield block_on(devices[:gpus], helper.part, pool, _helper_axes(solved, helper))
+                yield block_on(devices, helper.part, role.pool, _helper_axes(solved, helper))
+
+
+def _server_axes(service: Service) -> tuple[Axis, ...]:
+    return _axes((("replica", service.servers, service.gpus), ("tp", service.gpus, 1)))
 
 
 def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:
@@ -368,12 +362,6 @@ def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:
     stage = solved.training.gpus // solved.training.option.pp
     blocks = solved.training.option.pp // helper.pp
     return _axes((("dp", blocks, helper.pp * stage), ("pp", helper.pp, stage), ("dp", stage // inner, inner), *within))
-
-
-def _widest_tp(solved: Solved, group: GenerationGroup) -> int:
-    """Of the replicas that stand where the group does, early or late."""
-    late = solved.plan.late
-    return group.option.tp if late is None else max(group.option.tp, late.group.option.tp)
 
 
 def _axes(sizes: tuple[tuple[str, int, int], ...]) -> tuple[Axis, ...]:

@@ -19,7 +19,6 @@ TENSOR_S = (16.0 - 1.0) / 18_867
 """Of hosts for one tensor: slime needs 16 s for the 18 867 tensors of Qwen3-30B-A3B, of which its developers count 1 s
 for the bytes (zhaochenyang20/Awesome-ML-SYS-Tutorial, issue 169, July 2025; buckets of 512 MB)."""
 
-
 UNPINNED_BYTES_PER_S = (2 * 11.4e9 + 2 * 22.0e9) / (12.0 + 9.0)
 """Of a GPU over PCIe to host memory that is not pinned, or back, which the host copies once more. NeMo-RL's optimizer
 states, 12 bytes a parameter, took 12 s for Qwen3-30B-A3B and 9 s for Qwen3-235B-A22B to leave and to come back

@@ -9,7 +9,7 @@ import numpy as np
 
 from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import format_si
-from planner.errors import Infeasible, PlannerError, Stopped, errors_at
+from planner.errors import Conflict, Infeasible, PlannerError, Stopped, errors_at
 from planner.kinds.rl.agents.stated import agentic_problem
 from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
@@ -35,8 +35,10 @@ from planner.progress import Limits
 from planner.rl.curves import DecodeCurve
 from planner.rl.generation import alone_s
 from planner.rl.intervals import interval_s
+from planner.rl.layout.trainings import straddles_somewhere
 from planner.rl.partial import partial_rollout
 from planner.rl.plan import RlPlan
+from planner.rl.problem import RlProblem
 from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
@@ -192,9 +194,19 @@ def _infeasible(formulated: FormulatedRl, solution: RlSolution[Any]) -> Infeasib
     deadline = formulated.problem.max_iteration_s
     proved = not solution.unproven
     if deadline is None or solution.nearest_iteration_s is None:
-        return Infeasible([{"limit": "GPUs of the pools", "nearest": ""}], proved=proved)
+        return Infeasible([_too_few_gpus(formulated.problem)], proved=proved)
     nearest = f"{solution.nearest_iteration_s:.4g} s"
     return Infeasible([{"limit": f"max_iteration <= {deadline:g} s", "nearest": nearest}], proved=proved)
+
+
+def _too_few_gpus(problem: RlProblem) -> Conflict:
+    """What keeps every plan off the GPUs: where tensor-parallel groups may lie, if plans fit without that rule."""
+    free = replace(problem, pools=tuple(replace(pool, domains=()) for pool in problem.pools))
+    if not straddles_somewhere(problem) or search(free).plan is None:
+        return {"limit": "GPUs of the pools", "nearest": ""}
+    sizes = " and ".join(str(size) for size in sorted({pool.domain_gpus for pool in problem.pools}))
+    limit = f"tensor-parallel groups inside scale-up domains of {sizes} GPUs"
+    return {"limit": limit, "nearest": f"tp that divides {sizes}"}
 
 
 def _envelope(

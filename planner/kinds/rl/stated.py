@@ -1,6 +1,7 @@
 """Rebuilds an RL problem for its check: given cost curves, and all else as the problem states it."""
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from math import inf
 
 from planner.hardware.cluster import Pool
@@ -52,7 +53,16 @@ def _curve_pool(problem: Problem, options: RlOptions, pool: Pool) -> CurvePool:
     """A pool as the search sees it; host memory counts where a model is priced on it, nodes where roles fill them."""
     host_bytes = pool.node.host_memory_bytes / pool.node.num_gpus if problem.models else inf
     node_gpus = pool.node.num_gpus if options.whole_nodes else 0
-    return CurvePool(pool.name, usable_gpus(problem, pool), pool.usd_per_gpu_hour or 0.0, host_bytes, node_gpus)
+    domain_K = pool.domain_of_node[pool.job_devices // pool.node.num_gpus].tolist()
+    return CurvePool(
+        pool.name,
+        usable_gpus(problem, pool),
+        pool.usd_per_gpu_hour or 0.0,
+        host_bytes,
+        node_gpus,
+        domains=tuple(len(list(run)) for _, run in groupby(domain_K)),
+        domain_gpus=max(pool.node.num_gpus, pool.node.scale_up_size),
+    )
 
 
 def ranked(options: RlOptions) -> bool:

@@ -187,6 +187,7 @@ def _space(problem: AgenticProblem, configs: list[_Config]) -> RlSpace:
         size_P=size_P,
         usd_P=usd_P,
         service_sets=((),),
+        mixes_C=[config.groups for config in configs],
     )
 
 

@@ -43,7 +43,7 @@ class GenerationPricing:
         self.total = len(space.first_C)
         self.plans_C: Ints = np.ones(self.total, np.int64)
         mean_C = space.generation_bound_CB.mean(axis=1)
-        possible_C = (mean_C <= self._cap) & space.on_nodes_C
+        possible_C = (mean_C <= self._cap) & space.alone_C
         self.quick_C: Floats = np.where(possible_C, self._objective(mean_C, self._usd_C), np.inf)
 
     def _objective(self, time_s: Floats, usd_per_s: Floats) -> Floats:
@@ -75,6 +75,8 @@ class FullPricing:
         alike = [space.gpus_CP, self._fused_C, space.serving_C, np.asarray(asleep_C, np.int64), steady_C]
         if space.node_P.any():
             alike.append(space.broken_CP)
+        if space.layouts.straddles:
+            alike.append(space.layouts.kind_C)
         alike_C = np.column_stack(alike)
         _, config_K, kind_C = np.unique(alike_C, axis=0, return_index=True, return_inverse=True)
         self._kind_C: Ints = kind_C.ravel()

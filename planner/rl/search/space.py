@@ -4,7 +4,7 @@ Array suffixes: G groups (a replica kind and a count), C configurations (one gro
 training choices, Q queues.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import SECONDS_PER_HOUR, hourly_usd, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.in_flight import mean_busy_s
+from planner.rl.layout.trainings import Layouts, TrainingShapes, role_shapes, straddles_somewhere
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
@@ -63,6 +64,7 @@ class RlSpace:
     size_P: Ints
     usd_P: Floats
     service_sets: tuple[Services, ...]
+    mixes_C: Sequence[tuple[GenerationGroup, ...]] = ()  # groups of each, where `first_C` has but the first of them
     known_sync_s_P: dict[bytes, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -92,9 +94,19 @@ class RlSpace:
         return np.asarray(broken_GP[self.first_C] | broken_GP[self.second_C])
 
     @property
-    def on_nodes_C(self) -> Bools:
-        """Configurations whose groups fill their nodes or lie on one, whatever is beside them."""
-        return np.asarray((~self.broken_CP | (self.gpus_CP <= self.node_P)).all(axis=1))
+    def alone_C(self) -> Bools:
+        """Configurations that may stand alone: groups fill their nodes or lie on one, and straddle no domain."""
+        whole_C = np.asarray((~self.broken_CP | (self.gpus_CP <= self.node_P)).all(axis=1))
+        return whole_C & self.layouts.alone_C if self.layouts.straddles else whole_C
+
+    @cached_property
+    def layouts(self) -> Layouts:
+        """Where roles lie, for the rule on tensor-parallel groups."""
+        straddles, table = straddles_somewhere(self.problem), self.table
+        configs = range(len(self.first_C)) if straddles else ()
+        shapes_C = [role_shapes(self.groups_of(config), self.late_of(config)) for config in configs]
+        width_T = np.array([choice.option.tp for choice in table.choices], np.int64)
+        return Layouts(self.problem, straddles, shapes_C, TrainingShapes(table.pool_T, table.gpus_T, width_T))
 
     @cached_property
     def broken_SP(self) -> Bools:
@@ -189,6 +201,9 @@ class RlSpace:
         return np.asarray((self.threshold_C != NO_GROUP) & (self.late_C == NO_GROUP))
 
     def groups_of(self, config: int) -> tuple[GenerationGroup, ...]:
+        """Groups that a configuration begins a rollout with."""
+        if self.mixes_C:
+            return self.mixes_C[config]
         return tuple(self.groups[group] for _, group in self.queues_of(config))
 
     def usable_T(self, config: int, mode: RlMode) -> Bools:
@@ -196,6 +211,8 @@ class RlSpace:
         used, table, serving = self.gpus_CP[config], self.table, int(self.serving_C[config])
         left_P, suits_T = self.size_P - self.serving_gpus_SP[serving], self.apart_ST[serving]
         suits_T = suits_T & self._on_nodes_T(config, mode)
+        if self.layouts.straddles:
+            suits_T = suits_T & self.layouts.whole_T(config, self.services_of(config), mode)
         if (mode.placement == "disaggregated" and self.fusion_of(config) is not None) or (used > left_P).any():
             return np.zeros(len(table.choices), bool)
         if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):

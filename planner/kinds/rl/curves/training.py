@@ -199,7 +199,7 @@ def _scorer(part: str, arch: Architecture, actor: TrainingConfig, inner: int, po
             part, actor.tp, actor.pp, 0.0, config.num_gpus * seconds / tokens, weights, weights, actor.cp, ep, True
         )
     tp, weights, room = 1, _weight_bytes(arch), pool.node.accelerator.memory_bytes * HELPER_SHARE
-    while weights / tp > room and 2 * tp <= pool.node.num_gpus and splits(arch, 2 * tp, 2 * tp, 1):
+    while weights / tp > room and pool.node.num_gpus % (2 * tp) == 0 and splits(arch, 2 * tp, 2 * tp, 1):
         tp *= 2
     sequences = actor.micro_batch
     replica = TrainingConfig(arch, actor.machine, actor.sequence_tokens, sequences, sequences, tp=tp, etp=tp)
