@@ -346,9 +346,9 @@ class TrainOptions(Spec):
             (search.layerwise, "with strategies by layer", "leave `layerwise` out"),
             (bool(self.batch_ramp), "with a batch that grows", "leave `batch_ramp` out"),
         )
-        for applies, found, hint in (*problems, *common):
+        for applies, setting, hint in (*problems, *common):
             if applies:
-                raise refuse(f"{what} {found}", hint, name)
+                raise refuse(f"{what} {setting}", hint, name)
 
     @model_validator(mode="after")
     def scheduled_as_passes_are(self) -> "TrainOptions":
@@ -367,9 +367,9 @@ class TrainOptions(Spec):
             (bool(search.offload), "with offloads", "leave `offload` out"),
             (bool(self.batch_ramp), "with a batch that grows", "leave `batch_ramp` out"),
         )
-        for applies, found, hint in problems:
+        for applies, setting, hint in problems:
             if self.schedule_by_modality and applies:
-                raise refuse(f"a schedule by modality {found}", hint, "schedule_by_modality")
+                raise refuse(f"a schedule by modality {setting}", hint, "schedule_by_modality")
         return self
 
     @model_validator(mode="after")
