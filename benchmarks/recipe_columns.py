@@ -15,7 +15,8 @@ nvfp4 is its second checkpoint, which converts the output matrix of attention to
 nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the experts in mxfp8 (the TRTLLM backend;
 `VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`); on Hopper it runs vLLM with `--max-num-seqs $CONC` and sends 10 requests for
 each of $CONC clients, 4 to 64 of them (its README), and for some days in December 2025 with a literal
-`--max-concurrency 512` beside: rows of 512 clients are runs of an unstated $CONC, taken as the middle of that sweep.
+`--max-concurrency 512` beside: rows of 512 clients are runs of an unstated $CONC, and the recipe's columns leave their
+batch and requests empty.
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -32,8 +33,8 @@ What no recipe says is filled with `--inferred` alone. NVIDIA's gap analysis (`s
 its runs at lengths in thousands of tokens have the times to first token of clients that do not start together, and on
 vLLM, whose prefix cache is on unless told otherwise, they answer faster than their devices can compute, so that
 prompts repeat (100 distinct ones of NVIDIA's load generator unless told otherwise, aiperf --num-dataset-entries); the
-other runs of vLLM and TensorRT-LLM have the times of prompts that take a step each. These were read off the measured
-times.
+other runs of vLLM and TensorRT-LLM have the times of prompts that take a step each. gpt-oss on Hopper with a literal
+512 clients has the times of a $CONC of 16, the middle of its sweep. These were read off the measured times.
 """
 
 import csv
@@ -51,7 +52,7 @@ GB200_NODE = 4  # devices
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 LENGTH_LOW = "0.8"
 
-LOAD = ("length_low", "staggered", "in_process", "requests")  # columns that tell of the load, not of the engine
+LOAD = ("length_low", "staggered", "in_process")  # columns that tell of the load, not of the engine
 _MINIMAX_TUNED = "2026-04-03"  # from here its fp8 recipe on Blackwell has an fp8 cache and graphs of 2,048 tokens
 _SECOND_IMAGES = "2025-12-01"  # before this its recipes name the images below
 _FIRST_IMAGES = {"sglang": "0.5.5", "trtllm": "1.1.0"}  # and for gpt-oss 1.2.0rc0, with the times of 1.1
@@ -83,6 +84,8 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
     clients, ranks = int(float(row["concurrency"])), _decode_ranks(row)
     engine = {"vllm": _vllm, "sglang": _sglang, "trtllm": _trtllm}[row["backend"]]
     columns = {"length_low": LENGTH_LOW, **engine(row, clients, ranks)}
+    if inferred and _literal_clients(row, clients):
+        columns |= {"max_batch": str(_MIDDLE_CLIENTS), "requests": str(REQUESTS_PER_CLIENT * _MIDDLE_CLIENTS)}
     if _family(row).startswith("DeepSeek") and row.get("weights") == "nvfp4":
         columns["attention_output"] = "nvfp4"
     if _family(row).startswith("gpt-oss") and _blackwell(row):
@@ -175,6 +178,12 @@ def _inferred(row: Row) -> Columns:
     return {"staggered": "1"}
 
 
+def _literal_clients(row: Row, clients: int) -> bool:
+    """Whether the row's clients are the literal of gpt-oss on Hopper, beside a concurrency that nothing states."""
+    hopper = row["backend"] == "vllm" and not _blackwell(row)
+    return hopper and _family(row).startswith("gpt-oss") and clients == _LITERAL_CLIENTS
+
+
 def _vllm(row: Row, clients: int, ranks: float) -> Columns:
     family, blackwell, chunk = _family(row), _blackwell(row), str(2 * int(float(row["isl"])))
     if family.startswith("MiniMax"):
@@ -197,8 +206,6 @@ def _vllm(row: Row, clients: int, ranks: float) -> Columns:
         columns["max_batch"] = "512"
     if not dense or blackwell:
         columns["captured_tokens"] = "0" if dense else "2048"
-    if family.startswith("gpt-oss") and not blackwell and clients == _LITERAL_CLIENTS:
-        columns |= {"max_batch": str(_MIDDLE_CLIENTS), "requests": str(REQUESTS_PER_CLIENT * _MIDDLE_CLIENTS)}
     return columns
 
 

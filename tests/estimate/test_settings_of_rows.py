@@ -236,12 +236,15 @@ def test_releases_of_vllm_that_compute_whole_tiles_of_experts_decode_at_one_pace
     assert case_of_row({**row, "whole_tiles": "1"}).whole_tiles == math.inf
 
 
-def test_a_run_of_a_literal_concurrency_has_the_batch_of_the_middle_of_its_sweep() -> None:
+def test_a_run_of_a_literal_concurrency_has_the_batch_of_the_middle_of_its_sweep_only_where_inferred() -> None:
     row = {**COLOCATED, "family": "gpt-oss-120b", "aic_model": "openai/gpt-oss-120b", "weights": "mxfp4"}
     hopper = {**row, "system": "h100_sxm", "concurrency": "512"}
-    assert (case(hopper).decode.max_batch, case(hopper).requests_per_client) == (16, 160 / 512)
-    assert case(hopper, concurrency="64").decode.max_batch == 1024
-    assert case(row, concurrency="512").decode.max_batch == 512
+    inferred = case_of_row(filled(hopper, inferred=True))
+    assert (inferred.decode.max_batch, inferred.requests_per_client) == (16, 160 / 512)
+    assert case(hopper).decode.max_batch == 1024
+    assert not {"max_batch", "requests"} & filled(hopper).keys()
+    assert case_of_row(filled({**hopper, "concurrency": "64"}, inferred=True)).decode.max_batch == 1024
+    assert case_of_row(filled({**row, "concurrency": "512"}, inferred=True)).decode.max_batch == 512
 
 
 def test_kimi_on_several_nodes_decodes_attention_data_parallel_as_its_recipe_says() -> None:
