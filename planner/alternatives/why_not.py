@@ -93,7 +93,8 @@ def _rule(changed: Resolved) -> str:
 def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -> Fact:
     ours, theirs = best.certificate.objective, there.certificate.objective
     figures = {}
-    what = f"{named}: {figure(theirs.metric, theirs.value)}"
+    measured = "" if there.certificate.within is None else " where runs were measured"
+    what = f"{named}{measured}: {figure(theirs.metric, theirs.value)}"
     if ours.value and theirs.value is not None:
         worse = ours.value - theirs.value if ours.sense == "maximize" else theirs.value - ours.value
         loss = worse / abs(ours.value)
