@@ -42,9 +42,8 @@ def examine(profiles: Sequence[str] = ()) -> list[Diagnostic]:
 
 
 def _python() -> Iterator[Diagnostic]:
-    import planner
-
-    version = getattr(planner, "__version__", "")  # none where another distribution wrote its package over this one
+    root = sys.modules["planner"]
+    version = getattr(root, "__version__", "")  # none where another distribution wrote its package over this one
     right = (3, 11) <= sys.version_info[:2] < (3, 14)
     yield Diagnostic(
         "python", "python", platform.python_version(), right, "" if right else "use Python 3.11, 3.12 or 3.13"
