@@ -1,11 +1,12 @@
 """RL plans leave for each framework with its own keys: what the plan decided is there, and its parsers accept it."""
 
 import ast
+import copy
 import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -189,13 +190,14 @@ def test_slime_and_areal_take_any_gpus_whose_engines_lie_on_one_node() -> None:
 
 def test_roles_of_two_pools_lie_on_no_node_together() -> None:
     envelope, decision = of_gpus(2, 4)
-    other = {"name": "h20", "gpu": "h20_sxm", "nodes": 1}
-    cluster = {**envelope.inputs["cluster"], "pools": [*envelope.inputs["cluster"]["pools"], other]}  # type: ignore[dict-item]  # a record of records
+    inputs = copy.deepcopy(envelope.inputs)
+    pools = cast("dict[str, list[object]]", inputs["cluster"])["pools"]
+    pools.append({"name": "h20", "gpu": "h20_sxm", "nodes": 1})
     roles = tuple(
         role.model_copy(update={"pool": "h20"}) if role.function == "rollout" else role for role in decision.roles
     )
     plan_of_two = (
-        envelope.model_copy(update={"inputs": {**envelope.inputs, "cluster": cluster}}),
+        envelope.model_copy(update={"inputs": inputs}),
         decision.model_copy(update={"roles": roles}),
     )
     assert yaml.safe_load(emit(*plan_of_two, "areal")["areal.yaml"])["cluster"]["n_nodes"] == 2
