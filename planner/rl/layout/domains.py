@@ -20,7 +20,7 @@ def straddling(pool: CurvePool, role: LaidRole) -> bool:
 
 def whole_groups(pool: CurvePool, width: int) -> Ints:
     """How many groups of `width` follow each other from every GPU of a pool on, and after its last, before one
-    straddles domains; read alone."""
+    straddles domains. The array is not writable."""
     return _whole_groups(pool.domains, pool.domain_gpus, width)
 
 
