@@ -33,6 +33,7 @@ class Rules(NamedTuple):
     prefill_s_CMT: Floats
     prompt_T: Floats
     limit_s_M3: Floats
+    weight_M: Ints  # of a late request beyond those that its model may have, beside 1
 
 
 class Requests(NamedTuple):
@@ -65,18 +66,19 @@ class Engines(NamedTuple):
     joining_GB: Ints
     joining_G: Ints
     flight_GM: Ints
+    left_M: Ints  # late requests that a model may have still
 
 
 @part
 def lost(rules: Rules, requests: Requests, engines: Engines, judged: int, most: int) -> int:
-    """Late requests of those from `judged` on, up to one more than `most`."""
+    """Late requests of those from `judged` on, by their weights, up to one more than `most`."""
     total = 0
     for j in range(len(requests.time_J)):
         now, model = requests.time_J[j], requests.model_J[j]
         hosts = rules.count_M[model]
         refused = requests.prompt_J[j] + requests.answer_J[j] > rules.room_M[model]
         if hosts == 0 or refused:
-            total += j >= judged
+            total += _weight(rules, engines, model) if j >= judged else 0
             continue
         for q in range(hosts):
             total += _until(rules, requests, engines, rules.hosts_MG[model, q], now, judged)
@@ -109,7 +111,7 @@ def _queued(requests, engines, group, model, j):
 
 @part
 def _until(rules, requests, engines, group, now, judged):
-    """Ends the steps of a group up to a time; how many requests ended late."""
+    """Ends the steps of a group up to a time; what the requests weigh that ended late."""
     total = 0
     while engines.step_G[group] != IDLE and engines.ends_s_G[group] <= now:
         if engines.step_G[group] == PREFILL:
@@ -157,7 +159,7 @@ def _decoded(rules, requests, engines, group, judged):
 
 @part
 def _ended(rules, requests, engines, group, model, j, end, judged):
-    """1 where the request was late and is judged."""
+    """What the request weighs where it was late and is judged."""
     requests.last_s_J[j] = end
     engines.tokens_GM[group, model] -= requests.prompt_J[j] + requests.answer_J[j]
     engines.flight_GM[group, model] -= 1
@@ -165,7 +167,16 @@ def _ended(rules, requests, engines, group, model, j, end, judged):
     late = first - came > rules.limit_s_M3[model, 0] or end - came > rules.limit_s_M3[model, 2]
     if requests.answer_J[j] > 1:
         late = late or end - first > rules.limit_s_M3[model, 1] * (requests.answer_J[j] - 1)
-    return int(late and j >= judged)
+    return _weight(rules, engines, model) if late and j >= judged else 0
+
+
+@part
+def _weight(rules, engines, model):
+    """Of a late request: 1 where its model may have one more, which it takes."""
+    if engines.left_M[model] > 0:
+        engines.left_M[model] -= 1
+        return 1
+    return 1 + rules.weight_M[model]
 
 
 @part

@@ -5,8 +5,13 @@ from numba import njit
 
 
 @njit(cache=True)
-def lost(time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, limit_s_M, most, end_s_J):
-    """Requests that are late or have no host, up to one more than `most`; ends of the others in end_s_J, if any."""
+def lost(
+    time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, limit_s_M, most, end_s_J, left_M, weight_M
+):
+    """Requests that are late or have no host, up to one more than `most`; ends of the others in end_s_J, if any.
+
+    A late request takes one of its model's left_M, or weighs weight_M more where none is left.
+    """
     groups = len(shape_G)
     clock = np.full((groups, stage_s_CMK.shape[2]), -np.inf)
     ended = np.full(groups, -np.inf)
@@ -35,7 +40,8 @@ def lost(time_J, model_J, hosts_MG, count_M, shape_G, stage_s_CMK, stages_C, lim
                 for k in range(stages):
                     clock[group, k] = trial[k]
         if late:
-            total += 1
+            total += 1 if left_M[model] > 0 else 1 + weight_M[model]
+            left_M[model] -= left_M[model] > 0
             if total > most:
                 return total
     return total

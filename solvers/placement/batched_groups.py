@@ -21,7 +21,7 @@ from functools import cache
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.solvers.placement.group_streams import Group, Stream
+from planner.solvers.placement.group_streams import Allowance, Group, Stream
 
 NEVER = np.iinfo(np.int64).max
 
@@ -47,11 +47,16 @@ class Outcomes:
     first_s_J: Floats
     last_s_J: Floats
     group_J: Ints
-    late: int  # of those that are judged
+    late: int  # of those that are judged, by their weights
 
 
-def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: int = NEVER) -> Outcomes:
-    """The requests of a stream with prompts and answers; times end where more than `most` are late."""
+def simulated(
+    batches: Batches, groups: Sequence[Group], stream: Stream, most: int = NEVER, allowance: Allowance | None = None
+) -> Outcomes:
+    """The requests of a stream with prompts and answers; times end where more than `most` are late.
+
+    Late requests are taken off those of the allowance.
+    """
     from planner.solvers.compiled import batched_groups as compiled
 
     assert stream.prompt is not None
@@ -59,6 +64,7 @@ def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: i
     count, models, number = len(stream), len(batches.most_M), max(len(groups), 1)
     hosts = [[g for g, group in enumerate(groups) if m in group.models] for m in range(models)]
     most_running = int(batches.most_M.max())
+    allowance = allowance or Allowance.free(models)
     rules = compiled.Rules(
         _padded(hosts, number),
         np.array([len(row) for row in hosts], dtype=np.int64),
@@ -72,6 +78,7 @@ def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: i
         batches.prefill_s_CMT,
         batches.prompt_T,
         batches.limit_s_M3,
+        allowance.weight_M,
     )
     requests = compiled.Requests(
         stream.time_s,
@@ -98,6 +105,7 @@ def simulated(batches: Batches, groups: Sequence[Group], stream: Stream, most: i
         np.zeros((number, most_running), dtype=np.int64),
         np.zeros(number, dtype=np.int64),
         np.zeros((number, models), dtype=np.int64),
+        allowance.late_M,
     )
     late = int(compiled.lost(rules, requests, engines, stream.first, most))
     return Outcomes(requests.first_s_J, requests.last_s_J, requests.group_J, late)

@@ -5,6 +5,7 @@ Source      Li et al., "AlpaServe: Statistical Multiplexing with Model Paralleli
 Sets        m in M models; c in C shapes of a group (parallelism inside a stage, and stages); k in K stages
 Parameters  D devices, alike, N of a node;  B bytes of a device;  a_c devices of a group of shape c
             t_cmk [s] of a request of m in stage k;  w_cm bytes of m on the fullest device;  l_m [s] from arrival to end
+            r_m share of the requests of m that is to be on time
 Variables   groups g with their shapes c(g), and H_g, the models that live on g
 Objective   most requests of given streams that are on time, where every request goes by the first-come rule
 (C1) sum_g a_c(g) <= D;  a group lies within a node, or takes whole ones
@@ -12,6 +13,7 @@ Objective   most requests of given streams that are on time, where every request
 (C3) every model lives on so many groups at least, where that is asked for
 (C4) sum of a_c(g) over groups of at least s devices <= R_s, where devices are free here and there
 (C5) models that are to be apart share no group
+(C6) r_m of the requests of m are on time, where that is asked for: the search keeps it as far as it can
 Rule        A request goes to the group of its model whose last stage is free first (the first of equals). Stages take
             requests in order, without batches. A request that would be late is dropped and leaves no trace.
             Engines that batch have a rule of their own (`batched_groups`), and stage times only guide the search.
@@ -27,7 +29,7 @@ import numpy as np
 from planner.arrays import Bools, Floats, Ints
 from planner.errors import PlannerError
 from planner.solvers.placement.batched_groups import NEVER, Batches, simulated
-from planner.solvers.placement.group_streams import Group, Stream
+from planner.solvers.placement.group_streams import Allowance, Group, Stream
 
 WHERE = "placement"
 
@@ -65,6 +67,7 @@ class SharedGroups:
     least_hosts: int = 0  # groups on which every model lives
     room_at: tuple[tuple[int, int], ...] = ()  # sizes, and devices that groups of at least such a size can take
     apart: frozenset[tuple[int, int]] = frozenset()  # models that share no group, the lower first
+    required_M: Floats | None = None  # share of the requests of each model that is to be on time
 
     def __post_init__(self) -> None:
         if self.devices < 1 or self.node_devices < 1 or not self.memory_bytes > 0:
@@ -175,31 +178,41 @@ def late(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> Bool
 def ends_s(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> Floats:
     """When each request ends under the first-come rule [s], nan for those that it drops. [J]"""
     ends = np.full(len(stream), np.nan)
-    _run(problem, groups, stream, NEVER, ends)
+    _run(problem, groups, stream, NEVER, ends, Allowance.free(problem.models))
     return ends
 
 
-def lost(problem: SharedGroups, groups: Sequence[Group], streams: Sequence[Stream], most: int | None = None) -> int:
-    """Late requests of all streams, counted up to one more than `most`."""
+def lost(
+    problem: SharedGroups,
+    groups: Sequence[Group],
+    streams: Sequence[Stream],
+    most: int | None = None,
+    allowance: Allowance | None = None,
+) -> int:
+    """Late requests of all streams, by their weights under the allowance, counted up to one more than `most`."""
     unmarked, total = np.zeros(0), 0
+    left = (allowance or Allowance.free(problem.models)).untouched()
     for stream in streams:
-        left = NEVER if most is None else most - total
+        more = NEVER if most is None else most - total
         if problem.batches is not None:
-            total += simulated(problem.batches, groups, stream, left).late
+            total += simulated(problem.batches, groups, stream, more, left).late
         else:
-            total += _run(problem, groups, stream, left, unmarked)
+            total += _run(problem, groups, stream, more, unmarked, left)
         if most is not None and total > most:
             break
     return total
 
 
-def _run(problem: SharedGroups, groups: Sequence[Group], stream: Stream, most: int, ends: Floats) -> int:
+def _run(
+    problem: SharedGroups, groups: Sequence[Group], stream: Stream, most: int, ends: Floats, allowance: Allowance
+) -> int:
     from planner.solvers.compiled import first_come
 
     hosts_MG, count_M = _hosts(problem.models, groups)
     shape_G = np.array([group.shape for group in groups], dtype=np.int64)
     figures = problem.stage_s_CMK, problem.stages_C, problem.limit_s_M
-    return int(first_come.lost(stream.time_s, stream.model, hosts_MG, count_M, shape_G, *figures, most, ends))
+    rule = stream.time_s, stream.model, hosts_MG, count_M, shape_G, *figures
+    return int(first_come.lost(*rule, most, ends, allowance.late_M, allowance.weight_M))
 
 
 def _hosts(models: int, groups: Sequence[Group]) -> tuple[Ints, Ints]:

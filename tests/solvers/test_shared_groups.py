@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from planner.errors import PlannerError
 from planner.solvers.placement.group_bounds import bound_on_time
 from planner.solvers.placement.group_search import Effort, fill, partitions, search, share_on_time
-from planner.solvers.placement.group_streams import Group, Stream
-from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, late, on_time
+from planner.solvers.placement.group_streams import Allowance, Group, Stream
+from planner.solvers.placement.shared_groups import GroupShape, SharedGroups, late, lost, on_time
 
 
 def first_come(problem: SharedGroups, groups: Sequence[Group], stream: Stream) -> list[int]:
@@ -79,6 +79,40 @@ def test_simulation_is_the_first_come_rule(seed: int) -> None:
     groups = fill(problem, shapes, np.bincount(stream.model, minlength=4).astype(float))
     assert problem.feasible(groups)
     assert on_time(problem, groups, stream).tolist() == first_come(problem, groups, stream)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_late_requests_beyond_those_of_their_model_weigh_more_than_all_others(seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    problem = random_problem(draws, devices=3, models=3)
+    streams = [random_stream(draws, 3, 60, 60.0) for _ in range(2)]
+    groups = fill(problem, partitions(problem, int(draws.integers(len(problem.shapes)))), np.ones(3))
+    asked = np.array([sum(int((stream.model == model).sum()) for stream in streams) for model in range(3)])
+    late_M = asked - sum(np.array(first_come(problem, groups, stream)) for stream in streams)
+    required = draws.uniform(0.3, 1.0, 3)
+    beyond = np.maximum(late_M - np.floor((1.0 - required) * asked).astype(int), 0)
+    weights = 120 * np.ceil(120 / asked).astype(int)
+    expected = int(late_M.sum() + (weights * beyond).sum())
+    allowance = Allowance.of(required, streams)
+    assert lost(problem, groups, streams, allowance=allowance) == expected
+    assert lost(problem, groups, streams, allowance=allowance) == expected  # which took nothing off it
+    assert lost(problem, groups, streams) == late_M.sum()
+
+
+def test_no_model_is_left_late_for_the_sake_of_more_requests_of_another() -> None:
+    """Of three devices that hold a model each, two for model 1 have most on time where nothing is asked of model 0."""
+    shape = GroupShape("1x1", 1, np.array([[0.5], [0.1]]), np.array([3.0, 3.0]))
+    rare, frequent = np.arange(40) * 0.3, np.arange(240) * 0.05
+    times, model = np.concatenate([rare, frequent]), np.repeat(np.array([0, 1], dtype=np.intp), [40, 240])
+    order = np.argsort(times, kind="stable")
+    stream = Stream(times[order], model[order])
+    shares = []
+    for required in (None, np.array([0.9, 0.5])):
+        problem = SharedGroups(3, 3, 4.0, (shape,), np.array([0.6, 0.14]), required_M=required)
+        groups = search(problem, np.array([0.1, 1.0]), [stream], [stream], Effort(20_000)).solution
+        assert groups is not None
+        shares.append((on_time(problem, groups, stream) / np.array([40, 240])).tolist())
+    assert shares == [[0.5, 1.0], [1.0, 0.5]]
 
 
 @pytest.mark.parametrize("seed", range(100))

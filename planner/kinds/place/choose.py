@@ -1,6 +1,6 @@
 """The choice of groups and hosts: search on some streams, the claim on others, and bounds on the latter."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,7 @@ SEARCHED, JUDGED, CLAIMED, CLAIMED_BATCHED = range(6), range(6, 14), range(14, 2
 engines batch, whose bursts weigh on all that run; the bound of those that do not is a program over all requests."""
 PASSES = 12_000_000  # requests of one pass that a search simulates
 TOKENS = 200_000_000  # that a search simulates where engines batch
+WIDER = (2, 4)  # times as many sequences of an engine, tried where its own are too few
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _affordable(setting: PlaceSetting) -> int:
 
 
 def _kept(setting: PlaceSetting, choice: Choice) -> bool:
-    return bool((choice.reached.share_M >= setting.required_M).all())
+    return _least_margin(setting, choice) >= 0.0
 
 
 def fewest_by_bound(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
@@ -142,6 +143,31 @@ def fewest_by_bound(setting: PlaceSetting, streams: Sequence[Stream]) -> int:
         else:
             low = middle + 1
     return low
+
+
+def _with_wider_batches(setting: PlaceSetting, choice: Choice) -> Iterator[Conflict]:
+    """The fewest sequences of an engine that keep all shares, of some more than it may have; else the best of them."""
+    best, nearest = _least_margin(setting, choice), ""
+    for times in WIDER if setting.options.batching else ():
+        wider = setting.with_batches(times * setting.options.max_batch)
+        other = None if wider is None else _chosen(wider, wider.groups.devices, claimed_streams(wider))
+        if wider is None or other is None:
+            break
+        if _kept(wider, other):
+            nearest = f"all are kept with {wider.options.max_batch}"
+            break
+        if _least_margin(wider, other) > best:
+            best, nearest = (
+                _least_margin(wider, other),
+                f"{other.reached.share:.2%} of all with {wider.options.max_batch}",
+            )
+    if nearest:
+        yield {"limit": f"options.max_batch = {setting.options.max_batch}", "nearest": nearest}
+
+
+def _least_margin(setting: PlaceSetting, choice: Choice) -> float:
+    """Of the shares of models on time over those asked for; below 0 where one is not kept."""
+    return float((choice.reached.share_M - setting.required_M).min())
 
 
 def _too_few(setting: PlaceSetting, choice: Choice | None, bound: float) -> Infeasible:
@@ -162,5 +188,6 @@ def _too_few(setting: PlaceSetting, choice: Choice | None, bound: float) -> Infe
         {"limit": f"attainment of `{name}` = {wanted:.2%}", "nearest": f"{share:.2%}"},
         {"limit": f"{setting.groups.devices} GPUs", "nearest": "more of them"},
         {"limit": f"{rate.sum():g} requests/s", "nearest": f"{choice.reached.share * rate.sum():.4g} are on time"},
+        *_with_wider_batches(setting, choice),
     ]
     return Infeasible(conflict, proved=bound < float((setting.required_M * rate).sum() / rate.sum()))

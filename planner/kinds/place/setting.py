@@ -86,6 +86,15 @@ class PlaceSetting:
         except PlannerError:
             return None
 
+    def with_batches(self, most: int) -> "PlaceSetting | None":
+        """The same with so many sequences of an engine; None where some model has no room for them."""
+        problem = self.resolved.problem
+        wider = problem.model_copy(update={"options": {**problem.options, "max_batch": most}})
+        try:
+            return read_setting(replace(self.resolved, problem=wider))
+        except PlannerError:
+            return None
+
     def stream(self, seed: int) -> Stream:
         """Requests of all models for as long as brings the number of the options, by a seed."""
         rate = self.rate_per_s_M
@@ -138,6 +147,7 @@ def read_setting(resolved: Resolved) -> PlaceSetting:
             options.min_replicas,
             () if floor is None else tuple((size, floor.room_of_all(size)) for size in sizes),
             apart,
+            np.array([required(workload) for workload in resolved.workloads]),
         )
     _require_replicas(resolved, groups)
     return PlaceSetting(resolved, options, calibration, prices, groups, floor, _gaps(resolved, options))

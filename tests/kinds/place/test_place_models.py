@@ -191,3 +191,35 @@ def test_until_lost_groups_stand_again_only_models_with_groups_left_have_request
     nothing = until_then(plan, decision, {role.name for role in decision.roles})
     assert set(nothing.left.values()) == {0.0}
     assert not any(finding.ok for finding in nothing.limits)
+
+
+def crowded(max_batch: int, requests: int) -> Resolved:
+    """Three models on eight A100 of which each lives on few GPUs where it is to be in time."""
+    loads = {"chat": (800, 250, 12, "1s", "60ms"), "code": (1500, 150, 5, "1.5s", "60ms"),
+             "big": (600, 400, 3, "2s", "80ms")}  # fmt: skip
+    models = dict(zip(loads, ("meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B", "Qwen/Qwen3-14B"), strict=True))
+    return small(
+        models={name: {"name": model} for name, model in models.items()},
+        cluster={"pools": [{"gpu": "a100_sxm", "gpus": 8}]},
+        workloads=[
+            {"name": name, "model": name, "input_tokens": {"mean": prompt, "cv": 1},
+             "output_tokens": {"mean": answer, "cv": 1}, "load": {"rate": f"{rate}/s"},
+             "slo": {"ttft": {"p95": ttft}, "tpot": {"p95": tpot}}}
+            for name, (prompt, answer, rate, ttft, tpot) in loads.items()
+        ],
+        options={"max_batch": max_batch, "simulated_requests": requests},
+    )  # fmt: skip
+
+
+def test_models_leave_groups_until_every_one_has_its_share_on_time() -> None:
+    plan = solve(crowded(24, 500))
+    assert min(shares(plan).values()) >= 0.95
+    hosts = PlaceDecision.model_validate(plan.decision).hosts
+    assert {len({host.group for host in hosts if host.model == name}) for name in ("chat", "code", "big")} != {8}
+
+
+def test_batches_that_are_too_small_are_named_with_those_that_would_do() -> None:
+    with pytest.raises(Infeasible) as raised:
+        solve(crowded(8, 200))
+    limits = {each["limit"]: each["nearest"] for each in raised.value.conflict}
+    assert limits["options.max_batch = 8"] == "all are kept with 16"
