@@ -76,8 +76,10 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     if data.get("arrangement") != "disaggregated" or not whole or not generation or not training:
         return
     about = ("arrangement", "roles", "replicas", "rollout", "actor", "split", "gpus")
-    served = (data.get("served_scoring") or {}).get("busy_s", {})
+    scoring = data.get("served_scoring") or {}
+    served = scoring.get("busy_s", {})
     serving = sum(_devices(role) for role in data["roles"] if role["name"] in served)
+    handed_parts = {role["name"] for role in data["roles"] if role["limits"].get("takes") == "batches"}
     what = f"{_gpus(data, 'rollout')} GPUs generate and {_gpus(data, 'actor')} train"
     what += f" beside {serving} that serve" if serving else ""
     if data.get("synchrony") != "asynchronous":
@@ -85,8 +87,9 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
         return
     handed = 0.0 if data["weight_sync"]["overlapped"] else float(data["weight_sync"]["duration_s"])
     flow = data.get("in_flight_updates")
-    seconds = {"generation": generation, "training": training + handed}
-    seconds |= {f"scoring by {part}": float(busy_s) for part, busy_s in served.items()}
+    trains = " and ".join(["training", *(f"scoring by {part}" for part in sorted(handed_parts & set(served)))])
+    seconds = {"generation": generation, trains: training + handed + float(scoring.get("handed_s", 0.0))}
+    seconds |= {f"scoring by {part}": float(busy) for part, busy in served.items() if part not in handed_parts}
     binds, spare, *_ = sorted(seconds, key=lambda side: seconds[side], reverse=True)
     if flow and whole > (1.0 + EVEN) * seconds[binds] + handed:
         yield from _staleness(flow, what, 1.0 - seconds[binds] / whole, about)
@@ -191,14 +194,21 @@ def _savings(data: dict[str, Any]) -> Iterator[Fact]:
 
 def _served(data: dict[str, Any], served: dict[str, Any]) -> Iterator[Fact]:
     """What servers that score take, and what the iteration waits for them."""
-    wait_s = served["scored_s"] - served["generated_s"]
+    wait_s, flow = served["scored_s"] - served["generated_s"], data.get("in_flight_updates")
     what = f"the last sample is scored {format_si(wait_s, 's')} after it is generated"
-    yield Fact("time", what, ("served_scoring", "objective", *served["busy_s"]), figures={"waits_s": wait_s})
+    if wait_s:
+        yield Fact("time", what, ("served_scoring", "objective", *served["busy_s"]), figures={"waits_s": wait_s})
+    rollout_s, rollout = (flow["period_s"], "each batch") if flow else (served["scored_s"], "a rollout")
     for part, busy_s in served["busy_s"].items():
-        share = busy_s / served["scored_s"]
         engines = next((role for role in data["roles"] if role["name"] == part), None)
         who = f"{engines['replicas']} engines of the {part}" if engines else f"workers of the {part}"
-        what = f"{who} work {format_si(busy_s, 's')} of the {format_si(served['scored_s'], 's')} of a rollout"
+        if engines and engines["limits"].get("takes") == "batches":
+            what = f"training waits for {who}, which it hands its batch: {format_si(served['handed_s'], 's')} with all"
+            about = ("served_scoring", "roles", part, "replicas")
+            yield Fact("time", f"{what} such parts", about, figures={"waits_s": served["handed_s"]})
+            continue
+        share = busy_s / rollout_s
+        what = f"{who} work {format_si(busy_s, 's')} of the {format_si(rollout_s, 's')} of {rollout}"
         what += f"; a sample waits {format_si(served['waited_s'][part], 's')} for its score"
         about = ("served_scoring", "roles", part, "replicas")
         yield Fact("binding" if share >= NEAR else "worth", what, about, figures={"share": share})

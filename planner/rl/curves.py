@@ -114,7 +114,8 @@ class Service:
     """`servers` equal ones that score samples of a part: a batch of t tokens takes step_s + token_s t.
 
     A server stands on `gpus` GPUs of a pool, on none where it is a worker of a CPU, and takes at most `batch` samples
-    at once. `shared_by` jobs send it their samples.
+    at once. `shared_by` jobs send it their samples: each as it is generated, or, where it takes them `whole`, all of a
+    batch once training takes that up, which waits for the scores.
     """
 
     part: str
@@ -125,6 +126,7 @@ class Service:
     step_s: float
     token_s: float
     shared_by: int = 1
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

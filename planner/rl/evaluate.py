@@ -60,13 +60,14 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
         generation_s_of_batch=tuple(generation_B.tolist()),
         training_s_of_batch=tuple(train_B.tolist()),
         scored_s=float(rollout.whole_s_B.mean()),
+        handed_s=0.0 if rollout.handed_s_B is None else float(rollout.handed_s_B.mean()),
     )
 
 
 def _generation_s(mode: RlMode, rollout: Rollout) -> float:
     """Of a mean iteration; where samples flow, what generators take for a batch, drained or not."""
     drained_s = float(rollout.generation_s_B.mean())
-    return min(drained_s, rollout.flows[mode.staleness].period_s) if mode.in_flight else drained_s
+    return min(drained_s, rollout.flows[mode.staleness].generation_s) if mode.in_flight else drained_s
 
 
 def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
@@ -78,7 +79,7 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     if fused is not None and None not in fused:
         return fused_rollout_of(problem.batches, fused, parts, needed)
     rollout = rollout_of(problem.batches, finish_times_of(problem, plan), parts, needed, plan.services)
-    return replace(rollout, flows=flows(problem, plan.groups, (plan.mode,)))
+    return replace(rollout, flows=flows(problem, plan.groups, (plan.mode,), plan.services))
 
 
 def finish_times_of(problem: RlProblem, plan: RlPlan) -> list[Floats]:

@@ -2,22 +2,24 @@
 
 PipelineRL (arXiv:2509.19128) and AReaL (arXiv:2505.24298) begin samples of the next iterations as others end; NeMo-RL
 does with `in_flight_weight_updates`, a prompt at a time, and at most as many prompts under way as `staleness`
-iterations have. Caches of samples under way are kept.
+iterations have. Caches of samples under way are kept. Where samples are sent to services as they are generated, a
+prompt is under way until all have scored it: verl's and NeMo-RL's rollouts end with the rewards of their environments.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
-from planner.rl.compiled.window import Trainer, run_window
+from planner.rl.compiled.window import Flown, Trainer, run_window
 from planner.rl.curves import DecodeCurve
 from planner.rl.generation import busy_s
 from planner.rl.plan import GenerationGroup, RlMode
 from planner.rl.problem import RlProblem
+from planner.rl.services import Services, as_generated, flowing_busy_s
 from planner.rl.training import Flow, Paced
 from planner.rl.trajectories import SampleBatch
 
@@ -28,10 +30,12 @@ MEASURED, MOST = 6, 30  # iterations whose mean is taken, at least; those that s
 STEADY, MEASURED_SAMPLES = 2048, 4096  # samples before, and in, what the mean is taken of
 
 
-def flows(problem: RlProblem, groups: tuple[GenerationGroup, ...], modes: Sequence[RlMode]) -> Mapping[int, Flow]:
+def flows(
+    problem: RlProblem, groups: tuple[GenerationGroup, ...], modes: Sequence[RlMode], services: Services
+) -> Mapping[int, Flow]:
     """By the staleness of those `modes` whose weights are updated in flight; none for several groups."""
     wanted = {mode.staleness for mode in modes if mode.in_flight} if len(groups) == 1 else set()
-    return {staleness: flow_of(problem, groups[0], staleness) for staleness in sorted(wanted)}
+    return {staleness: flow_of(problem, groups[0], staleness, services) for staleness in sorted(wanted)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,8 +47,7 @@ class Chain:
 
     prompt_Q: Ints
     output_Q: Ints
-    started_s_Q: Floats
-    done_s_Q: Floats
+    flown: Flown
     first_B: Ints  # sample of each batch
     ahead: int
     window: int  # prompts under way
@@ -61,10 +64,14 @@ class Chain:
 
     @property
     def residence_s(self) -> float:
-        """From when the first sample of a batch starts to when its last one is done, on average."""
-        begun_s_B = np.minimum.reduceat(self.started_s_Q, self.first_B)
+        """From when the first sample of a batch starts to when its last one can be trained on, on average."""
+        return self.after_s(self.flown.scored_s_Q)
+
+    def after_s(self, done_s_Q: Floats) -> float:
+        """From when the first sample of a batch starts to when it, and all before it, are done, on average."""
+        begun_s_B = np.minimum.reduceat(self.flown.started_s_Q, self.first_B)
         steady = slice(self.ahead + 1, len(begun_s_B) - self.ahead)
-        return float((self.ends_s(self.done_s_Q) - begun_s_B)[steady].mean())
+        return float((self.ends_s(done_s_Q) - begun_s_B)[steady].mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,30 +82,33 @@ class Streaming:
     per_prompt: int  # samples
     group: GenerationGroup
     staleness: int
+    services: Services = ()  # that samples are sent to as they are generated
 
     @classmethod
-    def of(cls, problem: RlProblem, group: GenerationGroup, staleness: int) -> "Streaming":
+    def of(cls, problem: RlProblem, group: GenerationGroup, staleness: int, services: Services) -> "Streaming":
         """The batches of a problem."""
-        return cls(problem.batches, problem.samples_per_prompt, group, staleness)
+        return cls(problem.batches, problem.samples_per_prompt, group, staleness, as_generated(services))
 
     @property
     def window(self) -> int:
         """Prompts under way at a time."""
         return self.staleness * max(1, self.batches[0].size // self.per_prompt)
 
-    @property
-    def least_s(self) -> float:
-        """What replicas are busy for in a mean iteration, at least."""
-        return mean_busy_s(self.batches, self.group.option.curve) / self.group.replicas
+    def least_s(self, stop_s: float = 0.0) -> float:
+        """What replicas, which stop for weights, or servers are busy for in a mean iteration, at least."""
+        replicas_s = mean_busy_s(self.batches, self.group.option.curve) / self.group.replicas
+        return max(replicas_s + stop_s, flowing_busy_s(self.services, self.batches))
 
     def taken(self, count: int) -> list[SampleBatch]:
         """So many batches in turn."""
         return [self.batches[place % len(self.batches)] for place in range(count)]
 
-    def run(self, batches: Sequence[SampleBatch], trainer: Trainer) -> tuple[Floats, Floats, Floats]:
-        """When samples of these batches start and are done [Q], and weights of each batch are sent [B]."""
-        lengths = lengths_of(batches)
-        return run_window(*lengths, self.per_prompt, self.window, self.group.replicas, self.group.option.curve, trainer)
+    def run(self, batches: Sequence[SampleBatch], trainer: Trainer) -> Flown:
+        """These batches in turn."""
+        replicas, curve = self.group.replicas, self.group.option.curve
+        return run_window(
+            *lengths_of(batches), self.per_prompt, self.window, replicas, curve, trainer, self.services
+        )  # fmt: skip
 
     def iteration_s(self, train_s: float, stop_s: float, delay_s: float) -> float:
         """Mean iteration in the long run with a trainer that takes `train_s`, by the tokens of each batch."""
@@ -110,30 +120,33 @@ class Streaming:
         tokens_B = np.array([float(batch.tokens_N.sum()) for batch in batches])
         train_s_B = train_s * tokens_B / tokens_B[:count].mean()
         size_B = np.array([batch.size for batch in batches])
-        _, _, sent_s_B = self.run(batches, Trainer(size_B, train_s_B, self.staleness, stop_s, delay_s))
+        sent_s_B = self.run(batches, Trainer(size_B, train_s_B, self.staleness, stop_s, delay_s)).sent_s_B
         return float(sent_s_B[first + measured - 1] - sent_s_B[first - 1]) / measured
 
 
-def flow_of(problem: RlProblem, group: GenerationGroup, staleness: int) -> Flow:
+def flow_of(problem: RlProblem, group: GenerationGroup, staleness: int, services: Services) -> Flow:
     """Batches of `problem` in turn on one group of replicas, by themselves and with trainers.
 
-    The period is no shorter than what replicas are busy for, however the few batches simulated end.
+    The period is no shorter than what replicas or servers are busy for, however the few batches simulated end.
     """
     sent_s = {seconds for (pool, _), seconds in problem.weight_sync_s.items() if pool == group.option.pool}
-    return _flow(Streaming.of(problem, group, staleness), tuple(sorted(sent_s)), problem.weight_sync_overlapped)
+    streaming = Streaming.of(problem, group, staleness, services)
+    return _flow(streaming, tuple(sorted(sent_s)), problem.weight_sync_overlapped)
 
 
 @lru_cache(maxsize=1024)  # plans that differ in training alone have the same
 def _flow(streaming: Streaming, sent_s: tuple[float, ...], overlapped: bool) -> Flow:
     chain = _chain(streaming)
-    period_s = max(chain.period_s(chain.done_s_Q), streaming.least_s)
+    period_s = max(chain.period_s(chain.flown.scored_s_Q), streaming.least_s())
     waits = {seconds: (0.0, seconds) if overlapped else (seconds, 0.0) for seconds in sent_s}
-    return Flow(period_s, chain.residence_s, {each: _paced(streaming, period_s, *wait) for each, wait in waits.items()})
+    paced = {each: _paced(streaming, period_s, *wait) for each, wait in waits.items()}
+    generation_s = _flow(replace(streaming, services=()), (), overlapped).period_s if streaming.services else period_s
+    return Flow(period_s, chain.residence_s, paced, generation_s)
 
 
 def _paced(streaming: Streaming, period_s: float, stop_s: float, delay_s: float) -> Paced:
     """Iterations with trainers that take more and more, up to one that generators keep up with."""
-    train_s_K, iteration_s_K, least_s = [], [], streaming.least_s + stop_s
+    train_s_K, iteration_s_K, least_s = [], [], streaming.least_s(stop_s)
     for share in TRAINERS:
         train_s_K.append(share * period_s)
         least_s = max(least_s, streaming.iteration_s(train_s_K[-1], stop_s, delay_s))
@@ -143,9 +156,9 @@ def _paced(streaming: Streaming, period_s: float, stop_s: float, delay_s: float)
     return Paced(np.array(train_s_K), np.array(iteration_s_K))
 
 
-def chain_of(problem: RlProblem, group: GenerationGroup, staleness: int) -> Chain:
+def chain_of(problem: RlProblem, group: GenerationGroup, staleness: int, services: Services) -> Chain:
     """Every batch of `problem`, behind `staleness` + 1 and before as many more less one, simulated."""
-    return _chain(Streaming.of(problem, group, staleness))
+    return _chain(Streaming.of(problem, group, staleness, services))
 
 
 def _chain(streaming: Streaming) -> Chain:
@@ -153,9 +166,8 @@ def _chain(streaming: Streaming) -> Chain:
     batches = streaming.taken(2 * ahead + len(streaming.batches) + 1)
     size_B = np.array([batch.size for batch in batches])
     never_waited_for = Trainer(size_B, np.zeros(len(batches)), len(batches))
-    started_s_Q, done_s_Q, _ = streaming.run(batches, never_waited_for)
     first_B = np.cumsum([0, *size_B[:-1]])
-    return Chain(*lengths_of(batches), started_s_Q, done_s_Q, first_B, ahead, streaming.window)
+    return Chain(*lengths_of(batches), streaming.run(batches, never_waited_for), first_B, ahead, streaming.window)
 
 
 def lengths_of(batches: Sequence[SampleBatch]) -> tuple[Ints, Ints]:

@@ -115,7 +115,8 @@ class RlEvaluation:
     broken: tuple[str, ...]
     generation_s_of_batch: tuple[float, ...]
     training_s_of_batch: tuple[float, ...]
-    scored_s: float = 0.0  # from the start of generation until services have scored all of it
+    scored_s: float = 0.0  # from the start of generation until services have scored all that they were sent of it
+    handed_s: float = 0.0  # of services that take the batch whole, before training
     moved: int = 0  # trajectories that went to another worker in a tool call, where plans of agents are priced
 
     @property

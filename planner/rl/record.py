@@ -95,8 +95,10 @@ def _rows(record: Mapping[str, JsonValue], key: str, kind: type[Any], without: s
     return typed
 
 
-def _typed(value: JsonValue, kind: Any) -> str | int | float:  # noqa: ANN401 - the type of a field
+def _typed(value: JsonValue, kind: Any) -> str | bool | int | float:  # noqa: ANN401 - the type of a field
     if kind is str and isinstance(value, str):
+        return value
+    if kind is bool and isinstance(value, bool):
         return value
     if kind is int and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value

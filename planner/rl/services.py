@@ -2,7 +2,9 @@
 
 A reference, a teacher or a reward model may have engines on GPUs of its own; a rule or a sandbox has workers on CPUs.
 Samples wait in one queue for each of them, are taken in batches, and can be trained on when all have scored them, while
-others are still generated. Array suffixes: N samples of a batch.
+others are still generated (slime's `generate_and_rm`, verl's reward loop, NeMo-RL's environments). Services that take
+batches whole get them from the trainer, which waits for one after the other (AReaL's `PPOTrainer.train`). Array
+suffixes: N samples of a batch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +21,27 @@ Services = tuple[Service, ...]
 """One for each part that has servers, in the order of the problem."""
 
 
+def as_generated(services: Services) -> Services:
+    """Those that are sent samples as they are generated."""
+    return tuple(service for service in services if not service.whole)
+
+
+def handed_s(services: Services, tokens_N: Ints) -> float:
+    """Seconds for which training waits for those that take a batch whole, of these samples in their order."""
+    none_N = np.zeros(len(tokens_N))
+    return sum(float(passed_s(service, none_N, tokens_N).max()) for service in services if service.whole)
+
+
+def handed_bound_s(services: Services, batch: SampleBatch, needed: int) -> float:
+    """The same for any `needed` samples of a batch, at least."""
+    shortest = np.sort(batch.tokens_N)[:needed]
+    return sum(service_s(service, shortest) for service in services if service.whole)
+
+
 def scored_s(services: Services, generated_s_N: Floats, tokens_N: Ints) -> Floats:
-    """When every sample is scored by all services [N], by when it is generated."""
+    """When every sample is scored by all services that it is sent to as it is generated [N]."""
     ready_s_N = generated_s_N
-    for service in services:
+    for service in as_generated(services):
         ready_s_N = np.maximum(ready_s_N, passed_s(service, generated_s_N, tokens_N))
     return ready_s_N
 
@@ -47,8 +66,23 @@ def passed_s(service: Service, generated_s_N: Floats, tokens_N: Ints) -> Floats:
 
 
 def busy_s(services: Services, tokens_N: Ints) -> float:
-    """Seconds of the busiest servers for these samples, at least: all their batches are full."""
-    return max((service_s(service, tokens_N) for service in services), default=0.0)
+    """Seconds of the busiest servers for samples sent as they are generated, at least: all their batches are full."""
+    return max((service_s(service, tokens_N) for service in as_generated(services)), default=0.0)
+
+
+def flowing_busy_s(services: Services, batches: Sequence[SampleBatch]) -> float:
+    """The same of a mean iteration where samples flow, whose batches of servers hold samples of several iterations."""
+    return max((mean_service_s(service, batches, flowing=True) for service in as_generated(services)), default=0.0)
+
+
+def mean_service_s(service: Service, batches: Sequence[SampleBatch], *, flowing: bool) -> float:
+    """Seconds of the servers of one part for a mean batch, at least."""
+    if not flowing:
+        return sum(service_s(service, batch.tokens_N) for batch in batches) / len(batches)
+    steps = sum(batch.size for batch in batches) / service.batch
+    tokens = sum(float(batch.tokens_N.sum()) for batch in batches)
+    jobs = service.shared_by / service.servers / len(batches)
+    return jobs * (steps * service.step_s + tokens * service.token_s)
 
 
 def service_s(service: Service, tokens_N: Ints) -> float:
@@ -63,10 +97,11 @@ def bound_s(services: Services, batch: SampleBatch, needed: int, generated_s: Fl
 
     The last of them takes a batch of its own, of the shortest sample; and servers are busy with the shortest ones.
     """
-    if not services or needed <= 0:
+    sent = as_generated(services)
+    if not sent or needed <= 0:
         return generated_s
     shortest = np.sort(batch.tokens_N)[:needed]
-    alone_s = max(service.step_s + service.token_s * float(shortest[0]) for service in services)
+    alone_s = max(service.step_s + service.token_s * float(shortest[0]) for service in sent)
     return np.asarray(np.maximum(generated_s + alone_s, busy_s(services, shortest)))
 
 

@@ -5,6 +5,7 @@ Array suffixes: N samples, B batches, K minibatches, T training choices.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from planner.arrays import Floats, Ints
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.rollouts.fusion import FusedTimes
-from planner.rl.services import Services, busy_s, scored_s
+from planner.rl.services import Services, busy_s, handed_s, scored_s
 from planner.rl.trajectories import SampleBatch
 
 
@@ -24,13 +25,14 @@ class Flow:
     """
 
     period_s: float  # from the end of one batch to that of the next
-    residence_s: float  # from when the first sample of a batch may begin to when its last one is done
+    residence_s: float  # from when the first sample of a batch may begin to when its last one can be trained on
     paced: Mapping[float, "Paced"] = field(default_factory=dict)
+    generation_s: float = inf  # the period where no sample waited for its scores
 
     def times(self, factor: float) -> "Flow":
         """The same where all but sending weights takes so many times as long."""
         paced = {sent_s: paced.times(factor) for sent_s, paced in self.paced.items()}
-        return Flow(self.period_s * factor, self.residence_s * factor, paced)
+        return Flow(self.period_s * factor, self.residence_s * factor, paced, self.generation_s * factor)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +67,12 @@ class Rollout:
     oldest: int = 0  # iterations by which weights that made some of a sample are behind, before any synchrony
     scored_s_B: Floats | None = None  # when services have scored all of it; as it is generated where there are none
     serving_s: float = 0.0  # of the busiest servers for a mean batch
+    handed_s_B: Floats | None = None  # for which training waits for services that take batches whole
     flows: Mapping[int, Flow] = field(default_factory=dict)
 
     @property
     def whole_s_B(self) -> Floats:
-        """When all samples can be trained on."""
+        """When training can take up all samples."""
         return self.generation_s_B if self.scored_s_B is None else self.scored_s_B
 
 
@@ -137,8 +140,8 @@ def rollout_of(
 ) -> Rollout:
     """Minibatches in the order of completion, the last takes the remainder; `samples` first to finish are taken.
 
-    A sample is complete when all services have scored it. A batch that cannot be generated so (None) makes the rollout
-    impossible.
+    A sample is complete when all services that it is sent to have scored it; those that take batches whole begin when
+    all are. A batch that cannot be generated so (None) makes the rollout impossible.
     """
     done_s = [np.zeros(batch.size) if s_N is None else s_N for batch, s_N in zip(batches, finish_s, strict=True)]
     complete_s = [
@@ -160,7 +163,15 @@ def rollout_of(
         ]
     )
     serving_s = sum(busy_s(services, batch.tokens_N) for batch in batches) / len(batches)
-    return Rollout(generated_s_B, tokens, ready, possible, scored_s_B=ready[:, -1].copy(), serving_s=serving_s)
+    scored_s_B, handed_s_B = ready[:, -1].copy(), None
+    if any(service.whole for service in services):
+        ready = np.repeat(scored_s_B[:, None], minibatches, axis=1)
+        orders = [np.argsort(complete_s_N, kind="stable")[:samples] for complete_s_N in complete_s]
+        handed = [handed_s(services, batch.tokens_N[order]) for batch, order in zip(batches, orders, strict=True)]
+        handed_s_B = np.array(handed)
+    return Rollout(
+        generated_s_B, tokens, ready, possible, scored_s_B=scored_s_B, serving_s=serving_s, handed_s_B=handed_s_B
+    )
 
 
 def fused_rollout_of(
@@ -203,6 +214,9 @@ def iteration_s(
 ) -> Floats:
     """Mean iteration time [T]; `overlapped` weight synchronisation delays asynchronous training alone."""
     generation_B, whole_B = rollout.generation_s_B, rollout.whole_s_B
+    if rollout.handed_s_B is not None:  # the trainer waits before its first minibatch
+        first_K = np.arange(work_s_TBK.shape[2]) == 0
+        work_s_TBK = work_s_TBK + rollout.handed_s_B[:, None] * first_K
     if mode.sync == "stream_sync":
         return np.asarray((streamed_s(rollout.ready_s_BK, work_s_TBK) + handover_s_T[:, None]).mean(axis=1))
     train_TB = work_s_TBK.sum(axis=2)

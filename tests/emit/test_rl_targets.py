@@ -277,12 +277,14 @@ def test_areals_grammar_reads_the_backends(run: str) -> None:
         parser.parse(document[part]["backend"])
 
 
-def scored_apart(*parts: str, tp: int = 4, engine: str = "vllm") -> tuple[Envelope, RlDecision]:
-    """The plan with these parts on two engines each of nodes of their own, 16 samples in a batch."""
+def scored_apart(*parts: str, tp: int = 4, engine: str = "vllm", takes: str = "") -> tuple[Envelope, RlDecision]:
+    """The plan with these parts on two engines each of nodes of their own, 16 samples in a batch.
+
+    They are sent samples, and with `takes` the batches that training takes up.
+    """
     envelope, decision = plan(engine=engine, **APART)
-    own = {
-        "parallelism": Parallelism(tp=tp), "replicas": 2, "limits": {"batch_samples": 16}, "memory": None,
-    }  # fmt: skip
+    sent = {"batch_samples": 16} | ({"takes": takes} if takes else {})
+    own = {"parallelism": Parallelism(tp=tp), "replicas": 2, "limits": sent, "memory": None}
     actor = next(role for role in decision.roles if role.function == "actor")
     kept = [role for role in decision.roles if role.function not in parts]
     served = [actor.model_copy(update={"name": part, "function": part, **own}) for part in parts]
@@ -297,12 +299,13 @@ def test_verl_serves_a_reward_and_a_teacher_from_pools_of_their_own() -> None:
 
 
 def test_areal_and_openrlhf_give_a_reference_gpus_of_its_own() -> None:
-    document = yaml.safe_load(emit(*scored_apart("reference", "teacher"), "areal")["areal.yaml"])
+    document = yaml.safe_load(emit(*scored_apart("reference", "teacher", takes="batches"), "areal")["areal.yaml"])
     for scorer in (document["ref"], document["teacher"]["train"]):
         assert scorer["backend"] == "megatron:d2p1t4"
         assert scorer["scheduling_strategy"] == {"type": "separation"}
     assert document["cluster"]["n_nodes"] == 10
-    script = emit(*scored_apart("reference"), "openrlhf")["launch-openrlhf.sh"]
+    script = emit(*scored_apart("reference", takes="batches"), "openrlhf")["launch-openrlhf.sh"]
+    assert "OpenRLHF scores beside the log-probabilities of the actor" in script
     assert "--ref.num_nodes 1" in script
     assert "--train.colocate_actor_ref" not in script
 
@@ -328,6 +331,22 @@ def test_nemo_rl_and_slime_name_the_servers_that_score() -> None:
 def test_servers_that_a_framework_does_not_have_are_refused(target: str, parts: tuple[str, ...], what: str) -> None:
     with pytest.raises(PlannerError, match=what):
         emit(*scored_apart(*parts, engine="sglang" if target == "slime" else "vllm"), target)
+
+
+@pytest.mark.parametrize(
+    ("target", "part", "takes", "what"),
+    [
+        ("verl", "teacher", "batches", "verl sends the teacher samples as they are generated"),
+        ("nemo-rl", "reward", "batches", "NeMo-RL sends the reward samples"),
+        ("slime", "reward", "batches", "slime sends the reward samples"),
+        ("areal", "reference", "", "AReaL sends the reference whole batches"),
+        ("openrlhf", "reward", "", "OpenRLHF sends the reward whole batches"),
+    ],
+)
+def test_servers_are_sent_what_the_plan_was_priced_with(target: str, part: str, takes: str, what: str) -> None:
+    with pytest.raises(PlannerError, match=what) as refused:
+        emit(*scored_apart(part, engine="sglang" if target == "slime" else "vllm", takes=takes), target)
+    assert f"takes: {'samples' if takes else 'batches'}" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(("by", "environment"), [("rule", "math"), ("sandbox", "code")])

@@ -12,7 +12,9 @@ from planner.rl.coupled.referee import coupled_iteration_s, why_not
 from planner.rl.curves import Service
 from planner.rl.evaluate import evaluate
 from planner.rl.generation import batch_finish_times
-from planner.rl.plan import Fusion, RlMode
+from planner.rl.plan import Fusion, RlMode, RlPlan
+from planner.rl.problem import RlProblem
+from planner.rl.services import flowing_busy_s
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -41,6 +43,35 @@ def test_generators_that_stop_once_for_several_versions_are_no_slower_than_price
     priced = evaluate(problem, plan)
     coupled_s = coupled_iteration_s(problem, plan, priced.handover_s)
     assert 0.95 * priced.iteration_s <= coupled_s <= priced.iteration_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_servers_of_whole_batches_hold_up_training_as_priced(seed: int, kind: str) -> None:
+    problem, plan = coupled_case(seed, kind, 64)
+    problem, plan = with_server(problem, replace(plan, mode=replace(plan.mode, stops=False)), 0.3, whole=True)
+    priced, alone = evaluate(problem, plan), evaluate(problem, replace(plan, services=()))
+    share = 0.05 if plan.mode.in_flight else 1e-6
+    assert coupled_iteration_s(problem, plan, priced.handover_s) == pytest.approx(priced.iteration_s, rel=share)
+    assert priced.iteration_s >= alone.iteration_s
+
+
+@pytest.mark.parametrize("busy", [0.5, 0.9, 1.3])
+@pytest.mark.parametrize("seed", range(4))
+def test_iterations_in_flight_behind_servers_take_about_what_they_are_priced_at(seed: int, busy: float) -> None:
+    problem, plan = with_server(*coupled_case(seed, KINDS[2], 256), busy)
+    priced = evaluate(problem, plan)
+    assert coupled_iteration_s(problem, plan, priced.handover_s) == pytest.approx(priced.iteration_s, rel=0.07)
+    assert priced.iteration_s >= flowing_busy_s(plan.services, problem.batches)
+
+
+def with_server(problem: RlProblem, plan: RlPlan, busy: float, *, whole: bool = False) -> tuple[RlProblem, RlPlan]:
+    """Two servers that are busy for such a share of an iteration without them."""
+    tokens = sum(int(batch.tokens_N.sum()) for batch in problem.batches) / len(problem.batches)
+    seconds = 2.0 * busy * evaluate(problem, plan).iteration_s
+    service = Service("reward", "gpus", 1, 2, 8, 4.0 * seconds / problem.trained_samples, seconds / 2 / tokens)
+    service = replace(service, whole=whole)
+    return replace(problem, services=(service,)), replace(plan, services=(service,))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,5 +1,6 @@
 """Rollouts whose weights are updated in flight: simulated step by step, bounded, and searched as enumeration does."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from types import ModuleType
 
@@ -15,7 +16,7 @@ from planner.rl.compiled import batches, queue, window
 from planner.rl.compiled.window import Trainer, run_window
 from planner.rl.coupled.in_flight import CoupledFlow
 from planner.rl.coupled.iterations import Coupling, Work
-from planner.rl.curves import DecodeCurve, GenerationOption
+from planner.rl.curves import DecodeCurve, GenerationOption, Service
 from planner.rl.evaluate import evaluate
 from planner.rl.in_flight import flow_of, mean_busy_s
 from planner.rl.plan import GenerationGroup, RlMode
@@ -37,33 +38,44 @@ def drawn(seed: int) -> tuple[list[tuple[int, int]], int, int, int, DecodeCurve,
     return lengths, group, window, replicas, curve, draw
 
 
+def drawn_service(draw: np.random.Generator) -> Service:
+    """One that samples are sent to as they are generated."""
+    servers, batch, jobs = (int(draw.integers(1, 4)) for _ in range(3))
+    return Service("reference", "a", 1, servers, batch, draw.uniform(0, 3), draw.uniform(0, 0.2), jobs)
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_samples_flow_as_they_do_step_by_step(seed: int) -> None:
     lengths, group, window, replicas, curve, _ = drawn(seed)
     prompt_Q, output_Q = np.array(lengths).T
     unhindered = Trainer(np.array([len(lengths)]), np.zeros(1), 0)
-    simulated = run_window(prompt_Q, output_Q, group, window, replicas, curve, unhindered)
+    flown = run_window(prompt_Q, output_Q, group, window, replicas, curve, unhindered)
     started, done = windowed(lengths, group, window, replicas, curve)
-    assert simulated[0] == pytest.approx(started)
-    assert simulated[1] == pytest.approx(done)
+    assert flown.started_s_Q == pytest.approx(started)
+    assert flown.done_s_Q == pytest.approx(done)
     works = [Work(lengths, [])]
     coupled = CoupledFlow(curve, replicas, works, group, window, 1, lambda batch, order: 0.0, Coupling(0)).run()
     assert coupled.generated_s == pytest.approx([max(done)])
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_generators_and_trainer_wait_for_each_other_as_in_the_coupled_simulation(seed: int) -> None:
+def test_generators_servers_and_trainer_wait_for_each_other_as_in_the_coupled_simulation(seed: int) -> None:
     lengths, group, window, replicas, curve, draw = drawn(seed)
     lengths = [pair for pair in lengths for _ in range(group)]  # prompts that are whole
     staleness, count, train_s, stop_s, delay_s = int(draw.integers(0, 3)), 6, *(draw.random(3) * [20, 3, 3])
+    services = [drawn_service(draw) for _ in range(seed % 3)]
     prompt_Q, output_Q = np.array(lengths * count).T
     trainer = Trainer(np.full(count, len(lengths)), np.full(count, train_s), staleness, stop_s, delay_s)
-    _, done_s_Q, sent_s_B = run_window(prompt_Q, output_Q, group, window, replicas, curve, trainer)
+    flown = run_window(prompt_Q, output_Q, group, window, replicas, curve, trainer, services)
     coupling = Coupling(staleness, stops=True, stop_s=stop_s, delay_s=delay_s)
     works = [Work(lengths, [])]
-    seen = CoupledFlow(curve, replicas, works, group, window, count, lambda batch, order: train_s, coupling).run()
-    assert sent_s_B == pytest.approx(seen.trained_s)
-    assert done_s_Q.reshape(count, -1).max(axis=1) == pytest.approx(seen.generated_s)
+
+    def train(batch: int, order: Sequence[int]) -> float:
+        return train_s
+
+    seen = CoupledFlow(curve, replicas, works, group, window, count, train, coupling, services).run()
+    assert flown.sent_s_B == pytest.approx(seen.trained_s)
+    assert flown.done_s_Q.reshape(count, -1).max(axis=1) == pytest.approx(seen.generated_s)
 
 
 @pytest.mark.parametrize("module", [queue, window, batches])
@@ -76,7 +88,7 @@ def test_loops_of_rollouts_are_called_without_numba(module: ModuleType, monkeypa
     elif module is batches:
         assert batches.run_batches(samples.astype(float), samples, 1, 2, 1.0, 0.5).tolist() == [2.5, 4.5, 7.0]
     else:
-        assert len(run_window(samples, samples, 1, 1, 2, curve, Trainer(np.array([3]), np.zeros(1), 0))[0]) == 3
+        assert len(run_window(samples, samples, 1, 1, 2, curve, Trainer(np.array([3]), np.zeros(1), 0)).done_s_Q) == 3
 
 
 def flowing(seed: int) -> RlProblem:
@@ -117,7 +129,7 @@ def test_more_prompts_under_way_hide_the_longest_of_them() -> None:
     lengths = np.where(np.arange(16) % 4 == 0, 100, 10)
     batch = replace(problem.batches[0], prompt_tokens_N=np.ones(16, np.int64), output_tokens_N=lengths, rank_key_N=None)
     problem = replace(problem, batches=(batch,))
-    periods = [flow_of(problem, GenerationGroup(option, 2), staleness).period_s for staleness in (1, 2, 4)]
+    periods = [flow_of(problem, GenerationGroup(option, 2), staleness, ()).period_s for staleness in (1, 2, 4)]
     assert periods[0] > 1.9 * periods[1] > 3.6 * periods[2]
 
 

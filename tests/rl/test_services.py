@@ -11,12 +11,14 @@ from rl_problems import random_problem
 
 from planner.documents.read import given_document
 from planner.interchange.rl_problem import read_problem
+from planner.rl.coupled.servers import whole_batch_s
 from planner.rl.curves import Service
+from planner.rl.plan import RlMode, Sync
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve
 from planner.rl.search.verify import derive_bound
-from planner.rl.services import bound_s, busy_s, passed_s, scored_s
-from planner.rl.training import ahead_s
+from planner.rl.services import bound_s, busy_s, handed_bound_s, handed_s, passed_s, scored_s
+from planner.rl.training import ahead_s, iteration_s, rollout_of
 from planner.rl.trajectories import SampleBatch
 
 
@@ -100,9 +102,63 @@ def with_services(seed: int) -> RlProblem:
     return replace(problem, services=services, training=(*problem.training[:2], *relieved), max_groups=1)
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3])
-def test_the_search_over_servers_finds_what_pricing_every_plan_finds(seed: int) -> None:
-    problem = with_services(seed)
+@pytest.mark.parametrize("seed", range(40))
+def test_a_batch_handed_over_takes_what_it_takes_clock_by_clock_and_no_less_than_its_bound(seed: int) -> None:
+    draw = random.Random(seed)
+    services = tuple(drawn_service(draw, whole=whole, shared_by=1 + seed % 2) for whole in (True, False, True))
+    tokens = [draw.randint(1, 20) for _ in range(draw.randint(1, 12))]
+    jobs = [each for each in tokens for _ in range(1 + seed % 2)]
+    taken_s = [max(served([0.0] * len(jobs), jobs, service)) for service in services if service.whole]
+    assert handed_s(services, np.array(tokens)) == pytest.approx(sum(taken_s))
+    assert [whole_batch_s(service, tokens) for service in services[::2]] == pytest.approx(taken_s)
+    batch, needed = SampleBatch(np.zeros(len(tokens), np.int64), np.array(tokens)), draw.randint(1, len(tokens))
+    chosen = np.array(draw.sample(tokens, needed))
+    assert handed_bound_s(services, batch, needed) <= handed_s(services, chosen) + 1e-9
+
+
+@pytest.mark.parametrize("sync", ["sync", "stream_sync", "one_step_async", "k_step_async"])
+def test_training_waits_for_a_batch_that_servers_take_whole(sync: Sync) -> None:
+    batches = tuple(SampleBatch(np.ones(4, np.int64), np.array(lengths)) for lengths in ([3, 9, 4, 4], [2, 2, 2, 2]))
+    finish_s, sent = [np.array([5.0, 9.0, 7.0, 8.0]), np.full(4, 3.0)], Service("reward", "", 0, 1, 4, 1.0, 0.0)
+    services = (sent, replace(sent, part="reference", batch=2, token_s=0.1, whole=True))
+    mode, work, none = RlMode("disaggregated", sync, 1), np.full((1, 2, 2), 2.5), np.zeros(1)
+    rollout = rollout_of(batches, finish_s, 2, services=services)
+    alone = rollout_of(batches, finish_s, 2, services=services[:1])
+    assert rollout.handed_s_B == pytest.approx([2.0 + 2.4, 2.0 + 1.2])
+    longer = iteration_s(mode, rollout, work, none)[0]
+    if sync == "sync":
+        assert longer == pytest.approx(iteration_s(mode, alone, work, none)[0] + 3.8)
+    if sync == "stream_sync":  # nothing is trained before all is scored
+        assert longer == pytest.approx(((10.0 + 4.4) + (4.0 + 3.2)) / 2 + 5.0)
+    if sync == "one_step_async":
+        assert longer == pytest.approx((max(4.0, 4.4 + 5.0) + max(10.0, 3.2 + 5.0)) / 2)
+    if sync == "k_step_async":
+        assert longer == pytest.approx((10.0 + 4.4 + 5.0) / 2)  # generation of every second batch waits for it
+
+
+def where_samples_flow(seed: int) -> RlProblem:
+    """The same where weights are updated in flight, at times sent behind generation."""
+    modes = tuple(RlMode("disaggregated", "k_step_async", staleness, True, True) for staleness in (1, 2))
+    problem = replace(with_services(seed), modes=modes, samples_per_prompt=2, dispatch="fifo")
+    return replace(problem, weight_sync_overlapped=seed % 2 == 0)
+
+
+def some_take_whole(problem: RlProblem) -> RlProblem:
+    """One of the kinds of servers of each part takes batches whole."""
+    changed = (replace(service, whole=place != 1) for place, service in enumerate(problem.services))
+    return replace(problem, services=tuple(changed))
+
+
+DRAWN = (
+    *(with_services(seed) for seed in (0, 2, 3)),
+    *(some_take_whole(with_services(seed)) for seed in (1, 2)),
+    *(where_samples_flow(seed) for seed in (1, 2)),
+    some_take_whole(where_samples_flow(4)),
+)
+
+
+@pytest.mark.parametrize("problem", DRAWN)
+def test_the_search_over_servers_finds_what_pricing_every_plan_finds(problem: RlProblem) -> None:
     solution = solve(problem)
     best = least_of_one_group(problem)
     assert solution.objective == pytest.approx(best, rel=1e-9)

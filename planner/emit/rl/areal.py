@@ -19,6 +19,7 @@ from planner.emit.rl.job import (
     said_of_sleep,
     sleeps_otherwise,
 )
+from planner.emit.rl.served import takes_otherwise
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BATCH_SAMPLES
 from planner.plan.schema import Parallelism, Role
@@ -122,6 +123,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *other_formats(job, "AReaL", training=tuple(FP8_RECIPES)),
         *sleeps_otherwise(job, "AReaL", on_host=job.engine == "vllm"),
         *elsewhere(job, "AReaL", served=("reference", "teacher"), beside=("reference", "reward", "teacher")),
+        *takes_otherwise(job, "AReaL", batches=True),
         (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
         (
             job.role("reward") is not None,

@@ -18,6 +18,7 @@ from planner.emit.rl.job import (
     said_of_sleep,
     sleeps_otherwise,
 )
+from planner.emit.rl.served import takes_otherwise
 from planner.kinds.rl.names import BATCH_SAMPLES
 
 _ALGORITHMS = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
@@ -162,6 +163,7 @@ def _files(job: RlJob) -> dict[str, str]:
     node = job.node_gpus
     raise_first(
         *elsewhere(job, "NeMo-RL's GRPO", served=("reward",), beside=("reference",)),
+        *takes_otherwise(job, "NeMo-RL", batches=False),
         *other_formats(job, "NeMo-RL", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "NeMo-RL", on_host=True),
         (

@@ -15,6 +15,7 @@ from planner.emit.rl.job import (
     said_of_sleep,
     sleeps_otherwise,
 )
+from planner.emit.rl.served import said_of_batches, takes_otherwise
 from planner.emit.shell import Flag
 from planner.errors import PlannerError
 
@@ -96,6 +97,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *other_formats(job, "OpenRLHF"),
         *sleeps_otherwise(job, "OpenRLHF", on_host=True),
         *elsewhere(job, "OpenRLHF", served=() if job.colocated else ("reference", "reward")),
+        *takes_otherwise(job, "OpenRLHF", batches=True),
         *(
             (
                 role.parallelism.tp != job.shape.tp,
@@ -135,7 +137,7 @@ def _files(job: RlJob) -> dict[str, str]:
     )
     needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
     program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
-    said = (*said_of_calls(job, "OpenRLHF"), *said_of_sleep(job, "OpenRLHF"))
+    said = (*said_of_calls(job, "OpenRLHF"), *said_of_sleep(job, "OpenRLHF"), *said_of_batches(job, "OpenRLHF"))
     return {"launch-openrlhf.sh": command_script(job, needs, program, flags(job), said)}
 
 

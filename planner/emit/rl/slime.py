@@ -14,6 +14,7 @@ from planner.emit.rl.job import (
     said_of_calls,
     sleeps_otherwise,
 )
+from planner.emit.rl.served import takes_otherwise
 from planner.emit.shell import Flag
 from planner.kinds.rl.names import BATCH_SAMPLES
 
@@ -147,6 +148,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *other_formats(job, "slime", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "slime", on_host=False),
         *elsewhere(job, "slime", served=("reward", "teacher"), beside=("reference", "teacher")),
+        *takes_otherwise(job, "slime", batches=False),
         (
             job.served("reward") is not None and job.served("teacher") is not None,
             refuse("slime asks one server beside the job", "roles", "serve the reward or the teacher, not both"),

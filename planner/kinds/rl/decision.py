@@ -159,7 +159,7 @@ class Horizon(Spec):
 
 
 class ServedModel(Spec):
-    """Engines on GPUs of their own that score samples of the job as these are generated, in batches."""
+    """Engines on GPUs of their own that score samples of the job, in batches."""
 
     part: Scorer
     pool: Key | None = Field(default=None, description="that they stand on; any when absent")
@@ -173,6 +173,11 @@ class ServedModel(Spec):
         default=1, description="jobs that send samples as this one does, and share the price of the engines"
     )
     or_beside: bool = Field(default=False, description="it may score on the training GPUs instead, as without this")
+    takes: Literal["samples", "batches"] | None = Field(
+        default=None,
+        description="samples as they are generated, or whole batches once training takes them up and waits for the"
+        " scores; what launchers do when absent: batches of a reference, samples of others",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -182,6 +187,11 @@ class ServedModel(Spec):
             what = "a critic is trained, and engines hold no gradients or optimizer states"
             raise refuse(what, "leave it out: it trains and scores on the actor's GPUs", "part")
         return data
+
+    @property
+    def whole(self) -> bool:
+        """Whether its engines are handed whole batches by training, as AReaL's and OpenRLHF's are."""
+        return self.takes == "batches" or (self.takes is None and self.part == "reference")
 
 
 class RewardCalls(Spec):
@@ -382,14 +392,15 @@ class PartialRollouts(Spec):
 
 
 class ServedScoring(Spec):
-    """Samples that servers score as they are generated; means over iterations, from the start of generation."""
+    """Samples that servers score: means over iterations, from the start of generation of a batch."""
 
     generated_s: Amount = Field(description="when the last sample is generated")
-    scored_s: Amount = Field(description="when the last sample is scored by all")
+    scored_s: Amount = Field(description="when the last sample is scored by all that are sent samples")
+    handed_s: Amount = Field(default=0.0, description="for which training waits for those that are handed its batches")
     busy_s: dict[str, Amount] = Field(
         description="by part, seconds that its servers work at least, and no iteration is shorter"
     )
-    waited_s: dict[str, Amount] = Field(description="by part, from a sample generated to scored, on average")
+    waited_s: dict[str, Amount] = Field(description="by part, from a sample sent to scored, on average")
 
 
 class FusedTraining(Spec):
@@ -417,7 +428,7 @@ class InFlightUpdates(Spec):
 
     samples: Count = Field(description="under way at most")
     period_s: Amount = Field(description="from the end of one batch to that of the next")
-    residence_s: Amount = Field(description="from when a batch may begin to when its last sample is done")
+    residence_s: Amount = Field(description="from when a batch may begin to when its last sample can be trained on")
 
 
 class HorizonStep(Running):

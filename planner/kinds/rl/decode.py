@@ -13,7 +13,7 @@ from planner.kinds.rl.curves.training import Helper, Trainer
 from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, Turns, WeightSync
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
-from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, PRECISION, WEIGHTS, priority_of
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, PRECISION, TAKES, WEIGHTS, priority_of
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import (
     fused_scoring,
@@ -30,7 +30,7 @@ from planner.rl.curves import Service
 from planner.rl.evaluate import host_bytes, sleep_s
 from planner.rl.layout.roles import laid_roles
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
-from planner.rl.services import service_s
+from planner.rl.services import mean_service_s
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
@@ -322,7 +322,11 @@ def _server(solved: Solved, service: Service) -> Role:
         pool=service.pool,
         replicas=service.servers,
         parallelism=shards,
-        limits={BATCH_SAMPLES: service.batch, "max_context_tokens": solved.formulated.lengths.longest},
+        limits={
+            BATCH_SAMPLES: service.batch,
+            "max_context_tokens": solved.formulated.lengths.longest,
+            **({TAKES: "batches"} if service.whole else {}),
+        },
         memory=solved.formulated.servers[service].memory,
     )
 
@@ -399,13 +403,14 @@ def timeline(solved: Solved) -> Iterator[Phase]:
     if solved.plan.training is None:
         return
     if solved.asynchronous:
-        clock = 0.0
+        clock = evaluation.handed_s
     elif solved.plan.mode.sync == "stream_sync":
         clock = max(evaluation.iteration_s - evaluation.handover_s - evaluation.training_s, 0.0)
     else:
-        clock = max(evaluation.generation_s, evaluation.scored_s)
+        clock = max(evaluation.generation_s, evaluation.scored_s) + evaluation.handed_s
     if fused is not None:
         yield from _in_turn(_scores(solved), fused.free_s, fused.scored_s - fused.free_s)
+    yield from _handed_over(solved, clock - evaluation.handed_s)
     turns = _turns(solved) if fused is None else [turn for turn in _turns(solved) if turn not in _scores(solved)]
     trained = list(_in_turn(turns, clock, evaluation.training_s))
     yield from trained if solved.fused_training is None else _together(trained)
@@ -433,11 +438,23 @@ def _generating(solved: Solved) -> Iterator[Phase]:
 
 def _serving(solved: Solved) -> Iterator[Phase]:
     """Engines score samples while others are generated: for as long as they work, until all is scored."""
-    batches = solved.formulated.problem.batches
+    batches, flowing = solved.formulated.problem.batches, solved.plan.mode.in_flight
     for service in solved.engines:
-        busy_s = sum(service_s(service, batch.tokens_N) for batch in batches) / len(batches)
-        start_s = max(solved.evaluation.scored_s - busy_s, 0.0)
-        yield Phase(name=f"score by {service.part}", start_s=start_s, duration_s=busy_s, roles=(service.part,))
+        if not service.whole:
+            busy_s = mean_service_s(service, batches, flowing=flowing)
+            start_s = max(solved.evaluation.scored_s - busy_s, 0.0)
+            yield Phase(name=f"score by {service.part}", start_s=start_s, duration_s=busy_s, roles=(service.part,))
+
+
+def _handed_over(solved: Solved, clock: float) -> Iterator[Phase]:
+    """Engines that training hands its batch, one part after the other, with the seconds of all in proportion."""
+    batches = solved.formulated.problem.batches
+    parts = [service for service in solved.engines if service.whole]
+    weights = [mean_service_s(service, batches, flowing=False) for service in parts]
+    for service, weight in zip(parts, weights, strict=True):
+        seconds = solved.evaluation.handed_s * weight / sum(weights)
+        yield Phase(name=f"score by {service.part}", start_s=clock, duration_s=seconds, roles=(service.part,))
+        clock += seconds
 
 
 Turn = tuple[str, str, float]

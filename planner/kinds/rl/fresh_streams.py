@@ -96,7 +96,7 @@ def _whole(setting: RlSetting, problem: RlProblem, plan: RlPlan, roles: list[Rol
     by_curve, by_engine = (
         rollout_of(problem.batches, times, parts, needed, plan.services) for times in (stated_s, finish_s)
     )
-    known = engine_flows = flows(problem, plan.groups, (plan.mode,))
+    known = engine_flows = flows(problem, plan.groups, (plan.mode,), plan.services)
     if plan.mode.in_flight:
         flow_s = simulated_period_s(setting, problem, plan, roles[0])
         engine_flows = {ahead: flow.times(flow_s / flow.period_s) for ahead, flow in known.items()}

@@ -17,6 +17,8 @@ PRECISION = "precision"
 """The limit of an actor that computes in another format than bf16."""
 BATCH_SAMPLES = "batch_samples"
 """The limit of a role that has engines of its own to score with: the most samples of a batch."""
+TAKES = "takes"
+"""The limit of such a role that says what its engines are sent, where not samples as they are generated: `batches`."""
 OFFLOADED = "-offloaded"
 """The end of the label of a training whose scoring models lie in host memory between their turns."""
 
@@ -50,7 +52,8 @@ def service_name(service: Service) -> str:
     """Such as `2 x tp4 h800, batches of 32`, or `64 workers`."""
     if not service.gpus:
         return f"{service.servers} workers"
-    return f"{service.servers} x tp{service.gpus} {service.pool}, batches of {service.batch}"
+    handed = ", handed over by training" if service.whole else ""
+    return f"{service.servers} x tp{service.gpus} {service.pool}, batches of {service.batch}{handed}"
 
 
 def choice_name(choice: TrainingChoice) -> str:

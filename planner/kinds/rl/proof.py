@@ -22,6 +22,7 @@ from planner.kinds.rl.names import (
     LATE,
     OFFLOADED,
     PRECISION,
+    TAKES,
     WEIGHTS,
     replica_name,
     training_label,
@@ -354,8 +355,10 @@ def _services(decision: RlDecision, searched: RlProblem) -> tuple[Service, ...] 
         if role is None and service.gpus:
             continue
         if role is not None:
-            known = (role.pool, role.parallelism.devices, role.replicas, role.limits[BATCH_SAMPLES])
-            if known != (service.pool, service.gpus, service.servers, service.batch):
+            limits = role.limits
+            known = (role.pool, role.parallelism.devices, role.replicas, limits[BATCH_SAMPLES], limits.get(TAKES))
+            handed = "batches" if service.whole else None
+            if known != (service.pool, service.gpus, service.servers, service.batch, handed):
                 continue
         chosen.append(service)
     return tuple(chosen) if roles.keys() <= {service.part for service in chosen} else None

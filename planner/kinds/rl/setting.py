@@ -384,7 +384,6 @@ def _served(options: RlOptions) -> Iterator[Refusal]:
         "partial_rollouts": "samples that are carried over",
         "fusion_thresholds": "scoring on replicas that generation sets free",
         "horizon": "lengths that drift",
-        "in_flight_updates": "samples that flow past new weights",
     }
     for name in ("served", "reward_calls"):
         for key, what in rules.items():

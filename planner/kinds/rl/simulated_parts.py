@@ -4,16 +4,20 @@ Scoring fused with generation (RLHFuse), other replicas late in a rollout, sampl
 samples scored by servers.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from planner.arrays import Floats, Ints
 from planner.kinds.rl.decision import FusedScoring, InFlightUpdates, LateRollout, PartialRollouts, ServedScoring
+from planner.rl.curves import Service
 from planner.rl.evaluate import finish_times_of, fused_times_of
 from planner.rl.generation import batch_finish_times, cut_rollouts
-from planner.rl.in_flight import flow_of
+from planner.rl.in_flight import chain_of, flow_of
 from planner.rl.partial import partial_iterations
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.services import passed_s, service_s
+from planner.rl.services import mean_service_s, passed_s
 from planner.rl.training import rollout_of
 
 
@@ -68,7 +72,7 @@ def in_flight_updates(problem: RlProblem, plan: RlPlan) -> InFlightUpdates | Non
     """How the samples of `plan` flow; None where generators end every rollout."""
     if not plan.mode.in_flight:
         return None
-    flow = flow_of(problem, plan.groups[0], plan.mode.staleness)
+    flow = flow_of(problem, plan.groups[0], plan.mode.staleness, plan.services)
     samples = problem.batches[0].size * plan.mode.staleness
     return InFlightUpdates(samples=samples, period_s=flow.period_s, residence_s=flow.residence_s)
 
@@ -77,24 +81,28 @@ def served_scoring(problem: RlProblem, plan: RlPlan) -> ServedScoring | None:
     """What servers make of the rollouts of `plan`; None where nothing is served."""
     if not plan.services:
         return None
-    batches, finish_s = problem.batches, finish_times_of(problem, plan)
+    batches, finish_s, flowing = problem.batches, finish_times_of(problem, plan), plan.mode.in_flight
     rollout = rollout_of(batches, finish_s, problem.minibatches, problem.trained_samples, plan.services)
-    waited_s = {
-        service.part: [
-            float((passed_s(service, done_s_N, batch.tokens_N) - done_s_N).mean())
-            for batch, done_s_N in zip(batches, finish_s, strict=True)
-        ]
-        for service in plan.services
-    }
+    generated_s, scored_s = float(rollout.generation_s_B.mean()), float(rollout.whole_s_B.mean())
+    sent = [(done_s_N, batch.tokens_N) for batch, done_s_N in zip(batches, finish_s, strict=True)]
+    if flowing:
+        chain = chain_of(problem, plan.groups[0], plan.mode.staleness, plan.services)
+        generated_s, scored_s = chain.after_s(chain.flown.done_s_Q), chain.residence_s
+        sent = [(chain.flown.done_s_Q, chain.prompt_Q + chain.output_Q)]
+    handed = [(np.zeros(batch.size), batch.tokens_N) for batch in batches]
+    waits = {service.part: _waits_s(service, handed if service.whole else sent) for service in plan.services}
     return ServedScoring(
-        generated_s=float(rollout.generation_s_B.mean()),
-        scored_s=float(rollout.whole_s_B.mean()),
-        busy_s={
-            service.part: float(np.mean([service_s(service, batch.tokens_N) for batch in batches]))
-            for service in plan.services
-        },
-        waited_s={part: float(np.mean(seconds)) for part, seconds in waited_s.items()},
+        generated_s=generated_s,
+        scored_s=scored_s,
+        handed_s=0.0 if rollout.handed_s_B is None else float(rollout.handed_s_B.mean()),
+        busy_s={service.part: mean_service_s(service, batches, flowing=flowing) for service in plan.services},
+        waited_s={part: float(np.mean(seconds)) for part, seconds in waits.items()},
     )
+
+
+def _waits_s(service: Service, sent: Sequence[tuple[Floats, Ints]]) -> list[float]:
+    """From sent to scored, on average, of each batch of samples sent at these times with these tokens."""
+    return [float((passed_s(service, sent_s, tokens) - sent_s).mean()) for sent_s, tokens in sent]
 
 
 def partial_rollouts(problem: RlProblem, plan: RlPlan) -> PartialRollouts | None:

@@ -43,6 +43,7 @@ from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
+from planner.rl.services import as_generated
 from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 
@@ -68,8 +69,10 @@ STATED = (
 UNKNOWN_RUNNING = "what runs now has parts that this problem does not offer; going from it is not charged"
 SERVED = (
     "servers that score take samples in the order in which they are generated, as many as wait up to a full batch;"
-    " where generation runs ahead they are free when a batch begins, and no iteration is shorter than their work for it"
+    " where generation runs ahead and ends its rollouts they are free when a batch begins, and no iteration is shorter"
+    " than their work for it"
 )
+HANDED = "servers that training hands its batches score them whole, one part after the other, before log-probabilities"
 SHARED = "jobs that share servers send as many samples of the same lengths at the same times, and go first"
 DRAFTED = (
     "every step yields a sequence the mean number of tokens of its drafts, in training weights as in the first ones"
@@ -229,7 +232,8 @@ def _envelope(
             *((FUSED_TRAINING,) if solved.fused_training is not None else ()),
             *((DROPPED,) if solved.setting.options.useful_share < 1.0 else ()),
             *((SIMULATED,) if solved.formulated.scales else ()),
-            *((SERVED,) if solved.plan.services else ()),
+            *((SERVED,) if as_generated(solved.plan.services) else ()),
+            *((HANDED,) if any(service.whole for service in solved.plan.services) else ()),
             *((SHARED,) if any(service.shared_by > 1 for service in solved.plan.services) else ()),
             *((FLOWING,) if solved.plan.mode.in_flight else ()),
             *((GUESSED,) if proven.proof.get(HEURISTIC) else ()),

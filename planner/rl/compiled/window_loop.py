@@ -1,7 +1,7 @@
 """The loop of `window`, for numba.
 
 Suffixes: Q samples in the order in which they are handed out, R replicas, which `segments` decodes on, G groups, B
-batches.
+batches, K services, V servers of all services.
 """
 
 from collections import namedtuple
@@ -22,11 +22,34 @@ from planner.rl.compiled.segments import (
 )
 
 NONE = -1
+SAME_S = 1e-9  # of clocks that are the same but for rounding
 
 Line = namedtuple("Line", "first_R last_R next_Q assigned_R changed_R")
 """Samples that wait at each replica, in line, those that it has or that wait, and whether it may take some in."""
 Clock = namedtuple("Clock", "now_s_R stopped_s_R event_s_R")
 """Until when each replica has decoded, until when it stops for weights, and when it is next done with a sample."""
+Servers = namedtuple(
+    "Servers", "service_V batch_K step_s_K token_s_K jobs_K line_KQ came_K taken_K ends_s_V first_V last_V"
+)
+"""The service of each server; samples in the order in which they came to each service, as many as came, and how many of
+`jobs_K` copies of them were taken; when the batch of each server ends, infinite without one, and its copies in line."""
+
+
+@njit(cache=True, forceinline=True)
+def _take_batches(servers, replicas, now):
+    """Every server that is free takes what waits, at most a batch."""
+    for v in range(len(servers.ends_s_V)):
+        k = servers.service_V[v]
+        waiting = servers.came_K[k] * servers.jobs_K[k] - servers.taken_K[k]
+        if waiting == 0 or servers.ends_s_V[v] < np.inf:
+            continue
+        first, last = servers.taken_K[k], servers.taken_K[k] + min(waiting, servers.batch_K[k])
+        tokens = 0
+        for copy in range(first, last):
+            sample = servers.line_KQ[k, copy // servers.jobs_K[k]]
+            tokens += replicas.prompt_Q[sample] + replicas.output_Q[sample]
+        servers.ends_s_V[v] = now + servers.step_s_K[k] + servers.token_s_K[k] * tokens
+        servers.first_V[v], servers.last_V[v], servers.taken_K[k] = first, last, last
 
 
 @njit(cache=True, forceinline=True)
@@ -92,16 +115,32 @@ def _stop(curve, replicas, clock, now, until_s):
             _plan(curve, replicas, clock, r)
 
 
+@njit(cache=True, forceinline=True)
+def _complete(left_G, left_B, first_B, group, sample):
+    """The sample can be trained on; 1 where it is the last of its prompt, for which another goes out, else 0."""
+    left_B[np.searchsorted(first_B, sample, side="right") - 1] -= 1
+    left_G[sample // group] -= 1
+    return 1 if left_G[sample // group] == 0 else 0
+
+
 def run_window(
     prompt_Q, output_Q, group, window, slots, step_s, sequence_s, token_s, prefill_tokens_per_s, kv_tokens, first_B,
     train_s_B, staleness, stop_s, delay_s, finish, running, size_R, assigned_R, reserved_R, context_R, steps_R, clock_R,
-    stopped_s_R, event_s_R, first_R, last_R, next_Q, left_G, left_B, changed_R, started_s_Q, done_s_Q, sent_s_B,
+    stopped_s_R, event_s_R, first_R, last_R, next_Q, left_G, left_B, changed_R, service_V, batch_K, step_s_K,
+    token_s_K, jobs_K, line_KQ, came_K, taken_K, ends_s_V, first_V, last_V, wanted_Q, started_s_Q, done_s_Q, scored_s_Q,
+    sent_s_B,
 ):  # fmt: skip
-    """Fills when every sample starts and is done, and when the weights of each batch are sent."""
+    """Fills when every sample starts, is done and is scored, and when the weights of each batch are sent."""
     curve = Curve(step_s, sequence_s, token_s)
     replicas = Replicas(prompt_Q, output_Q, slots, kv_tokens, finish, running, size_R, reserved_R, context_R, steps_R)
     line = Line(first_R, last_R, next_Q, assigned_R, changed_R)
     clock = Clock(clock_R, stopped_s_R, event_s_R)
+    servers = Servers(
+        service_V, batch_K, step_s_K, token_s_K, jobs_K, line_KQ, came_K, taken_K, ends_s_V, first_V, last_V
+    )
+    services, waits = len(batch_K), False
+    ends_s_V[:] = np.inf
+    wanted_Q[:] = services
     num, batches = len(prompt_Q), len(train_s_B)
     event_s_R[:] = np.inf
     first_R[:] = NONE
@@ -127,8 +166,16 @@ def run_window(
             trained_s, ending = now + train_s_B[ending], ending + 1
         r = np.argmin(event_s_R)
         arrived_s = sent_s_B[version] + delay_s if version < sent else np.inf
-        next_s = min(trained_s, sending_s, arrived_s)
-        if next_s <= event_s_R[r]:
+        next_s, v = min(trained_s, sending_s, arrived_s), 0
+        served_s = np.inf
+        if services > 0:
+            v = np.argmin(ends_s_V)
+            served_s = ends_s_V[v]
+            if waits and min(next_s, event_s_R[r], served_s) > now + SAME_S:
+                _take_batches(servers, replicas, now)
+                waits = False
+                continue
+        if next_s <= min(event_s_R[r], served_s):
             now = next_s
             if trained_s == now:
                 trained_s, sending_s = np.inf, now + stop_s
@@ -139,14 +186,26 @@ def run_window(
             else:
                 version += 1
             continue
+        if event_s_R[r] > served_s:
+            now, k, waits, ends_s_V[v] = served_s, service_V[v], True, np.inf
+            for copy in range(first_V[v], last_V[v]):
+                sample = line_KQ[k, copy // jobs_K[k]]
+                if copy % jobs_K[k] == jobs_K[k] - 1:
+                    wanted_Q[sample] -= 1
+                    if wanted_Q[sample] == 0:
+                        scored_s_Q[sample] = now
+                        opening += _complete(left_G, left_B, first_B, group, sample)
+            continue
         now = event_s_R[r]
         advance(replicas, r, steps_left(replicas, r))
         clock_R[r], event_s_R[r], changed_R[r] = max(now, stopped_s_R[r]), np.inf, True
         while size_R[r] > 0 and steps_left(replicas, r) == 0:
             sample = release(replicas, r)
-            done_s_Q[sample] = now
+            done_s_Q[sample] = scored_s_Q[sample] = now
             assigned_R[r] -= 1
-            left_G[sample // group] -= 1
-            if left_G[sample // group] == 0:
-                opening += 1
-            left_B[np.searchsorted(first_B, sample, side="right") - 1] -= 1
+            for k in range(services):
+                line_KQ[k, came_K[k]] = sample
+                came_K[k] += 1
+            waits = services > 0
+            if services == 0:
+                opening += _complete(left_G, left_B, first_B, group, sample)

@@ -2,7 +2,8 @@
 
 A prompt is handed out where fewer than `window` are under way and the version that its batch needs has arrived; each of
 its samples goes to the replica with the fewest and waits in line there. Replicas that stop for weights end their step,
-make nothing while weights are sent, and go on with their samples.
+make nothing while weights are sent, and go on with their samples. A sample that is generated is done once every service
+has scored it; servers take what waits when all else of a moment has happened.
 """
 
 from collections import deque
@@ -10,10 +11,11 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 
 from planner.rl.coupled.iterations import Coupling, Iterations, TrainSeconds, Work
-from planner.rl.coupled.replica import Replica
-from planner.rl.curves import DecodeCurve
+from planner.rl.coupled.replica import SAME_S, Replica
+from planner.rl.coupled.servers import Servers
+from planner.rl.curves import DecodeCurve, Service
 
-_TRAINED, _SENT, _ARRIVED, _REPLICA = range(4)  # what happens first of what happens at the same time
+_TRAINED, _SENT, _ARRIVED, _REPLICA, _SCORED, _TAKE = range(6)  # what is first of what happens at the same time
 
 
 class CoupledFlow:
@@ -29,6 +31,7 @@ class CoupledFlow:
         count: int,
         train_s: TrainSeconds,
         coupling: Coupling,
+        services: Sequence[Service] = (),
     ) -> None:
         turns = [batches[place % len(batches)] for place in range(count)]
         lengths = [pair for work in turns for pair in work.lengths]
@@ -45,7 +48,10 @@ class CoupledFlow:
         self._prompt_of = {sample: samples.start for samples in self._prompts for sample in samples}
         self._replicas = [Replica(curve, deque(), lengths) for _ in range(replicas)]
         self._stamp = [0] * replicas
-        self._events: list[tuple[float, int, int, int]] = []  # when, what, of whom, and the stamp of a replica
+        self._servers = [Servers(service, lengths) for service in services]
+        self._wanted = [len(services)] * len(lengths)  # scores
+        self._batches: list[list[int]] = []  # of servers, in the order in which they began
+        self._events: list[tuple[float, int, int, int]] = []  # when, what, of whom, and a replica's stamp or a batch
         self._window, self._coupling = window, coupling
         self._cycle, self._train_s = len(batches), train_s
         self._done: list[list[int]] = [[] for _ in turns]
@@ -70,18 +76,46 @@ class CoupledFlow:
             elif what == _ARRIVED:
                 self._version += 1
                 self._hand_out(now, set())
+            elif what == _SCORED:
+                self._score(now, whose, self._batches[stamp])
+            elif what == _TAKE:
+                self._take(now)
         return self._seen
 
     def _finish(self, now: float, whose: int) -> None:
         for sample in self._replicas[whose].finish():
-            batch = self._batch_of[sample]
-            self._done[batch].append(sample - self._first[batch])
-            self._seen.generated_s[batch] = now
-            prompt = self._prompt_of[sample]
-            self._left[prompt] -= 1
-            self._window += self._left[prompt] == 0
+            self._seen.generated_s[self._batch_of[sample]] = now
+            for servers in self._servers:
+                servers.send(sample)
+            if not self._servers:
+                self._complete(sample)
+        if self._servers:
+            heappush(self._events, (now + SAME_S, _TAKE, 0, 0))
         self._stamp[whose] += 1  # its next event comes once it took in what fits
         self._hand_out(now, {whose})
+        self._train(now)
+
+    def _complete(self, sample: int) -> None:
+        """The sample can be trained on."""
+        batch, prompt = self._batch_of[sample], self._prompt_of[sample]
+        self._done[batch].append(sample - self._first[batch])
+        self._left[prompt] -= 1
+        self._window += self._left[prompt] == 0
+
+    def _take(self, now: float) -> None:
+        for place, servers in enumerate(self._servers):
+            for ends_s, batch in servers.take(now):
+                heappush(self._events, (ends_s, _SCORED, place, len(self._batches)))
+                self._batches.append(batch)
+
+    def _score(self, now: float, service: int, batch: list[int]) -> None:
+        self._servers[service].end()
+        heappush(self._events, (now + SAME_S, _TAKE, 0, 0))
+        for sample in batch:
+            self._wanted[sample] -= 1
+            if self._wanted[sample] == 0:
+                self._complete(sample)
+        self._hand_out(now, set())
         self._train(now)
 
     def _hand_out(self, now: float, touched: set[int]) -> None:

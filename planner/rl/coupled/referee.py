@@ -6,8 +6,10 @@ from math import ceil
 from planner.rl.coupled.batchwise import simulate_batches
 from planner.rl.coupled.in_flight import CoupledFlow
 from planner.rl.coupled.iterations import Coupling, Iterations, Work
+from planner.rl.coupled.servers import whole_batch_s
 from planner.rl.plan import RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
+from planner.rl.services import as_generated
 from planner.rl.trajectories import SampleBatch
 
 ASYNCHRONOUS = ("one_step_async", "k_step_async")
@@ -24,8 +26,8 @@ def why_not(problem: RlProblem, plan: RlPlan) -> str | None:
         return "batches of which a part is trained on"
     if plan.late is not None or plan.fusion is not None:
         return "replicas that change on the way"
-    if plan.services:
-        return "servers that score samples"
+    if as_generated(plan.services) and not plan.mode.in_flight:
+        return "servers that score samples of rollouts that end"
     if any(batch.turns is not None or batch.prompt_N is not None for batch in problem.batches):
         return "samples with turns, or prompts that are dropped"
     return None
@@ -47,14 +49,15 @@ def _iterations(problem: RlProblem, plan: RlPlan, handover_s: float, count: int)
 
     def train_s(batch: int, order: Sequence[int]) -> float:
         tokens = [sum(batches[batch].lengths[sample]) for sample in order]
-        return _training_s(problem, training, tokens)
+        handed_s = sum(whole_batch_s(service, tokens) for service in plan.services if service.whole)
+        return handed_s + _training_s(problem, training, tokens)
 
     groups = [(group.option.curve, group.replicas) for group in plan.groups]
     if not plan.mode.in_flight:
         return simulate_batches(groups, batches, count, train_s, coupling)
     prompts = max(1, len(batches[0].lengths) // problem.samples_per_prompt)
-    window = plan.mode.staleness * prompts
-    return CoupledFlow(*groups[0], batches, problem.samples_per_prompt, window, count, train_s, coupling).run()
+    window, sent = plan.mode.staleness * prompts, as_generated(plan.services)
+    return CoupledFlow(*groups[0], batches, problem.samples_per_prompt, window, count, train_s, coupling, sent).run()
 
 
 def _coupling(mode: RlMode, handover_s: float, *, overlapped: bool) -> Coupling:

@@ -99,7 +99,7 @@ class FullPricing:
         if not len(space.table.choices):
             return np.full(len(space.first_C), np.inf)
         least = self._scored.whole_TB.mean(axis=1).min(), self._unscored.whole_TB.mean(axis=1).min()
-        training = np.where(self._fused_C, least[1], least[0])
+        training = np.where(self._fused_C, least[1], least[0]) + space.handed_s_SB.mean(axis=1)[space.serving_C]
         turns = problem.switch_s + space.table.offload_s_T.min()
         sync = min(problem.weight_sync_s.values(), default=0.0)
         handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
@@ -109,7 +109,8 @@ class FullPricing:
         else:
             hidden = problem.weight_sync_overlapped or mode.sync == "k_step_async"
             time_C = np.maximum(mean_C, training) + (0.0 if hidden else handover)
-            time_C = np.maximum(time_C, space.serving_s_S[space.serving_C])
+            serving_s_S = space.flowing_s_S if mode.in_flight else space.serving_s_S
+            time_C = np.maximum(time_C, serving_s_S[space.serving_C])
         usd_C = space.gpus_CP @ space.usd_P + space.serving_usd_S[space.serving_C]
         if mode.placement == "disaggregated":
             usd_C = usd_C + (space.table.gpus_T * space.usd_P[space.table.pool_T]).min()
@@ -147,17 +148,19 @@ class FullPricing:
 
     def _bound_s_T(self, config: int, mode: RlMode, generation_B: Floats) -> Floats:
         handover, trainings = self._space.handover_s_T(config, mode), self._trainings(config)
-        scored_B = self._space.scored_bound_CB[config]
+        scored_B, serving = self._space.scored_bound_CB[config], int(self._space.serving_C[config])
+        handed_B = self._space.handed_s_SB[serving]
         if mode.sync == "stream_sync":
-            ended_TB = np.maximum(trainings.whole_TB, scored_B + trainings.part_TB)
+            ended_TB = np.maximum(trainings.whole_TB, scored_B + trainings.part_TB) + handed_B
             return np.asarray(ended_TB.mean(axis=1) + handover)
         overlapped = self._problem.weight_sync_overlapped
         if mode.in_flight:
             exposed = np.zeros_like(handover) if overlapped else handover
-            trained = trainings.whole_TB.mean(axis=1)
-            return np.asarray((np.maximum(self._space.busy_s_C[config], trained) + exposed) * SLACK)
-        none, serving_s = np.zeros((0, 0)), float(self._space.serving_s_S[self._space.serving_C[config]])
-        least = Rollout(generation_B, none, none, scored_s_B=scored_B, serving_s=serving_s)
+            trained = (trainings.whole_TB + handed_B).mean(axis=1)
+            least_T = np.maximum(self._space.busy_s_C[config], trained) + exposed
+            return np.asarray(np.maximum(least_T, self._space.flowing_s_S[serving]) * SLACK)
+        none, serving_s = np.zeros((0, 0)), float(self._space.serving_s_S[serving])
+        least = Rollout(generation_B, none, none, scored_s_B=scored_B, serving_s=serving_s, handed_s_B=handed_B)
         return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
 
     def _row(self, config: int, mode: RlMode, time_T: Floats) -> Floats:

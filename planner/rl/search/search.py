@@ -182,7 +182,7 @@ class Simulations:
         finish_s = [self._batch_finish_s(config, batch) for batch in range(len(problem.batches))]
         services = self._space.services_of(config)
         rollout = rollout_of(problem.batches, finish_s, problem.minibatches, problem.trained_samples, services)
-        return replace(rollout, flows=flows(problem, self._space.groups_of(config), problem.modes))
+        return replace(rollout, flows=flows(problem, self._space.groups_of(config), problem.modes, services))
 
     def _late(self, config: int, late: LateReplicas) -> Rollout:
         """Never ends where the samples left do not fit the late replicas."""

@@ -26,7 +26,9 @@ from planner.rl.services import (
     bound_s,
     busy_s,
     charged_gpus,
+    flowing_busy_s,
     gpus_of_services,
+    handed_bound_s,
     service_roles,
     service_sets,
 )
@@ -140,6 +142,18 @@ class RlSpace:
         """Seconds of the busiest servers of each set for a mean batch."""
         batches = self.problem.batches
         return np.array([sum(busy_s(chosen, batch.tokens_N) for batch in batches) / len(batches)
+                         for chosen in self.service_sets])  # fmt: skip
+
+    @cached_property
+    def flowing_s_S(self) -> Floats:
+        """The same where samples flow."""
+        return np.array([flowing_busy_s(chosen, self.problem.batches) for chosen in self.service_sets])
+
+    @cached_property
+    def handed_s_SB(self) -> Floats:
+        """Seconds for which training waits for each set of services before it takes up a batch, at least."""
+        needed = self.problem.trained_samples
+        return np.array([[handed_bound_s(chosen, batch, needed) for batch in self.problem.batches]
                          for chosen in self.service_sets])  # fmt: skip
 
     @cached_property

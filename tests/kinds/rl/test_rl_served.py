@@ -11,8 +11,10 @@ from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
 from planner.explain.post_training import post_training_facts
 from planner.kinds.rl.decision import RlDecision, ServedScoring, Turns
+from planner.kinds.rl.fresh_streams import judged
 from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
+from planner.problem.recorded import AtHand
 
 
 def problem(**options: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -95,9 +97,12 @@ def test_what_may_be_served_or_beside_is_no_slower_than_either() -> None:
     assert times[2] == pytest.approx(min(times[:2]))
 
 
-def test_a_claim_of_a_shorter_wait_for_servers_is_found() -> None:
-    plan = planned(reference="m", served=[{"part": "reference", **ONE}])
-    shorter = scoring(plan).model_copy(update={"scored_s": scoring(plan).generated_s})
+@pytest.mark.parametrize("figure", ["scored_s", "handed_s"])
+def test_a_claim_of_a_shorter_wait_for_servers_is_found(figure: str) -> None:
+    plan = planned(reference="m", reward="judge", served=[{"part": "reference", **ONE}, {"part": "reward", **ONE}])
+    assert scoring(plan).handed_s > 0.0
+    assert limits(plan, "reference")["takes"] == "batches"
+    shorter = scoring(plan).model_copy(update={figure: getattr(scoring(plan), figure) / 2})
     changed = decided(plan).model_copy(update={"served_scoring": shorter})
     document = changed.model_dump(mode="json", exclude_none=True)
     assert not passes(plan.model_copy(update={"decision": document}), changed)
@@ -110,6 +115,39 @@ def test_workers_of_a_sandbox_hold_up_what_waits_for_them() -> None:
     assert worth(few) > worth(many) + 30.0
     assert scoring(many).waited_s["sandbox"] == pytest.approx(3.0)
     assert passes(few)
+
+
+AHEAD: dict[str, Any] = {"in_flight_updates": True, "max_staleness": 2, "synchrony": ["asynchronous"]}
+
+
+def test_a_sample_is_under_way_until_it_is_scored_where_weights_come_in_flight() -> None:
+    served: dict[str, Any] = {"reward": "judge", "served": [{"part": "reward", **ONE}], **AHEAD}
+    quick = planned(**served)
+    slow = planned(**served, reward_calls={"by": "sandbox", "time": "1s", "workers": 4})
+    flows = [decided(plan).in_flight_updates for plan in (quick, slow)]
+    assert flows[0] is not None
+    assert flows[1] is not None
+    assert scoring(slow).busy_s["sandbox"] == pytest.approx(64 / 4)
+    assert flows[1].period_s == pytest.approx(scoring(slow).busy_s["sandbox"], rel=0.1)  # servers are what binds
+    assert flows[1].residence_s == scoring(slow).scored_s > 2 * flows[0].residence_s
+    assert worth(slow) >= scoring(slow).busy_s["sandbox"] > 2 * worth(quick)
+    said = [fact.what for fact in post_training_facts(slow, decided(slow))]
+    assert any("scoring by sandbox binds" in what for what in said)
+    for plan in (quick, slow):
+        assert passes(plan)
+        findings, _ = judged(plan, decided(plan), AtHand())
+        assert all(finding.ok and not finding.skipped for finding in findings)
+
+
+def test_training_that_hands_over_its_batch_waits_for_it_while_generators_go_on() -> None:
+    plan = planned(reference="m", served=[{"part": "reference", **ONE}], **AHEAD)
+    phases = {phase.name: phase for phase in decided(plan).phases}
+    assert phases["score by reference"].duration_s == pytest.approx(scoring(plan).handed_s)
+    assert phases["log-probabilities"].start_s == pytest.approx(scoring(plan).handed_s)
+    assert scoring(plan).scored_s == scoring(plan).generated_s
+    said = [fact.what for fact in post_training_facts(plan, decided(plan))]
+    assert any("training waits for 1 engines of the reference, which it hands its batch" in what for what in said)
+    assert passes(plan)
 
 
 @pytest.mark.parametrize(

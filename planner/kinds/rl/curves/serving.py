@@ -95,7 +95,7 @@ def _on(setting: RlSetting, spec: ServedModel, pool: Pool, scored: Lengths) -> I
         step_s, token_s = _line(setting, arch, pricer, shards, scored, spec.part)
         for count in _counts(setting, spec, pool, tp):
             for batch, memory in held.items():
-                service = Service(spec.part, pool.name, tp, count, batch, step_s, token_s, spec.shared_by)
+                service = Service(spec.part, pool.name, tp, count, batch, step_s, token_s, spec.shared_by, spec.whole)
                 yield Server(service, memory)
 
 

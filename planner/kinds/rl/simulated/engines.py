@@ -23,6 +23,7 @@ from planner.rl.in_flight import chain_of
 from planner.rl.partial import Iteration, partial_iterations
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
+from planner.rl.services import scored_s
 from planner.rl.trajectories import Trajectories
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
@@ -66,18 +67,20 @@ def simulated_iterations(setting: RlSetting, problem: RlProblem, plan: RlPlan, r
 def simulated_period_s(setting: RlSetting, problem: RlProblem, plan: RlPlan, role: Role) -> float:
     """Seconds from the end of one batch to that of the next where samples flow.
 
-    Prompts are handed out when others are done, which is known once they are: they are sent off when the curve has them
-    start, and again when the engines of the run before had others done, until both agree.
+    Prompts are handed out when others are done, and scored by those that they are sent to, which is known once they
+    are: they are sent off when the curve has them start, and again when the run before had others done, until both
+    agree.
     """
-    chain = chain_of(problem, plan.groups[0], plan.mode.staleness)
+    chain = chain_of(problem, plan.groups[0], plan.mode.staleness, plan.services)
     prompt_G = np.arange(0, len(chain.output_Q), problem.samples_per_prompt)
-    arrival_s_G, period_s = np.maximum.accumulate(np.minimum.reduceat(chain.started_s_Q, prompt_G)), 0.0
+    arrival_s_G, period_s = np.maximum.accumulate(np.minimum.reduceat(chain.flown.started_s_Q, prompt_G)), 0.0
     of_Q = np.arange(len(chain.output_Q)) // problem.samples_per_prompt
     for _ in range(MOST_RUNS):
         stream = Requests.open_stream(arrival_s_G[of_Q], chain.prompt_Q, chain.output_Q)
         result = simulate(Fleet(tuple(_instances(setting, stream, plan.groups[0], role))), stream)
-        before_s, period_s = period_s, chain.period_s(result.finished_s)
-        done_s_G = np.sort(np.maximum.reduceat(result.finished_s, prompt_G))
+        done_s_Q = scored_s(plan.services, result.finished_s, chain.prompt_Q + chain.output_Q)
+        before_s, period_s = period_s, chain.period_s(done_s_Q)
+        done_s_G = np.sort(np.maximum.reduceat(done_s_Q, prompt_G))
         arrival_s_G = np.concatenate([np.zeros(chain.window), done_s_G])[: len(prompt_G)]
         if abs(period_s - before_s) <= AGREED * period_s:
             break

@@ -80,10 +80,10 @@ def simulated_over_priced(solved: Solved) -> float:
     """How much longer engines generate a mean batch of a plan in simulation than its curves say."""
     from planner.kinds.rl.simulated.engines import simulated_finish_s, simulated_iterations, simulated_period_s
 
-    setting, problem, plan = solved.setting, solved.formulated.problem, solved.plan
+    setting, problem, plan = solved.setting, solved.formulated.problem, replace(solved.plan, services=())
     roles = rollout_roles(solved)
     if plan.mode.in_flight:
-        period_s = flow_of(problem, plan.groups[0], plan.mode.staleness).period_s
+        period_s = flow_of(problem, plan.groups[0], plan.mode.staleness, ()).period_s
         return simulated_period_s(setting, problem, plan, roles[0]) / period_s
     if problem.partial:
         iterations = simulated_iterations(setting, problem, plan, roles[0])
