@@ -73,7 +73,7 @@ def _generation_s(mode: RlMode, rollout: Rollout) -> float:
 def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     """Its generation, batch by batch or carried over; plain where a rule stands against the fusion of the plan."""
     if problem.partial:
-        return partial_rollout(problem, plan.groups[0])
+        return partial_rollout(problem, plan.groups[0], plan.services)
     parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
     fused = fused_times_of(problem, plan)
     if fused is not None and None not in fused:

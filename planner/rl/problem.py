@@ -138,11 +138,11 @@ def _partial(problem: RlProblem) -> None:
             where="policies",
             hint="leave out partial rollouts, fusion and late thresholds",
         )
-    if problem.services and (problem.partial or problem.fusion_thresholds):
+    if problem.services and problem.fusion_thresholds:
         raise PlannerError(
-            "samples that services score are not carried over or scored beside the last ones",
+            "samples that services score are not scored beside the last ones",
             where="services",
-            hint="leave out partial rollouts and fusion thresholds",
+            hint="leave out fusion thresholds",
         )
     if problem.partial and (problem.max_groups > 1 or problem.dispatch != "fifo" or problem.fusion_thresholds):
         raise PlannerError(

@@ -32,10 +32,11 @@ def handed_s(services: Services, tokens_N: Ints) -> float:
     return sum(float(passed_s(service, none_N, tokens_N).max()) for service in services if service.whole)
 
 
-def handed_bound_s(services: Services, batch: SampleBatch, needed: int) -> float:
-    """The same for any `needed` samples of a batch, at least."""
-    shortest = np.sort(batch.tokens_N)[:needed]
-    return sum(service_s(service, shortest) for service in services if service.whole)
+def handed_bound_s(services: Services, tokens_N: Ints, needed: int, batches: int = 1) -> float:
+    """The same for any `needed` samples of a batch, at least, or on average where `batches` take all that they need
+    from the same samples."""
+    tokens = float(np.sort(tokens_N)[: needed * batches].sum()) / batches
+    return sum(_work_s(service, needed, tokens) for service in services if service.whole)
 
 
 def scored_s(services: Services, generated_s_N: Floats, tokens_N: Ints) -> Floats:
@@ -72,13 +73,11 @@ def busy_s(services: Services, tokens_N: Ints) -> float:
 
 def flowing_busy_s(services: Services, batches: Sequence[SampleBatch]) -> float:
     """The same of a mean iteration where samples flow, whose batches of servers hold samples of several iterations."""
-    return max((mean_service_s(service, batches, flowing=True) for service in as_generated(services)), default=0.0)
+    return max((flowing_service_s(service, batches) for service in as_generated(services)), default=0.0)
 
 
-def mean_service_s(service: Service, batches: Sequence[SampleBatch], *, flowing: bool) -> float:
-    """Seconds of the servers of one part for a mean batch, at least."""
-    if not flowing:
-        return sum(service_s(service, batch.tokens_N) for batch in batches) / len(batches)
+def flowing_service_s(service: Service, batches: Sequence[SampleBatch]) -> float:
+    """Seconds of the servers of one part for a mean batch of samples that flow, at least."""
     steps = sum(batch.size for batch in batches) / service.batch
     tokens = sum(float(batch.tokens_N.sum()) for batch in batches)
     jobs = service.shared_by / service.servers / len(batches)
@@ -87,9 +86,14 @@ def mean_service_s(service: Service, batches: Sequence[SampleBatch], *, flowing:
 
 def service_s(service: Service, tokens_N: Ints) -> float:
     """Seconds of the servers of one part for these samples, at least."""
+    return _work_s(service, len(tokens_N), float(tokens_N.sum()))
+
+
+def _work_s(service: Service, samples: int, tokens: float) -> float:
+    """The same for so many samples of so many tokens, in batches that are full but for the last."""
     jobs = service.shared_by
-    batches = -(-len(tokens_N) * jobs // service.batch)
-    return (batches * service.step_s + jobs * float(tokens_N.sum()) * service.token_s) / service.servers
+    batches = -(-samples * jobs // service.batch)
+    return (batches * service.step_s + jobs * tokens * service.token_s) / service.servers
 
 
 def bound_s(services: Services, batch: SampleBatch, needed: int, generated_s: Floats) -> Floats:
@@ -103,6 +107,12 @@ def bound_s(services: Services, batch: SampleBatch, needed: int, generated_s: Fl
     shortest = np.sort(batch.tokens_N)[:needed]
     alone_s = max(service.step_s + service.token_s * float(shortest[0]) for service in sent)
     return np.asarray(np.maximum(generated_s + alone_s, busy_s(services, shortest)))
+
+
+def carried_bound_s(services: Services, batches: Sequence[SampleBatch], needed: int) -> float:
+    """No mean iteration is shorter whose rollouts carry samples over: all together train on the shortest of them."""
+    shortest = np.sort(np.concatenate([batch.tokens_N for batch in batches]))[: needed * len(batches)]
+    return busy_s(services, shortest) / len(batches)
 
 
 def apart(services: Iterable[Service]) -> str:

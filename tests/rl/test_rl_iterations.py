@@ -1,13 +1,14 @@
 """Iterations one after the other, by hand or simulated from their definition: carried over, ahead, in minibatches."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
-from planner.rl.curves import DecodeCurve
+from planner.rl.curves import DecodeCurve, Service
 from planner.rl.generation import group_queues
-from planner.rl.partial import Iteration, successive
+from planner.rl.partial import Iteration, rollout_of_iterations, successive
 from planner.rl.plan import RlMode
 from planner.rl.problem import Dispatch
 from planner.rl.rollouts.rollout import RolloutWorker
@@ -63,6 +64,29 @@ def test_what_had_begun_goes_on_before_what_had_not() -> None:
     first, second = successive((single, single), fresh, 2, keep=True)
     assert (first.generation_s, second.generation_s) == pytest.approx((2.0, 4.0 + 5.0))
     assert (second.tokens, second.stale_tokens, second.oldest, second.carried) == (4 + 5, 0, 0, 3)
+
+
+def test_an_iteration_ends_when_its_samples_are_scored_and_those_that_wait_are_the_first_of_the_next() -> None:
+    # One server takes 2 s for each sample. 2 and 5 are scored at 4 and 7; 4 is generated at 6 and scored at 9, which is
+    # waited for. The next iteration begins with it, needs one more, and stops at 5, when 3 is scored and 9 has 5
+    # tokens; the rest of it is scored at 6, the 6 at 8, and 2, which is generated at 6 as well, at 10.
+    fresh = [
+        SampleBatch(np.ones(3, np.int64), np.array(output)).trajectories for output in ([2, 5, 4], [3, 9, 7], [6, 2, 1])
+    ]
+    judge = Service("reward", "", 0, 1, 1, 2.0, 0.0)
+    first, second, third = successive((WORKER,), fresh, 2, keep=True, services=(judge,))
+    assert [iteration.generation_s for iteration in (first, second, third)] == pytest.approx([9.0, 5.0, 10.0])
+    assert [iteration.tokens for iteration in (first, second, third)] == [2 + 5, 4 + 3, 9 + 6]
+    assert [iteration.stale_tokens for iteration in (first, second, third)] == [0, 4, 5]
+    assert [(iteration.oldest, iteration.carried) for iteration in (first, second, third)] == [(0, 1), (1, 1), (1, 1)]
+    assert second.done_s_D == pytest.approx([0.0, 5.0])
+    assert third.done_s_D == pytest.approx([6.0, 8.0])
+    assert second.context_D.tolist() == [1 + 4, 1 + 3]
+    again = second.retimed(second.generated_s_N + np.array([1.0, 0.0]), (judge,))
+    assert (again.generation_s, again.done_s_D.tolist()) == (pytest.approx(6.0), pytest.approx([0.0, 6.0]))
+    training = rollout_of_iterations((first, second, third), 2, (judge, replace(judge, part="reference", whole=True)))
+    assert training.handed_s_B == pytest.approx([4.0, 4.0, 4.0])
+    assert training.ready_s_BK == pytest.approx(np.array([[9.0, 9.0], [5.0, 5.0], [10.0, 10.0]]))
 
 
 def simulated_s(generation_s: list[int], train_s: list[int], delay_s: int, staleness: int) -> float:

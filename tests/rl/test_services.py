@@ -113,7 +113,7 @@ def test_a_batch_handed_over_takes_what_it_takes_clock_by_clock_and_no_less_than
     assert [whole_batch_s(service, tokens) for service in services[::2]] == pytest.approx(taken_s)
     batch, needed = SampleBatch(np.zeros(len(tokens), np.int64), np.array(tokens)), draw.randint(1, len(tokens))
     chosen = np.array(draw.sample(tokens, needed))
-    assert handed_bound_s(services, batch, needed) <= handed_s(services, chosen) + 1e-9
+    assert handed_bound_s(services, batch.tokens_N, needed) <= handed_s(services, chosen) + 1e-9
 
 
 @pytest.mark.parametrize("sync", ["sync", "stream_sync", "one_step_async", "k_step_async"])
@@ -149,11 +149,20 @@ def some_take_whole(problem: RlProblem) -> RlProblem:
     return replace(problem, services=tuple(changed))
 
 
+def where_samples_are_carried_over(seed: int) -> RlProblem:
+    """The same where the samples that an iteration does not train on go on in the next."""
+    problem = with_services(seed)
+    samples = max(problem.minibatches, min(batch.size for batch in problem.batches) - 2)
+    return replace(problem, dispatch="fifo", batches=problem.batches * 3, samples=samples, partial=True)
+
+
 DRAWN = (
     *(with_services(seed) for seed in (0, 2, 3)),
     *(some_take_whole(with_services(seed)) for seed in (1, 2)),
     *(where_samples_flow(seed) for seed in (1, 2)),
     some_take_whole(where_samples_flow(4)),
+    where_samples_are_carried_over(3),
+    some_take_whole(where_samples_are_carried_over(2)),
 )
 
 

@@ -10,7 +10,15 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.agents.stated import dispatch_of, rollouts_of, threshold_of
 from planner.kinds.rl.curves.serving import shards_of
 from planner.kinds.rl.curves.training import Helper, Trainer
-from planner.kinds.rl.decision import FusedScoring, FusedTraining, LateRollout, RlDecision, Turns, WeightSync
+from planner.kinds.rl.decision import (
+    FusedScoring,
+    FusedTraining,
+    LateRollout,
+    RlDecision,
+    ServedScoring,
+    Turns,
+    WeightSync,
+)
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, PRECISION, TAKES, WEIGHTS, priority_of
@@ -30,7 +38,6 @@ from planner.rl.curves import Service
 from planner.rl.evaluate import host_bytes, sleep_s
 from planner.rl.layout.roles import laid_roles
 from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
-from planner.rl.services import mean_service_s
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
@@ -64,6 +71,11 @@ class Solved:
     def late(self) -> LateRollout | None:
         """Other replicas late in the rollout, where the plan has them."""
         return late_rollout(self.formulated.problem, self.plan)
+
+    @property
+    def served(self) -> ServedScoring | None:
+        """What servers make of the rollouts, where the plan has some."""
+        return served_scoring(self.formulated.problem, self.plan)
 
     @property
     def generated_s(self) -> float:
@@ -156,7 +168,7 @@ def decode(solved: Solved) -> RlDecision:
         late_rollout=solved.late,
         fused_scoring=solved.fused,
         fused_training=solved.fused_training,
-        served_scoring=served_scoring(solved.formulated.problem, solved.plan),
+        served_scoring=solved.served,
         shares=_shares(solved, names, tail),
         rollout_scales=dict(solved.formulated.scales) or None,
     )
@@ -438,22 +450,21 @@ def _generating(solved: Solved) -> Iterator[Phase]:
 
 def _serving(solved: Solved) -> Iterator[Phase]:
     """Engines score samples while others are generated: for as long as they work, until all is scored."""
-    batches, flowing = solved.formulated.problem.batches, solved.plan.mode.in_flight
-    for service in solved.engines:
+    served = solved.served
+    for service in solved.engines if served is not None else ():
         if not service.whole:
-            busy_s = mean_service_s(service, batches, flowing=flowing)
+            busy_s = served.busy_s[service.part]
             start_s = max(solved.evaluation.scored_s - busy_s, 0.0)
             yield Phase(name=f"score by {service.part}", start_s=start_s, duration_s=busy_s, roles=(service.part,))
 
 
 def _handed_over(solved: Solved, clock: float) -> Iterator[Phase]:
     """Engines that training hands its batch, one part after the other, with the seconds of all in proportion."""
-    batches = solved.formulated.problem.batches
-    parts = [service for service in solved.engines if service.whole]
-    weights = [mean_service_s(service, batches, flowing=False) for service in parts]
-    for service, weight in zip(parts, weights, strict=True):
-        seconds = solved.evaluation.handed_s * weight / sum(weights)
-        yield Phase(name=f"score by {service.part}", start_s=clock, duration_s=seconds, roles=(service.part,))
+    busy_s = {} if solved.served is None else solved.served.busy_s
+    parts = {service.part: busy_s[service.part] for service in solved.engines if service.whole}
+    for part, weight in parts.items():
+        seconds = solved.evaluation.handed_s * weight / sum(parts.values())
+        yield Phase(name=f"score by {part}", start_s=clock, duration_s=seconds, roles=(part,))
         clock += seconds
 
 

@@ -106,9 +106,12 @@ def _whole(setting: RlSetting, problem: RlProblem, plan: RlPlan, roles: list[Rol
 def _carried(setting: RlSetting, problem: RlProblem, plan: RlPlan, roles: list[Role]) -> tuple[Simulated, Simulated]:
     """Rollouts that carry samples over, as priced and as engines take them."""
     stated, simulated = (
-        (rollout_of_iterations(iterations, problem.minibatches), [iteration.done_s_D for iteration in iterations])
+        (
+            rollout_of_iterations(iterations, problem.minibatches, plan.services),
+            [iteration.done_s_D for iteration in iterations],
+        )
         for iterations in (
-            partial_iterations(problem, plan.groups[0]),
+            partial_iterations(problem, plan.groups[0], plan.services),
             simulated_iterations(setting, problem, plan, roles[0]),
         )
     )

@@ -381,7 +381,6 @@ def _served(options: RlOptions) -> Iterator[Refusal]:
         yield getattr(options, part) is None, path, what, hint
         yield part in parts[:index], path, f"the {part} is served twice", "keep one of them"
     rules = {
-        "partial_rollouts": "samples that are carried over",
         "fusion_thresholds": "scoring on replicas that generation sets free",
         "horizon": "lengths that drift",
     }

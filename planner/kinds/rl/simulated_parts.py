@@ -4,21 +4,20 @@ Scoring fused with generation (RLHFuse), other replicas late in a rollout, sampl
 samples scored by servers.
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.kinds.rl.decision import FusedScoring, InFlightUpdates, LateRollout, PartialRollouts, ServedScoring
-from planner.rl.curves import Service
 from planner.rl.evaluate import finish_times_of, fused_times_of
 from planner.rl.generation import batch_finish_times, cut_rollouts
 from planner.rl.in_flight import chain_of, flow_of
-from planner.rl.partial import partial_iterations
+from planner.rl.partial import partial_iterations, rollout_of_iterations
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.services import mean_service_s, passed_s
-from planner.rl.training import rollout_of
+from planner.rl.services import flowing_service_s, passed_s, service_s
+from planner.rl.training import Rollout, rollout_of
 
 
 def fused_scoring(problem: RlProblem, plan: RlPlan) -> FusedScoring | None:
@@ -77,39 +76,74 @@ def in_flight_updates(problem: RlProblem, plan: RlPlan) -> InFlightUpdates | Non
     return InFlightUpdates(samples=samples, period_s=flow.period_s, residence_s=flow.residence_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    """Means over rollouts, in seconds, and what servers are sent in each: when, and of how many tokens."""
+
+    generated_s: float
+    scored_s: float
+    handed_s: float
+    sent: list[tuple[Floats, Ints]]
+
+    @classmethod
+    def of(cls, rollout: Rollout, sent: list[tuple[Floats, Ints]], generated_s: float) -> "_Scored":
+        handed_s = 0.0 if rollout.handed_s_B is None else float(rollout.handed_s_B.mean())
+        return cls(generated_s, float(rollout.whole_s_B.mean()), handed_s, sent)
+
+
 def served_scoring(problem: RlProblem, plan: RlPlan) -> ServedScoring | None:
     """What servers make of the rollouts of `plan`; None where nothing is served."""
     if not plan.services:
         return None
-    batches, finish_s, flowing = problem.batches, finish_times_of(problem, plan), plan.mode.in_flight
-    rollout = rollout_of(batches, finish_s, problem.minibatches, problem.trained_samples, plan.services)
-    generated_s, scored_s = float(rollout.generation_s_B.mean()), float(rollout.whole_s_B.mean())
-    sent = [(done_s_N, batch.tokens_N) for batch, done_s_N in zip(batches, finish_s, strict=True)]
-    if flowing:
-        chain = chain_of(problem, plan.groups[0], plan.mode.staleness, plan.services)
-        generated_s, scored_s = chain.after_s(chain.flown.done_s_Q), chain.residence_s
-        sent = [(chain.flown.done_s_Q, chain.prompt_Q + chain.output_Q)]
-    handed = [(np.zeros(batch.size), batch.tokens_N) for batch in batches]
-    waits = {service.part: _waits_s(service, handed if service.whole else sent) for service in plan.services}
+    scored = _carried_over(problem, plan) if problem.partial else _as_priced(problem, plan)
+    busy, waits = {}, {}
+    for service in plan.services:
+        sent = [(np.zeros(len(tokens)), tokens) for _, tokens in scored.sent] if service.whole else scored.sent
+        busy[service.part] = float(np.mean([service_s(service, tokens) for _, tokens in sent]))
+        waits[service.part] = float(np.mean([(passed_s(service, *each) - each[0]).mean() for each in sent]))
+    if plan.mode.in_flight:
+        busy = {service.part: flowing_service_s(service, problem.batches) for service in plan.services}
     return ServedScoring(
-        generated_s=generated_s,
-        scored_s=scored_s,
-        handed_s=0.0 if rollout.handed_s_B is None else float(rollout.handed_s_B.mean()),
-        busy_s={service.part: mean_service_s(service, batches, flowing=flowing) for service in plan.services},
-        waited_s={part: float(np.mean(seconds)) for part, seconds in waits.items()},
+        generated_s=scored.generated_s,
+        scored_s=scored.scored_s,
+        handed_s=scored.handed_s,
+        busy_s=busy,
+        waited_s=waits,
     )
 
 
-def _waits_s(service: Service, sent: Sequence[tuple[Floats, Ints]]) -> list[float]:
-    """From sent to scored, on average, of each batch of samples sent at these times with these tokens."""
-    return [float((passed_s(service, sent_s, tokens) - sent_s).mean()) for sent_s, tokens in sent]
+def _as_priced(problem: RlProblem, plan: RlPlan) -> _Scored:
+    """Of rollouts that begin anew, or flow."""
+    finish_s, batches = finish_times_of(problem, plan), problem.batches
+    rollout = rollout_of(batches, finish_s, problem.minibatches, problem.trained_samples, plan.services)
+    sent = [(done_s_N, batch.tokens_N) for batch, done_s_N in zip(batches, finish_s, strict=True)]
+    scored = _Scored.of(rollout, sent, float(rollout.generation_s_B.mean()))
+    if not plan.mode.in_flight:
+        return scored
+    chain = chain_of(problem, plan.groups[0], plan.mode.staleness, plan.services)
+    return replace(
+        scored,
+        generated_s=chain.after_s(chain.flown.done_s_Q),
+        scored_s=chain.residence_s,
+        sent=[(chain.flown.done_s_Q, chain.prompt_Q + chain.output_Q)],
+    )
+
+
+def _carried_over(problem: RlProblem, plan: RlPlan) -> _Scored:
+    """Of rollouts that carry samples over."""
+    iterations, sent = partial_iterations(problem, plan.groups[0], plan.services), []
+    for iteration in iterations:
+        there = np.flatnonzero(np.isfinite(iteration.generated_s_N))
+        sent.append((iteration.generated_s_N[there], iteration.started.final_context_N[there]))
+    rollout = rollout_of_iterations(iterations, problem.minibatches, plan.services)
+    return _Scored.of(rollout, sent, float(np.mean([times.max(initial=0.0) for times, _ in sent])))
 
 
 def partial_rollouts(problem: RlProblem, plan: RlPlan) -> PartialRollouts | None:
     """Means over the batches, of which the first has nothing carried over; None where the problem asks for none."""
     if not problem.partial:
         return None
-    iterations = partial_iterations(problem, plan.groups[0])
+    iterations = partial_iterations(problem, plan.groups[0], plan.services)
     return PartialRollouts(
         carried=sum(iteration.carried for iteration in iterations) / len(iterations),
         stale_share=sum(row.stale_tokens for row in iterations) / sum(row.tokens for row in iterations),

@@ -191,7 +191,7 @@ def _infeasible(formulated: FormulatedRl, solution: RlSolution[Any]) -> Infeasib
     if formulated.problem.partial:
         free = search(replace(formulated.problem, max_staleness=None)).plan
         if free is not None:
-            oldest = partial_rollout(formulated.problem, free.groups[0]).oldest + free.mode.staleness
+            oldest = partial_rollout(formulated.problem, free.groups[0], free.services).oldest + free.mode.staleness
             limit = f"max_staleness = {formulated.problem.max_staleness}, with samples carried over"
             return Infeasible([{"limit": limit, "nearest": f"max_staleness {oldest}"}], proved=True)
     deadline = formulated.problem.max_iteration_s

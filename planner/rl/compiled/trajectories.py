@@ -280,8 +280,8 @@ def _deal(s):
 
 
 @njit(cache=True)
-def run_trajectories(s, stop_after, arrival_s):
-    """Simulates until `stop_after` trajectories are done, or all; returns when the last event was.
+def run_trajectories(s, stop_after, until_s, arrival_s):
+    """Simulates until `stop_after` trajectories are done, or all, or up to `until_s`; returns when that is.
 
     Finite entries of `arrival_s` [N] come to worker AT of their trajectory at that time and are in no queue.
     """
@@ -295,6 +295,9 @@ def run_trajectories(s, stop_after, arrival_s):
         _start_segment(s, w, s.time_W[w, SEGMENT_S])
     now = 0.0
     while s.counters[LEFT] > 0 and s.counters[DONE] < stop_after:
+        if s.event_s[0] > until_s:
+            now = until_s
+            break
         now, event = s.event_s[0], s.event[0]
         drop(s.event_s, s.event, 0, s.counters[LEFT])
         s.counters[LEFT] -= 1

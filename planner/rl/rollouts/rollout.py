@@ -105,9 +105,10 @@ def simulate(
     policy: RolloutPolicy | None = None,
     *,
     stop_after: int | None = None,
+    until_s: float = inf,
     arrivals: Arrivals | None = None,
 ) -> RolloutResult:
-    """Simulates the rollout until `stop_after` trajectories are done, or all.
+    """Simulates the rollout until `stop_after` trajectories are done, or all, and no longer than `until_s`.
 
     `queues` hold the trajectories that start, in order, by the queue numbers of workers; missing ones are empty. Raises
     PlannerError for a trajectory that does not fit a worker of its queue.
@@ -121,7 +122,7 @@ def simulate(
     state = _state(workers, trajectories, queues, policy, arrivals)
     time_s_N = arrivals.time_s_N if arrivals is not None else np.full(trajectories.size, inf)
     count = trajectories.size if stop_after is None else stop_after
-    end_s = float(program.run_trajectories(state, count, time_s_N))
+    end_s = float(program.run_trajectories(state, count, float(until_s), time_s_N))
     rows = state.trajectory
     return RolloutResult(
         done_s_N=state.done_s,

@@ -172,7 +172,7 @@ class Simulations:
             ]
             return Rollout(np.array(ends), np.zeros((0, 0)), np.zeros((0, 0)))
         if problem.partial:
-            return partial_rollout(problem, self._space.groups_of(config)[0])
+            return partial_rollout(problem, self._space.groups_of(config)[0], self._space.services_of(config))
         fusion = self._space.fusion_of(config)
         if fusion is not None:
             return self._fused(config, fusion)

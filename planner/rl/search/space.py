@@ -25,6 +25,7 @@ from planner.rl.services import (
     apart,
     bound_s,
     busy_s,
+    carried_bound_s,
     charged_gpus,
     flowing_busy_s,
     gpus_of_services,
@@ -139,8 +140,10 @@ class RlSpace:
 
     @cached_property
     def serving_s_S(self) -> Floats:
-        """Seconds of the busiest servers of each set for a mean batch."""
+        """Seconds of the busiest servers of each set for a mean batch; none where rollouts end with their scores."""
         batches = self.problem.batches
+        if self.problem.partial:
+            return np.zeros(len(self.service_sets))
         return np.array([sum(busy_s(chosen, batch.tokens_N) for batch in batches) / len(batches)
                          for chosen in self.service_sets])  # fmt: skip
 
@@ -152,8 +155,13 @@ class RlSpace:
     @cached_property
     def handed_s_SB(self) -> Floats:
         """Seconds for which training waits for each set of services before it takes up a batch, at least."""
-        needed = self.problem.trained_samples
-        return np.array([[handed_bound_s(chosen, batch, needed) for batch in self.problem.batches]
+        needed, count = self.problem.trained_samples, len(self.problem.batches)
+        tokens = [batch.tokens_N for batch in self.problem.batches]
+        if self.problem.partial:
+            joint = np.concatenate(tokens)
+            mean_s = [handed_bound_s(chosen, joint, needed, count) for chosen in self.service_sets]
+            return np.repeat(np.array(mean_s)[:, None], count, axis=1)
+        return np.array([[handed_bound_s(chosen, tokens_N, needed) for tokens_N in tokens]
                          for chosen in self.service_sets])  # fmt: skip
 
     @cached_property
@@ -168,6 +176,10 @@ class RlSpace:
         bound_CB = self.generation_bound_CB.copy()
         for index, chosen in enumerate(self.service_sets):
             own_C = self.serving_C == index
+            if self.problem.partial:
+                least_s = carried_bound_s(chosen, self.problem.batches, self.problem.trained_samples)
+                bound_CB[own_C] = np.maximum(bound_CB[own_C], least_s)
+                continue
             for column, batch in enumerate(self.problem.batches):
                 needed = self.problem.trained_samples
                 bound_CB[own_C, column] = bound_s(chosen, batch, needed, bound_CB[own_C, column])

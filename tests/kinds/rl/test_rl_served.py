@@ -8,6 +8,7 @@ import pytest
 from planner.api import solve
 from planner.check import check_plan
 from planner.documents.read import given_document
+from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
 from planner.explain.post_training import post_training_facts
 from planner.kinds.rl.decision import RlDecision, ServedScoring, Turns
@@ -148,6 +149,23 @@ def test_training_that_hands_over_its_batch_waits_for_it_while_generators_go_on(
     said = [fact.what for fact in post_training_facts(plan, decided(plan))]
     assert any("training waits for 1 engines of the reference, which it hands its batch" in what for what in said)
     assert passes(plan)
+
+
+def test_rollouts_that_carry_samples_over_end_when_enough_are_scored() -> None:
+    carried = {"partial_rollouts": True, "over_sampling": 1.5, "max_staleness": 3, "iterations": 2}
+    document = problem(reward="judge", served=[{"part": "reward", **ONE}], synchrony=["synchronous"], **carried)
+    document["options"]["reward_calls"] = {"by": "sandbox", "time": "500ms", "workers": 8}
+    plan = solve(resolve_document(given_document(document | {"engine": {"name": "sglang"}}, "problem.yaml"), Path()))
+    partial, served = decided(plan).partial_rollouts, scoring(plan)
+    assert partial is not None
+    assert partial.oldest >= 1
+    assert 64 * 0.5 / 8 <= served.busy_s["sandbox"] <= served.scored_s < worth(plan)
+    assert served.waited_s["sandbox"] >= 0.5
+    assert passes(plan)
+    findings, _ = judged(plan, decided(plan), AtHand())
+    assert all(finding.ok for finding in findings)
+    script = emit(plan, decided(plan), "slime")["launch-slime.sh"]
+    assert {"--partial-rollout", "--rm-type remote_rm"} <= {row.strip(" \\") for row in script.splitlines()}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from planner.rl.in_flight import chain_of
 from planner.rl.partial import Iteration, partial_iterations
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.services import scored_s
+from planner.rl.services import as_generated, scored_s
 from planner.rl.trajectories import Trajectories
 from planner.simulate.fleet.instances import Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
@@ -58,9 +58,10 @@ def simulated_iterations(setting: RlSetting, problem: RlProblem, plan: RlPlan, r
     """
     group = plan.groups[0]
     retimed = []
-    for iteration in partial_iterations(problem, group):
+    for iteration in partial_iterations(problem, group, plan.services):
         queue_Q = np.arange(iteration.started.size)
-        retimed.append(iteration.retimed(_finish_s(setting, iteration.started, queue_Q, 1, group, role)))
+        generated_s_N = _finish_s(setting, iteration.started, queue_Q, 1, group, role)
+        retimed.append(iteration.retimed(generated_s_N, as_generated(plan.services)))
     return retimed
 
 
