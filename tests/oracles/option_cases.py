@@ -339,7 +339,7 @@ RL: dict[str, Case] = {
         f"served.*.{name}": apart("", f"options.served.0.{name}={value}", SCORED)
         for name, value in {
             **{"part": "reward", "pool": "nowhere", "tp": "[2]", "servers": "[2]", "batch_samples": "[1]"},
-            **{"shared_by": "3", "or_beside": "true"},
+            **{"shared_by": "3", "or_beside": "true", "takes": "samples"},
         }.items()
     },
     **{

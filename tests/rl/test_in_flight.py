@@ -62,7 +62,8 @@ def test_samples_flow_as_they_do_step_by_step(seed: int) -> None:
 def test_generators_servers_and_trainer_wait_for_each_other_as_in_the_coupled_simulation(seed: int) -> None:
     lengths, group, window, replicas, curve, draw = drawn(seed)
     lengths = [pair for pair in lengths for _ in range(group)]  # prompts that are whole
-    staleness, count, train_s, stop_s, delay_s = int(draw.integers(0, 3)), 6, *(draw.random(3) * [20, 3, 3])
+    staleness, count = int(draw.integers(0, 3)), 6
+    train_s, stop_s, delay_s = map(float, draw.random(3) * [20, 3, 3])
     services = [drawn_service(draw) for _ in range(seed % 3)]
     prompt_Q, output_Q = np.array(lengths * count).T
     trainer = Trainer(np.full(count, len(lengths)), np.full(count, train_s), staleness, stop_s, delay_s)

@@ -83,7 +83,8 @@ def test_an_iteration_ends_when_its_samples_are_scored_and_those_that_wait_are_t
     assert third.done_s_D == pytest.approx([6.0, 8.0])
     assert second.context_D.tolist() == [1 + 4, 1 + 3]
     again = second.retimed(second.generated_s_N + np.array([1.0, 0.0]), (judge,))
-    assert (again.generation_s, again.done_s_D.tolist()) == (pytest.approx(6.0), pytest.approx([0.0, 6.0]))
+    assert again.generation_s == pytest.approx(6.0)
+    assert again.done_s_D == pytest.approx([0.0, 6.0])
     training = rollout_of_iterations((first, second, third), 2, (judge, replace(judge, part="reference", whole=True)))
     assert training.handed_s_B == pytest.approx([4.0, 4.0, 4.0])
     assert training.ready_s_BK == pytest.approx(np.array([[9.0, 9.0], [5.0, 5.0], [10.0, 10.0]]))

@@ -450,10 +450,10 @@ def _generating(solved: Solved) -> Iterator[Phase]:
 
 def _serving(solved: Solved) -> Iterator[Phase]:
     """Engines score samples while others are generated: for as long as they work, until all is scored."""
-    served = solved.served
-    for service in solved.engines if served is not None else ():
+    busy = {} if solved.served is None else solved.served.busy_s
+    for service in solved.engines:
         if not service.whole:
-            busy_s = served.busy_s[service.part]
+            busy_s = busy[service.part]
             start_s = max(solved.evaluation.scored_s - busy_s, 0.0)
             yield Phase(name=f"score by {service.part}", start_s=start_s, duration_s=busy_s, roles=(service.part,))
 
