@@ -33,10 +33,9 @@ def cap_findings(decision: Decision, problem: Problem) -> Iterator[Finding]:
 
 def slo_findings(envelope: Envelope, problem: Problem) -> Iterator[Finding]:
     """One finding for every stated limit of every workload."""
-    needed = problem.objective.minimize is not None or problem.serves_rates
     for workload in problem.workloads:
         predictions = {(p.metric, p.statistic): p for p in envelope.predictions if p.of == workload.name}
-        yield from _load(workload, predictions, needed=needed)
+        yield from _load(workload, predictions, needed=problem.serves_loads)
         judged = [_limit(name, of, bound_s, predictions, workload.name) for name, of, bound_s in workload.slo.limits()]
         yield from judged
         if workload.slo.attainment is not None:

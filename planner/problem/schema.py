@@ -465,6 +465,11 @@ class Problem(Spec):
         searched = self.options.get("judged_by") == "simulation"
         return stated and not searched and (self.objective.maximize in PER_GPU or self.objective.pareto is not None)
 
+    @property
+    def serves_loads(self) -> bool:
+        """Whether plans serve stated loads with the least: their rates per GPU are of the GPUs in use."""
+        return self.objective.minimize is not None or self.serves_rates
+
     @model_validator(mode="after")
     def references(self) -> "Problem":
         for index, workload in enumerate(self.workloads):

@@ -9,7 +9,7 @@ from planner.sweep.results import ResultTable, TableCell
 from planner.sweep.rules import GateRule, require_judgeable, require_metric
 
 Row = dict[str, TableCell]
-FIXED_BY_LOAD = ("goodput_per_gpu", "output_tokens_per_s_per_gpu", "requests_per_s", "output_tokens_per_s")
+FIXED_BY_LOAD = ("requests_per_s", "output_tokens_per_s")
 """Figures that follow from the load of a problem that minimises something: whatever the plan is, it serves that."""
 _DIGITS = 9  # of an excess: equal ones keep the order of the points, whatever the last bit says
 

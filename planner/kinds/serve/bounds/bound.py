@@ -216,8 +216,7 @@ def _unknown(setting: ServeSetting) -> str | None:
 def _shares(setting: ServeSetting) -> tuple[float, ...]:
     """By workload its part of all requests."""
     problem = setting.resolved.problem
-    stated = problem.objective.minimize is not None or problem.serves_rates
-    weights = [(stated and target.rate_per_s) or target.share for target in setting.targets]
+    weights = [(problem.serves_loads and target.rate_per_s) or target.share for target in setting.targets]
     return tuple(weight / sum(weights) for weight in weights)
 
 

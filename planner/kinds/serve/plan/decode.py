@@ -425,10 +425,10 @@ def whole_predictions(
 ) -> Iterator[Prediction]:
     """Figures of the whole plan: requests and output tokens by GPU, GPUs, and what both cost.
 
-    GPUs are those at hand, or those in use where the plan serves stated rates.
+    GPUs are those at hand, or those in use where the plan serves stated loads.
     """
     problem = setting.resolved.problem
-    gpus = solution.devices if problem.serves_rates else gpus_at_hand(problem, setting.resolved.pools)
+    gpus = solution.devices if problem.serves_loads else gpus_at_hand(problem, setting.resolved.pools)
     yield Prediction(metric="goodput_per_gpu", value=requests_per_s / gpus)
     yield Prediction(metric="output_tokens_per_s_per_gpu", value=tokens_per_s / gpus)
     yield Prediction(metric="gpus", value=float(solution.devices))

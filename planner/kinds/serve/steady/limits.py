@@ -110,7 +110,7 @@ def _limits(setting: ServeSetting) -> Iterator[_Limit]:
         yield from _time_limits(index, target)
         if target.attainment is not None:
             yield _attainment_limit(index, target)
-        if setting.resolved.problem.objective.minimize is not None or setting.resolved.problem.serves_rates:
+        if setting.resolved.problem.serves_loads:
             yield _load_limit(index, target)
     yield _gpu_limit(setting)
     stated = setting.resolved.problem.engine.max_context_tokens
