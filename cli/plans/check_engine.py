@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from planner.cli.options import fraction, seconds
+from planner.cli.plans.check_levels import require_level
 from planner.errors import PlannerError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def check_on_engine(
         what, hint = "a report is judged, and nothing is started or driven", f"leave `{idle}` or `--report` out"
         raise PlannerError(what, where=idle, hint=hint)
     envelope, decision = load_plan(plan)
+    require_level("engine", envelope, decision)
     given: dict[str, Any] = {
         "url": url,
         "target": target,

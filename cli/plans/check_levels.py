@@ -1,6 +1,12 @@
-"""Which levels of `planner check` read a flag; at another level it is refused."""
+"""Which levels of `planner check` a plan has, and which read a flag; all else is refused."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from planner.errors import PlannerError
+
+if TYPE_CHECKING:
+    from planner.plan.schema import Decision, Envelope
 
 READ_AT = {
     **dict.fromkeys(("url", "target", "report", "generator", "tokenizer", "duration", "ready"), ("engine",)),
@@ -24,6 +30,31 @@ def refuse_other_levels(level: str, **given: object) -> None:
             raise PlannerError(
                 f"level {level} does not read `{flag}`", where=flag, hint=f"leave it out, or check with {levels}"
             )
+
+
+def require_level(level: str, envelope: "Envelope", decision: "Decision") -> None:
+    """Raises PlannerError for a level that plans of this kind do not have."""
+    levels = tuple(_levels(envelope.kind, decision))
+    if level not in levels:
+        what, known = (
+            f"plans of kind `{envelope.kind}` have no level `{level}`",
+            ", ".join(f"`{each}`" for each in levels),
+        )
+        raise PlannerError(what, where="--level", hint=f"they have {known}")
+
+
+def _levels(kind: str, decision: "Decision") -> Iterator[str]:
+    """Those of a plan; `execute` where some role of it can be."""
+    from planner.execute.shards.cases import STEPS
+    from planner.kinds.registry import find_kind
+
+    yield from ("static", "proof")
+    if kind == "serve" or find_kind(kind).simulates:
+        yield "simulate"
+    if any(role.function in STEPS for role in decision.roles):
+        yield "execute"
+    if kind == "serve":
+        yield "engine"
 
 
 def refuse_serving_alone(kind: str, **given: object) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from planner.cli.output import write_spans
 from planner.cli.plans.at_hand import inputs_at_hand, refuse_other_calibration
-from planner.cli.plans.check_levels import refuse_serving_alone
+from planner.cli.plans.check_levels import refuse_serving_alone, require_level
 from planner.cli.progress import announce_compilation
 from planner.plan.findings import undecided_fails
 
@@ -36,6 +36,7 @@ def check_by_simulation(
     from planner.simulate.run.outputs import request_spans
 
     envelope, decision = load_plan(plan)
+    require_level("simulate", envelope, decision)
     announce_compilation()
     hand = inputs_at_hand(plan, inputs, profiles, calibration)
     own = find_kind(envelope.kind).simulated(envelope, decision, hand)

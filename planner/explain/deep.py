@@ -1,5 +1,6 @@
 """What would change the plan: its recorded problem solved again with one limit moved at a time."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from planner.problem.schema import Problem
 from planner.progress import Limits
 
 STEP = 0.10  # by how much a limit is moved, each way
+MOST_S = 30.0  # of the processor, after which no further limit is moved
 _SAME = 1e-9
 
 
@@ -49,6 +51,7 @@ def deep_facts(
 ) -> Iterator[Fact]:
     """One fact for each limit moved up and down by a tenth, of those that are about what `concerns`.
 
+    Limits that are not reached within `MOST_S`, but for the first, are counted in a note.
     Raises PlannerError for a problem that cannot be solved here: one whose traces are not at hand, or of a kind that is
     read and not solved.
     """
@@ -57,6 +60,7 @@ def deep_facts(
         raise PlannerError("the problem in the plan is not valid", where="inputs", hint="run `planner check` on it")
     tables = tables_at_hand(envelope.digests.profiles, profiles)
     problem = problem.model_copy(update={"costs": problem.costs.model_copy(update={"profiles": tables})})
+    started_s = time.process_time()
     here = _solved(problem, base, tell)
     if isinstance(here, str):
         yield Fact("note", f"the problem of this plan is {here} here and now, so nothing can be compared")
@@ -65,10 +69,24 @@ def deep_facts(
         yield Fact("note", "other costs than the plan's are at hand: give its kernel tables with --profiles")
     elif here.decision != envelope.decision:
         yield Fact("note", "a solve here and now decides otherwise; what follows is compared with that")
-    for knob in (knob for knob in _knobs(problem) if concerns(knob.about)):
+    knobs = [knob for knob in _knobs(problem) if concerns(knob.about)]
+    for number, knob in enumerate(knobs):
+        if number and time.process_time() - started_s > MOST_S:
+            yield Fact("note", _left_out(knobs[number:]))
+            return
         tell(f"moving {knob.name}")
         for factor in (1.0 - STEP, 1.0 + STEP):
             yield _moved(problem, here, knob, factor, base, tell)
+
+
+def _left_out(knobs: Sequence[_Knob]) -> str:
+    """What was not moved, and how to have it moved."""
+    names = ", ".join(knob.name.removesuffix(" <=") for knob in knobs)
+    fields = dict.fromkeys(".".join(knob.about) for knob in knobs if knob.about[-1] != "objective")
+    return (
+        f"after {MOST_S:.0f} s, {len(knobs)} limits were not moved: {names}; `planner explain PLAN FIELD --deep` moves "
+        f"those of a field, such as {' or '.join(f'`{name}`' for name in list(fields)[:2])}"
+    )
 
 
 def _solved(problem: Problem, base: Path, tell: Callable[[str], None]) -> Envelope | str:

@@ -116,11 +116,16 @@ class Kind:
 
     def simulated(self, envelope: Envelope, decision: Decision, hand: "AtHand") -> "tuple[list[Finding], Any] | None":
         """Findings of a plan on streams of its own, by the module `fresh_streams`; None for a kind without."""
-        if importlib.util.find_spec(f"planner.kinds.{self.name}.fresh_streams") is None:
+        if not self.simulates:
             return None
         assert isinstance(decision, self.decision)
         judged: tuple[list[Finding], Any] = _module(f"{self.name}.fresh_streams").judged(envelope, decision, hand)
         return judged
+
+    @property
+    def simulates(self) -> bool:
+        """Whether its plans are simulated on streams of their own."""
+        return importlib.util.find_spec(f"planner.kinds.{self.name}.fresh_streams") is not None
 
     def lost(self) -> Any:  # noqa: ANN401 - a module of the kind
         """The module `lost`, which simulates plans without what lost nodes hit; None for a kind without."""

@@ -396,7 +396,8 @@ class ObjectiveSpec(Spec):
     @model_validator(mode="after")
     def exactly_one(self) -> "ObjectiveSpec":
         if sum(part is not None for part in (self.maximize, self.minimize, self.pareto)) != 1:
-            raise refuse("an objective is one of maximize, minimize, pareto", "keep one of them")
+            hint = "keep one of them; on the command line `--set 'objective={minimize: gpus}'` takes the place of all"
+            raise refuse("an objective is one of maximize, minimize, pareto", hint)
         return self
 
 

@@ -280,6 +280,25 @@ def test_check_refuses_flags_that_its_level_does_not_read(
     assert "  hint: " in done.err
 
 
+@pytest.mark.parametrize(
+    ("kind", "level", "levels"),
+    [
+        ("place", "simulate", "`static`, `proof`"),
+        ("train", "simulate", "`static`, `proof`, `execute`"),
+        ("experts", "engine", "`static`, `proof`, `execute`"),
+        ("fleet", "engine", "`static`, `proof`, `simulate`"),
+    ],
+)
+def test_a_level_that_a_kind_does_not_have_is_refused_with_those_that_it_has(
+    run: "Run", kind: str, level: str, levels: str
+) -> None:
+    outcome = run("check", str(PLANS / f"{kind}.json"), "--level", level)
+    assert outcome.code == 2
+    assert (
+        outcome.err == f"error: --level: plans of kind `{kind}` have no level `{level}`\n  hint: they have {levels}\n"
+    )
+
+
 def test_every_flag_of_check_is_read_at_some_level() -> None:
     from planner.cli.main import built_command
     from planner.cli.plans.check_levels import READ_AT

@@ -275,6 +275,18 @@ def test_deep_solves_again_with_each_limit_that_the_field_is_about(solved: Solve
     assert not [told for told in explained.facts if "ttft" in told.what]
 
 
+def test_deep_counts_the_limits_that_it_has_no_time_to_move(solved: Solved, monkeypatch: pytest.MonkeyPatch) -> None:
+    envelope, decision = solved(CHEAP)
+    monkeypatch.setattr("planner.explain.deep.MOST_S", 0.0)
+    monkeypatch.setattr("planner.explain.deep._solved", lambda *given: envelope)
+    facts = list(explain_plan(envelope, decision, deep=True).facts)
+    moved = [told.what for told in facts if told.what.startswith("mean ttft of `chat` <=")]
+    assert len(moved) == 2  # the first, down and up
+    left = fact(facts, "after 0 s, ").what
+    assert "rate of `chat`" in left
+    assert "`planner explain PLAN FIELD --deep`" in left
+
+
 def test_deep_refuses_a_plan_whose_kind_is_not_solved(
     edited_plan: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
