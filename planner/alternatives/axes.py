@@ -90,11 +90,11 @@ def read_wishes(
 
 
 def _fleet_wish(text: str, flag: str) -> Wish:
-    """Nodes of a job of a day, `chat=12` or `chat@07:00-09:00=12`; whether there is such a job its options say."""
+    """Nodes of a job of a day, `chat=12` or `chat@00:00-02:00=12`; whether there is such a job its options say."""
     axis, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not axis or not (value.isascii() and value.isdigit()):
         what = f"`{text}` gives no job a number of nodes"
-        raise PlannerError(what, where=flag, hint=f"write for example `{flag} chat=12` or `{flag} chat@07:00-09:00=12`")
+        raise PlannerError(what, where=flag, hint=f"write for example `{flag} chat=12` or `{flag} chat@00:00-02:00=12`")
     return Wish(axis, int(value), ("fixed", axis), single=True)
 
 

@@ -6,6 +6,7 @@ day. Joint programs over all jobs at several worths of progress give better boun
 best day over the rows of these makes as much of every target as is paid (`day_rows`). Where they are too large, they
 leave out states that cannot lead to a better day (`day_bounded`). An integer program over the flows of single jobs
 closes what is left as far as its limits let it, with the steps alone that a better day can take by their reduced worth.
+Of days that are worth as much, jobs with a goal have the one of fewest node hours (`day_frugal`).
 """
 
 import math
@@ -18,12 +19,14 @@ from planner.solvers.result import SolveResult, Status
 from planner.solvers.schedules.day_bounded import bounded
 from planner.solvers.schedules.day_columns import relaxed
 from planner.solvers.schedules.day_exchange import affordable, exchanged, joint
+from planner.solvers.schedules.day_frugal import frugal
 from planner.solvers.schedules.day_joint import jointly
 from planner.solvers.schedules.day_rows import recombined
 from planner.solvers.schedules.day_split import Day, DayJob, DaySplit, Steps
 
 SOLVER = "days of single jobs, joint programs and flows"
 DUST = 1e-9  # of the worth of a day
+GIVEN = 1e-3  # of it, that each job may lose for fewer node hours
 WIDTHS = (2_000, 20_000)  # states of an hour in joint programs over all jobs, in turn
 ROWS_S = (4.0, 12.0)  # for days of rows of other days: the second time where the first leaves a wide gap
 WIDE = 0.01  # of the worth
@@ -64,6 +67,8 @@ def split_day(problem: DaySplit, *, time_limit_s: float | None = None, gap: floa
         day = day if better is None else max(day, better, key=problem.worth)
         worth = problem.worth(day)
         bound = min(bound, max(proven, worth))
+    day = frugal(problem, day, GIVEN * DUST * max(abs(worth), 1.0))
+    worth = problem.worth(day)
     status = Status.OPTIMAL if bound - worth <= gap * max(abs(worth), 1.0) else Status.FEASIBLE
     return SolveResult(status, reason, day, worth, max(bound, worth), time.perf_counter() - started_s, SOLVER)
 

@@ -98,6 +98,28 @@ def test_the_day_is_worth_what_the_best_of_all_days_is(tens: int) -> None:
         assert all(fits(problem, row) for row in zip(*result.solution, strict=True))
 
 
+def test_jobs_with_a_goal_have_the_fewest_node_hours_that_are_worth_as_much() -> None:
+    told = 0
+    for seed in range(100, 140):
+        problem = problem_of(seed, hours=4, nodes=6, jobs=1 + seed % 2)
+        day = split_day(problem).solution
+        assert day is not None
+        for k, job in enumerate(problem.jobs):
+            if job.goal is None:
+                continue
+            rows = zip(*day, strict=True)
+            beside = [sum(problem.jobs[j].counts[a][0] for j, a in enumerate(row) if j != k) for row in rows]
+            spent = [
+                sum(job.counts[a][0] for a in path)
+                for path in itertools.product(range(len(job.counts)), repeat=4)
+                if job.worth(path) >= job.worth(day[k]) - 1e-9
+                and all(job.counts[a][0] + other <= 6 for a, other in zip(path, beside, strict=True))
+            ]
+            assert sum(job.counts[a][0] for a in day[k]) == min(spent)
+            told += min(spent) < max(spent)
+    assert told > 2  # jobs that could have had more
+
+
 @pytest.mark.parametrize("tens", range(10))
 def test_the_day_on_two_pools_is_worth_what_the_best_of_all_days_is(tens: int) -> None:
     for seed in range(10 * tens, 10 * tens + 10):

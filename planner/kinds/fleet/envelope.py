@@ -273,15 +273,16 @@ def _evidence(day: FleetDay, shares_KWP: Sequence[Sequence[Share]]) -> Evidence:
         )
     if day.options.opportunistic is not None:
         notes.append("what GPUs leave to opportunistic jobs, and what is lost beside them, is stated")
+    most = max(day.free_nodes)
     for job in day.jobs:
         if job.kind is not None:
             plans = {point.plan for point in job.points}
             notes.append(f"the curve of `{job.spec.name}` is of {len(plans)} plans of kind `{job.kind}`")
         stated = job.spec.nodes or tuple(each.nodes for each in job.spec.curve or ())
-        beyond = sorted({nodes for nodes in stated if nodes > day.nodes})
+        beyond = sorted({nodes for nodes in stated if nodes > most})
         if beyond:
             listed = ", ".join(map(str, beyond))
-            notes.append(f"`{job.spec.name}` on {listed} nodes is not considered: the jobs share {day.nodes}")
+            notes.append(f"`{job.spec.name}` on {listed} nodes is not considered: jobs have {most} of a pool at most")
     return Evidence(basis=weighted_shares(_rests_on(day, shares_KWP)), notes=tuple(notes))
 
 

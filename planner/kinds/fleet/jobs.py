@@ -296,6 +296,10 @@ def _counts(resolved: Resolved, index: int, spec: JobSpec, kind: Kind, free: int
         raise PlannerError(what, where=place, hint="write the numbers of nodes it can have, such as `nodes: [4, 8]`")
     else:
         counts = [*spec.nodes]
+    largest = max(pool.num_nodes for pool in resolved.pools)
+    if max(spec.nodes or (0,)) > largest:
+        what = f"job `{spec.name}` is to have {max(spec.nodes or (0,))} nodes, and no pool has more than {largest}"
+        raise PlannerError(what, where=place, hint="leave that number out, or give the cluster more nodes")
     fitting = sorted({count for count in counts if count <= free})
     if not fitting:
         what = f"job `{spec.name}` needs {min(counts, default=0)} nodes, and {free} are there"

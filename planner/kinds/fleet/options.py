@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, model_validator
 
-from planner.documents.units import FRACTION, TIME_S
+from planner.documents.units import FRACTION, TIME_S, clock
 from planner.errors import PlannerError
 from planner.kinds.fleet.beside_options import ElasticSpec, OpportunisticSpec, SharedSpec, require_own_names
 from planner.problem.schema import Count, Name, Positive
@@ -206,7 +206,8 @@ class FleetOptions(Spec):
             if job not in names or (hours and not self.windows_of(hours)):
                 known = ", ".join(f"`{name}`" for name in names)
                 hint = (
-                    f"write a job ({known}), or with hours from one change to another, such as `{names[0]}@07:00-09:00`"
+                    f"write a job ({known}), or with hours from one change to another, such as "
+                    f"`{names[0]}@{clock(0.0)}-{clock(min(2, self.windows) * self.window_s)}`"
                 )
                 raise refuse(f"`{key}` is no job in hours of the day", hint, "fixed")
         for text in self.without:

@@ -183,6 +183,7 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
         (problem({**TRAIN, "deadline_s": 5000.0}), "no end of a window"),
         (problem({**CHAT, "load": {"rates_per_s": [1.0, 2.0]}}), "2 rates for 3 windows"),
         (problem(BATCH, BATCH), "two jobs are called"),
+        (problem({"name": "x", "problem": SERVE, "usd_per_unit": 1, "nodes": [1, 40]}), "no pool has more than 3"),
         (problem(BATCH, reserve_nodes=3), "3 nodes in reserve of 3"),
         (problem({**BATCH, "least_nodes": 4}), "always has 4 nodes"),
         (problem({"name": "x", "curve": curve(1), "problem": SERVE, "usd_per_unit": 1}), "`problem` or a `curve`"),
@@ -254,4 +255,4 @@ def test_what_days_have_no_answer_for_is_refused(
 
 def test_numbers_of_nodes_beyond_those_there_are_said_not_to_be_considered() -> None:
     plan = solve(problem({**BATCH, "curve": curve(5, 10, 12, 20)}))
-    assert "`batch` on 4 nodes is not considered: the jobs share 3" in plan.evidence.notes
+    assert "`batch` on 4 nodes is not considered: jobs have 3 of a pool at most" in plan.evidence.notes
