@@ -1,4 +1,4 @@
-"""The constants of `planner.propose.likeness` fitted on measured decisions, by maximum marginal likelihood.
+"""The constants of `planner.costs.rates.likeness` fitted on measured decisions, by maximum marginal likelihood.
 
 Errors of a decision are a multivariate Student-t, so that wild ones say little of the others (Shah, Wilson, Ghahramani,
 "Student-t Processes as Alternatives to Gaussian Processes", AISTATS 2014). A decision counts as MOST_ROWS alternatives
@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.propose.likeness import Likeness
+from planner.costs.rates.likeness import Likeness
 from planner.solvers.stochastic.sequential_choice import Belief
 
 LEAST_VARIANCE = 1e-6

@@ -2,18 +2,21 @@
 
     python benchmarks/own_runs.py ../shared/data/serving            # 1 to 3 runs, 5 draws of random ones
     python benchmarks/own_runs.py ../shared/data/serving --quick    # one draw, with the costs before any fit
-    python benchmarks/own_runs.py ../shared/data/serving --fit      # the constants of planner/propose/likeness.py
+    python benchmarks/own_runs.py ../shared/data/serving --fit      # the constants of planner/costs/rates/likeness.py
 
 Rows are measured.csv and the open groups of measured_more.csv. Costs are four fits, each of three groups in four
-(`serving_picks.py`), so that every group is unseen, and all that is believed is what the others tell: of a group's
-steps as `planner calibrate -o` believes (`planner.costs.rates.spread.GroupBias`), of a decision as `planner calibrate
---propose` does (`planner.propose.decision`). With `--quick` the times are those of the costs before any fit.
+(`serving_picks.py`), so that every group is unseen, and all that is believed is what the others tell: of a deployment
+as `planner estimate` does with what `planner calibrate -o` wrote (`planner.estimate.own_runs`), of a decision as
+`planner calibrate --propose` does (`planner.propose.decision`). With `--quick` the times are those of the costs before
+any fit.
 
 Times: mean error of TPOT, groups of ten rows or more weighing the same; intervals of 80 %: how many hold, and their
-mean width (of logarithms) against that before any run. Decisions: rows of a group with equal mode and lengths, five or
-more, to take the one of most predicted output tokens/s/GPU whose predicted TPOT keeps a limit at the quartiles of what
-was measured. Captured is the output of the choice over that of the best, among rows that were not run, 0 where the
-limit breaks. Runs are those that raise the expected output of the choice most, one after another, or drawn from all.
+mean width (of logarithms) against that before any run, by what is believed near the runs (`near`), by where they say
+that the group lies (`group`, which plans take), and by the mean error of the runs in its place (`scaled`). Decisions:
+rows of a group with equal mode and lengths, five or more, to take the one of most predicted output tokens/s/GPU whose
+predicted TPOT keeps a limit at the quartiles of what was measured. Captured is the output of the choice over that of
+the best, among rows that were not run, 0 where the limit breaks. Runs are those that raise the expected output of the
+choice most, one after another, or drawn from all.
 Rules: `estimate`, the most output of rows whose median keeps the limit; `as proposed`, the most expected output, which
 `--propose` names; `expected`, the most output times the chance that the limit holds, of those with 60 % at least, as
 `objective.expected` picks; `scaled`, the estimate, longer by the mean error of the runs in place of the belief. The
@@ -34,11 +37,13 @@ from serving import Data
 from serving_picks import Predicted, left_out
 
 from planner.arrays import Bools, Floats, Indices
+from planner.costs.rates.likeness import TPOT, TTFT, Likeness
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
+from planner.estimate.own_runs import lengths, seen_runs
+from planner.estimate.places import layouts, loads
 from planner.kinds.serve.expected import CONFIDENCES
-from planner.propose.alternative import Alternative, layouts, loads
+from planner.propose.alternative import Alternative
 from planner.propose.decision import Slo, make_choice, middle_of
-from planner.propose.likeness import TPOT, TTFT, Likeness
 from planner.solvers.stochastic.sequential_choice import BeliefState, chances, expected_rewards, next_measurements
 
 RUNS = (0, 1, 3)
@@ -77,17 +82,31 @@ def large(data: Data) -> list[Indices]:
     return [members for members in each if len(members) >= LIKELY]
 
 
-def times(data: Data, known: Known, seeds: int) -> Iterator[tuple[int, str, Floats]]:
+def times(
+    data: Data, told: Predicted, known: Known, likeness: dict[int, dict[str, Likeness]], seeds: int
+) -> Iterator[tuple[int, str, Floats]]:
     """Runs, what makes the estimate, and error of TPOT, share that intervals hold, width: means of groups [3]."""
     groups = large(data)
     for count in RUNS:
-        for name in ("belief", "scaled") if count else ("estimate",):
-            table = [
-                _row(known, members, np.random.default_rng((seed, number)).permutation(members)[:count], name)
-                for number, members in enumerate(groups)
-                for seed in range(seeds if count else 1)
-            ]
+        for name in ("near", "group", "scaled") if count else ("estimate",):
+            table = []
+            for number, members in enumerate(groups):
+                own = likeness[int(told.fold[members[0]])]["tpot"]
+                for seed in range(seeds if count else 1):
+                    runs = np.random.default_rng((seed, number)).permutation(members)[:count]
+                    near = name == "near"
+                    table.append(_near(data, own, known, members, runs) if near else _row(known, members, runs, name))
             yield count, name, np.mean(table, axis=0)
+
+
+def _near(data: Data, likeness: Likeness, known: Known, members: Indices, runs: Indices) -> tuple[float, float, float]:
+    """Of one group after these runs, on its other rows: each takes what those near it tell."""
+    rest = np.setdiff1d(members, runs)
+    seen = seen_runs([data.cases[run] for run in runs], known.error[runs].tolist())
+    others = [data.cases[row] for row in rest]
+    mean, half = likeness.told(seen, loads(others), layouts(others), lengths(others))
+    off = known.error[rest] - mean
+    return float(np.abs(np.expm1(-off)).mean()), float((np.abs(off) <= half).mean()), float(2.0 * half.mean())
 
 
 def _row(known: Known, members: Indices, runs: Indices, name: str) -> tuple[float, float, float]:
@@ -98,7 +117,7 @@ def _row(known: Known, members: Indices, runs: Indices, name: str) -> tuple[floa
         shift, (below, above) = 0.0, known.spreads[members[0]].between
     else:
         bias = known.after(members, runs)
-        shift = bias.mean if name == "belief" else float(known.error[runs].mean())
+        shift = bias.mean if name == "group" else float(known.error[runs].mean())
         below = above = NORMAL_80 * bias.deviation
     down, up = np.hypot(low, below), np.hypot(high, above)
     held = (error - shift >= -down) & (error - shift <= up)
@@ -191,10 +210,11 @@ def likeness_of(data: Data, told: Predicted, chosen: Bools) -> dict[str, Likenes
     }
 
 
-def decisions(data: Data, told: Predicted, known: Known) -> Iterator[Decision]:
+def decisions(
+    data: Data, told: Predicted, known: Known, likeness: dict[int, dict[str, Likeness]]
+) -> Iterator[Decision]:
     """Every set of rows alike, with limits at the quartiles of what was measured; beliefs as other folds tell."""
     tpot, ttft = data.measured.tpot_s, data.measured.ttft_s
-    likeness = {int(number): likeness_of(data, told, told.fold != number) for number in np.unique(told.fold)}
     for members in alike(data):
         own = likeness[int(told.fold[members[0]])]
         rows = [(data.cases[n], float(told.ttft_s[n]), float(told.tpot_s[n])) for n in members.tolist()]
@@ -265,10 +285,11 @@ def main() -> int:
     known = Known.of(data, told)
     base = 0.0
     print("runs  estimate   TPOT error   80 % intervals hold   width")
-    for count, name, (wrong, held, width) in times(data, known, seeds):
+    likeness = {int(number): likeness_of(data, told, told.fold != number) for number in np.unique(told.fold)}
+    for count, name, (wrong, held, width) in times(data, told, known, likeness, seeds):
         base = base or width
         print(f"{count:4d}  {name:9} {wrong:9.1%}   {held:12.0%}   {width / base:16.2f}")
-    every = list(decisions(data, told, known))
+    every = list(decisions(data, told, known, likeness))
     print(f"{len(every)} decisions; captured (choices that break the limit) after {', '.join(map(str, RUNS))} runs")
     ways: dict[str, tuple[Policy, int]] = {"proposed": (proposed, 1), "random": (at_random, seeds)}
     for title, way in ways.items():

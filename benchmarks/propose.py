@@ -25,13 +25,14 @@ from inputs import SHARED, required
 from likeness_fit import Errors, fit
 from recipe_columns import filled
 
+from planner.costs.rates.likeness import TPOT, TTFT, Likeness
 from planner.costs.rates.pricer import open_store, profile_paths
 from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
 from planner.estimate.measured import cases_of_rows
-from planner.propose.alternative import Alternative, Result, layouts, loads
+from planner.estimate.places import layouts, loads
+from planner.propose.alternative import Alternative, Result
 from planner.propose.decision import Slo, make_choice, with_results
-from planner.propose.likeness import TPOT, TTFT, Likeness
 from planner.solvers.stochastic.sequential_choice import (
     BeliefState,
     best,

@@ -16,7 +16,7 @@ nvidia/DeepSeek-R1-0528-FP4-v2). gpt-oss on Blackwell takes its inputs to the ex
 `VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8`); on Hopper it runs vLLM with `--max-num-seqs $CONC` and sends 10 requests for
 each of $CONC clients, 4 to 64 of them (its README), and for some days in December 2025 with a literal
 `--max-concurrency 512` beside: rows of 512 clients are runs of an unstated $CONC, and the recipe's columns leave their
-batch and requests empty.
+batch and requests empty. DeepSeek-R1 on B300 is sent one request for each client (dsr1_fp8_b300.sh).
 SGLang 0.5.5 on GB200 has the placeholders `ep: 1` and `dp-attn: true` in place of its parallelism, where they "do
 nothing" (nvidia-master.yaml, December 2025): expert parallel over all ranks, as the comments beside them say; decoding
 on one node has the times of tensor parallelism. Kimi-K2.5 on GB200 with vLLM runs the recipes of
@@ -29,17 +29,26 @@ of before 0.8 alone can (`--num-scheduler-steps`): it looks at new requests so o
 TensorRT-LLM's performance overviews are measured with trtllm-bench, which hands requests to the engine in its own
 process.
 
-What no recipe says is filled with `--inferred` alone. NVIDIA's gap analysis (`source` nvidia-gap) publishes no recipe:
-its runs at lengths in thousands of tokens have the times to first token of clients that do not start together, and on
-vLLM, whose prefix cache is on unless told otherwise, they answer faster than their devices can compute, so that
-prompts repeat (100 distinct ones of NVIDIA's load generator unless told otherwise, aiperf --num-dataset-entries); the
-other runs of vLLM and TensorRT-LLM have the times of prompts that take a step each. gpt-oss on Hopper with a literal
-512 clients has the times of a $CONC of 16, the middle of its sweep. These were read off the measured times.
+NVIDIA's gap analysis (`source` nvidia-gap) sets the predictions of its AIConfigurator beside runs of what that
+generates: the releases of these runs are those that its templates are for (src/aiconfigurator/generator/ of
+github.com/ai-dynamo/aiconfigurator). The rules there (rule_plugin/*.rule, and those for benchmarks) give a step room
+for the prompt and 1,500 tokens more. TensorRT-LLM runs without chunked prefill, so that whole prompts fill it, as they
+do on SGLang (`--max-prefill-tokens`), whose prompts share steps with decoding from release 0.5.4 on: templates before
+misspell `--enable-mixed-chunk`. vLLM cuts prompts to it (`--max-num-batched-tokens`, which the template of 0.12.0 alone
+leaves out, as it is stored). Ten requests a client, as its guide has it (docs/dynamo_deployment_guide.md), are ours.
+
+What no recipe says is filled with `--inferred` alone. Runs of the gap analysis at lengths in thousands of tokens have
+the times to first token of clients that do not start together, and on vLLM, whose prefix cache is on unless told
+otherwise, they answer faster than their devices can compute, so that prompts repeat: AIConfigurator's job for
+Kubernetes (k8s_bench.yaml.j2) sends the 100 that aiperf makes unless told otherwise, its guide turns reuse off, and
+nothing says which ran. gpt-oss on Hopper with a literal 512 clients has the times of a $CONC of 16, the middle of its
+sweep. These were read off the measured times.
 """
 
 import csv
 import sys
 from collections.abc import Mapping
+from itertools import takewhile
 from math import floor, log2
 from pathlib import Path
 
@@ -48,6 +57,9 @@ Columns = dict[str, str]
 
 GAP_PROMPTS = 100
 REQUESTS_PER_CLIENT = 10
+GENERATED_ROOM = 1500  # tokens of a step beyond one prompt, as AIConfigurator sets it
+MIXED_FROM = (0, 5, 4)  # SGLang releases whose template passes on that prompts share steps
+SGLANG_CHUNK = 8192  # prompt tokens of a step on GPUs of 60 to 160 GiB
 GB200_NODE = 4  # devices
 BLACKWELL = ("b200", "b300", "gb200", "gb300")
 LENGTH_LOW = "0.8"
@@ -74,7 +86,7 @@ _TUNED = {"kv_cache": "fp8", "memory_utilisation": "0.9", "captured_tokens": "20
 def filled(row: Row, *, inferred: bool = False) -> Columns:
     """The row with what its recipe sets in its empty columns; parallelism and releases are put right."""
     if row.get("source") == "nvidia-gap":
-        return {**row, **_empty(row, _inferred(row) if inferred else {})}
+        return {**row, **_empty(row, _generated(row) | (_inferred(row) if inferred else {}))}
     if (row.get("source") or "").startswith("TensorRT-LLM perf-overview"):
         return {**row, **_empty(row, {"in_process": "1"})}
     if row.get("source") == "Azure AI-benchmarking-guide" and row["backend"] == "vllm":
@@ -88,6 +100,8 @@ def filled(row: Row, *, inferred: bool = False) -> Columns:
         columns |= {"max_batch": str(_MIDDLE_CLIENTS), "requests": str(REQUESTS_PER_CLIENT * _MIDDLE_CLIENTS)}
     if _family(row).startswith("DeepSeek") and row.get("weights") == "nvfp4":
         columns["attention_output"] = "nvfp4"
+    if _family(row).startswith("DeepSeek") and row["system"] == "b300_sxm" and row["mode"] == "agg":
+        columns["requests"] = str(clients)
     if _family(row).startswith("gpt-oss") and _blackwell(row):
         columns["expert_inputs"] = "fp8"
     if row.get("weights") in ("fp8", "nvfp4"):
@@ -168,11 +182,29 @@ def _multiplied(row: Row) -> bool:
     return recipe and moe_tp == ep and ep > 1.0 and tp == moe_tp * ep
 
 
+def _generated(row: Row) -> Columns:
+    """What AIConfigurator's rules and templates set for a deployment of one load."""
+    isl = int(float(row["isl"]))
+    budget = isl + GENERATED_ROOM
+    whole = budget // isl * isl
+    if row["backend"] == "vllm":
+        return {"chunk_tokens": str(budget)}
+    if row["backend"] == "trtllm":
+        return {"chunk_tokens": str(whole)}
+    mixed = row["mode"] == "agg" and _numbers(row.get("backend_version") or "") >= MIXED_FROM
+    return {"chunk_tokens": str(min(whole, SGLANG_CHUNK)), **({"mixed_steps": "1"} if mixed else {})}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a release: 0.5.4.post3 is (0, 5, 4)."""
+    return tuple(map(int, takewhile(str.isdecimal, version.split("."))))
+
+
 def _inferred(row: Row) -> Columns:
     """What the times of NVIDIA's gap analysis tell of its runs."""
     isl, clients = int(float(row["isl"])), int(float(row["concurrency"]))
     if isl % 1000 != 0:
-        return {} if row["backend"] == "sglang" or row["mode"] == "disagg" else {"chunk_tokens": str(isl)}
+        return {}
     if row["backend"] == "vllm":
         return {"prefix_hits": repr(max(1.0 - GAP_PROMPTS / (REQUESTS_PER_CLIENT * clients), 0.0))}
     return {"staggered": "1"}
@@ -213,6 +245,9 @@ def _sglang(row: Row, clients: int, ranks: float) -> Columns:
     poll = "30" if clients / max(ranks, 1) >= 16 else "10"
     if row["mode"] == "disagg":
         return {"kv_cache": "fp8", "poll_steps": poll}
+    if _family(row).startswith("GLM-5") and row.get("weights") == "nvfp4":
+        limits = {"memory_utilisation": "0.8", "max_batch": str(clients)}
+        return {"kv_cache": "fp8", **limits, "chunk_tokens": "131072", "poll_steps": "1"}
     if _family(row).startswith("DeepSeek") and float(row["gpus"]) < 8 and row.get("weights") == "fp8_block":
         return {
             "kv_cache": "fp8",

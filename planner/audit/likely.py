@@ -3,7 +3,7 @@
 Times have the intervals of estimates (`planner.costs.rates.spread`). A rate within limits is read off the simulated
 curve of load against limits with all times as much longer or shorter: where times are k times as long, a load r keeps a
 limit L as r k does L / k. Gains of one deployment over another are surer than either rate, since what errs in both
-cancels: the deviation of log(a) - log(b) by the covariance of errors among deployments (`planner.propose.likeness`).
+cancels: the deviation of log(a) - log(b) by the covariance of errors of deployments (`planner.costs.rates.likeness`).
 """
 
 import math
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.costs.rates.likeness import TPOT
 from planner.costs.rates.pricer import open_store, serving_tables
 from planner.estimate.case import Case, Part, Refused
 from planner.estimate.evaluate import Estimate, evaluate
+from planner.estimate.places import layouts
 from planner.estimate.settings import priced_version
 from planner.kinds.serve.deployed.bench import Curve
 from planner.kinds.serve.deployed.instances import Instances
 from planner.problem.resolve import Resolved
-from planner.propose.alternative import layouts
-from planner.propose.likeness import TPOT
 
 Interval = tuple[float, float]
 

@@ -2,8 +2,9 @@
 
 Runs of a group (model, formats of its layers, GPU and engine) err together. Of a group that the costs were not fitted
 to, the section `intervals` says what lies between groups and how far runs lie apart within one; normal-normal shrinkage
-of both makes a mean, by which all its steps are longer, and a deviation, which takes the place of what lies between. A
-dozen rows are for a fit of the costs themselves (`planner.calibrate.refit`).
+of both makes a mean, by which all its steps are longer, and a deviation, which takes the place of what lies between.
+What each run told stays beside them: estimates of deployments near it take more from it (`planner.estimate.own_runs`).
+A dozen rows are for a fit of the costs themselves (`planner.calibrate.refit`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,9 @@ from planner.costs.rates.calibration import load_calibration
 from planner.costs.rates.spread import GroupBias
 from planner.documents.read import load_document, parse_document
 from planner.errors import PlannerError
+from planner.estimate.case import Case
 from planner.estimate.evaluate import Estimate, evaluate
+from planner.estimate.own_runs import seen_runs
 from planner.hardware.profiles.store import ProfileStore
 
 _DIGITS = 6
@@ -58,8 +61,9 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
             f"the calibration {known.name} does not tell how far estimates err", hint="start from `default`"
         )
     groups: dict[str, list[tuple[float, float]]] = {}
+    cases: dict[str, list[Case]] = {}
     left_out: list[str] = []
-    estimates = evaluate([replace(row.case, calibration=calibration) for row in rows], store)
+    estimates = evaluate([replace(row.case, calibration=calibration) for row in rows], store, near=False)
     for row, estimate in zip(rows, estimates, strict=True):
         group = row.case.group
         if not isinstance(estimate, Estimate):
@@ -74,6 +78,7 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
             spread = known.spreads_of((group,))["tpot"]
             error = float(np.log(row.tpot_s / estimate.tpot_s * known.slowdown(group)))
             groups.setdefault(group, []).append((error, float(spread.within(low, high)[0])))
+            cases.setdefault(group, []).append(row.case)
     if not groups:
         raise PlannerError(
             f"no run tells more than the costs hold: {left_out[0]}" if left_out else "no run is given",
@@ -82,11 +87,16 @@ def believe(rows: Sequence[ServingRow], calibration: str, store: ProfileStore | 
         )
     between = known.spreads["tpot"].between
     before = {group: known.runs.get(group) or GroupBias.unseen(between) for group in groups}
-    after = {
-        group: before[group].after(*(np.array(side) for side in zip(*runs, strict=True)))
-        for group, runs in groups.items()
-    }
+    after = {group: _after(before[group], cases[group], runs) for group, runs in groups.items()}
     return OwnRuns(before, after, tuple(left_out))
+
+
+def _after(before: GroupBias, cases: Sequence[Case], told: Sequence[tuple[float, float]]) -> GroupBias:
+    """What is believed of a group after runs of these cases, which told errors with deviations within the group."""
+    errors, deviations = zip(*told, strict=True)
+    after = before.after(np.array(errors), np.array(deviations))
+    known = len(before.seen) == before.runs  # runs of which nothing but their mean is left cannot be placed
+    return replace(after, seen=(*before.seen, *seen_runs(cases, errors)) if known else ())
 
 
 def document_of(told: OwnRuns, base: str, *, date: str, sources: Sequence[str]) -> dict[str, Any]:
@@ -109,6 +119,9 @@ def document_of(told: OwnRuns, base: str, *, date: str, sources: Sequence[str]) 
     }
 
 
-def rounded(bias: GroupBias) -> dict[str, float | int]:
+def rounded(bias: GroupBias) -> dict[str, Any]:
     """A belief as calibration files hold it."""
-    return {name: round(value, _DIGITS) if name != "runs" else value for name, value in asdict(bias).items()}
+    numbers = {"mean": round(bias.mean, _DIGITS), "deviation": round(bias.deviation, _DIGITS), "runs": bias.runs}
+    seen = [asdict(replace(run, error=round(run.error, _DIGITS))) for run in bias.seen]
+    lists = [{name: list(value) if isinstance(value, tuple) else value for name, value in run.items()} for run in seen]
+    return numbers | ({"seen": lists} if lists else {})

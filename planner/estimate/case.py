@@ -59,6 +59,7 @@ class Case:
     calibration: str = "default"
     requests_per_client: float = REQUESTS_PER_CLIENT  # that each sends, its first at the start
     in_process: bool = False  # requests are handed to the engine in its own process, past its front end
+    mixed_steps: bool = False  # prompts share steps with decoding where the engine has them apart unless told otherwise
     staggered: bool = False  # the clients of a closed loop start one after the other, not at once
     hold_steps: float = 0.0  # decode steps for which the engine holds prompts to batch them
     poll_steps: float = 0.0  # decode steps between the scheduler's looks at new requests; 0: the engine's default

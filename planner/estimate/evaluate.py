@@ -27,6 +27,7 @@ from planner.estimate.case import Case, Part, Refused
 from planner.estimate.closed_loop import simulate_loops
 from planner.estimate.frame import Added, Frame, Pace, half_of, idle_ttft_s, loop_of, pace_of, settled, taken
 from planner.estimate.mean_field import Settled
+from planner.estimate.own_runs import Told, told_by_runs
 from planner.estimate.tails import Percentiles, tails_of
 from planner.hardware.profiles.store import ProfileStore
 from planner.kinds.serve.steady.demand import link_bytes_per_s
@@ -55,9 +56,12 @@ class Estimate:
 
 
 def evaluate(
-    cases: Sequence[Case], store: ProfileStore | None, *, percentiles: bool = False
+    cases: Sequence[Case], store: ProfileStore | None, *, percentiles: bool = False, near: bool = True
 ) -> list[Estimate | Refused]:
-    """An estimate, with percentiles where they are asked for, or why there is none, for every case, in order."""
+    """An estimate, with percentiles where they are asked for, or why there is none, for every case, in order.
+
+    Of one's own runs, those `near` a case move it more than others of its group; else all steps of a group alike.
+    """
     results: dict[int, Estimate | Refused] = {}
     groups: list[list[int]] = []
     for members in groups_of(cases, tables=store is not None):
@@ -69,7 +73,7 @@ def evaluate(
             results[index] = Refused(cases[index].id, f"{arch.name}: unsupported {'; '.join(reasons)}")
     for kind in _by_calibration(cases, groups):
         batches = [batch_of([cases[i] for i in members], store) for members in kind]
-        for members, estimates in zip(kind, _estimates(batches, percentiles=percentiles), strict=True):
+        for members, estimates in zip(kind, _estimates(batches, percentiles=percentiles, near=near), strict=True):
             results.update(zip(members, estimates, strict=True))
     return [results[index] for index in range(len(cases))]
 
@@ -82,7 +86,7 @@ def _by_calibration(cases: Sequence[Case], groups: list[list[int]]) -> list[list
     return list(kinds.values())
 
 
-def _estimates(batches: list["Batch"], *, percentiles: bool) -> list[list[Estimate | Refused]]:
+def _estimates(batches: list["Batch"], *, percentiles: bool, near: bool) -> list[list[Estimate | Refused]]:
     """The estimates of batches that share a calibration: steps are priced batch by batch, loops run all at once."""
     all_sizes = sizes_of(batches)
     memories = [batch.memory(sizes) for batch, sizes in zip(batches, all_sizes, strict=True)]
@@ -92,29 +96,38 @@ def _estimates(batches: list["Batch"], *, percentiles: bool) -> list[list[Estima
     frame = Frame.gathered([frame for frame, _ in priced], places)
     seconds = [np.concatenate(parts) for parts in zip(*(seconds for _, seconds in priced), strict=True)]
     added = Added.of([batch.costs.engine for batch in batches for _ in batch.cases])
-    pace = pace_of(frame, seconds, added)
+    cases = [case for batch in batches for case in batch.cases]
+    known = load_calibration(cases[0].calibration)
+    told = told_by_runs(known, cases) if near else Told.nothing(len(cases))
+    pace = pace_of(frame, [each * told.longer for each in seconds], added)
     times = run(frame, pace, added)
     tails = tails_of(frame, pace, added) if percentiles else [None] * len(frame.isl)
-    known = load_calibration(batches[0].cases[0].calibration)
     spreads = [known.spreads_of((batch.group,)) for batch in batches]
     features = features_of(times.ttft_s, idle_ttft_s(frame, pace, added))
     estimates = []
     for batch, memory, members, spread in zip(batches, memories, places, spreads, strict=True):
-        own = taken(times, list(members))
-        intervals = _intervals(spread, own, features[members.start : members.stop])
-        estimates.append(batch.estimates(memory, own, [*intervals, tails[members.start : members.stop]]))
+        own, part = taken(times, list(members)), slice(members.start, members.stop)
+        intervals = _intervals(spread, own, features[part], told.half[part])
+        estimates.append(batch.estimates(memory, own, [*intervals, tails[part]]))
     return estimates
 
 
-def _intervals(spreads: Mapping[str, ErrorSpread], times: Settled, features: Floats) -> list[list[Interval | None]]:
-    """80 % intervals of both times of each case; None where the calibration holds no spread."""
+def _intervals(
+    spreads: Mapping[str, ErrorSpread], times: Settled, features: Floats, half: Floats
+) -> list[list[Interval | None]]:
+    """80 % intervals of both times of each case; None where the calibration holds no spread.
 
-    def ends(name: str, values: Floats) -> list[Interval | None]:
+    `half` of the width of the logarithm of TPOT is told by runs, or NaN.
+    """
+
+    def ends(name: str, values: Floats, told: Floats) -> list[Interval | None]:
         if name not in spreads:
             return [None] * len(values)
-        return list(zip(*(bound.tolist() for bound in spreads[name].bounds(values, features)), strict=True))
+        low, high = spreads[name].bounds(values, features)
+        low, high = np.where(told >= 0, values * np.exp(-told), low), np.where(told >= 0, values * np.exp(told), high)
+        return list(zip(low.tolist(), high.tolist(), strict=True))
 
-    return [ends("ttft", times.ttft_s), ends("tpot", times.tpot_s)]
+    return [ends("ttft", times.ttft_s, np.full_like(half, np.nan)), ends("tpot", times.tpot_s, half)]
 
 
 def groups_of(cases: Sequence[Case], *, tables: bool = True) -> list[list[int]]:
@@ -294,6 +307,7 @@ class Batch:
             hold_steps=self._numbers("hold_steps"),
             staggered=self._numbers("staggered"),
             in_process=self._numbers("in_process"),
+            mixed_steps=self._numbers("mixed_steps"),
             launches=sizes.kernels,
             latent_layers=sizes.latent_layers,
             prefix_hits=self._numbers("prefix_hits"),

@@ -39,6 +39,7 @@ class Frame:
     hold_steps: Floats  # decode steps for which prompts wait to be batched
     staggered: Floats  # 1 where clients start one after the other
     in_process: Floats  # 1 where requests pass no front end
+    mixed_steps: Floats  # 1 where prompts share steps with decoding on an engine that has them apart
     launches: Floats  # kernels of a step
     latent_layers: Floats  # of a step
     prefix_hits: Floats  # share of prompt tokens that need no computing
@@ -166,7 +167,7 @@ def loop_of(frame: Frame, pace: Pace, added: Added) -> ClosedLoops:
         poll_steps=np.where(frame.poll_steps > 0, frame.poll_steps, np.maximum(added.poll_steps, 1.0)),
         output_steps=added.output_steps,
         hold_steps=frame.hold_steps,
-        prefill_first=added.prefill_first,
+        prefill_first=_prefill_first(frame, added),
         staggered=frame.staggered,
         least_s=launching_s(frame, added),
         rate_per_s=np.where(frame.clients > 0, 0.0, frame.rate_per_s),
@@ -185,7 +186,7 @@ def settled(frame: Frame, pace: Pace, added: Added) -> Settled:
     """
     rest = settle(_dynamics(frame, pace, added))
     together = (
-        (added.prefill_first > 0)
+        (_prefill_first(frame, added) > 0)
         & (frame.isl_cv == 0)
         & (frame.osl_cv == 0)
         & (frame.staggered == 0)
@@ -261,6 +262,10 @@ def launching_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
 def _launched_s(frame: Frame, added: Added | EngineOverheads) -> Floats:
     """What the host needs to launch the kernels of a step one by one."""
     return added.launch_s * frame.launches + added.latent_launch_s * frame.latent_layers
+
+
+def _prefill_first(frame: Frame, added: Added) -> Floats:
+    return added.prefill_first * (1.0 - frame.mixed_steps)
 
 
 def _frontend_s(frame: Frame, added: Added) -> Floats:

@@ -146,6 +146,7 @@ def _build(row: Mapping[str, str]) -> Case:
         gpus=gpus,
         staggered=settings.staggered,
         in_process=settings.in_process,
+        mixed_steps=settings.mixed_steps,
         hold_steps=held_steps(settings, decode.dp, clients, osl),
         poll_steps=settings.poll_steps,
         captured_tokens=settings.captured_tokens,

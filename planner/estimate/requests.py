@@ -59,6 +59,9 @@ class SettingsSpec(Spec):
     in_process: bool = Field(
         default=False, description="requests are handed to the engine in its own process, past its front end"
     )
+    mixed_steps: bool = Field(
+        default=False, description="prompts share steps with decoding, as --enable-mixed-chunk has it"
+    )
     jitter: Annotated[float, Field(ge=0, le=MOST_JITTER)] = Field(
         default=0.0, description="coefficient of variation of the time of a step"
     )
@@ -183,6 +186,7 @@ def _build(name: str, text: str, given: GivenDecision) -> Case:
         poll_steps=given.settings.poll_steps,
         captured_tokens=given.settings.captured_tokens,
         in_process=given.settings.in_process,
+        mixed_steps=given.settings.mixed_steps,
         jitter=given.settings.jitter,
         graph_batch=given.settings.graph_batch or math.inf,
         preempts=given.settings.preempts,

@@ -7,7 +7,8 @@ are not those of the checkpoint's other products), `memory_utilisation` (share o
 `reserved_output` (share of its output that a sequence must have room for when it is admitted; all of it under
 TensorRT-LLM's GUARANTEED_NO_EVICT, half on average where pages are taken as sequences grow),
 `max_batch` (sequences of a decoding attention rank), `chunk_tokens` (prompt tokens of a step), `captured_tokens` (of
-the largest step that CUDA graphs hold; 0: of none with prompts), `async_scheduling` (1 where the next step is
+the largest step that CUDA graphs hold; 0: of none with prompts), `mixed_steps` (1 where prompts share steps with
+decoding; SGLang's `--enable-mixed-chunk`), `async_scheduling` (1 where the next step is
 scheduled beside the device), `poll_steps` (decode steps between looks at new requests; SGLang's
 `--scheduler-recv-interval`), `hold_steps` (decode steps for which prompts wait to be batched; TensorRT-LLM's
 `batch_wait_timeout_iters`), `balance_steps` (for which they wait until every attention rank has one; its
@@ -42,6 +43,7 @@ COLUMNS = (
     *(
         "chunk_tokens",
         "captured_tokens",
+        "mixed_steps",
         "async_scheduling",
         "poll_steps",
         "hold_steps",
@@ -80,6 +82,7 @@ class Settings:
     length_cv: float
     staggered: bool
     in_process: bool  # no front end
+    mixed_steps: bool
     jitter: float
     graph_batch: float
     preempts: bool
@@ -119,6 +122,7 @@ def settings_of_row(row: Mapping[str, str], gpu: Accelerator) -> Settings:
         length_cv=spread,
         staggered=bool(_flag(row, "staggered")),
         in_process=bool(_flag(row, "in_process")),
+        mixed_steps=bool(_flag(row, "mixed_steps")),
         jitter=_number(row, "jitter", most=MOST_JITTER),
         graph_batch=_number(row, "graph_batch") or math.inf,
         preempts=preempts,

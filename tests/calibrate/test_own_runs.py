@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from planner.calibrate.serving import ServingRow, read_serving
 from planner.cli.main import main
 from planner.costs.operators.work import Shards, Work
 from planner.costs.rates.calibration import load_calibration
+from planner.costs.rates.likeness import RERUN, TPOT
 from planner.costs.rates.pricer import make_pricer
-from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, group_of_runs
+from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, SeenRun, group_of_runs
 from planner.costs.rates.step import step_time
 from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl
 from planner.load.problems import load_problem
+from planner.solvers.stochastic.sequential_choice import Belief
 
 HEADER = "id,model,weights,system,backend,mode,isl,osl,concurrency,gpus,tp,pp,dp,moe_tp,moe_ep,ttft_ms,tpot_ms\n"
 PROBLEM = """
@@ -95,6 +98,30 @@ def test_a_run_never_hurts_in_expectation(between: float, within: float) -> None
     assert left == pytest.approx(after[0].deviation, rel=0.06)
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    places=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), min_size=3, max_size=6, unique=True),
+    errors=st.lists(st.floats(-0.4, 0.4), min_size=2, max_size=2),
+    freedom=st.sampled_from((2.5, 8.0, math.inf)),
+)
+def test_what_runs_tell_of_others_is_the_belief_of_proposals_conditioned_on_them(
+    places: list[tuple[int, int]], errors: list[float], freedom: float
+) -> None:
+    """By one system of equations, and by conditioning all alternatives on one run after another."""
+    likeness = replace(TPOT, freedom=freedom)
+    load = np.array([float(load) for load, _ in places])
+    layout = np.array([[float(gpus), float(gpus), 0.0, 0.0, 0.0] for _, gpus in places])
+    lengths = np.array([[1000.0, float(100 + index)] for index in range(len(places))])
+    seen = [SeenRun(load[i], tuple(layout[i]), tuple(lengths[i]), error) for i, error in enumerate(errors)]
+    mean, half = likeness.told(seen, load, layout, lengths)
+    belief = Belief(np.zeros(len(load)), likeness.covariance(load, layout), RERUN**2, freedom)
+    for index, error in enumerate(errors):
+        belief = belief.measured(index, error)
+    assert mean == pytest.approx(belief.mean_M, abs=1e-9)
+    wide = likeness.deviations(belief.freedom) * np.sqrt(np.diagonal(belief.covariance_MM))
+    assert half[2:] == pytest.approx(wide[2:], rel=1e-9)
+
+
 def test_bounds_take_what_is_left_in_place_of_what_lies_between_groups() -> None:
     spread = ErrorSpread(low=(-0.3, 0.0, 0.0), high=(0.3, 0.0, 0.0), between=(0.0, 0.4))
     row = np.array([[1.0, 0.0, 0.0]])
@@ -116,11 +143,17 @@ def test_the_file_makes_estimates_slower_and_narrower_and_takes_further_runs(tmp
     known = load_calibration(str(path))
     assert known.runs[group].mean == pytest.approx(bias.mean, abs=1e-6)
     assert known.digest != load_calibration().digest
-    after = estimated(str(path))
-    assert after["tpot_s"] == pytest.approx(math.exp(bias.mean) * plain["tpot_s"], rel=0.01)
-    assert after["ttft_s"] > plain["ttft_s"]
-    widths = [math.log(p["tpot_s_interval"][1] / p["tpot_s_interval"][0]) for p in (after, plain)]
-    assert widths[0] < widths[1]
+    ((run,), (written,)) = bias.seen, known.runs[group].seen
+    assert written == replace(run, error=round(run.error, 6))
+    at_run, near, far = (estimated(str(path), clients) for clients in (8, 16, 256))
+    slower = [after["tpot_s"] / estimated(clients=c)["tpot_s"] for after, c in ((at_run, 8), (near, 16), (far, 256))]
+    assert slower[0] == pytest.approx(1.3, rel=0.02)
+    assert slower[0] > slower[1] > slower[2] > 1.1
+    assert at_run["ttft_s"] > plain["ttft_s"]
+    at_run_width, near_width, far_width, plain_width = (
+        math.log(p["tpot_s_interval"][1] / p["tpot_s_interval"][0]) for p in (at_run, near, far, plain)
+    )
+    assert at_run_width < near_width < min(far_width, plain_width)
     again = believe(rows_of(tmp_path, slow_ms), str(path), None).after[group]
     assert again.runs == 2
     assert bias.mean < again.mean < math.log(1.3)
@@ -194,3 +227,20 @@ def test_beliefs_that_cannot_be_are_refused_at_their_line(runs: object, tmp_path
     with pytest.raises(PlannerError) as refused:
         load_calibration(str(path))
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        3,
+        [{"load": 3.0}],
+        [{"load": 3.0, "layout": [0.0, 0.0], "lengths": [1000.0, 200.0], "error": 0.1}],
+        [{"load": 3.0, "layout": [0.0] * 5, "lengths": [1000.0, 200.0], "error": "much"}],
+    ],
+)
+def test_what_is_no_run_of_a_group_is_refused_where_it_stands(tmp_path: Path, seen: object) -> None:
+    path = tmp_path / "own.yaml"
+    bias = {"mean": 0.1, "deviation": 0.1, "runs": 1, "seen": seen}
+    path.write_text(yaml.safe_dump({"schema": "planner.calibration/1", "runs": {"g": bias}}), encoding="utf-8")
+    with pytest.raises(PlannerError, match=r"own\.yaml:\d+: .* is no run of a group"):
+        load_calibration(str(path))

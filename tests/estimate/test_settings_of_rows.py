@@ -147,9 +147,25 @@ def test_attention_ranks_wait_for_each_other_half_of_the_longest_wait_at_most() 
     assert case({**row, "dp": "2"}, concurrency="512").hold_steps == pytest.approx(2 * 0.9 * 1024 / 512)
 
 
-def test_gap_runs_take_prompts_one_by_one() -> None:
-    assert gap_case(isl="4096").decode.chunk_tokens == 4096
-    assert gap_case(isl="4096", backend="sglang").decode.chunk_tokens == 16384
+@pytest.mark.parametrize(
+    ("backend", "isl", "chunk_tokens"),
+    [("trtllm", "4096", 4096), ("trtllm", "128", 1536), ("sglang", "4096", 4096), ("sglang", "16384", 8192),
+     ("vllm", "4096", 5596)],
+)  # fmt: skip
+def test_gap_runs_have_room_for_a_prompt_and_1500_tokens_in_a_step(backend: str, isl: str, chunk_tokens: int) -> None:
+    """Whole prompts fill it, but on vLLM, which cuts them."""
+    assert case(COLOCATED, source="nvidia-gap", backend=backend, isl=isl).decode.chunk_tokens == chunk_tokens
+
+
+def test_prompts_of_gap_runs_on_sglang_share_steps_from_the_release_whose_template_says_so() -> None:
+    gap = {**COLOCATED, "source": "nvidia-gap", "backend": "sglang", "isl": "4096", "concurrency": "256"}
+    apart, shared = (case(gap, backend_version=release) for release in ("0.5.1.post1", "0.5.6.post2"))
+    assert (apart.mixed_steps, shared.mixed_steps) == (False, True)
+    waiting, beside = evaluate([apart, replace(apart, mixed_steps=True)], None)
+    assert isinstance(waiting, Estimate)
+    assert isinstance(beside, Estimate)
+    assert beside.ttft_s < waiting.ttft_s
+    assert beside.tpot_s > waiting.tpot_s
 
 
 def test_estimates_look_neither_at_the_source_nor_at_the_shape_of_a_number() -> None:
@@ -162,8 +178,6 @@ def test_estimates_look_neither_at_the_source_nor_at_the_shape_of_a_number() -> 
 def test_filling_leaves_other_tables_alone() -> None:
     own = {**COLOCATED, "source": "mine"}
     assert filled(own, inferred=True) == own
-    gap = {**COLOCATED, "source": "nvidia-gap"}
-    assert filled(gap) == gap
 
 
 def test_several_scheduler_steps_tell_the_limits_of_the_engine_that_has_them() -> None:

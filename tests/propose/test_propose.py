@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 
 from planner.check import check_plan
+from planner.costs.rates.likeness import TPOT, Likeness
 from planner.costs.rates.spread import NORMAL_80
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
+from planner.estimate.places import layouts, loads
 from planner.kinds.serve.options import ServeDecision
 from planner.load.problems import load_problem, resolve_document
 from planner.plan.findings import FAILED
 from planner.progress import Limits
-from planner.propose.alternative import Alternative, Result, layouts, loads
+from planner.propose.alternative import Alternative, Result
 from planner.propose.decision import Slo, make_choice, middle_of, standings, with_results
 from planner.propose.deployments import Question, question_of, same_deployments
-from planner.propose.likeness import TPOT, Likeness
 from planner.propose.proposal import document_of, lines_of, propose
 from planner.propose.results import read_results
 from planner.propose.runs import plan_of

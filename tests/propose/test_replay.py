@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from planner.propose.likeness import TPOT, TTFT
+from planner.costs.rates.likeness import TPOT, TTFT
 
 ROOT = Path(__file__).parent.parent.parent
 MEASURED = ROOT.parent / "shared" / "data" / "serving" / "measured.csv"

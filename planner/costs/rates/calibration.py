@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.arrays import Floats
+from planner.costs.rates.run_beliefs import mapping, runs_of
 from planner.costs.rates.spread import FEATURES, ErrorSpread, GroupBias, family_of_runs
 from planner.documents.files import digest
 from planner.documents.read import Document, load_document, parse_document
@@ -268,19 +269,19 @@ def _parse(document: Document, name: str) -> Calibration:
         raise PlannerError(
             "is no calibration file", where=document.source, hint="its first key is `schema: planner.calibration/1`"
         )
-    roofline = _mapping(data.get("roofline", {}), document, ("roofline",))
+    roofline = mapping(data.get("roofline", {}), document, ("roofline",))
     like = {name: roofline[other] for name, other in LIKE.items() if other in roofline}
     efficiencies = _section(Efficiencies, like | roofline, document, ("roofline",))
     engines = {
         engine: _section(EngineOverheads, values, document, ("engines", engine))
-        for engine, values in _mapping(data.get("engines", {}), document, ("engines",)).items()
+        for engine, values in mapping(data.get("engines", {}), document, ("engines",)).items()
     }
     tables = _section(TableTrust, data.get("tables", {}), document, ("tables",))
     spreads, groups = _spreads(data.get("intervals", {}), document)
     identity = {key: value for key, value in data.items() if key in COSTS}
     training = _training(data["training"], document, name) if "training" in data else None
     source = str(data.get("source", ""))
-    runs = _runs(data.get("runs", {}), document)
+    runs = runs_of(data.get("runs", {}), document)
     return Calibration(name, efficiencies, engines, digest(identity), source, tables, spreads, training, runs, groups)
 
 
@@ -301,8 +302,8 @@ def _ideal(known: TrainingSection) -> TrainingSection:
 
 def _training(values: object, document: Document, name: str) -> TrainingSection:
     """Section `training`; a file that states some rates only has the others as shipped."""
-    given = _mapping(values, document, ("training",))
-    rates = _mapping(given.get("rates", {}), document, ("training", "rates"))
+    given = mapping(values, document, ("training",))
+    rates = mapping(given.get("rates", {}), document, ("training", "rates"))
     known = {} if name == "default" else dict(_shipped_training().rates)
     for key, value in rates.items():
         where = document.where(("training", "rates", key))
@@ -333,7 +334,7 @@ def _training(values: object, document: Document, name: str) -> TrainingSection:
 def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread], frozenset[str]]:
     """Section `intervals`: of ttft and tpot coefficients of the bounds and what lies between groups; groups seen."""
     spreads: dict[str, ErrorSpread] = {}
-    sections = _mapping(values, document, ("intervals",))
+    sections = mapping(values, document, ("intervals",))
     groups = sections.get("groups", [])
     if not isinstance(groups, list) or not all(isinstance(group, str) for group in groups):
         where, hint = document.where(("intervals", "groups")), "give the groups that were fitted to, or leave them out"
@@ -342,7 +343,7 @@ def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread]
         if name == "groups":
             continue
         path = ("intervals", str(name))
-        bounds = _mapping(sides, document, path)
+        bounds = mapping(sides, document, path)
         right = all(
             isinstance(row := bounds.get(side), list)
             and len(row) == len(FEATURES)
@@ -366,35 +367,9 @@ def _spreads(values: object, document: Document) -> tuple[dict[str, ErrorSpread]
     return spreads, frozenset(groups)
 
 
-def _runs(values: object, document: Document) -> dict[str, GroupBias]:
-    """Section `runs`: by group, mean and deviation of the logarithm of measured over predicted step times."""
-    known: dict[str, GroupBias] = {}
-    for group, given in _mapping(values, document, ("runs",)).items():
-        path = ("runs", str(group))
-        stated = _mapping(given, document, path)
-        numbers: list[Any] = [stated.get(name) for name in ("mean", "deviation", "runs")]
-        right = all(isinstance(v, (int, float)) and not isinstance(v, bool) and math.isfinite(v) for v in numbers)
-        if not right or set(stated) != {"mean", "deviation", "runs"} or min(numbers[1:]) < 0:
-            raise PlannerError(
-                f"`{group}` is no belief about a group of runs",
-                where=document.where(path),
-                hint="give `mean`, and `deviation` and `runs` of at least 0, as `planner calibrate` writes them",
-            )
-        known[str(group)] = GroupBias(float(stated["mean"]), float(stated["deviation"]), int(stated["runs"]))
-    return known
-
-
-def _mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise PlannerError(
-            f"`{path[-1]}` must be a mapping, found {values!r}", where=document.where(path), hint="write `name: value`"
-        )
-    return values
-
-
 def _section(kind: type[Any], values: object, document: Document, path: tuple[str, ...]) -> Any:  # noqa: ANN401
     known = {field.name for field in fields(kind)}
-    given = _mapping(values, document, path)
+    given = mapping(values, document, path)
     for key, value in given.items():
         where = document.where((*path, key))
         if key not in known:

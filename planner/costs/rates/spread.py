@@ -24,8 +24,19 @@ FEATURES = ("constant", "queue", "queue_squared")
 SIDES = ("low", "high", "between", "families")  # of an interval in a calibration file
 MOST_QUEUE = 20.0  # times the idle one: longer queues say no more of how wide errors are
 WIDEST = 4.0  # logarithm of a bound over its estimate
+LAYOUT_SIZES = 5  # that tell layouts apart
 LEAST_WITHIN = 0.01  # deviation of a run: benchmarks repeat to a percent
 NORMAL_80 = 1.2815515655446004  # deviations of a normal either side of the middle 80 %
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRun:
+    """A run of a group: where its deployment lies (`planner.estimate.places`), and how far it was from the costs."""
+
+    load: float
+    layout: tuple[float, ...]
+    lengths: tuple[float, ...]
+    error: float  # logarithm of the measured time per output token over that of the costs alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,7 @@ class GroupBias:
     mean: float
     deviation: float
     runs: int  # that it rests on
+    seen: tuple[SeenRun, ...] = ()  # these runs, where they are one's own
 
     @classmethod
     def unseen(cls, between: tuple[float, float]) -> "GroupBias":
