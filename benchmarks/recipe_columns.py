@@ -35,7 +35,7 @@ github.com/ai-dynamo/aiconfigurator). The rules there (rule_plugin/*.rule, and t
 for the prompt and 1,500 tokens more. TensorRT-LLM runs without chunked prefill, so that whole prompts fill it, as they
 do on SGLang (`--max-prefill-tokens`), whose prompts share steps with decoding from release 0.5.4 on: templates before
 misspell `--enable-mixed-chunk`. vLLM cuts prompts to it (`--max-num-batched-tokens`, which the template of 0.12.0 alone
-leaves out, as it is stored). Ten requests a client, as its guide has it (docs/dynamo_deployment_guide.md), are ours.
+leaves out, as it is stored). Ten requests a client, as its guide to deployment with Dynamo has it, are ours too.
 
 What no recipe says is filled with `--inferred` alone. Runs of the gap analysis at lengths in thousands of tokens have
 the times to first token of clients that do not start together, and on vLLM, whose prefix cache is on unless told

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from planner.costs.operators.experts import distinct_places
 from planner.costs.operators.kernels import Collective
-from planner.costs.rates.calibration import Efficiencies
+from planner.costs.rates.calibration import Efficiencies, load_calibration
 from planner.costs.rates.collectives import STAGED, collective_s
 from planner.hardware.topology import Level, Topology
 
@@ -192,3 +193,23 @@ def test_groups_of_many_sizes_and_places_are_priced_at_once() -> None:
     together = collective_s(Collective("c", 1.0, "all_reduce", sizes, group, stride), THREE, IDEAL)
     alone = [_seconds("all_reduce", *point, THREE) for point in zip(sizes, group, stride, strict=True)]
     assert together.tolist() == alone
+
+
+@pytest.mark.parametrize(
+    ("ranks", "dispatch_us", "combine_us"),
+    [(16, 118, 195), (32, 155, 273), (64, 173, 314), (128, 192, 369), (256, 194, 360)],
+)
+def test_tokens_of_decoding_steps_cross_boards_as_fast_as_was_published(
+    ranks: int, dispatch_us: float, combine_us: float
+) -> None:
+    """The low-latency kernels of DeepEP on H800 and InfiniBand of 400 Gb/s: 128 tokens a rank, 8 of 288 experts."""
+    boards = Topology((Level("nvlink", 8, 200e9, 0.0), Level("fabric", 512, 50e9, 5e-6)))
+    group = np.array([float(ranks)])
+    sent = 128 * 7168 * distinct_places(group, 8, 288)
+    for value_bytes, published_us in ((1.0, dispatch_us), (2.0, combine_us)):
+        op = Collective(
+            "exchange", 1.0, "all_to_all", sent * value_bytes, group, np.ones(1),
+            choices=8, among=288, forwarded=np.zeros(1),
+        )  # fmt: skip
+        seconds = collective_s(op, boards, load_calibration().efficiencies)
+        assert seconds[0] == pytest.approx(published_us * 1e-6, rel=0.26)
