@@ -1,11 +1,14 @@
 """Turns pydantic's validation errors into our own: the one that matters, what is wrong, and how to fix it."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from planner.errors import did_you_mean
 
 Place = tuple[str | int, ...]
+LABEL = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+"""Of names that clusters take."""
 
 _WANTED = {  # by the error's type: what was wanted, for errors that mean "another type"
     "int_type": "a whole number",
@@ -96,6 +99,9 @@ def describe(errors: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         size = context.get("min_length", context.get("max_length"))
         words = "at least" if kind == "string_too_short" else "at most"
         return f"must have {words} {size} characters", f"write text of {words} {size} characters"
+    if kind == "string_pattern_mismatch" and context["pattern"] == LABEL:
+        label = re.sub(r"[^a-z0-9]+", "-", str(value).lower()).strip("-")[:40].strip("-")
+        return f"must be lower-case letters, digits and `-`, at most 40{shown}", f"write for example `{label or 'a'}`"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input should ")
     return f"must {message}{shown}" if error["msg"].startswith("Input should ") else f"{message}{shown}", "correct it"
 

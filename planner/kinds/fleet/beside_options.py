@@ -7,9 +7,10 @@ from pydantic import Field, model_validator
 from planner.documents.units import BYTES, FRACTION, TIME_S
 from planner.problem.schema import Count, Name, Positive
 from planner.schema.base import Spec, refuse
+from planner.schema.errors import LABEL
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Label = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
+Label = Annotated[str, Field(pattern=LABEL)]
 Usd = Annotated[float, Field(ge=0)]
 
 

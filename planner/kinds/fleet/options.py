@@ -12,6 +12,7 @@ from planner.errors import PlannerError
 from planner.kinds.fleet.beside_options import ElasticSpec, OpportunisticSpec, SharedSpec, require_own_names
 from planner.problem.schema import Count, Name, Positive
 from planner.schema.base import Spec, refuse
+from planner.schema.errors import LABEL
 
 SLOT_S = 600.0  # of the rates that are read off a trace
 ELASTIC = "elastic"  # the name under which elastic jobs have nodes together
@@ -56,9 +57,7 @@ class JobSpec(Spec):
         "start_up": ("start_up_s", TIME_S),
         "safety": ("safety", FRACTION),
     }
-    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")] = Field(
-        description="lower-case letters, digits and `-`"
-    )
+    name: Annotated[str, Field(pattern=LABEL)] = Field(description="lower-case letters, digits and `-`")
     problem: Name | dict[str, JsonValue] | None = Field(
         default=None, description="path of a problem of kind serve, train or rl, or such a problem; its cluster is ours"
     )
@@ -182,7 +181,7 @@ class FleetOptions(Spec):
             if job.load is not None and job.load.rates_per_s and len(job.load.rates_per_s) % self.windows:
                 raise refuse(
                     f"job `{job.name}` has {len(job.load.rates_per_s)} rates for {self.windows} windows",
-                    "give as many to every window",
+                    f"give {self.windows} or a multiple of them, as many to every window",
                     "jobs",
                 )
         return self

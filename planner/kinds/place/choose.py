@@ -173,9 +173,11 @@ def _least_margin(setting: PlaceSetting, choice: Choice) -> float:
 def _too_few(setting: PlaceSetting, choice: Choice | None, bound: float) -> Infeasible:
     """What the best groups reach, and whether any could do."""
     if choice is None:
+        least = setting.options.min_replicas
         conflict: list[Conflict] = [
-            {"limit": f"min_replicas = {setting.options.min_replicas}", "nearest": "more devices, or fewer replicas"},
-            {"limit": f"{setting.groups.devices} GPUs", "nearest": ""},
+            {"limit": f"{setting.groups.devices} GPUs", "nearest": "more of them"},
+            *([Conflict(limit=f"min_replicas = {least}", nearest="fewer")] if least > 1 else ()),
+            {"limit": f"{len(setting.workloads)} models in their memory", "nearest": "fewer bytes of `weights`"},
         ]
         if setting.floor is not None:
             conflict.append({"limit": "options.floor", "nearest": "less kept apart or taken"})

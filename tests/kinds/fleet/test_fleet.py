@@ -183,6 +183,10 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
         (problem({**TRAIN, "deadline_s": 5000.0}), "no end of a window"),
         (problem({**CHAT, "load": {"rates_per_s": [1.0, 2.0]}}), "2 rates for 3 windows"),
         (problem(BATCH, BATCH), "two jobs are called"),
+        (
+            problem({**BATCH, "name": "My Job"}),
+            "must be lower-case letters, digits and `-`.*write for example `my-job`",
+        ),
         (problem({"name": "x", "problem": SERVE, "usd_per_unit": 1, "nodes": [1, 40]}), "no pool has more than 3"),
         (problem(BATCH, reserve_nodes=3), "3 nodes in reserve of 3"),
         (problem({**BATCH, "least_nodes": 4}), "always has 4 nodes"),
@@ -190,7 +194,7 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
     ],
 )
 def test_what_cannot_be_planned_is_refused_with_its_place_and_a_fix(data: dict[str, Any], what: str) -> None:
-    with pytest.raises(PlannerError, match=what) as raised:
+    with pytest.raises(PlannerError, match=f"(?s){what}") as raised:
         solve(data)
     assert "options" in raised.value.where
     assert raised.value.hint

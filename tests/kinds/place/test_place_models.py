@@ -173,6 +173,14 @@ def test_a_rate_beyond_any_placement_names_the_best_attainable() -> None:
     assert raised.value.conflict[0]["nearest"].endswith("%")
 
 
+def test_models_that_have_no_room_together_are_told_by_it() -> None:
+    large = {"a": {"name": "meta-llama/Llama-3.3-70B-Instruct"}, "b": {"name": "Qwen/Qwen3-8B"}}
+    cluster = {"pools": [{"gpu": "l4", "gpus": 8, "gpus_per_node": 8}]}
+    with pytest.raises(Infeasible) as raised:
+        solve(small(models=large, cluster=cluster))
+    assert [each["limit"] for each in raised.value.conflict] == ["8 GPUs", "2 models in their memory"]
+
+
 def test_until_lost_groups_stand_again_only_models_with_groups_left_have_requests_on_time(
     four: tuple[Resolved, Envelope, PlaceDecision],
 ) -> None:
