@@ -27,6 +27,7 @@ class Told:
 
     @classmethod
     def nothing(cls, count: int) -> "Told":
+        """Of so many deployments that no run is near."""
         return cls(np.ones(count), np.full(count, np.nan))
 
 

@@ -122,6 +122,17 @@ def test_what_runs_tell_of_others_is_the_belief_of_proposals_conditioned_on_them
     assert half[2:] == pytest.approx(wide[2:], rel=1e-9)
 
 
+def test_runs_of_one_deployment_tell_less_together_than_runs_of_two() -> None:
+    """They share what is single of a run, so that a second one tells little more than the first."""
+    load, layout, lengths = np.array([3.0, 6.0]), np.zeros((2, 5)), np.array([[1000.0, 200.0], [1000.0, 300.0]])
+    run = SeenRun(3.0, (0.0,) * 5, (1000.0, 200.0), 0.2)
+    of_another = replace(run, lengths=(2000.0, 200.0))
+    once, again, both = (TPOT.told(runs, load, layout, lengths)[0] for runs in ([run], [run, run], [run, of_another]))
+    assert once[1] < again[1] < both[1]
+    assert again == pytest.approx(once, rel=0.01)
+    assert once[0] == pytest.approx(0.2, rel=0.01)
+
+
 def test_bounds_take_what_is_left_in_place_of_what_lies_between_groups() -> None:
     spread = ErrorSpread(low=(-0.3, 0.0, 0.0), high=(0.3, 0.0, 0.0), between=(0.0, 0.4))
     row = np.array([[1.0, 0.0, 0.0]])

@@ -25,6 +25,9 @@ RERUN = 0.006  # log deviation of TPOT between reruns, whose median change is 0.
 LEAST_LEFT = RERUN**2  # variance of what is believed of a deployment that ran
 
 
+_Places = tuple[Floats, Floats, Floats]  # loads [M], layouts [M, F] and lengths [M, 2]
+
+
 @dataclass(frozen=True, slots=True)
 class Likeness:
     """Deviations of the logarithm of measured over predicted time, and reaches in doublings."""
@@ -59,10 +62,9 @@ class Likeness:
         """
         load_R, error_R = (np.array([getattr(run, name) for run in runs]) for name in ("load", "error"))
         layout_RF, lengths_RL = (np.array([getattr(run, name) for run in runs]) for name in ("layout", "lengths"))
-        seen_RR = self.covariance(load_R, layout_RF) + RERUN**2 * np.eye(len(runs))
-        alike_MR = (load_M[:, None] == load_R) & (layout_MF[:, None] == layout_RF).all(axis=2)
-        alike_MR &= (lengths_ML[:, None] == lengths_RL).all(axis=2)
-        shared_MR = self.shared(load_M, layout_MF, load_R, layout_RF) + self.single**2 * alike_MR
+        places_R, places_M = (load_R, layout_RF, lengths_RL), (load_M, layout_MF, lengths_ML)
+        seen_RR = self._of_runs(places_R, places_R) + RERUN**2 * np.eye(len(runs))
+        shared_MR = self._of_runs(places_M, places_R)
         weights_MR = np.linalg.solve(seen_RR, shared_MR.T).T
         whole = self.common**2 + self.smooth**2 + self.single**2
         left_M = np.maximum(whole - np.sum(weights_MR * shared_MR, axis=1), LEAST_LEFT)
@@ -71,6 +73,12 @@ class Likeness:
             square = float(error_R @ np.linalg.solve(seen_RR, error_R))
             left_M = left_M * (self.freedom + square) / freedom
         return np.asarray(weights_MR @ error_R), np.asarray(self.deviations(freedom) * np.sqrt(left_M))
+
+    def _of_runs(self, places: _Places, others: _Places) -> Floats:
+        """Covariances [M, N] of deployments, which share all where they and their lengths are the same."""
+        first_MP, second_NP = (np.column_stack(each) for each in (places, others))
+        alike_MN = (first_MP[:, None] == second_NP[None]).all(axis=2)
+        return np.asarray(self.shared(*places[:2], *others[:2]) + self.single**2 * alike_MN)
 
     def deviations(self, freedom: float) -> float:
         """Either side of the middle 80 % of a belief of this many degrees of freedom."""

@@ -55,6 +55,7 @@ def _numbers(value: object, size: int) -> tuple[float, ...]:
 
 
 def mapping(values: object, document: Document, path: tuple[str, ...]) -> dict[str, Any]:
+    """The values of a part of the file; raises PlannerError where it is no mapping."""
     if not isinstance(values, dict):
         raise PlannerError(
             f"`{path[-1]}` must be a mapping, found {values!r}", where=document.where(path), hint="write `name: value`"
