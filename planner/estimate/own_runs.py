@@ -34,10 +34,10 @@ class Told:
 def told_by_runs(known: Calibration, cases: Sequence[Case]) -> Told:
     """Of each case by the runs of its group that the calibration holds."""
     told = Told.nothing(len(cases))
-    members: dict[str, list[int]] = {}
-    for index, case in enumerate(cases):
-        if case.group in known.runs and known.runs[case.group].seen:
-            members.setdefault(case.group, []).append(index)
+    members: dict[str, list[int]] = {group: [] for group, bias in known.runs.items() if bias.seen}
+    for index, case in enumerate(cases if members else ()):
+        if case.group in members:
+            members[case.group].append(index)
     for group, rows in members.items():
         bias, own = known.runs[group], [cases[index] for index in rows]
         mean, told.half[rows] = TPOT.told(bias.seen, loads(own), layouts(own), lengths(own))
