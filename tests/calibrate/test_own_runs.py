@@ -122,15 +122,15 @@ def test_what_runs_tell_of_others_is_the_belief_of_proposals_conditioned_on_them
     assert half[2:] == pytest.approx(wide[2:], rel=1e-9)
 
 
-def test_runs_of_one_deployment_tell_less_together_than_runs_of_two() -> None:
+def test_runs_of_one_deployment_count_as_one_at_their_mean() -> None:
     """They share what is single of a run, so that a second one tells little more than the first."""
     load, layout, lengths = np.array([3.0, 6.0]), np.zeros((2, 5)), np.array([[1000.0, 200.0], [1000.0, 300.0]])
     run = SeenRun(3.0, (0.0,) * 5, (1000.0, 200.0), 0.2)
-    of_another = replace(run, lengths=(2000.0, 200.0))
-    once, again, both = (TPOT.told(runs, load, layout, lengths)[0] for runs in ([run], [run, run], [run, of_another]))
-    assert once[1] < again[1] < both[1]
-    assert again == pytest.approx(once, rel=0.01)
-    assert once[0] == pytest.approx(0.2, rel=0.01)
+    runs = ([run], [replace(run, error=0.1), replace(run, error=0.3)], [run, replace(run, lengths=(2000.0, 200.0))])
+    once, again, both = (TPOT.told(seen, load, layout, lengths) for seen in runs)
+    assert np.allclose(once, again)
+    assert once[0][0] == pytest.approx(0.2, rel=0.01)
+    assert once[0][1] < both[0][1]
 
 
 def test_bounds_take_what_is_left_in_place_of_what_lies_between_groups() -> None:

@@ -25,9 +25,6 @@ RERUN = 0.006  # log deviation of TPOT between reruns, whose median change is 0.
 LEAST_LEFT = RERUN**2  # variance of what is believed of a deployment that ran
 
 
-_Places = tuple[Floats, Floats, Floats]  # loads [M], layouts [M, F] and lengths [M, 2]
-
-
 @dataclass(frozen=True, slots=True)
 class Likeness:
     """Deviations of the logarithm of measured over predicted time, and reaches in doublings."""
@@ -57,28 +54,24 @@ class Likeness:
     ) -> tuple[Floats, Floats]:
         """Means [M] of log errors after these runs, and halves [M] of the width of their middle 80 %.
 
-        A deployment that ran with these lengths shares what is single of a run too. A Student-t process, conditioned:
-        Shah, Wilson, Ghahramani, AISTATS 2014, lemma 3.
+        Runs of one deployment and lengths count as one, at their mean; such a deployment shares what is single of it
+        too. A Student-t process, conditioned: Shah, Wilson, Ghahramani, AISTATS 2014, lemma 3.
         """
-        load_R, error_R = (np.array([getattr(run, name) for run in runs]) for name in ("load", "error"))
-        layout_RF, lengths_RL = (np.array([getattr(run, name) for run in runs]) for name in ("layout", "lengths"))
-        places_R, places_M = (load_R, layout_RF, lengths_RL), (load_M, layout_MF, lengths_ML)
-        seen_RR = self._of_runs(places_R, places_R) + RERUN**2 * np.eye(len(runs))
-        shared_MR = self._of_runs(places_M, places_R)
-        weights_MR = np.linalg.solve(seen_RR, shared_MR.T).T
+        rows_RP = np.array([(run.load, *run.layout, *run.lengths) for run in runs])
+        place_DP, place = np.unique(rows_RP, axis=0, return_inverse=True)
+        error_D = np.bincount(place.ravel(), [run.error for run in runs]) / np.bincount(place.ravel())
+        load_D, layout_DF = place_DP[:, 0], place_DP[:, 1 : 1 + layout_MF.shape[1]]
+        seen_DD = self.covariance(load_D, layout_DF) + RERUN**2 * np.eye(len(error_D))
+        alike_MD = (np.column_stack((load_M, layout_MF, lengths_ML))[:, None] == place_DP).all(axis=2)
+        shared_MD = self.shared(load_M, layout_MF, load_D, layout_DF) + self.single**2 * alike_MD
+        weights_MD = np.linalg.solve(seen_DD, shared_MD.T).T
         whole = self.common**2 + self.smooth**2 + self.single**2
-        left_M = np.maximum(whole - np.sum(weights_MR * shared_MR, axis=1), LEAST_LEFT)
-        freedom = self.freedom + len(runs)
+        left_M = np.maximum(whole - np.sum(weights_MD * shared_MD, axis=1), LEAST_LEFT)
+        freedom = self.freedom + len(error_D)
         if math.isfinite(self.freedom):
-            square = float(error_R @ np.linalg.solve(seen_RR, error_R))
+            square = float(error_D @ np.linalg.solve(seen_DD, error_D))
             left_M = left_M * (self.freedom + square) / freedom
-        return np.asarray(weights_MR @ error_R), np.asarray(self.deviations(freedom) * np.sqrt(left_M))
-
-    def _of_runs(self, places: _Places, others: _Places) -> Floats:
-        """Covariances [M, N] of deployments, which share all where they and their lengths are the same."""
-        first_MP, second_NP = (np.column_stack(each) for each in (places, others))
-        alike_MN = (first_MP[:, None] == second_NP[None]).all(axis=2)
-        return np.asarray(self.shared(*places[:2], *others[:2]) + self.single**2 * alike_MN)
+        return np.asarray(weights_MD @ error_D), np.asarray(self.deviations(freedom) * np.sqrt(left_M))
 
     def deviations(self, freedom: float) -> float:
         """Either side of the middle 80 % of a belief of this many degrees of freedom."""
