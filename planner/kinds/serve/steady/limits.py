@@ -14,6 +14,7 @@ from planner.documents.units import format_si, significant
 from planner.errors import Conflict, Infeasible
 from planner.hardware.cluster import Pool
 from planner.hardware.library import find_node
+from planner.kinds.serve.steady.candidates import Candidate
 from planner.kinds.serve.steady.context import largest_context
 from planner.kinds.serve.steady.demand import ATTAINMENT, MOST_ATTAINMENT, Target, TimeLimit
 from planner.kinds.serve.steady.formulate import gpus_at_hand
@@ -52,7 +53,7 @@ def explain_infeasible(setting: ServeSetting, limits: Limits) -> Infeasible:
     """
     known = {limit.name: limit for limit in _limits(setting)}
 
-    works = partial(_solvable, limits=limits)
+    works = partial(_solvable, limits=limits, listed=_Listed())
 
     def feasible(kept: frozenset[str]) -> bool:
         relaxed = setting
@@ -79,8 +80,24 @@ class _CutShort(Exception):
     """A limit of the solve came before the answer to a question about other limits."""
 
 
-def _solvable(setting: ServeSetting, limits: Limits) -> bool:
-    outcome = search(setting, setting.targets, limits, tie_break=False)
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """Candidates of settings that were asked about; rates and prices change none of them."""
+
+    known: dict[object, tuple[ServeSetting, list[Candidate]]] = dataclasses.field(default_factory=dict)
+
+    def of(self, setting: ServeSetting) -> list[Candidate]:
+        """Those of a setting; settings that share what was priced have the same costs, shapes and options."""
+        gpus = gpus_at_hand(setting.resolved.problem, setting.resolved.pools)
+        targets = tuple(dataclasses.replace(target, rate_per_s=None) for target in setting.targets)
+        key = (id(setting.priced), setting.pooling, gpus, targets)
+        if key not in self.known:
+            self.known[key] = (setting, list_candidates(setting, setting.targets, Tally()))
+        return self.known[key][1]
+
+
+def _solvable(setting: ServeSetting, limits: Limits, listed: _Listed) -> bool:
+    outcome = search(setting, setting.targets, limits, tie_break=False, candidates=listed.of(setting))
     if not outcome.has_mix and not outcome.proven:
         raise _CutShort
     return outcome.has_mix

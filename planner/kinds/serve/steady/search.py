@@ -230,13 +230,16 @@ def search(
     *,
     tie_break: bool = True,
     proposes: bool = False,
+    candidates: Sequence[Candidate] | None = None,
 ) -> Outcome:
     """The best mix for `targets` (those of the setting, perhaps with other limits).
 
+    `candidates` are those of `list_candidates`, where they are at hand; the tally is empty then.
     `proposes`: others judge it, so that of equals in goodput the one of most room is not looked for.
     """
     tally = Tally()
-    formulated = formulate(setting.resolved, targets, list_candidates(setting, targets, tally))
+    listed = list_candidates(setting, targets, tally) if candidates is None else candidates
+    formulated = formulate(setting.resolved, targets, listed)
     problem = formulated.problem
     fullness = () if proposes and problem.maximising else formulated.fullness
     result = solve_problem(problem, setting, limits, fullness, tie_break=tie_break)
