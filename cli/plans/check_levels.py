@@ -36,10 +36,8 @@ def require_level(level: str, envelope: "Envelope", decision: "Decision") -> Non
     """Raises PlannerError for a level that plans of this kind do not have."""
     levels = tuple(_levels(envelope.kind, decision))
     if level not in levels:
-        what, known = (
-            f"plans of kind `{envelope.kind}` have no level `{level}`",
-            ", ".join(f"`{each}`" for each in levels),
-        )
+        what = f"plans of kind `{envelope.kind}` have no level `{level}`"
+        known = ", ".join(f"`{each}`" for each in levels)
         raise PlannerError(what, where="--level", hint=f"they have {known}")
 
 

@@ -82,7 +82,7 @@ def deep_facts(
 def _left_out(knobs: Sequence[_Knob]) -> str:
     """What was not moved, and how to have it moved."""
     names = ", ".join(knob.name.removesuffix(" <=") for knob in knobs)
-    fields = dict.fromkeys(".".join(knob.about) for knob in knobs if knob.about[-1] != "objective")
+    fields = dict.fromkeys(".".join(part for part in knob.about if part != "objective") for knob in knobs)
     return (
         f"after {MOST_S:.0f} s, {len(knobs)} limits were not moved: {names}; `planner explain PLAN FIELD --deep` moves "
         f"those of a field, such as {' or '.join(f'`{name}`' for name in list(fields)[:2])}"

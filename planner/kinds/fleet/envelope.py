@@ -20,7 +20,7 @@ from planner.kinds.fleet.decision import (
 )
 from planner.kinds.fleet.elastic import divided
 from planner.kinds.fleet.formulate import FleetDay, Share, loads, made, served
-from planner.kinds.fleet.jobs import Job, Point
+from planner.kinds.fleet.jobs import Job, Point, pools_of
 from planner.kinds.fleet.opportunistic import shared_windows
 from planner.kinds.fleet.options import ELASTIC
 from planner.kinds.fleet.placed import laid, phases_of, roles_of, spans
@@ -273,17 +273,22 @@ def _evidence(day: FleetDay, shares_KWP: Sequence[Sequence[Share]]) -> Evidence:
         )
     if day.options.opportunistic is not None:
         notes.append("what GPUs leave to opportunistic jobs, and what is lost beside them, is stated")
-    most = max(day.free_nodes)
-    for job in day.jobs:
+    for k, job in enumerate(day.jobs):
         if job.kind is not None:
             plans = {point.plan for point in job.points}
             notes.append(f"the curve of `{job.spec.name}` is of {len(plans)} plans of kind `{job.kind}`")
         stated = job.spec.nodes or tuple(each.nodes for each in job.spec.curve or ())
+        most = max(_free_to(day, k))
         beyond = sorted({nodes for nodes in stated if nodes > most})
         if beyond:
             listed = ", ".join(map(str, beyond))
             notes.append(f"`{job.spec.name}` on {listed} nodes is not considered: jobs have {most} of a pool at most")
     return Evidence(basis=weighted_shares(_rests_on(day, shares_KWP)), notes=tuple(notes))
+
+
+def _free_to(day: FleetDay, k: int) -> list[int]:
+    """Nodes that jobs can have, of every pool that one of them may run on."""
+    return [day.free_nodes[pool] for pool in pools_of(day.resolved, k, day.jobs[k].spec)]
 
 
 def _rests_on(day: FleetDay, shares_KWP: Sequence[Sequence[Share]]) -> Iterator[tuple[float, Shares]]:

@@ -296,9 +296,9 @@ def _counts(resolved: Resolved, index: int, spec: JobSpec, kind: Kind, free: int
         raise PlannerError(what, where=place, hint="write the numbers of nodes it can have, such as `nodes: [4, 8]`")
     else:
         counts = [*spec.nodes]
-    largest = max(pool.num_nodes for pool in resolved.pools)
+    largest = max(resolved.pools[pool].num_nodes for pool in pools_of(resolved, index, spec))
     if max(spec.nodes or (0,)) > largest:
-        what = f"job `{spec.name}` is to have {max(spec.nodes or (0,))} nodes, and no pool has more than {largest}"
+        what = f"job `{spec.name}` is to have {max(spec.nodes or (0,))} nodes, and no pool of it has over {largest}"
         raise PlannerError(what, where=place, hint="leave that number out, or give the cluster more nodes")
     fitting = sorted({count for count in counts if count <= free})
     if not fitting:

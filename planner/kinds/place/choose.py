@@ -149,18 +149,16 @@ def _with_wider_batches(setting: PlaceSetting, choice: Choice) -> Iterator[Confl
     """The fewest sequences of an engine that keep all shares, of some more than it may have; else the best of them."""
     best, nearest = _least_margin(setting, choice), ""
     for times in WIDER if setting.options.batching else ():
-        wider = setting.with_batches(times * setting.options.max_batch)
+        most = times * setting.options.max_batch
+        wider = setting.with_batches(most)
         other = None if wider is None else _chosen(wider, wider.groups.devices, claimed_streams(wider))
         if wider is None or other is None:
             break
         if _kept(wider, other):
-            nearest = f"all are kept with {wider.options.max_batch}"
+            nearest = f"all are kept with {most}"
             break
         if _least_margin(wider, other) > best:
-            best, nearest = (
-                _least_margin(wider, other),
-                f"{other.reached.share:.2%} of all with {wider.options.max_batch}",
-            )
+            best, nearest = _least_margin(wider, other), f"{other.reached.share:.2%} of all with {most}"
     if nearest:
         yield {"limit": f"options.max_batch = {setting.options.max_batch}", "nearest": nearest}
 

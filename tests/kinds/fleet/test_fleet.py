@@ -187,7 +187,7 @@ def test_jobs_of_a_file_and_in_place_have_one_plan(tmp_path: Path, served: Envel
             problem({**BATCH, "name": "My Job"}),
             "must be lower-case letters, digits and `-`.*write for example `my-job`",
         ),
-        (problem({"name": "x", "problem": SERVE, "usd_per_unit": 1, "nodes": [1, 40]}), "no pool has more than 3"),
+        (problem({"name": "x", "problem": SERVE, "usd_per_unit": 1, "nodes": [1, 40]}), "no pool of it has over 3"),
         (problem(BATCH, reserve_nodes=3), "3 nodes in reserve of 3"),
         (problem({**BATCH, "least_nodes": 4}), "always has 4 nodes"),
         (problem({"name": "x", "curve": curve(1), "problem": SERVE, "usd_per_unit": 1}), "`problem` or a `curve`"),
