@@ -18,8 +18,7 @@ from typing import Any
 
 from planner.documents.read import given_document
 from planner.errors import Infeasible
-from planner.kinds.train.job import job_of
-from planner.kinds.train.search.one_pool import OnePoolSearch
+from planner.kinds.train.solve import solve
 from planner.load.problems import resolve_document
 from planner.progress import Limits
 
@@ -34,7 +33,7 @@ MODELS = {
 
 @cache
 def step_s(model: str, nodes: int, out_of_service: tuple[int, ...] = ()) -> float:
-    """Least predicted step on a pool of 8-GPU H100 nodes, infinite where no plan fits."""
+    """Predicted step of the plan that `solve` chooses on a pool of 8-GPU H100 nodes, infinite where no plan fits."""
     batch, tokens = MODELS[model]
     problem: dict[str, Any] = {
         "schema": "planner.problem/1",
@@ -45,12 +44,10 @@ def step_s(model: str, nodes: int, out_of_service: tuple[int, ...] = ()) -> floa
         "options": {"global_batch": batch, "sequence_tokens": tokens},
     }
     try:
-        value = (
-            OnePoolSearch(job_of(resolve_document(given_document(problem, "problem"), Path())), Limits()).run().value
-        )
+        plan = solve(resolve_document(given_document(problem, "problem"), Path()), Limits())
     except Infeasible:
-        value = None
-    return float("inf") if value is None else value
+        return float("inf")
+    return plan.certificate.objective.value
 
 
 def longest_run(gone: Sequence[int]) -> int:

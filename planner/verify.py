@@ -108,9 +108,9 @@ def _statement(plan: Plan, certificate: Plan) -> Iterator[Line]:
 
 
 def _alternative(row: Json, value: Number) -> Line:
-    """loss = |o - v| / |v| of an alternative's o, or |o - v| / |o|: seconds; below 0 of a faster one not measured."""
+    """loss = |o - v| / |v| of an alternative's o, or |o - v| / |o|: seconds; below 0 of one that was passed."""
     worth, loss, value = row.get("objective"), row.get("loss"), _number(row.get("beside", value))
-    loss = -_number(loss) if "no_measurement_near" in row else loss
+    loss = -_number(loss) if row.keys() & {"no_measurement_near", "memory_filled"} else loss
     losses = [abs(_number(worth) - value) / abs(part) for part in (value, _number(worth)) if part] if worth else [None]
     near = (loss is lost if lost is None else abs(_number(loss) - lost) <= ROUNDING * max(lost, 1) for lost in losses)
     return _judged("next_best", any(near), f"what `{row['plan']}` loses; that none of its kind loses less is as stated")

@@ -1,7 +1,7 @@
 """Renders what was proven of a plan: in a line with what else there is, or in full."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from planner.cli.render.columns import wrapped
 from planner.documents.units import figure, significant
@@ -56,22 +56,17 @@ def _basis(envelope: "Envelope") -> str:
 
 def next_best_lines(envelope: "Envelope") -> Iterator[str]:
     """How much worse the best plans of other forms would be."""
-    from planner.explain.stated import other_plans
+    from planner.explain.stated import other_plans, passed_text
 
     metric = envelope.certificate.objective.metric
     for other in other_plans(envelope):
-        value, loss, far = other.get("objective"), other.get("loss"), other.get("no_measurement_near")
+        value, loss, plan = other.get("objective"), other.get("loss"), other.get("plan", "another plan")
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
-            yield _next_best(str(other.get("plan", "another plan")), figure(metric, value), loss, far)
-
-
-def _next_best(plan: str, value: str, loss: float, far: Any) -> str:  # noqa: ANN401 - parsed JSON
-    if isinstance(far, list):
-        return (
-            f"faster by the costs alone: {plan}: {value} ({-100 * loss:.1f} % better); no measurement near: "
-            f"{', '.join(map(str, far))}; `choice: fastest` takes it"
-        )
-    return f"next best: {plan}: {value} ({100 * loss:.1f} % worse)"
+            what, passed = f"{plan}: {figure(metric, value)}", passed_text(other)
+            if passed:
+                yield f"faster by the costs alone: {what} ({-100 * loss:.1f} % better){passed}"
+            else:
+                yield f"next best: {what} ({100 * loss:.1f} % worse)"
 
 
 def quality_lines(envelope: "Envelope", decision: "Decision") -> Iterator[str]:

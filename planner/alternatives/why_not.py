@@ -93,14 +93,14 @@ def _rule(changed: Resolved) -> str:
 def _loss(best: Envelope, there: Envelope, named: str, about: tuple[str, ...]) -> Fact:
     ours, theirs = best.certificate.objective, there.certificate.objective
     figures = {}
-    measured = "" if there.certificate.within is None else " where runs were measured"
-    what = f"{named}{measured}: {figure(theirs.metric, theirs.value)}"
+    within = there.certificate.within
+    what = f"{named}{'' if within is None else f', among {within.among}'}: {figure(theirs.metric, theirs.value)}"
     if ours.value and theirs.value is not None:
         worse = ours.value - theirs.value if ours.sense == "maximize" else theirs.value - ours.value
         loss = worse / abs(ours.value)
         figures = {"loss": loss, theirs.metric: theirs.value}
         judged = _judged(loss, best.certificate)
-        among = "of all" if best.certificate.within is None else "where runs were measured"
+        among = "of all" if best.certificate.within is None else f"among {best.certificate.within.among}"
         what += f" for {figure(ours.metric, ours.value)} of the best {among}: {judged}"
     told = _by_job(best, there) if best.kind == "fleet" else shapes_of(there)
     return Fact("alternative", f"{what}; {told}", about, figures=figures)

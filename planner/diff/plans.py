@@ -158,8 +158,10 @@ def _objective(before: Envelope, after: Envelope) -> list[FigureChange]:
     rows = [("objective", old.objective.value, new.objective.value), ("bound", old.bound, new.bound)]
     if all(any(_is_objective(p, metric) for p in envelope.predictions) for envelope in (before, after)):
         rows = rows[1:]  # it stands among the predictions
-    inside = [None if stated.within is None else stated.within.bound for stated in (old, new)]
-    rows.append(("bound where runs were measured", inside[0], inside[1]))
+    inside = {each.among: None for each in (old.within, new.within) if each is not None}
+    for among in inside:
+        bounds = [each.bound if each is not None and each.among == among else None for each in (old.within, new.within)]
+        rows.append((f"bound among {among}", bounds[0], bounds[1]))
     return [FigureChange(metric, "", name, then, now) for name, then, now in rows if then != now]
 
 

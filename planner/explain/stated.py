@@ -1,6 +1,6 @@
 """Facts that any plan states: limits and memory nearly used up, time by operator, the next best plan, evidence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
@@ -106,12 +106,22 @@ def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
             what = f"next best, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
             if loss < 0.0:
                 what = f"faster by the costs alone, {name}: {figure(metric, value)}, {-100 * loss:.1f} % better"
-                far = other.get("no_measurement_near")
-                if isinstance(far, list):
-                    what += f"; no measurement near: {', '.join(map(str, far))}; `options.choice: fastest` takes it"
+                what += passed_text(other)
             yield Fact("alternative", what, ("objective",), figures={metric: float(value), "loss": float(loss)})
         else:
             yield Fact("alternative", f"no plan at all: {name}", ("objective",))
+
+
+def passed_text(other: Mapping[str, JsonValue]) -> str:
+    """Why a plan that is better by the costs was not taken, and what takes it; empty of any other plan."""
+    far, filled = other.get("no_measurement_near"), other.get("memory_filled")
+    if isinstance(far, list):
+        why = f"no measurement near: {', '.join(map(str, far))}"
+    elif isinstance(filled, float):
+        why = f"{100.0 * filled:.0f} % of memory full"
+    else:
+        return ""
+    return f"; {why}; `options.choice: fastest` takes it"
 
 
 def compared_facts(envelope: Envelope) -> Iterator[Fact]:

@@ -71,7 +71,7 @@ class Plan:
     def status(self) -> str:
         """What was proven: optimal, feasible, or stated where the plan was given and not searched.
 
-        `certificate.within` has what was proven of plans where runs were measured, if one of those was preferred.
+        `certificate.within` has what was proven of the part of the space that the plan was preferred in.
         """
         return self.certificate.status
 

@@ -226,13 +226,19 @@ class Proven(Spec):
     expected: Expected | None = None
 
 
+class Preferred(Proven):
+    """What was proven of a part of the space, and what the plans in it have in common."""
+
+    among: str = "plans where runs were measured"
+
+
 class Certificate(Proven):
     """What was proven of the whole space, and `within` of the part of it that the plan was preferred in."""
 
-    within: Proven | None = Field(
+    within: Preferred | None = Field(
         default=None,
         exclude_if=operator.not_,
-        description="the same of plans where runs were measured, if this one was preferred to faster ones elsewhere",
+        description="the same of the part of the space that the plan was preferred in to better ones elsewhere",
     )
 
     @property
@@ -241,7 +247,7 @@ class Certificate(Proven):
         if self.within is None:
             return ""
         proven = "optimal" if self.within.status == "optimal" else f"gap {100 * (self.within.gap or 0.0):.2f} %"
-        return f"{proven} among plans where runs were measured"
+        return f"{proven} among {self.within.among}"
 
 
 Basis = Literal["measured", "imported", "held", "analytical"]

@@ -139,7 +139,18 @@ def _ranks(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
     for index, role in enumerate(decision.roles):
         own = ranks[first : first + role.parallelism.pp]
         first += role.parallelism.pp
-        yield from _fullest(role, index, max((rank.memory for rank in own), key=lambda memory: memory.used_bytes))
+        fullest = max((rank.memory for rank in own), key=lambda memory: memory.used_bytes)
+        yield from _fullest(role, index, fullest)
+        if decision.memory_utilisation is not None:
+            yield _room(fullest, decision.memory_utilisation)
+
+
+def _room(fullest: Memory, share: float) -> Finding:
+    """Whether the fullest rank leaves the room that the plan was preferred for."""
+    filled = fullest.used_bytes / fullest.capacity_bytes
+    what = f"the fullest rank fills {filled:.1%} of its GPU, and the plan was preferred for at most {share:.1%}"
+    hint = "leave it out, or solve again"
+    return Finding("train.room", filled <= share * (1 + ROUNDING), what, "memory_utilisation", hint)
 
 
 def _fullest(role: Role, index: int, fullest: Memory) -> Iterator[Finding]:

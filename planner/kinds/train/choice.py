@@ -1,25 +1,37 @@
-"""Of plans that predictions do not tell apart, the one where runs were measured.
+"""Of plans that predictions do not tell apart, the one where runs were measured, and of those one with room in memory.
 
 Costs rank plans to within their error. A plan outside the region of the measured runs of its kind
 (`costs.training.measured_layouts`: degrees and schedules by generation of GPUs, ZeRO stages by family of codes with
 and without a pipeline) is best under rates that other layouts gave. Where the fastest plan is such a one, the fastest
 inside is searched too, and taken where its step is no longer than the upper end of the 80 % interval of the former's,
-which is the wider the farther that plan is from any measured run. What is proven stays: the bound of the whole space,
-and the gap to it, which was given up. `choice: fastest` takes the fastest, wherever it lies.
+which is the wider the farther that plan is from any measured run.
+
+Memory is predicted to within an error too, and allocators lose some of it between tensors. Where that plan fills more
+than `ROOMY_SHARE` of a GPU and the problem states no share, the fastest measured plan that does not is searched, with
+no more switched on: no higher ZeRO stage, no sharding over a part of the ranks, no offload, and no schedule besides
+1F1B and interleaved that the former does without. It is taken where it costs at most `ROOM_COSTS` of the goal. Plans
+that decide heads, ranges, passes or what lengths recompute beside their layout use their room for these, and are left
+as they are.
+
+What is proven stays: the bound of the whole space, and the gap to it, which was given up. `choice: fastest` takes the
+fastest, wherever it lies and whatever it fills.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from planner.costs.training.config import Schedule
 from planner.costs.training.intervals import step_interval_s
 from planner.costs.training.measured_layouts import NAMES, Region, kind_of, outside, region_of
-from planner.kinds.train.evaluation.evaluate import Evaluation
+from planner.kinds.train.evaluation.evaluate import Evaluation, PlanChoice
+from planner.kinds.train.figures import ROOMY_SHARE, ROUNDING
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.search.search import Inside, SearchResult
 from planner.kinds.train.space.space import allowed_schedules, zero_stages
 from planner.progress import Limits
 
+USUAL: tuple[Schedule, ...] = ("1f1b", "interleaved")
 LEAST_S = 0.1  # of the further searches, however little time is left
 Axes = Mapping[str, Sequence[int]]
 
@@ -57,14 +69,51 @@ def left_of(limits: Limits, started_s: float) -> Limits:
     return replace(limits, time_limit_s=max(limits.time_limit_s - (time.monotonic() - started_s), LEAST_S))
 
 
-def chosen(result: SearchResult, inside: Sequence[Inside], most: float) -> SearchResult:
-    """The best measured plan up to `most`, with what all searches proved; the fastest plan where there is none."""
+def share_filled(best: Evaluation) -> float:
+    """Of the memory of its GPU, what the fullest rank fills."""
+    return float((best.memory.total_R / best.device_R).max())
+
+
+def wants_room(best: Evaluation) -> bool:
+    """Whether a plan with more room is preferred to this measured one."""
+    options = best.choice.table.job.options
+    decided = (options.sparse_heads, options.core_attention_apart, options.schedule_by_modality, options.lengths)
+    if options.memory_utilisation is not None or any(decided) or far_of(best):
+        return False
+    return share_filled(best) > ROOMY_SHARE * (1.0 + ROUNDING)
+
+
+def roomy_jobs(parts: Iterable[Sequence[TrainJob]], best: Evaluation) -> Iterator[tuple[TrainJob, ...]]:
+    """The parts of the space, of `measured_jobs`, with plans alone that leave more room, and have no more switched on
+    than the best."""
+    for jobs in parts:
+        values = [dict(_no_more_switches(job, best.choice)) for job in jobs]
+        if all(own["zero_stage"] for own in values):
+            yield tuple(
+                replace(_restricted(job, own), roomy_share=ROOMY_SHARE) for job, own in zip(jobs, values, strict=True)
+            )
+
+
+def _no_more_switches(job: TrainJob, best: PlanChoice) -> Iterator[tuple[str, tuple[int | str, ...]]]:
+    """What the search may still have of the switches."""
+    search = job.options.search
+    yield "zero_stage", tuple(stage for stage in search.zero_stage or () if stage <= best.zero_stage)
+    yield "offload", tuple(name for name in search.offload if name in best.offload)
+    yield "schedule", tuple(name for name in allowed_schedules(job) if name in {*USUAL, best.schedule})
+    if not best.shards and "all" in (search.zero_shards or ("all",)):
+        yield "zero_shards", ("all",)
+
+
+def preferred(result: SearchResult, inside: Sequence[Inside], most: float) -> SearchResult:
+    """The best measured plan of a part of the space up to `most`, with what all searches proved; the plan as it is
+    where there is none."""
     able = [each.result for each in inside if each.result.best is not None and not far_of(each.result.best)]
     best = min(able, key=lambda own: own.decided_value, default=None)
-    if best is None or best.decided_value > most:
+    if best is None or result.best is None or best.decided_value > most:
         return result
+    passed = (*result.passed, result.best)
     return replace(
-        result, best=best.best, value=best.value, compared=best.compared, fastest=result.best, inside=tuple(inside)
+        result, best=best.best, value=best.value, compared=best.compared, passed=passed, inside=tuple(inside)
     )
 
 

@@ -162,6 +162,11 @@ class TrainDecision(Decision):
     sample_order: SampleOrder | None = Field(default=None, description="where there are several makes of samples")
     core_attention: CoreAttentionApart | None = Field(default=None, description="where the problem asks for it apart")
     sparse_heads: SparseHeadGroups | None = Field(default=None, description="where the problem has sparse heads")
+    memory_utilisation: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        exclude_if=operator.not_,
+        description="of device memory, that it fills at most, where it was preferred for its room",
+    )
     modality_schedule: ModalitySchedule | None = Field(default=None, description="where the problem asks for one")
 
     @property

@@ -7,6 +7,10 @@ ROUNDING = 1e-9
 """Relative, of sums of bytes, or of times, whose addends may stand in another order."""
 MARGIN = 1e-9
 """The share of a step's time by which a plan must be faster than another to count as faster."""
+ROOMY_SHARE = 0.85
+"""Of a device's memory: plans that fill no more are preferred."""
+ROOM_COSTS = 0.01
+"""The share of the goal that more room may cost, a part of what predictions are off by."""
 REPRICED_TOL = 1e-6
 """Relative, between a figure as a plan states it and as its decision gives it again."""
 

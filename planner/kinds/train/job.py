@@ -52,6 +52,7 @@ class TrainJob:
     cuda_graphs: tuple[GraphScope, ...] = ()  # what the engine captures as CUDA graphs
     mean_of_lengths: bool = False  # the goal is the mean step over the lengths of inputs, not that of the longest
     networks: Networks = field(default_factory=Networks)  # towers and generators that the samples reach
+    roomy_share: float | None = None  # of a device's memory, where plans are searched that leave more room than asked
 
     @cached_property
     def kinds(self) -> tuple[Layer, ...]:
@@ -108,9 +109,14 @@ class TrainJob:
         return dispatcher_of(self.engine, self.pool, self.options) if self.num_experts else None
 
     @property
+    def usable_share(self) -> float:
+        """Of a device's memory, that a plan may be chosen to fill; more would fit, with less room for fragmentation."""
+        return self.options.usable_share if self.roomy_share is None else self.roomy_share
+
+    @property
     def capacity_bytes(self) -> float:
-        """Of one GPU, that a plan may be chosen to fill; more would fit, with less room for fragmentation."""
-        return self.machine.memory_bytes * self.options.memory_utilisation
+        """Of one GPU, that a plan may be chosen to fill."""
+        return self.machine.memory_bytes * self.usable_share
 
 
 def job_of(resolved: Resolved) -> TrainJob:

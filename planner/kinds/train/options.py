@@ -12,6 +12,7 @@ from planner.documents.units import BYTES, BYTES_PER_S
 from planner.engines.training import Dispatcher, Reduction
 from planner.kinds.train.checkpointing import Reliability
 from planner.kinds.train.code import CodeSpec
+from planner.kinds.train.figures import ROOM_COSTS, ROOMY_SHARE
 from planner.kinds.train.samples import Frozen, ModulesUse, Sample
 from planner.kinds.train.unlike import (
     CoreAttentionSpec,
@@ -157,9 +158,10 @@ class TrainOptions(Spec):
     optimizer: Literal["adamw", "lamb", "sgd", "muon"] = "adamw"
     task: Literal["pretrain", "sft", "lora"] = "pretrain"
     lora_rank: Count = Field(default=16, description="with task `lora`")
-    memory_utilisation: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=USABLE_SHARE,
-        description="share of device memory that a plan may fill; the rest is room for fragmentation",
+    memory_utilisation: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description=f"share of device memory that a plan may fill; when absent {USABLE_SHARE:g}, and rather "
+        f"{ROOMY_SHARE:g} where that costs at most {100 * ROOM_COSTS:g} % of the goal",
     )
     overlap: tuple[Overlap, ...] = Field(
         default=("grad_reduce", "param_gather", "p2p"),
@@ -225,11 +227,17 @@ class TrainOptions(Spec):
     search: SearchSpec = SearchSpec()
     choice: Literal["measured", "fastest"] = Field(
         default="measured",
-        description="the fastest plan, or one whose like was measured where predictions do not tell them apart",
+        description="the fastest plan, or where predictions do not tell them apart one whose like was measured, with "
+        "room in memory",
     )
     reliability: Reliability | None = Field(
         default=None, description="where checkpoints go and what fails; a plan then decides its checkpoints"
     )
+
+    @property
+    def usable_share(self) -> float:
+        """Of device memory, that a plan may fill."""
+        return USABLE_SHARE if self.memory_utilisation is None else self.memory_utilisation
 
     @property
     def wanted_dispatcher(self) -> Dispatcher | None:

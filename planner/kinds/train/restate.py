@@ -11,6 +11,7 @@ from planner.kinds.train.plan.certificate import (
     ILLEGAL,
     METHOD,
     TOLERANCE,
+    among_of,
     bounds_of,
     claim_of,
     gap_of,
@@ -28,7 +29,7 @@ from planner.kinds.train.whole_run.on_racks import with_racks
 from planner.kinds.train.whole_run.ramp import with_ramp
 from planner.kinds.train.whole_run.unlike import with_unlike
 from planner.plan.restated import LeftOut, Restated, unproven
-from planner.plan.schema import Certificate, Envelope, Proven
+from planner.plan.schema import Certificate, Envelope, Preferred
 from planner.problem.recorded import AtHand, resolved_again
 
 COUNTS = LeftOut(
@@ -67,7 +68,7 @@ def _certificate(
         return unproven(objective(job, in_metric(job, best.objective))), ()
     value = in_metric(job, best.objective)
     closed = stated.bound is not None and gap_of(value, stated.bound) <= TOLERANCE
-    within = stated.within and _again(stated.within, job, value)
+    within = stated.within and _again(stated.within, best)
     update: dict[str, object] = {
         "claim": claim_of(closed, within),
         "status": "optimal" if closed else "feasible",
@@ -88,8 +89,10 @@ def _certificate(
     return stated.model_copy(update={**update, "proof": proof}), (COUNTS,) if one_search else (COUNTS, AXES)
 
 
-def _again(stated: Proven, job: TrainJob, value: float) -> Proven:
+def _again(stated: Preferred, best: Evaluation) -> Preferred:
     """What follows from the decision and the stated bound of the part of the space that the plan was preferred in."""
+    job = best.choice.table.job
+    value = in_metric(job, best.objective)
     closed = stated.bound is not None and gap_of(value, stated.bound) <= TOLERANCE
     return stated.model_copy(
         update={
@@ -97,5 +100,6 @@ def _again(stated: Proven, job: TrainJob, value: float) -> Proven:
             "status": "optimal" if closed else "feasible",
             "objective": objective(job, value),
             "tolerance": TOLERANCE,
+            "among": among_of(best),
         }
     )

@@ -1,13 +1,22 @@
 """Solves a training problem: search, then a plan with a certificate."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from planner.errors import Stopped
-from planner.kinds.train.choice import allowed_value, chosen, far_of, left_of, measured_jobs
+from planner.kinds.train.choice import (
+    allowed_value,
+    far_of,
+    left_of,
+    measured_jobs,
+    preferred,
+    roomy_jobs,
+    wants_room,
+)
 from planner.kinds.train.decision import TrainDecision
+from planner.kinds.train.figures import ROOM_COSTS
 from planner.kinds.train.job import TrainJob, jobs_of
 from planner.kinds.train.plan.decode import decode
 from planner.kinds.train.pools.weigh import best_use
@@ -29,7 +38,8 @@ from planner.progress import Limits
 
 
 def solve(resolved: Resolved, limits: Limits) -> Envelope:
-    """The fastest plan, or one not told from it whose like was measured, with what is proven over all axes.
+    """The fastest plan, or one not told from it whose like was measured or that leaves more room in memory, with what
+    is proven over all axes.
 
     Raises PlannerError for a problem that no training plan can be made for, Infeasible where no combination of the axes
     is legal or fits in memory, and Stopped where the time ran out before any plan was found.
@@ -51,20 +61,35 @@ def solve(resolved: Resolved, limits: Limits) -> Envelope:
 
 
 def _cautious(jobs: Sequence[TrainJob], result: SearchResult, left: Callable[[], Limits]) -> SearchResult:
-    """The fastest plan whose like was measured, where its prediction is not told from the fastest of all.
+    """The fastest plan whose like was measured, where its prediction is not told from the fastest of all, and one with
+    room in memory where that costs little.
 
     `left` are the limits with the time that is left.
     """
-    best = result.best
-    if best is None or jobs[0].options.choice == "fastest" or not far_of(best):
+    if result.best is None or jobs[0].options.choice == "fastest":
         return result
-    most = cutoff = allowed_value(best, result.decided_value)
+    if far_of(result.best):
+        most = allowed_value(result.best, result.decided_value)
+        parts = _searched(measured_jobs(jobs, result), result, most, left)
+        result = preferred(result, parts, most)
+    assert result.best is not None
+    if wants_room(result.best):
+        most = result.decided_value * (1.0 + ROOM_COSTS)
+        among = roomy_jobs([part.jobs for part in result.inside] or measured_jobs(jobs, result), result.best)
+        result = preferred(result, _searched(among, result, most, left), most)
+    return result
+
+
+def _searched(
+    parts: Iterable[Sequence[TrainJob]], result: SearchResult, most: float, left: Callable[[], Limits]
+) -> list[Inside]:
+    """The best plans up to `most` of parts of the space that `result` is of; the rest of them by what comes first."""
     inside = []
-    for some in measured_jobs(jobs, result):
-        own = best_plan(some, left(), float("inf") if result.compared else cutoff)
-        inside.append(Inside(some[0], best_with_decided(some, own, left)))
-        cutoff = min(cutoff, own.value or cutoff)
-    return chosen(result, inside, most)
+    for jobs in parts:
+        own = best_plan(jobs, left(), float("inf") if result.compared else most)
+        inside.append(Inside(tuple(jobs), best_with_decided(jobs, own, left)))
+        most = min(most, own.value or most)
+    return inside
 
 
 def best_plan(jobs: Sequence[TrainJob], limits: Limits, value: float = float("inf")) -> SearchResult:

@@ -123,7 +123,7 @@ def test_a_batch_that_does_not_fill_rounds_is_named_with_the_nearest_that_does()
 
 
 def test_what_is_named_nearest_where_memory_is_short_has_been_found_to_fit() -> None:
-    small: dict[str, Any] = {"search": {"cp": 1, "micro_batch": 1}, "global_batch": 16}
+    small: dict[str, Any] = {"search": {"cp": 1, "micro_batch": 1}, "global_batch": 16, "choice": "fastest"}
     with pytest.raises(Infeasible) as raised:
         solve(problem("meta-llama/Llama-3.1-70B", nodes=1, **small))
     nearest = {row["limit"]: row["nearest"] for row in raised.value.conflict}

@@ -6,7 +6,7 @@ from math import isfinite
 
 from pydantic import JsonValue
 
-from planner.kinds.train.choice import far_of
+from planner.kinds.train.choice import far_of, share_filled
 from planner.kinds.train.evaluation.evaluate import Evaluation
 from planner.kinds.train.job import TrainJob
 from planner.kinds.train.pools.weigh import merged
@@ -15,13 +15,13 @@ from planner.kinds.train.search.search import LAYOUT_RULE, Compared, Inside, Sea
 from planner.kinds.train.search.tally import BOUND, MEMORY, NOT_ON_RACKS, group_records
 from planner.kinds.train.space.space import allowed_schedules, context_methods, offloads, zero_stages
 from planner.kinds.train.whole_run.on_racks import has_uplinks
-from planner.plan.schema import Certificate, Objective, Proven
+from planner.plan.schema import Certificate, Objective, Preferred, Proven
 
 METHOD = "branch_and_bound"
 TOLERANCE = 1e-6
 CLOSED = "no plan of these axes is faster under the costs"
 OPEN = "no plan of these axes beats the bound"
-INSIDE = "and none of those where runs were measured is faster under the costs"
+AMONG = "and of {among} none is faster under the costs"
 BOUNDS = (
     "computing: micro-batches times the slowest rank's least work",
     "computing and exchange: hand-overs, data-parallel ranks, optimizer, the first way through",
@@ -34,25 +34,33 @@ ILLEGAL = "illegal: "
 
 def certificate(job: TrainJob, result: SearchResult) -> Certificate:
     """Objective, bound and gap with every axis and every count, of all plans and of those that were preferred."""
+    assert result.best is not None
     assert result.value is not None
     axes = axes_of(job, result)
     others = _alternatives(job, result, result.value)
     legal = None if result.uses else result.space.legal
-    within = _within(job, result) if result.inside else None
+    within = _within(job, result, among_of(result.best)) if result.inside else None
     whole = _proven(job, result, axes, others, legal)
     claim = claim_of(whole.status == "optimal", within)
     return Certificate(**{**dict(whole), "claim": claim, "within": within})
 
 
-def _within(job: TrainJob, result: SearchResult) -> Proven:
-    """What was proven of plans whose like was measured; their searches are without pipelines, and with them."""
+def among_of(best: Evaluation) -> str:
+    """What plans of the part of the space that a plan was preferred in have in common."""
+    share = best.choice.table.job.roomy_share
+    room = "" if share is None else f", with {100 * (1.0 - share):.0f} % of memory free and no more switched on"
+    return f"plans where runs were measured{room}"
+
+
+def _within(job: TrainJob, result: SearchResult, among: str) -> Preferred:
+    """What was proven of these plans; their searches are one, or those without pipelines and with them."""
     own = merged([each.result for each in result.inside])
     stops = [each.result.stop_reason for each in result.inside]
     stopped = next((reason for reason in stops if reason != "finished"), "finished")
     own = replace(own, value=result.value, stop_reason=stopped)
     legal = own.space.legal if len(result.inside) == 1 and not own.uses else None
     others = None if own.second is None else _alternative(job, own.second, result.value or 0.0)
-    return _proven(job, own, _axes_inside(result.inside), others, legal)
+    return Preferred(**dict(_proven(job, own, _axes_inside(result.inside), others, legal)), among=among)
 
 
 def _axes_inside(inside: Sequence[Inside]) -> dict[str, list[JsonValue]]:
@@ -111,11 +119,13 @@ def gap_of(value: float, bound: float) -> float:
     return abs(value - bound) / max(abs(value), 1e-9)
 
 
-def claim_of(closed: bool, within: Proven | None = None) -> str:
+def claim_of(closed: bool, within: Preferred | None = None) -> str:
     """What is proven of all plans, and of those that this one was preferred among."""
     if closed:
         return CLOSED
-    return f"{OPEN}, {INSIDE}" if within is not None and within.status == "optimal" else OPEN
+    if within is None or within.status != "optimal":
+        return OPEN
+    return f"{OPEN}, {AMONG.format(among=within.among)}"
 
 
 def bounds_of(job: TrainJob, *, mixed: bool) -> list[JsonValue]:
@@ -124,14 +134,20 @@ def bounds_of(job: TrainJob, *, mixed: bool) -> list[JsonValue]:
 
 
 def _alternatives(job: TrainJob, result: SearchResult, value: float) -> JsonValue:
-    """The next best plan; where a measured one was preferred, the fastest, and why it was not taken."""
-    if result.fastest is not None and result.fastest.objective < value:
-        faster = _alternative(job, result.fastest, value)
-        return [{**faster, "no_measurement_near": list(far_of(result.fastest))}]
-    fastest = result.fastest  # as fast as the plan: an alternative where more than states and room differ
+    """The next best plan; where another was preferred to them, the faster ones, and why they were not taken."""
+    faster = [{**_alternative(job, plan, value), **_passed(plan)} for plan in result.passed if plan.objective < value]
+    if faster:
+        return list(faster)
+    fastest = next(iter(result.passed), None)  # as fast as the plan: an alternative where more than states differ
     alike = fastest is None or result.best is None or _layout(fastest) == _layout(result.best)
     second = result.second if alike else fastest
     return None if second is None else _alternative(job, second, value)
+
+
+def _passed(plan: Evaluation) -> dict[str, JsonValue]:
+    """Why another plan was preferred to this one: no measured run comes near, or it leaves less room."""
+    far = far_of(plan)
+    return {"no_measurement_near": list(far)} if far else {"memory_filled": share_filled(plan)}
 
 
 def objective(job: TrainJob, value: float) -> Objective:

@@ -93,6 +93,7 @@ def decision_of(best: Evaluation) -> TrainDecision:
         groups=tuple(groups(best)),
         layer_runs=tuple(_layer_runs(best)),
         modules=tuple(module_runs(best)),
+        memory_utilisation=job.roomy_share,
     )
 
 
@@ -297,7 +298,7 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
         yield "samples are read and prepared a step ahead, and training waits for adapters that carry them"
     if options.in_network_reduction:
         yield "switches of the fabric add up what all data-parallel ranks sum"
-    room = 1.0 - options.memory_utilisation
+    room = 1.0 - best.choice.table.job.usable_share
     if room > 0.0:
         yield f"at least {room:.0%} of each GPU's memory stays free, for what its allocator loses between tensors"
     if job.framework.family == "FSDP" and any("optimizer" in part.choice.config.offload for part in best.parts):

@@ -106,7 +106,8 @@ def _as_decided(job: TrainJob, decision: TrainDecision) -> TrainJob:
     if graphs != job.cuda_graphs:
         code = captured(CODES[job.engine.name], graphs)
         framework = replace(framework, name=code.name, host=code.host, captured=code.captured)
-    return replace(job, options=options, framework=framework, cuda_graphs=graphs)
+    share = decision.memory_utilisation
+    return replace(job, options=options, framework=framework, cuda_graphs=graphs, roomy_share=share)
 
 
 def _mixed(job: TrainJob, decision: TrainDecision, counts: tuple[int, ...]) -> Evaluation:

@@ -198,7 +198,7 @@ def _memory_conflict(job: TrainJob, result: SearchResult) -> list[Conflict]:
     conflict = [memory, Conflict(limit=f"gpus = {job.num_gpus}", nearest=_nearest_gpus(job, need))]
     share = _nearest_share(job, need)
     if share:
-        conflict.append(Conflict(limit=f"memory_utilisation = {job.options.memory_utilisation:g}", nearest=share))
+        conflict.append(Conflict(limit=f"memory_utilisation = {job.usable_share:g}", nearest=share))
     search = job.options.search
     conflict += [
         Conflict(limit=f"{name} = {', '.join(map(str, values))}", nearest="")
@@ -235,7 +235,7 @@ def _nearest_gpus(job: TrainJob, need: float) -> str:
 
 def _nearest_share(job: TrainJob, need: float) -> str:
     """A share of the memory near what is needed under which a plan fits; empty where all of it is too little."""
-    least = max(round(need / job.machine.memory_bytes * 100.0), int(job.options.memory_utilisation * 100.0) + 1)
+    least = max(round(need / job.machine.memory_bytes * 100.0), int(job.usable_share * 100.0) + 1)
     for percent in (least + more for more in MORE_PERCENT if least + more <= 100):
         options = job.options.model_copy(update={"memory_utilisation": percent / 100.0})
         if _fits(replace(job, options=options)):

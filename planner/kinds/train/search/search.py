@@ -72,8 +72,8 @@ class SearchResult:
     needed_bytes: float  # the least memory per GPU of what was tried and did not fit, 0 where all fitted
     mixes: Mixes | None = None  # where layers may have strategies of their own
     uses: tuple[str, ...] = ()  # of several pools, that were weighed
-    fastest: Evaluation | None = None  # where a plan was preferred to it whose like was measured
-    inside: tuple["Inside", ...] = ()  # where one was: the searches of plans whose like was measured
+    passed: tuple[Evaluation, ...] = ()  # what the plan was preferred to, the fastest of all first
+    inside: tuple["Inside", ...] = ()  # where it was: the searches of the part of the space that it is the best of
     compared: tuple[Compared, ...] = ()  # the best plans of a degree that what is decided beside layouts hangs on
 
     @property
@@ -85,10 +85,15 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A search of plans whose like was measured: the job with what it may have of every axis, and what was found."""
+    """A search of a part of the space: the jobs, one a pool, with what they may have there, and what came of it."""
 
-    job: TrainJob
+    jobs: tuple[TrainJob, ...]
     result: SearchResult
+
+    @property
+    def job(self) -> TrainJob:
+        """That on the first pool."""
+        return self.jobs[0]
 
 
 @dataclass(frozen=True)
