@@ -6,9 +6,11 @@ from functools import lru_cache
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers, stages_of_rank
 from planner.costs.training.optimizers import muon
 from planner.costs.training.optimizers.muon import muon_share
+from planner.costs.training.optimizers.shards import lie_on_host
 from planner.models.architecture import Architecture, Layer, Precisions
 from planner.models.parameters import edge_tensors, layer_tensors
 
+WORKING_BYTES = 2.0  # of a weight that is gathered for products
 MASTER_BYTES = 12.0  # fp32 weight and two fp32 moments of Adam (arXiv:1910.02054, section 3.1)
 
 
@@ -157,6 +159,8 @@ def state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
         return parameters.dense / ranks.dense + parameters.expert / ranks.expert
 
     framework = config.framework
+    if lie_on_host(config):  # what stays gathered until the step ends is left
+        return StateBytes(0.0 if config.zero_stage == 3 else parameters.total * WORKING_BYTES, 0.0, 0.0)
     if config.task == "lora":  # frozen weights stay in the format that products read
         frozen = framework.parameter_bytes if config.precision == "bf16" else 1.0
         return StateBytes(share(3) * frozen, 0.0, 0.0)

@@ -162,7 +162,7 @@ class DataParallel:
 
     reduce_s: float  # gradients scattered (and gathered again without a distributed optimizer)
     gather_s: float  # weights gathered
-    optimizer_s: float
+    optimizer_s: float  # with the sums that a host of gradients waits for
 
 
 def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) -> DataParallel:
@@ -170,12 +170,16 @@ def data_parallel(config: TrainingConfig, parameters: Parameters, rates: Rates) 
     volume, generation = data_parallel_volume(config, parameters), config.machine.generation
     link, fabric = rates.get("link.dp", generation), rates.get("fabric.dp", generation)
     copied = rates.get("move.elementwise", generation)
+    shards = volume.shards
+    reduce_s = volume.reduce_inside_s / link + volume.reduce_outside_s / fabric + volume.reduce_copy_s / copied
+    gather_s = volume.gather_inside_s / link + volume.gather_outside_s / fabric + volume.gather_copy_s / copied
     return DataParallel(
-        volume.reduce_inside_s / link + volume.reduce_outside_s / fabric + volume.reduce_copy_s / copied,
-        volume.gather_inside_s / link + volume.gather_outside_s / fabric + volume.gather_copy_s / copied,
+        reduce_s + shards.reduce_s,
+        gather_s + shards.gather_s,
         volume.update_s / rates.get("move.optimizer", generation)
         + volume.compute_s / rates.get("flop.gemm", generation)
-        + volume.offload_s,
+        + volume.offload_s
+        + shards.waits * (reduce_s + shards.reduce_s + shards.add_s),
     )
 
 

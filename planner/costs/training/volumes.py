@@ -6,6 +6,7 @@ from planner.costs.training.config import TrainingConfig
 from planner.costs.training.layers.sizes import message_s, spread_ranks, sweep
 from planner.costs.training.optimizers import muon
 from planner.costs.training.optimizers.host import host_update_s
+from planner.costs.training.optimizers.shards import ON_DEVICE, ShardsOnHost, lie_on_host, shards_on_host
 from planner.costs.training.parameters import MASTER_BYTES, Parameters, lora_parameters, replicas, sharing_ranks
 
 BF16_BYTES = 2.0
@@ -24,6 +25,7 @@ class DataParallelVolume:
     compute_s: float = 0.0  # of products, at the peak of bf16
     gather_copy_s: float = 0.0  # of what is gathered and reduced, between buffers of device memory
     reduce_copy_s: float = 0.0
+    shards: ShardsOnHost = ON_DEVICE
 
 
 def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> DataParallelVolume:
@@ -41,8 +43,11 @@ def data_parallel_volume(config: TrainingConfig, parameters: Parameters) -> Data
         reduced, gathered = _summed(config, trained), (0.0, 0.0)
     elif config.optimizer == "muon":  # whole matrices are updated: gradients are summed on every rank
         reduced = _summed(config, trained)
-    copied = _copies_s(config, parameters, trained)
-    return DataParallelVolume(*reduced, *gathered, *_updated(config, trained), _orthogonal_s(config, trained), *copied)
+    copied, shards = _copies_s(config, parameters, trained), ON_DEVICE
+    if lie_on_host(config):
+        shards = shards_on_host(config, _own(config, parameters).total, _own(config, trained).total)
+    update = (0.0, shards.update_s) if shards.update_s else _updated(config, trained)
+    return DataParallelVolume(*reduced, *gathered, *update, _orthogonal_s(config, trained), *copied, shards)
 
 
 def _copies_s(config: TrainingConfig, gathered: Parameters, reduced: Parameters) -> tuple[float, float]:

@@ -19,9 +19,13 @@ _RACK_HOST_BYTES_PER_S = 512e9 / 2.0
 _NODE_GPUS = 8
 
 
+def host_rate(node: NodeType, generation: str) -> float:
+    """Bytes of host memory that processors move for one GPU in a second."""
+    rack = node.scale_up_size > _NODE_GPUS
+    return REACHED * (_RACK_HOST_BYTES_PER_S if rack else _HOST_BYTES_PER_S[generation] / _NODE_GPUS)
+
+
 def host_update_s(node: NodeType, generation: str, elements: float, link_bytes_per_s: float) -> float:
     """Seconds in which the host updates the elements of one GPU, transfers before and behind it."""
-    rack = node.scale_up_size > _NODE_GPUS
-    bandwidth = _RACK_HOST_BYTES_PER_S if rack else _HOST_BYTES_PER_S[generation] / _NODE_GPUS
-    moved_s = elements * MOVED_BYTES / (REACHED * bandwidth)
+    moved_s = elements * MOVED_BYTES / host_rate(node, generation)
     return moved_s + elements * (SENT_BYTES + RETURNED_BYTES) / link_bytes_per_s

@@ -28,10 +28,6 @@ from planner.problem.envelope import plan_envelope
 
 EQUAL = "every micro-batch takes as long as every other, and every GPU is as fast as every other of its pool"
 EVENLY = "tokens of a mixture of experts spread evenly over its experts"
-HELD_ON_HOST = (
-    "what lies on the host is priced as the optimizer alone: FSDP2's `CPUOffloadPolicy` has weights and gradients "
-    "there too; steps take longer than stated, by their transfers, and less memory"
-)
 ASSUMPTIONS = (
     EQUAL,
     "ranks lie with tp innermost, then cp, dp and pp, as Megatron-LM places them",
@@ -301,8 +297,6 @@ def _assumptions(job: TrainJob, best: Evaluation) -> Iterator[str]:
     room = 1.0 - best.choice.table.job.usable_share
     if room > 0.0:
         yield f"at least {room:.0%} of each GPU's memory stays free, for what its allocator loses between tensors"
-    if job.framework.family == "FSDP" and any("optimizer" in part.choice.config.offload for part in best.parts):
-        yield HELD_ON_HOST
     if best.choice.schedule.startswith("zb_"):
         yield "ranks start the next step before all have ended this one: the optimizer's step is validated afterwards"
     if best.strategies:
