@@ -5,7 +5,7 @@ USUAL_METRICS = (
     "goodput_per_gpu", "output_tokens_per_s_per_gpu", "usd_per_mtok", "gpus", "usd_per_hour", "ttft_s", "tpot_s",
 )  # fmt: skip
 FIGURES = ("objective", "bound", "gap")
-TEXTS = ("mode", "plan", "conflict", "error", "problem_digest", "plan_digest")
+TEXTS = ("mode", "plan", "within", "conflict", "error", "problem_digest", "plan_digest")
 FIXED = ("point", "scenario", "status", "objective_metric", *FIGURES, *TEXTS)
 
 

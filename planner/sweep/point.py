@@ -69,6 +69,7 @@ def _solved(envelope: "Envelope") -> PointRecord:
         "metrics": _figures(envelope),
         "mode": mode if isinstance(mode, str) else None,
         "plan": plan_label(envelope.decision),
+        "within": certificate.within_text or None,
         "plan_digest": plan_digest(plan_json(envelope)),
     }
 

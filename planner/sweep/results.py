@@ -72,7 +72,7 @@ def _rows(
         row |= {axis.column: value.cell for axis, value in zip(swept.axes, point.values, strict=True)}
         row |= {name: record.get(name) for name in ("status", "objective_metric", *FIGURES)}
         row |= {name: record.get("metrics", {}).get(name) for name in metrics}
-        row |= {name: record.get(name) for name in ("mode", "plan", "error")}
+        row |= {name: record.get(name) for name in ("mode", "plan", "within", "error")}
         row["conflict"] = conflict_text(record)
         row["problem_digest"] = key if record["status"] != "error" else None
         row["plan_digest"] = record.get("plan_digest")
