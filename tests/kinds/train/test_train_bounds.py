@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from train_problems import job, problem, recomputations
 
 from planner.costs.training.config import RecomputeConfig, Schedule
@@ -16,6 +18,7 @@ from planner.kinds.train.evaluation.evaluate import PlanChoice, evaluate, shown,
 from planner.kinds.train.pools.speeds import PoolFloor, pool_floor
 from planner.kinds.train.search.bounds import Floor, floor_s
 from planner.kinds.train.space.contexts import undominated, undominated_rows
+from planner.kinds.train.space.distinct import distinct
 from planner.kinds.train.space.space import ShardShape, space_of
 from planner.kinds.train.space.tables import CostTable, RecomputeMode, sharing_of
 
@@ -187,3 +190,11 @@ def test_the_pipelines_of_a_pool_fill_and_drain_beside_their_slowest_rank() -> N
     assert pool_floor(four, floor, 0.5) == PoolFloor(3.5, 12.0 - 2.0 * 3.5, 2.0)
     assert pool_floor(four, floor, 4.0) == PoolFloor(7.0, 0.0, 2.0)
     assert pool_floor(alone, floor, 0.0) == pool_floor(other, floor, 0.0) == PoolFloor(3.0)
+
+
+@given(st.integers(0, 30), st.integers(1, 4), st.integers(0, 2**16))
+def test_distinct_combinations_are_those_of_a_sort_of_rows(number: int, columns: int, seed: int) -> None:
+    rows = np.random.default_rng(seed).integers(0, 5, (columns, number))
+    kinds, place = distinct(*rows)
+    assert (kinds[:, place] == rows).all()
+    assert [tuple(kind) for kind in kinds.T.tolist()] == sorted({tuple(row) for row in rows.T.tolist()})

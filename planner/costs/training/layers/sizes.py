@@ -5,6 +5,7 @@ Every function gives a `Kernel` in seconds at the data sheet's rates of one mach
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from planner.costs.operators.elementwise import Pass
 from planner.costs.operators.exchanges import sweeps
@@ -17,6 +18,7 @@ VALUE_BYTES = {"bf16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "mxfp8": 1.0, "nvfp4":
 _WAVE_SHARE = 0.5  # of the idle part of the last wave that is lost: split-K and stream-K schedules fill the rest
 
 
+@lru_cache(maxsize=65536)
 def product(
     machine: Machine, kind: str, part: int, module: str, m: float, n: float, k: float,
     precision: str = "bf16", groups: float = 1.0, runs: float = 1.0,

@@ -21,6 +21,7 @@ from planner.kinds.train.search.search import JobCandidate, PlanSearch
 from planner.kinds.train.search.tally import NOT_ON_RACKS
 from planner.kinds.train.search.uplink_bounds import floor_with_waits_s
 from planner.kinds.train.space.contexts import undominated
+from planner.kinds.train.space.distinct import distinct
 from planner.kinds.train.space.mean_table import MeanTable
 from planner.kinds.train.space.space import (
     ShardShape,
@@ -90,16 +91,15 @@ class OnePoolSearch(PlanSearch):
         self.tally.illegal.update(space.illegal)
         batches_N = job.options.global_batch // (space.dp * space.micro_batch)
         gpus_N = space.tp * space.cp * space.pp * space.dp
-        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context, space.pp])
+        columns = (space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context, space.pp)
         kept_N = undominated(space, self._tables_by_length)
-        kinds, kind_N = np.unique(columns[:, kept_N], axis=1, return_inverse=True)
+        kinds, kind_N = distinct(*(column[kept_N] for column in columns))
         slowest = np.array([self._slowest(*(int(value) for value in kind)) for kind in kinds.T])
         slowest_N = np.full(len(space), np.inf)
-        slowest_N[kept_N] = slowest[kind_N.ravel()] if len(space) else slowest_N
-        pairs, pair_N = np.unique(np.stack([space.pp, batches_N]), axis=1, return_inverse=True)
+        slowest_N[kept_N] = slowest[kind_N] if len(space) else slowest_N
+        pairs, pair_N = distinct(space.pp, batches_N)
         runs = [len(list(schedules(job, int(pp), int(m), self.chunks))) for pp, m in pairs.T]
-        columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.dp, np.minimum(space.pp, 2)])
-        ranks, ranks_N = np.unique(columns, axis=1, return_inverse=True)
+        ranks, ranks_N = distinct(space.tp, space.cp, space.ep, space.etp, space.dp, np.minimum(space.pp, 2))
         each = [
             len(list(kept_states(job, ShardShape(tp, cp, ep, etp, 1), dp, pp)))
             for tp, cp, ep, etp, dp, pp in ranks.T.tolist()
@@ -108,7 +108,7 @@ class OnePoolSearch(PlanSearch):
         if job.options.loading is not None:
             batch, loading = job.options.global_batch, job.options.arriving
             bound_N = np.maximum(bound_N, [loading.ready_s(batch / dp, batch) for dp in space.dp.tolist()])
-        children_N = np.array(each, np.int64)[ranks_N.ravel()] * np.array(runs, np.int64)[pair_N.ravel()]
+        children_N = np.array(each, np.int64)[ranks_N] * np.array(runs, np.int64)[pair_N]
         self.set_children(bound_N * gpus_N if job.per_gpu else bound_N, children_N, kept_N)
         return space
 

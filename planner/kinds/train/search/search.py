@@ -171,7 +171,9 @@ class PlanSearch(BestFirst[Leaf]):
         self.needed_bytes = 0.0
         self.least_evaluated = float("inf")  # under any racks of the plans evaluated
         self.space = self.plant()
-        dominated = np.setdiff1d(np.arange(len(self.bound_N)), self.queue)
+        kept_N = np.zeros(len(self.bound_N), np.bool_)
+        kept_N[self.queue] = True
+        dominated = np.flatnonzero(~kept_N)
         self._put_nodes(DOMINATED, dominated, np.full(len(dominated), np.inf))
 
     @abstractmethod

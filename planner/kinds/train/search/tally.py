@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
-import numpy as np
 from pydantic import JsonValue
 
 from planner.arrays import Floats, Ints
+from planner.kinds.train.space.distinct import distinct
 
 COMPUTING, EXCHANGE, RECOMPUTATION = "computing", "computing and exchange", "recomputation"
 """Bounds, by what they take into account."""
@@ -78,9 +78,9 @@ class CandidateTally:
         """The candidates below nodes that ended so."""
         if not len(tp_N):
             return
-        kinds, kind_N = np.unique(np.stack([tp_N, pp_N]), axis=1, return_inverse=True)
+        kinds, kind_N = distinct(tp_N, pp_N)
         for kind, (tp, pp) in enumerate(kinds.T.tolist()):
-            rows = kind_N.ravel() == kind
+            rows = kind_N == kind
             if number := int(candidates_N[rows].sum()):
                 self.put(end, tp, pp, candidates=number, least=float(least_N[rows].min()))
 

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from planner.arrays import Bools, Floats
+from planner.kinds.train.space.distinct import distinct
 from planner.kinds.train.space.space import ShardShape, Space, shard_shape
 from planner.kinds.train.space.tables import CostTable
 
 
 def undominated(space: Space, tables_of: Callable[[ShardShape], Sequence[CostTable]]) -> Bools:
     """Combinations of a space whose method no other beats in every pass and byte, on all pools of `tables_of` [N]."""
-    columns = np.stack([space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context])
-    kinds, kind_N = np.unique(columns, axis=1, return_inverse=True)
+    kinds, kind_N = distinct(space.tp, space.cp, space.ep, space.etp, space.micro_batch, space.context)
     alike: dict[tuple[int, ...], list[int]] = {}
     for kind, values in enumerate(kinds.T.tolist()):
         alike.setdefault(tuple(values[:-1]), []).append(kind)
@@ -23,7 +23,7 @@ def undominated(space: Space, tables_of: Callable[[ShardShape], Sequence[CostTab
             kept[group] = undominated_rows(
                 [np.concatenate([method_costs(table) for table in tables_of(shape)]) for shape in shapes]
             )
-    return np.asarray(kept[kind_N.ravel()])
+    return np.asarray(kept[kind_N])
 
 
 def undominated_rows(costs: Sequence[Floats]) -> list[bool]:
