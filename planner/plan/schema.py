@@ -229,7 +229,7 @@ class Proven(Spec):
 class Preferred(Proven):
     """What was proven of a part of the space, and what the plans in it have in common."""
 
-    among: str = "plans where runs were measured"
+    among: str = Field(default="plans where runs were measured", description="what these plans are")
 
 
 class Certificate(Proven):
