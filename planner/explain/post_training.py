@@ -25,6 +25,7 @@ def post_training_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact
     yield from _sides(envelope, data)
     yield from _split(envelope, data)
     yield from _phases(envelope, data)
+    yield from _critic(data)
     yield from _sync(envelope, data)
     yield from _turns(data)
     yield from _savings(data)
@@ -81,6 +82,8 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     serving = sum(_devices(role) for role in data["roles"] if role["name"] in served)
     handed_parts = {role["name"] for role in data["roles"] if role["limits"].get("takes") == "batches"}
     what = f"{_gpus(data, 'rollout')} GPUs generate and {_gpus(data, 'actor')} train"
+    own = [role for role in data["roles"] if role["limits"].get("gpus") == "own"]
+    what += "".join(f" the actor, {_devices(role)} the {role['name']}" for role in own)
     what += f" beside {serving} that serve" if serving else ""
     if data.get("synchrony") != "asynchronous":
         yield Fact("limit", f"{what}, each waiting while the other works", about)
@@ -134,6 +137,21 @@ def _phases(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
             share = f" ({100 * seconds / whole:.0f} % of an iteration)" if whole else ""
             what = f"{phase['name']}: {format_si(seconds, 's')}{share} on {', '.join(phase['roles']) or 'no role'}"
             yield Fact("time", what, ("phases", "step", *phase["roles"]), figures={"duration_s": seconds})
+
+
+def _critic(data: dict[str, Any]) -> Iterator[Fact]:
+    """Which of actor and critic the other waits for, where both train at the same time on GPUs of their own."""
+    if not any(role["name"] == "critic" and role["limits"].get("gpus") == "own" for role in data["roles"]):
+        return
+    seconds = dict.fromkeys(("actor", "critic"), 0.0)
+    for phase in data.get("phases") or ():
+        for role in set(phase["roles"]) & set(seconds):
+            seconds[role] += phase["duration_s"] or 0.0
+    first, last = sorted(seconds, key=lambda role: seconds[role])
+    spare_s = seconds[last] - seconds[first]
+    what = f"actor and critic train at the same time: the {first} is done {format_si(spare_s, 's')} before the {last}"
+    what = what if spare_s > EVEN * seconds[last] else "actor and critic train at the same time, and take about as long"
+    yield Fact("time", what, ("actor", "critic", "roles", "critic_gpus", "phases"), figures={"waits_s": spare_s})
 
 
 def _sync(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:

@@ -128,6 +128,47 @@ class Service:
     shared_by: int = 1
     whole: bool = False
 
+    @property
+    def width(self) -> int:
+        """GPUs of its tensor-parallel groups."""
+        return self.gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """A critic on GPUs of its own: `dp` replicas, which give values and train while the actor's do the same."""
+
+    option: TrainingOption
+    dp: int
+
+    @property
+    def part(self) -> str:
+        return "critic"
+
+    @property
+    def pool(self) -> str:
+        return self.option.pool
+
+    @property
+    def gpus(self) -> int:
+        """Of a replica."""
+        return self.option.gpus
+
+    @property
+    def servers(self) -> int:
+        """Replicas."""
+        return self.dp
+
+    @property
+    def width(self) -> int:
+        """GPUs of its tensor-parallel groups."""
+        return self.option.tp
+
+    @property
+    def shared_by(self) -> int:
+        """Jobs that train it."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
@@ -176,3 +217,4 @@ class Curves:
     move_s: float = 0.0  # of a sample with its KV to another replica, and what a token of it adds
     move_token_s: float = 0.0
     services: tuple[Service, ...] = ()
+    learners: tuple[Learner, ...] = ()

@@ -7,17 +7,25 @@ from dataclasses import replace
 import numpy as np
 
 from planner.arrays import Floats
-from planner.rl.curves import NEVER_FITS
+from planner.rl.curves import NEVER_FITS, Learner
 from planner.rl.generation import batch_finish_times, cut_rollouts, group_queues, queue_order
 from planner.rl.in_flight import flows
 from planner.rl.layout.domains import straddling
 from planner.rl.layout.roles import laid_roles
 from planner.rl.partial import partial_rollout
-from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
+from planner.rl.plan import Fusion, GenerationGroup, Halves, LateReplicas, RlEvaluation, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.fusion import FusedTimes
-from planner.rl.services import charged_gpus, gpus_of_services, service_roles, service_sets
-from planner.rl.training import Rollout, TrainingTable, fused_rollout_of, iteration_s, minibatch_s, rollout_of
+from planner.rl.services import charged_gpus, gpus_of_services, learner_of, service_roles, service_sets
+from planner.rl.training import (
+    Rollout,
+    TrainingTable,
+    fused_rollout_of,
+    iteration_s,
+    minibatch_parts_s,
+    minibatch_s,
+    rollout_of,
+)
 from planner.rl.trajectories import SampleBatch
 
 SECONDS_PER_HOUR = 3600.0
@@ -37,9 +45,13 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
     generation_B = rollout.generation_s_B
     if plan.training is None:
         iteration, train_B, handover = float(rollout.whole_s_B.mean()), np.zeros(len(generation_B)), 0.0
+        halves = None
     else:
         table = TrainingTable.of((plan.training,), [pool.name for pool in problem.pools], problem.bubbles)
-        work = minibatch_s(table if plan.fusion is None else table.unscored(), rollout.tokens_BK)
+        table = table if plan.fusion is None else table.unscored()
+        learner = learner_of(plan.services)
+        work = minibatch_s(table, rollout.tokens_BK, learner)
+        halves = None if learner is None else _halves(table, learner, rollout.tokens_BK)
         handover = handover_s(problem, plan)
         overlapped = problem.weight_sync_overlapped
         iteration = float(iteration_s(plan.mode, rollout, work, np.array([handover]), overlapped=overlapped)[0])
@@ -61,7 +73,14 @@ def priced(problem: RlProblem, plan: RlPlan, rollout: Rollout) -> RlEvaluation:
         training_s_of_batch=tuple(train_B.tolist()),
         scored_s=float(rollout.whole_s_B.mean()),
         handed_s=0.0 if rollout.handed_s_B is None else float(rollout.handed_s_B.mean()),
+        halves=halves,
     )
+
+
+def _halves(table: TrainingTable, learner: Learner, tokens_BK: Floats) -> Halves:
+    """What actor and critic take by themselves, means over the batches."""
+    parts = (*minibatch_parts_s(table, tokens_BK), *minibatch_parts_s(TrainingTable.of_learner(learner), tokens_BK))
+    return Halves(*(float(part[0].sum(axis=1).mean()) for part in parts))
 
 
 def _generation_s(mode: RlMode, rollout: Rollout) -> float:

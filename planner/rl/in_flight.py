@@ -15,7 +15,7 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.rl.compiled.window import Flown, Trainer, run_window
-from planner.rl.curves import DecodeCurve
+from planner.rl.curves import DecodeCurve, Service
 from planner.rl.generation import busy_s
 from planner.rl.plan import GenerationGroup, RlMode
 from planner.rl.problem import RlProblem
@@ -82,7 +82,7 @@ class Streaming:
     per_prompt: int  # samples
     group: GenerationGroup
     staleness: int
-    services: Services = ()  # that samples are sent to as they are generated
+    services: tuple[Service, ...] = ()  # that samples are sent to as they are generated
 
     @classmethod
     def of(cls, problem: RlProblem, group: GenerationGroup, staleness: int, services: Services) -> "Streaming":

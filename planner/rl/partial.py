@@ -19,7 +19,7 @@ from planner.rl.plan import GenerationGroup
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.resume import joined, remainder, subset
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutResult, RolloutWorker, simulate
-from planner.rl.services import Services, as_generated, handed_s, scored_s
+from planner.rl.services import Services, as_generated, handed_over, handed_s, scored_s
 from planner.rl.training import Rollout, minibatches_of
 from planner.rl.trajectories import Trajectories
 
@@ -208,7 +208,7 @@ def rollout_of_iterations(iterations: Sequence[Iteration], minibatches: int, ser
     generation_s_B = np.array([iteration.generation_s for iteration in iterations])
     ready = np.stack([ready for _, ready in parts])
     ready[:, -1], handed_s_B = generation_s_B, None
-    if any(service.whole for service in services):
+    if handed_over(services):
         ready = np.repeat(generation_s_B[:, None], minibatches, axis=1)
         handed_s_B = np.array([handed_s(services, iteration.context_D) for iteration in iterations])
     return Rollout(

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.rl.curves import GenerationOption, Service, TrainingOption
+from planner.rl.curves import GenerationOption, Learner, Service, TrainingOption
 from planner.rl.rollouts.rollout import RolloutPolicy, RolloutWorker
 
 Placement = Literal["colocated", "disaggregated", "hybrid"]
@@ -98,7 +98,17 @@ class RlPlan:
     fusion: Fusion | None = None
     late: LateReplicas | None = None
     policy: RolloutPolicy | None = None
-    services: tuple[Service, ...] = ()
+    services: tuple[Service | Learner, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Seconds of a mean iteration for which actor and a critic on GPUs of its own work, each by itself."""
+
+    forward_s: float
+    update_s: float
+    values_s: float
+    learned_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,7 @@ class RlEvaluation:
     training_s_of_batch: tuple[float, ...]
     scored_s: float = 0.0  # from the start of generation until services have scored all that they were sent of it
     handed_s: float = 0.0  # of services that take the batch whole, before training
+    halves: Halves | None = None  # where a critic has GPUs of its own
     moved: int = 0  # trajectories that went to another worker in a tool call, where plans of agents are priced
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.errors import PlannerError
-from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Scoring, Service, TrainingOption
+from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Learner, Scoring, Service, TrainingOption
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.trajectories import SampleBatch
@@ -33,7 +33,7 @@ class RlProblem:
     `late_change_s` and with their context prefilled again. `policies` say how samples with turns may wait and move, the
     simulator's own where there are none. Modes whose weights are updated in flight hand samples out by prompts, of
     `samples_per_prompt` samples in a row. Every sample passes one of the `services` of each part before it is trained
-    on; those with GPUs may be left out where a training scores beside them.
+    on; those with GPUs may be left out where a training scores beside them, or trains the critic, for a `Learner`.
     """
 
     pools: tuple[CurvePool, ...]
@@ -61,7 +61,7 @@ class RlProblem:
     partial: bool = False
     max_staleness: int | None = None
     bubbles: Mapping[TrainingChoice, float] = field(default_factory=dict)  # of updates, where not `update_bubble`
-    services: tuple[Service, ...] = ()  # of which a plan has one a part
+    services: tuple[Service | Learner, ...] = ()  # of which a plan has one a part
 
     @property
     def pool_of(self) -> dict[str, CurvePool]:

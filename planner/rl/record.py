@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from planner.errors import PlannerError
-from planner.rl.curves import Critic, Curves, DecodeCurve, GenerationOption, Scoring, Service, TrainingOption
+from planner.rl.curves import Critic, Curves, DecodeCurve, GenerationOption, Learner, Scoring, Service, TrainingOption
 
 _HINT = "solve again: the proof is damaged"
 T = TypeVar("T")
@@ -29,6 +29,7 @@ def curves_record(curves: Curves) -> dict[str, JsonValue]:
         "critic_options": [curves.training.index(option) for option in curves.critics],
         "critics": _table(Critic, [*curves.critics.values()]),
         "services": _table(Service, curves.services),
+        **(_learners_record(curves.learners) if curves.learners else {}),
     }
 
 
@@ -52,7 +53,25 @@ def read_curves_record(record: Mapping[str, JsonValue]) -> Curves:
         _seconds(record.get("move_s")),
         _seconds(record.get("move_token_s")),
         tuple(Service(**row) for row in _rows(record, "services", Service)),
+        _learners(record) if "learners" in record else (),
     )
+
+
+def _learners_record(learners: Sequence[Learner]) -> dict[str, JsonValue]:
+    return {
+        "learners": _table(TrainingOption, [learner.option for learner in learners]),
+        "learner_dp": [learner.dp for learner in learners],
+    }
+
+
+def _learners(record: Mapping[str, JsonValue]) -> tuple[Learner, ...]:
+    replicas, rows = record.get("learner_dp"), _rows(record, "learners", TrainingOption)
+    if not isinstance(replicas, list) or len(replicas) != len(rows):
+        raise PlannerError("`learner_dp` does not count the replicas of `learners`", hint=_HINT)
+    counts = [count for count in replicas if isinstance(count, int) and not isinstance(count, bool) and count > 0]
+    if len(counts) != len(rows):
+        raise PlannerError("found no number of replicas where `learner_dp` has one", hint=_HINT)
+    return tuple(Learner(TrainingOption(**row), count) for row, count in zip(rows, counts, strict=True))
 
 
 def _critics(record: Mapping[str, JsonValue], training: tuple[TrainingOption, ...]) -> dict[TrainingOption, Critic]:

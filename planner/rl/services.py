@@ -3,8 +3,8 @@
 A reference, a teacher or a reward model may have engines on GPUs of its own; a rule or a sandbox has workers on CPUs.
 Samples wait in one queue for each of them, are taken in batches, and can be trained on when all have scored them, while
 others are still generated (slime's `generate_and_rm`, verl's reward loop, NeMo-RL's environments). Services that take
-batches whole get them from the trainer, which waits for one after the other (AReaL's `PPOTrainer.train`). Array
-suffixes: N samples of a batch.
+batches whole get them from the trainer, which waits for one after the other (AReaL's `PPOTrainer.train`). A critic that
+trains on GPUs of its own stands among them. Array suffixes: N samples of a batch.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,29 +14,44 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.rl.compiled.batches import run_batches
-from planner.rl.curves import Service, TrainingOption
+from planner.rl.curves import Learner, Service, TrainingOption
 from planner.rl.trajectories import SampleBatch
 
-Services = tuple[Service, ...]
-"""One for each part that has servers, in the order of the problem."""
+Services = tuple[Service | Learner, ...]
+"""One for each part that has GPUs or workers of its own, in the order of the problem."""
 
 
-def as_generated(services: Services) -> Services:
+def scorers(services: Services) -> tuple[Service, ...]:
+    """Those that score."""
+    return tuple(service for service in services if isinstance(service, Service))
+
+
+def as_generated(services: Services) -> tuple[Service, ...]:
     """Those that are sent samples as they are generated."""
-    return tuple(service for service in services if not service.whole)
+    return tuple(service for service in scorers(services) if not service.whole)
+
+
+def handed_over(services: Services) -> tuple[Service, ...]:
+    """Those that take batches whole."""
+    return tuple(service for service in scorers(services) if service.whole)
+
+
+def learner_of(services: Services) -> Learner | None:
+    """The critic on GPUs of its own; None where it trains on the actor's, or there is none."""
+    return next((part for part in services if isinstance(part, Learner)), None)
 
 
 def handed_s(services: Services, tokens_N: Ints) -> float:
     """Seconds for which training waits for those that take a batch whole, of these samples in their order."""
     none_N = np.zeros(len(tokens_N))
-    return sum(float(passed_s(service, none_N, tokens_N).max()) for service in services if service.whole)
+    return sum(float(passed_s(service, none_N, tokens_N).max()) for service in handed_over(services))
 
 
 def handed_bound_s(services: Services, tokens_N: Ints, needed: int, batches: int = 1) -> float:
     """The same for any `needed` samples of a batch, at least, or on average where `batches` take all that they need
     from the same samples."""
     tokens = float(np.sort(tokens_N)[: needed * batches].sum()) / batches
-    return sum(_work_s(service, needed, tokens) for service in services if service.whole)
+    return sum(_work_s(service, needed, tokens) for service in handed_over(services))
 
 
 def scored_s(services: Services, generated_s_N: Floats, tokens_N: Ints) -> Floats:
@@ -115,12 +130,12 @@ def carried_bound_s(services: Services, batches: Sequence[SampleBatch], needed: 
     return busy_s(services, shortest) / len(batches)
 
 
-def apart(services: Iterable[Service]) -> str:
+def apart(services: Iterable[Service | Learner]) -> str:
     """The parts with GPUs of their own, as `TrainingOption.apart` names them."""
     return " ".join(sorted(service.part for service in services if service.gpus))
 
 
-def service_sets(services: Sequence[Service], training: Sequence[TrainingOption]) -> tuple[Services, ...]:
+def service_sets(services: Services, training: Sequence[TrainingOption]) -> tuple[Services, ...]:
     """Every choice of one service a part; parts with GPUs may be left out where some training has them beside it."""
     known = {option.apart for option in training} or {""}
     parts = list(dict.fromkeys(service.part for service in services))
@@ -140,10 +155,10 @@ def gpus_of_services(services: Services) -> dict[str, int]:
 
 
 def service_roles(services: Services) -> Iterator[tuple[str, int, int]]:
-    """Pool, GPUs and GPUs of a replica of services that have some."""
+    """Pool, GPUs and GPUs of a tensor-parallel group of services that have some."""
     for service in services:
         if service.gpus:
-            yield service.pool, service.gpus * service.servers, service.gpus
+            yield service.pool, service.gpus * service.servers, service.width
 
 
 def charged_gpus(services: Services) -> dict[str, float]:

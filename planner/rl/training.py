@@ -11,9 +11,10 @@ from types import MappingProxyType
 import numpy as np
 
 from planner.arrays import Floats, Ints
+from planner.rl.curves import Learner
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.rollouts.fusion import FusedTimes
-from planner.rl.services import Services, busy_s, handed_s, scored_s
+from planner.rl.services import Services, busy_s, handed_over, handed_s, scored_s, scorers
 from planner.rl.trajectories import SampleBatch
 
 
@@ -122,6 +123,11 @@ class TrainingTable:
             np.array([pools.index(option.pool) for option in options], np.int64),
         )
 
+    @classmethod
+    def of_learner(cls, learner: Learner) -> "TrainingTable":
+        """A critic on GPUs of its own."""
+        return cls.of((TrainingChoice(learner.option, learner.dp),), [learner.pool])
+
     def unscored(self) -> "TrainingTable":
         """The same trainings where others score."""
         return replace(
@@ -154,7 +160,7 @@ def rollout_of(
     ]
     ready, tokens = np.array([ready for _, ready in parts]), np.array([tokens for tokens, _ in parts], float)
     possible = all(done_s_N is not None for done_s_N in finish_s)
-    if not services:
+    if not scorers(services):
         return Rollout(ready[:, -1].copy(), tokens, ready, possible)
     generated_s_B = np.array(
         [
@@ -164,7 +170,7 @@ def rollout_of(
     )
     serving_s = sum(busy_s(services, batch.tokens_N) for batch in batches) / len(batches)
     scored_s_B, handed_s_B = ready[:, -1].copy(), None
-    if any(service.whole for service in services):
+    if handed_over(services):
         ready = np.repeat(scored_s_B[:, None], minibatches, axis=1)
         orders = [np.argsort(complete_s_N, kind="stable")[:samples] for complete_s_N in complete_s]
         handed = [handed_s(services, batch.tokens_N[order]) for batch, order in zip(batches, orders, strict=True)]
@@ -191,14 +197,27 @@ def minibatches_of(
     return np.add.reduceat(tokens_N[order], first), done_s_N[order][np.append(first[1:], len(order)) - 1]
 
 
-def minibatch_s(table: TrainingTable, tokens_BK: Floats) -> Floats:
-    """Seconds of log-probabilities and update [T, B, K]."""
+def minibatch_s(table: TrainingTable, tokens_BK: Floats, learner: Learner | None = None) -> Floats:
+    """Seconds of log-probabilities and update [T, B, K].
+
+    A `learner` on GPUs of its own finds values and updates meanwhile, and either waits for the other in between: what
+    OpenRLHF's `make_experience` and `ppo_train` do without `colocate_all`, a batch at a time.
+    """
+    forward, update = minibatch_parts_s(table, tokens_BK)
+    if learner is None:
+        return forward + update
+    values, learned = minibatch_parts_s(TrainingTable.of_learner(learner), tokens_BK)
+    return np.asarray(np.maximum(forward, values) + np.maximum(update, learned))
+
+
+def minibatch_parts_s(table: TrainingTable, tokens_BK: Floats) -> tuple[Floats, Floats]:
+    """Seconds of log-probabilities, and of the update [T, B, K]."""
     each = tokens_BK[None] / table.dp_T[:, None, None]
     micro = np.maximum(1.0, np.ceil(each / table.micro_T[:, None, None]))
     forward = each * table.forward_s_T[:, None, None] * (micro + table.pp_T[:, None, None] - 1) / micro
     waiting = (micro + table.bubble_T[:, None, None]) / micro
     update = each / table.train_T[:, None, None] * waiting + table.optimizer_s_T[:, None, None]
-    return np.asarray(forward + update)
+    return np.asarray(forward), np.asarray(update)
 
 
 def streamed_s(ready_s_BK: Floats, work_s_TBK: Floats) -> Floats:

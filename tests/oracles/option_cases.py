@@ -332,6 +332,7 @@ RL: dict[str, Case] = {
     "max_staleness": apart("", "options.max_staleness=0", AHEAD),
     "actor": apart("options.actor=a ; workloads.0.model=a", "options.actor=b ; workloads.0.model=b", TWO_MODELS),
     "critic": apart("", "options.critic=big", PPO),
+    "critic_gpus": apart("", "options.critic_gpus=[own]", PPO),
     "reference": ("", "options.reference=m"),
     "reward": ("", "options.reward=m"),
     "teacher": ("", "options.teacher=m"),

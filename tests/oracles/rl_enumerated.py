@@ -2,14 +2,14 @@
 
 import itertools
 
-from planner.rl.curves import Service
+from planner.rl.curves import Learner, Service
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.space import training_choices
 
 
-def _scored(problem: RlProblem) -> list[tuple[Service, ...]]:
+def _scored(problem: RlProblem) -> list[tuple[Service | Learner, ...]]:
     """Every set of services of unlike parts, those of every part or not."""
     return [
         chosen

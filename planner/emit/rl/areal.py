@@ -19,7 +19,7 @@ from planner.emit.rl.job import (
     said_of_sleep,
     sleeps_otherwise,
 )
-from planner.emit.rl.served import takes_otherwise
+from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BATCH_SAMPLES
 from planner.plan.schema import Parallelism, Role
@@ -124,6 +124,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *sleeps_otherwise(job, "AReaL", on_host=job.engine == "vllm"),
         *elsewhere(job, "AReaL", served=("reference", "teacher"), beside=("reference", "reward", "teacher")),
         *takes_otherwise(job, "AReaL", batches=True),
+        critic_shares(job, "AReaL", does="trains actor and critic in turn, wherever the critic stands"),
         (job.engine == "trtllm", refuse("AReaL runs SGLang or vLLM", "roles", "plan with `engine: {name: sglang}`")),
         (
             job.role("reward") is not None,

@@ -11,7 +11,7 @@ from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RewardCalls, RlDecision, RlOptions
-from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, PRECISION, WEIGHTS
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, PRECISION, WEIGHTS, stands_apart
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
 from planner.problem.lengths import end_of_samples
 from planner.problem.recorded import recorded_options, recorded_problem
@@ -42,9 +42,9 @@ class RlJob:
 
     @property
     def roles_apart(self) -> tuple[Role, ...]:
-        """Every role with GPUs of its own: training, generation where it shares none, and what is served."""
-        served = [role for role in self.decision.roles if BATCH_SAMPLES in role.limits]
-        return (self.actor, *(() if self.colocated else (self.rollout,)), *served)
+        """Every role with GPUs of its own: training, generation where it shares none, what is served, a critic."""
+        others = [role for role in self.decision.roles if stands_apart(role)]
+        return (self.actor, *(() if self.colocated else (self.rollout,)), *others)
 
     @property
     def apart(self) -> tuple[RoleNodes, ...]:
@@ -127,7 +127,7 @@ class RlJob:
     def beside(self, function: str) -> Role | None:
         """The role where it shares the training GPUs."""
         role = self.role(function)
-        return role if role is not None and BATCH_SAMPLES not in role.limits else None
+        return role if role is not None and not stands_apart(role) else None
 
     def served(self, function: str) -> Role | None:
         """The role where it has engines of its own."""

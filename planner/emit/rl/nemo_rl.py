@@ -18,7 +18,7 @@ from planner.emit.rl.job import (
     said_of_sleep,
     sleeps_otherwise,
 )
-from planner.emit.rl.served import takes_otherwise
+from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.kinds.rl.names import BATCH_SAMPLES
 
 _ALGORITHMS = ("grpo", "dapo", "gspo", "reinforce_pp", "rloo")
@@ -164,6 +164,7 @@ def _files(job: RlJob) -> dict[str, str]:
     raise_first(
         *elsewhere(job, "NeMo-RL's GRPO", served=("reward",), beside=("reference",)),
         *takes_otherwise(job, "NeMo-RL", batches=False),
+        critic_shares(job, "NeMo-RL"),
         *other_formats(job, "NeMo-RL", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "NeMo-RL", on_host=True),
         (

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from planner.emit.refusals import refuse
-from planner.kinds.rl.names import BATCH_SAMPLES
+from planner.kinds.rl.names import stands_apart
 from planner.plan.schema import Role
 from planner.problem.resolve import gpus_per_node
 from planner.problem.schema import Problem
@@ -40,7 +40,7 @@ def role_nodes(problem: Problem, roles: Iterable[Role], *, colocated: bool) -> d
     """
     by_pool: dict[str, list[Role]] = {}
     for role in roles:
-        if role.function in ("rollout", "actor") or BATCH_SAMPLES in role.limits:
+        if role.function in ("rollout", "actor") or stands_apart(role):
             by_pool.setdefault(role.pool, []).append(role)
     parts: dict[str, RoleNodes] = {}
     for pool, members in by_pool.items():
@@ -81,7 +81,7 @@ def _splits(role: Role, node: int) -> list[RoleNodes]:
     """Equal parts that hold whole tensor-parallel groups, widest first; replicas lie in one, or fill theirs."""
     gpus, group = _gpus(role), min(role.parallelism.tp, node)
     widths = [width for width in range(node, 0, -1) if gpus % width == 0 and width % group == 0]
-    if role.function != "actor":
+    if role.function not in ("actor", "critic"):
         replica = role.parallelism.devices
         widths = [width for width in widths if width % replica == 0 or replica % width == 0]
     return [RoleNodes(gpus // width, width) for width in widths]

@@ -15,7 +15,7 @@ from planner.emit.rl.job import (
     said_of_sleep,
     sleeps_otherwise,
 )
-from planner.emit.rl.served import said_of_batches, takes_otherwise
+from planner.emit.rl.served import critic_apart, said_of_batches, takes_otherwise
 from planner.emit.shell import Flag
 from planner.errors import PlannerError
 
@@ -96,8 +96,14 @@ def _files(job: RlJob) -> dict[str, str]:
         *off_the_gpus(job, "OpenRLHF"),
         *other_formats(job, "OpenRLHF"),
         *sleeps_otherwise(job, "OpenRLHF", on_host=True),
-        *elsewhere(job, "OpenRLHF", served=() if job.colocated else ("reference", "reward")),
+        *elsewhere(
+            job,
+            "OpenRLHF",
+            served=() if job.colocated else ("reference", "reward"),
+            beside=("reference", "reward") if job.colocated else ("reference",),
+        ),
         *takes_otherwise(job, "OpenRLHF", batches=True),
+        *critic_apart(job, "OpenRLHF"),
         *(
             (
                 role.parallelism.tp != job.shape.tp,

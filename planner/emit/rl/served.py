@@ -3,6 +3,7 @@
 verl's reward loop, NeMo-RL's environments and slime's `generate_and_rm` score a sample when it is generated, as a part
 of its rollout. AReaL's `PPOTrainer.train` has reference and teacher score the batch that it has waited for, one after
 the other; OpenRLHF's `make_experience` has all models score it at the same time, beside the actor's log-probabilities.
+Without `colocate_all` its critic has a placement group of its own, and `ppo_train` fits it while it fits the actor.
 """
 
 from collections.abc import Iterator
@@ -28,6 +29,32 @@ def takes_otherwise(job: RlJob, framework: str, *, batches: bool) -> Iterator[tu
                 f"solve with `takes: {'batches' if batches else 'samples'}` for the {part} in `served`",
             ),
         )
+
+
+def critic_shares(job: RlJob, framework: str, *, does: str = "") -> tuple[bool, PlannerError]:
+    """Refusal of a critic that trains on GPUs of its own while the actor does; `does`: what a framework does."""
+    role = job.role("critic")
+    return (
+        role is not None and job.beside("critic") is None,
+        refuse(
+            f"{framework} {does or 'trains the critic on the GPUs of the actor, in turn with it'}",
+            "roles.critic",
+            "solve with `critic_gpus: [actor]`, or use the target `openrlhf`",
+        ),
+    )
+
+
+def critic_apart(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals for a framework whose critic has GPUs of its own, cut as the actor is, unless all GPUs are shared."""
+    role, shares = job.role("critic"), job.beside("critic") is not None
+    wanted = "actor" if job.colocated else "own"
+    does = "shares all GPUs where it shares some" if job.colocated else "gives the critic GPUs of its own"
+    hint = f"solve with `critic_gpus: [{wanted}]`"
+    yield role is not None and shares != job.colocated, refuse(f"{framework} {does}", "roles.critic", hint)
+    actor, critic = (job.shape, None if role is None else role.parallelism)
+    cut = critic is not None and (critic.tp, critic.cp, critic.pp) != (actor.tp, actor.cp, actor.pp)
+    hint = f"solve with `training_tp: [{actor.tp}]`, `training_cp: [{actor.cp}]` and `training_pp: [1]`"
+    yield not shares and cut, refuse(f"{framework} cuts the critic as the actor", "roles.critic", hint)
 
 
 def said_of_batches(job: RlJob, framework: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from planner.emit.rl.job import (
     said_of_calls,
     sleeps_otherwise,
 )
-from planner.emit.rl.served import takes_otherwise
+from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import Flag
 from planner.kinds.rl.names import BATCH_SAMPLES
 
@@ -149,6 +149,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *sleeps_otherwise(job, "slime", on_host=False),
         *elsewhere(job, "slime", served=("reward", "teacher"), beside=("reference", "teacher")),
         *takes_otherwise(job, "slime", batches=False),
+        critic_shares(job, "slime"),
         (
             job.served("reward") is not None and job.served("teacher") is not None,
             refuse("slime asks one server beside the job", "roles", "serve the reward or the teacher, not both"),

@@ -12,7 +12,7 @@ from planner.emit.documents import commented
 from planner.emit.refusals import raise_first
 from planner.emit.rl.job import FP8_RECIPES, RlJob, elsewhere, other_formats, rl_target, sleeps_otherwise
 from planner.emit.rl.nodes import RoleNodes
-from planner.emit.rl.served import takes_otherwise
+from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import continued, preamble, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.names import BATCH_SAMPLES
@@ -187,6 +187,7 @@ def _files(job: RlJob) -> dict[str, str]:
     raise_first(
         *elsewhere(job, "verl", served=("reward", "teacher")),
         *takes_otherwise(job, "verl", batches=False),
+        critic_shares(job, "verl"),
         *other_formats(job, "verl", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "verl", on_host=False),
     )

@@ -15,11 +15,12 @@ from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.horizon import METRICS
-from planner.kinds.rl.names import mode_name, moves_of, priority_of, replica_name, service_name
+from planner.kinds.rl.names import learner_name, mode_name, moves_of, priority_of, replica_name, service_name
 from planner.kinds.rl.proof import horizon_evidence, horizon_record, proof_record
 from planner.kinds.rl.setting import RlSetting
 from planner.plan.schema import Certificate, Objective
 from planner.progress import Limits
+from planner.rl.curves import Learner
 from planner.rl.evaluate import evaluate
 from planner.rl.layout.trainings import straddles_somewhere
 from planner.rl.plan import RlPlan
@@ -28,6 +29,7 @@ from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, HorizonPlan
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
+from planner.rl.services import scorers
 from planner.solvers.result import relative_gap
 
 TOLERANCE = 1e-6
@@ -120,7 +122,8 @@ def axes_of(formulated: FormulatedRl, setting: RlSetting) -> dict[str, list[Json
             for option in problem.training
         }
     )
-    parts = dict.fromkeys(service.part for service in problem.services)
+    parts = dict.fromkeys(service.part for service in scorers(problem.services))
+    learners = [learner_name(learner) for learner in problem.services if isinstance(learner, Learner)]
     whole = setting.options.whole_nodes
     return {
         "mode": [mode_name(mode) for mode in problem.modes],
@@ -140,9 +143,10 @@ def axes_of(formulated: FormulatedRl, setting: RlSetting) -> dict[str, list[Json
         "actor and critic": ["in turn", *(["at the same time"] if formulated.curves.critics else [])],
         **(_axes_of_agents(setting.options.agents) if setting.options.agents is not None else {}),
         **{
-            f"served {part}": [service_name(service) for service in problem.services if service.part == part]
+            f"served {part}": [service_name(service) for service in scorers(problem.services) if service.part == part]
             for part in parts
         },
+        **({"critic on GPUs of its own": [*learners]} if learners else {}),
         "not in the space": [*left_out(setting), *(FREE_BETWEEN if straddles_somewhere(problem) else ())],
     }
 
@@ -163,7 +167,6 @@ NEVER_SEARCHED = (
     " interleaved",
     f"training with tp beyond a node, pp beyond {max(PIPELINES)}, cp beyond {max(CONTEXTS)} or ep beyond"
     f" {max(EXPERTS)}, where degrees are not asked for",
-    "a critic on GPUs of its own",
     "more than two groups of replicas, and replicas of several sizes in one",
     "engines whose weights stay on devices that train",
 )
@@ -177,6 +180,7 @@ OPENED_BY = {
     "fusion_thresholds": "scoring beside the last samples",
     "late_thresholds": "other replicas late in a rollout",
     "fused_training": "actor and critic trained at the same time",
+    "critic_gpus": "a critic on GPUs of its own",
     "in_flight_updates": "weights that come while samples are under way",
     "partial_rollouts": "samples that go on in the next iteration",
 }
@@ -191,7 +195,12 @@ def left_out(setting: RlSetting) -> Iterator[str]:
     options = setting.options
     yield from NEVER_SEARCHED
     scores = any((options.reference, options.reward, options.teacher))
-    idle = {"served": not scores, "fused_training": options.algorithm in CRITIC_FREE, "fusion_thresholds": not scores}
+    idle = {
+        "served": not scores,
+        "fused_training": options.algorithm in CRITIC_FREE,
+        "critic_gpus": options.algorithm in CRITIC_FREE,
+        "fusion_thresholds": not scores,
+    }
     for name, what in OPENED_BY.items():
         if getattr(options, name) == RlOptions.model_fields[name].default and not idle.get(name, False):
             yield f"{what}: `{name}`"

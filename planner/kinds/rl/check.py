@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from planner.documents.units import format_si
 from planner.kinds.rl.decision import CRITIC_FREE, RlDecision, RlOptions, ServedModel
-from planner.kinds.rl.names import BATCH_SAMPLES
+from planner.kinds.rl.names import BATCH_SAMPLES, GPUS
 from planner.plan import placement
 from planner.plan.findings import Finding
 from planner.plan.schema import Envelope, Role
@@ -33,7 +33,7 @@ def check(envelope: Envelope, decision: RlDecision) -> list[Finding]:
     if problem is None or options is None:
         return findings
     if devices:
-        findings += _served(decision, options, devices)
+        findings += [*_served(decision, options, devices), *_critic_gpus(decision, options, devices)]
         findings += _whole_nodes(decision, problem, devices) if options.whole_nodes else ()
     return [*findings, *_job(decision, options), *_promises(envelope, decision, problem, options)]
 
@@ -195,6 +195,23 @@ def _served(decision: RlDecision, options: RlOptions, devices: Devices) -> Itera
         )
 
 
+def _critic_gpus(decision: RlDecision, options: RlOptions, devices: Devices) -> Iterator[Finding]:
+    """The critic trains on the GPUs that the problem asks for."""
+    actors = set[tuple[str, int]]().union(*(devices[role.name] for role in _of(decision, "actor")))
+    for role in _of(decision, "critic"):
+        others = [other for other in decision.roles if other is not role and devices[other.name] & devices[role.name]]
+        own = role.limits.get(GPUS) == "own"
+        yield Finding(
+            "rl.critic_gpus",
+            ("own" if own else "actor") in options.critic_gpus
+            and (not others if own else devices[role.name] <= actors),
+            f"`{role.name}` trains on GPUs of {'its own' if own else 'the actor'}"
+            + (f", where `{others[0].name}` stands" if own and others else ""),
+            f"roles.{role.name}",
+            "train it on the GPUs that `critic_gpus` of the problem names",
+        )
+
+
 def _whole_nodes(decision: RlDecision, problem: Problem, devices: Devices) -> Iterator[Finding]:
     """Every role stands on all GPUs of its nodes, or all that a pool has of the plan stands on one node."""
     sizes = {spec.label: gpus_per_node(spec) for spec in problem.cluster.pools}
@@ -245,7 +262,8 @@ def _job(decision: RlDecision, options: RlOptions) -> Iterator[Finding]:
         "minibatches",
         "split the samples into the minibatches asked for",
     )
-    for role in _of(decision, "actor"):
+    own = [role for role in _of(decision, "critic") if GPUS in role.limits]
+    for role in (*_of(decision, "actor"), *own):
         dp = role.parallelism.dp * role.replicas
         yield Finding(
             "rl.dp",

@@ -26,6 +26,7 @@ CRITIC_FREE: tuple[Algorithm, ...] = ("grpo", "dapo", "gspo", "reinforce_pp", "r
 
 
 Arrangement = Literal["colocated", "disaggregated", "hybrid"]
+CriticGpus = Literal["actor", "own"]
 EngineSleep = Literal["drop", "host"]
 TrainingPrecision = Annotated[Precision, format_field(Precision, "precision")]
 RolloutWeights = Annotated[WeightFormat, format_field(WeightFormat, "weight format")]
@@ -277,6 +278,10 @@ class RlOptions(Spec):
     )
     late_change_s: Amount = Field(default=5.0, description="until these decode; their weights are cut anew")
     fused_training: bool = Field(default=False, description="actor and critic may train at the same time")
+    critic_gpus: Annotated[tuple[CriticGpus, ...], Field(min_length=1)] = Field(
+        default=("actor",),
+        description="whose GPUs the critic trains on, to try: the actor's, in turn with it, or its own, meanwhile",
+    )
     tools: ToolCalls | None = None
     agents: Agents | None = Field(
         default=None, description="trajectories of several turns, one by one, in place of `records`"

@@ -21,7 +21,7 @@ from planner.kinds.rl.decision import (
 )
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
-from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, LATE, PRECISION, TAKES, WEIGHTS, priority_of
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, GPUS, LATE, PRECISION, TAKES, WEIGHTS, priority_of
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import (
     fused_scoring,
@@ -34,10 +34,11 @@ from planner.models.architecture import MoeFfn
 from planner.plan.blocks import block_on
 from planner.plan.schema import Axis, Block, Engine, Memory, Parallelism, Phase, Role
 from planner.rl.agentic import AgenticPlan
-from planner.rl.curves import Service
+from planner.rl.curves import Learner, Service
 from planner.rl.evaluate import host_bytes, sleep_s
 from planner.rl.layout.roles import laid_roles
-from planner.rl.plan import GenerationGroup, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.plan import GenerationGroup, Halves, RlEvaluation, RlPlan, TrainingChoice
+from planner.rl.services import learner_of, scorers
 
 TRAINER = "megatron-lm"
 TRAIN = "train "
@@ -126,7 +127,7 @@ class Solved:
     @property
     def engines(self) -> tuple[Service, ...]:
         """Those of models that score on GPUs of their own."""
-        return tuple(service for service in self.plan.services if service.gpus)
+        return tuple(service for service in scorers(self.plan.services) if service.gpus)
 
     @property
     def asynchronous(self) -> bool:
@@ -144,6 +145,8 @@ def decode(solved: Solved) -> RlDecision:
     if solved.plan.training is not None:
         roles += [_actor(solved), *(_helper(solved, helper) for helper in solved.trainer.helpers)]
     roles += [_server(solved, service) for service in solved.engines]
+    learner = learner_of(solved.plan.services)
+    roles += [_learner(solved, learner)] if learner is not None else []
     tail = solved.plan.tail_fraction if len(names) > 1 else 0.0
     apart = not solved.takes_turns and solved.plan.training is not None
     kept = {helper.part: helper.kept_bytes for helper in solved.trainer.helpers} if apart else {}
@@ -323,6 +326,27 @@ def _helper(solved: Solved, helper: Helper) -> Role:
     )
 
 
+def _learner(solved: Solved, learner: Learner) -> Role:
+    """A critic on GPUs of its own."""
+    trainer = solved.formulated.learners[learner]
+    config = trainer.at(learner.dp)
+    return Role(
+        name="critic",
+        function="critic",
+        model=solved.setting.keys["critic"],
+        engine=Engine(name=TRAINER),
+        pool=learner.pool,
+        replicas=1,
+        parallelism=Parallelism(tp=config.tp, pp=config.pp, cp=config.cp, dp=config.dp, ep=config.ep),
+        limits={
+            GPUS: "own",
+            "micro_tokens": learner.option.micro_tokens // trainer.inner_dp,
+            "recompute": config.recompute.granularity,
+        },
+        memory=_trained_memory(solved, trainer, learner.dp),
+    )
+
+
 def _server(solved: Solved, service: Service) -> Role:
     """The engines of a part that is served."""
     engine, shards = solved.setting.resolved.problem.engine, shards_of(solved.setting, service)
@@ -349,7 +373,7 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
     plan, late = solved.plan, solved.plan.late
     blocks = [(name, _rollout_axes(group)) for name, group in zip(names, plan.groups, strict=True)]
     blocks += [("actor", _actor_axes(solved))] if plan.training is not None else []
-    blocks += [(service.part, _server_axes(service)) for service in solved.engines]
+    blocks += [(part.part, _axes_apart(solved, part)) for part in plan.services if part.gpus]
     for role in laid_roles(plan):
         name, axes = blocks[role.index]
         devices = solved.pool(role.pool).job_devices[role.first : role.first + role.gpus].tolist()
@@ -361,8 +385,11 @@ def _placement(solved: Solved, names: tuple[str, ...]) -> Iterator[Block]:
                 yield block_on(devices, helper.part, role.pool, _helper_axes(solved, helper))
 
 
-def _server_axes(service: Service) -> tuple[Axis, ...]:
-    return _axes((("replica", service.servers, service.gpus), ("tp", service.gpus, 1)))
+def _axes_apart(solved: Solved, part: Service | Learner) -> tuple[Axis, ...]:
+    """Of engines that score, and of a critic on GPUs of its own."""
+    if isinstance(part, Learner):
+        return _ranks(_learner(solved, part).parallelism)
+    return _axes((("replica", part.servers, part.gpus), ("tp", part.gpus, 1)))
 
 
 def _helper_axes(solved: Solved, helper: Helper) -> tuple[Axis, ...]:
@@ -390,8 +417,11 @@ def _rollout_axes(group: GenerationGroup) -> tuple[Axis, ...]:
 
 
 def _actor_axes(solved: Solved) -> tuple[Axis, ...]:
+    return _ranks(_actor(solved).parallelism)
+
+
+def _ranks(shape: Parallelism) -> tuple[Axis, ...]:
     """As Megatron-LM places ranks: tp innermost, then cp, dp, and pp outermost."""
-    shape = _actor(solved).parallelism
     inner = shape.tp * shape.cp
     sizes = (
         ("pp", shape.pp, inner * shape.dp),
@@ -424,7 +454,10 @@ def timeline(solved: Solved) -> Iterator[Phase]:
         yield from _in_turn(_scores(solved), fused.free_s, fused.scored_s - fused.free_s)
     yield from _handed_over(solved, clock - evaluation.handed_s)
     turns = _turns(solved) if fused is None else [turn for turn in _turns(solved) if turn not in _scores(solved)]
-    trained = list(_in_turn(turns, clock, evaluation.training_s))
+    if evaluation.halves is not None:
+        trained = list(_beside_critic(turns, clock, evaluation.training_s, evaluation.halves))
+    else:
+        trained = list(_in_turn(turns, clock, evaluation.training_s))
     yield from trained if solved.fused_training is None else _together(trained)
     action = "take turns" if solved.takes_turns else "send weights to rollout"
     if evaluation.handover_s > 0:
@@ -479,6 +512,15 @@ def _in_turn(turns: list[Turn], start_s: float, seconds: float) -> Iterator[Phas
         duration = seconds * weight / total
         yield Phase(name=name, start_s=clock, duration_s=duration, roles=(role,))
         clock += duration
+
+
+def _beside_critic(turns: list[Turn], start_s: float, seconds: float, halves: Halves) -> Iterator[Phase]:
+    """What the actor's GPUs do, and values and updates of a critic on its own meanwhile; the first done waits."""
+    updates_s = start_s + seconds - max(halves.update_s, halves.learned_s)
+    yield from _in_turn([turn for turn in turns if not turn[0].startswith(TRAIN)], start_s, halves.forward_s)
+    yield Phase(name="values", start_s=start_s, duration_s=halves.values_s, roles=("critic",))
+    yield from _in_turn([turn for turn in turns if turn[0].startswith(TRAIN)], updates_s, halves.update_s)
+    yield Phase(name=f"{TRAIN}critic", start_s=updates_s, duration_s=halves.learned_s, roles=("critic",))
 
 
 def _together(phases: list[Phase]) -> Iterator[Phase]:

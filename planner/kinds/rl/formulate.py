@@ -7,6 +7,7 @@ import numpy as np
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.curves.critics import learners
 from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
 from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.training import Lengths, Trainer, measured_trainers, modelled_trainers
@@ -15,7 +16,7 @@ from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_syn
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
 from planner.problem.lengths import end_of_samples
-from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Scoring, Service, TrainingOption
+from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Learner, Scoring, Service, TrainingOption
 from planner.rl.problem import RlProblem
 from planner.rl.trajectories import SampleBatch
 
@@ -34,6 +35,7 @@ class FormulatedRl:
     trainers: dict[TrainingOption, Trainer]
     lengths: Lengths
     servers: dict[Service, Server] = field(default_factory=dict)
+    learners: dict[Learner, Trainer] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)  # of decode curves, by kind of replica, where not 1
 
 
@@ -49,10 +51,11 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     lengths = Lengths.of(batches)
     if setting.bare:
         generators, trainers, curves = _as_stated(setting)
-        scoring = []
+        scoring = list[Server]()
+        critics = dict[Learner, Trainer]()
     else:
         scoring = servers(setting, lengths)
-        generators, trainers, curves = _priced(setting, batches, lengths, scoring)
+        generators, trainers, critics, curves = _priced(setting, batches, lengths, scoring)
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
     return FormulatedRl(
         problem,
@@ -61,16 +64,19 @@ def formulate(setting: RlSetting) -> FormulatedRl:
         {trainer.option: trainer for trainer in trainers},
         lengths,
         {server.service: server for server in scoring},
+        critics,
     )
 
 
 def _priced(
     setting: RlSetting, batches: list[SampleBatch], lengths: Lengths, scoring: list[Server]
-) -> tuple[list[GeneratorCurve], list[Trainer], Curves]:
+) -> tuple[list[GeneratorCurve], list[Trainer], dict[Learner, Trainer], Curves]:
     """Measured curves, and modelled ones of pools without a measurement."""
     context = float(np.mean([(b.prompt_tokens_N + b.output_tokens_N / 2).mean() for b in batches]))
     generators = _generators(setting, context)
     trainers = _trainers(setting, lengths)
+    critics = learners(setting, lengths, batches)
+    _require_learners(setting, trainers, critics)
     _require_sizes(setting, generators, trainers, context, lengths)
     _require_replicas(setting, generators, lengths)
     _require_trainers(setting, trainers, lengths)
@@ -85,8 +91,9 @@ def _priced(
         scoring=_scoring(setting, trainers, kv_token_bytes) if setting.options.fusion_thresholds else {},
         critics=_critics(setting, trainers) if setting.options.fused_training else {},
         services=tuple(server.service for server in scoring),
+        learners=tuple(critics),
     )
-    return generators, trainers, curves
+    return generators, trainers, critics, curves
 
 
 def _as_stated(setting: RlSetting) -> tuple[list[GeneratorCurve], list[Trainer], Curves]:
@@ -296,6 +303,14 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
             where=where(("workloads", 0, "output_tokens")),
             hint=f"write `max_output_tokens: {cut}`" if cut > 1 else "use GPUs with more memory",
         )
+
+
+def _require_learners(setting: RlSetting, trainers: list[Trainer], critics: dict[Learner, Trainer]) -> None:
+    """Refuses a critic that nothing but GPUs of its own are asked for, where it fits on none beside an actor."""
+    if trainers and not critics and set(setting.options.critic_gpus) == {"own"}:
+        what = f"`{setting.keys['critic']}` fits on no pool beside one GPU of an actor at the least"
+        where = setting.resolved.where(("options", "critic_gpus"))
+        raise PlannerError(what, where=where, hint="give a pool more GPUs, or write `critic_gpus: [actor, own]`")
 
 
 def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Lengths) -> None:

@@ -3,7 +3,8 @@
 from math import isfinite
 from typing import Literal
 
-from planner.rl.curves import GenerationOption, Service
+from planner.plan.schema import Role
+from planner.rl.curves import GenerationOption, Learner, Service
 from planner.rl.plan import GenerationGroup, RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
 
@@ -19,8 +20,15 @@ BATCH_SAMPLES = "batch_samples"
 """The limit of a role that has engines of its own to score with: the most samples of a batch."""
 TAKES = "takes"
 """The limit of such a role that says what its engines are sent, where not samples as they are generated: `batches`."""
+GPUS = "gpus"
+"""The limit of a critic that trains on GPUs of its own: `own`."""
 OFFLOADED = "-offloaded"
 """The end of the label of a training whose scoring models lie in host memory between their turns."""
+
+
+def stands_apart(role: Role) -> bool:
+    """Whether a role beside generation and the actor has GPUs of its own."""
+    return BATCH_SAMPLES in role.limits or GPUS in role.limits
 
 
 def mode_name(mode: RlMode) -> str:
@@ -54,6 +62,11 @@ def service_name(service: Service) -> str:
         return f"{service.servers} workers"
     handed = ", handed over by training" if service.whole else ""
     return f"{service.servers} x tp{service.gpus} {service.pool}, batches of {service.batch}{handed}"
+
+
+def learner_name(learner: Learner) -> str:
+    """Such as `4 x tp2 h800`, of a critic on GPUs of its own."""
+    return choice_name(TrainingChoice(learner.option, learner.dp))
 
 
 def choice_name(choice: TrainingChoice) -> str:

@@ -19,6 +19,7 @@ from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, steps
 from planner.kinds.rl.names import (
     BATCH_SAMPLES,
     BETWEEN_TURNS,
+    GPUS,
     LATE,
     OFFLOADED,
     PRECISION,
@@ -41,7 +42,7 @@ from planner.problem.recorded import INPUTS
 from planner.problem.resolve import resolve_pool
 from planner.problem.schema import Problem
 from planner.rl.agentic import AgenticPlan, evaluate_agentic
-from planner.rl.curves import Curves, Service, TrainingOption
+from planner.rl.curves import Curves, Learner, Service, TrainingOption
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlEvaluation, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
@@ -346,17 +347,24 @@ def agentic_plan_of(decision: RlDecision, searched: RlProblem) -> AgenticPlan | 
     return agentic_plan(plan, decision.dispatch, decision.priority, decision.move_threshold, decision.agents)
 
 
-def _services(decision: RlDecision, searched: RlProblem) -> tuple[Service, ...] | None:
+def _services(decision: RlDecision, searched: RlProblem) -> tuple[Service | Learner, ...] | None:
     """The servers of the decision, in the order of the problem; None where one is none of the problem's."""
-    roles = {role.function: role for role in decision.roles if BATCH_SAMPLES in role.limits}
-    chosen = []
+    roles = {role.function: role for role in decision.roles if BATCH_SAMPLES in role.limits or GPUS in role.limits}
+    chosen: list[Service | Learner] = []
     for service in searched.services:
         role = roles.get(service.part)
         if role is None and service.gpus:
             continue
-        if role is not None:
+        if role is not None and isinstance(service, Learner):
+            limits, shape = role.limits, role.parallelism
+            label = training_label(shape.cp, shape.ep, limits.get("recompute"))
+            stated = (role.pool, limits.get(GPUS), shape.tp, shape.pp, label, shape.devices)
+            option = service.option
+            if stated != (option.pool, "own", option.tp, option.pp, option.label, option.gpus * service.dp):
+                continue
+        elif role is not None and isinstance(service, Service):
             limits = role.limits
-            known = (role.pool, role.parallelism.devices, role.replicas, limits[BATCH_SAMPLES], limits.get(TAKES))
+            known = (role.pool, role.parallelism.devices, role.replicas, limits.get(BATCH_SAMPLES), limits.get(TAKES))
             handed = "batches" if service.whole else None
             if known != (service.pool, service.gpus, service.servers, service.batch, handed):
                 continue

@@ -23,7 +23,7 @@ OF_MODELS = (
     *("actor", "critic", "reference", "reward", "tools", "speculation", "length_error", "iterations", "max_running"),
     *("fused_training", "fusion_thresholds", "late_thresholds", "late_change_s", "partial_rollouts", "recompute"),
     *("teacher", "served", "reward_calls", "training_precision", "rollout_weights", "engine_sleep"),
-    "host_bandwidth_bytes_per_s",
+    *("host_bandwidth_bytes_per_s", "critic_gpus"),
     *("useful_share", "max_output_tokens", "weight_sync_s", "training_cp", "training_ep", "simulated_rollouts"),
 )
 """Options without effect where all is stated and no model named."""
@@ -85,6 +85,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
         _horizon(problem, options),
         _agents(options),
         _served(options),
+        _critic(options),
         _formats(resolved, options),
         _sleep(options),
         _degrees(resolved, options),
@@ -392,6 +393,23 @@ def _served(options: RlOptions) -> Iterator[Refusal]:
     measured = bool(options.costs.training) and bool(parts)
     what = "measured curves of training hold what models beside it take, and some are served"
     yield measured, ("options", "served"), what, "leave `served`, or `costs.training`, out"
+
+
+def _critic(options: RlOptions) -> Iterator[Refusal]:
+    """A critic on GPUs of its own is there, modelled, and trains with an actor whose rollouts stay as they are."""
+    path = ("options", "critic_gpus")
+    own = "own" in options.critic_gpus
+    what = f"`{options.algorithm}` has no critic that could have GPUs of its own"
+    yield own and options.algorithm in CRITIC_FREE, path, what, "leave `critic_gpus` out, or use `ppo`"
+    what = "measured curves of training hold what the critic takes"
+    yield own and bool(options.costs.training), path, what, "leave `critic_gpus`, or `costs.training`, out"
+    together = options.fused_training and own and "actor" not in options.critic_gpus
+    what = "fused pipelines of actor and critic run through the same GPUs, and the critic has its own"
+    yield together, path, what, "write `critic_gpus: [actor, own]`, or leave `fused_training` out"
+    rules = {"fusion_thresholds": "values on replicas that generation sets free", "horizon": "lengths that drift"}
+    for key, why in rules.items():
+        what = f"a critic on GPUs of its own does not go with {why}"
+        yield own and bool(getattr(options, key)), ("options", key), what, f"leave `{key}`, or `critic_gpus`, out"
 
 
 def _formats(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:

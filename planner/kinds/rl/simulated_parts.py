@@ -16,7 +16,7 @@ from planner.rl.in_flight import chain_of, flow_of
 from planner.rl.partial import partial_iterations, rollout_of_iterations
 from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.services import flowing_service_s, passed_s, service_s
+from planner.rl.services import flowing_service_s, passed_s, scorers, service_s
 from planner.rl.training import Rollout, rollout_of
 
 
@@ -93,16 +93,17 @@ class _Scored:
 
 def served_scoring(problem: RlProblem, plan: RlPlan) -> ServedScoring | None:
     """What servers make of the rollouts of `plan`; None where nothing is served."""
-    if not plan.services:
+    services = scorers(plan.services)
+    if not services:
         return None
     scored = _carried_over(problem, plan) if problem.partial else _as_priced(problem, plan)
     busy, waits = {}, {}
-    for service in plan.services:
+    for service in services:
         sent = [(np.zeros(len(tokens)), tokens) for _, tokens in scored.sent] if service.whole else scored.sent
         busy[service.part] = float(np.mean([service_s(service, tokens) for _, tokens in sent]))
         waits[service.part] = float(np.mean([(passed_s(service, *each) - each[0]).mean() for each in sent]))
     if plan.mode.in_flight:
-        busy = {service.part: flowing_service_s(service, problem.batches) for service in plan.services}
+        busy = {service.part: flowing_service_s(service, problem.batches) for service in services}
     return ServedScoring(
         generated_s=scored.generated_s,
         scored_s=scored.scored_s,

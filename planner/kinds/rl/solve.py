@@ -43,7 +43,7 @@ from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.horizon import HorizonEvaluation, evaluate_horizon, plan_horizon
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
-from planner.rl.services import as_generated
+from planner.rl.services import as_generated, handed_over
 from planner.rl.trajectories import SampleBatch
 from planner.solvers.result import Status
 
@@ -233,7 +233,7 @@ def _envelope(
             *((DROPPED,) if solved.setting.options.useful_share < 1.0 else ()),
             *((SIMULATED,) if solved.formulated.scales else ()),
             *((SERVED,) if as_generated(solved.plan.services) else ()),
-            *((HANDED,) if any(service.whole for service in solved.plan.services) else ()),
+            *((HANDED,) if handed_over(solved.plan.services) else ()),
             *((SHARED,) if any(service.shared_by > 1 for service in solved.plan.services) else ()),
             *((FLOWING,) if solved.plan.mode.in_flight else ()),
             *((GUESSED,) if proven.proof.get(HEURISTIC) else ()),

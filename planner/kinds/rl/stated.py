@@ -45,7 +45,7 @@ def stated_problem(
         scoring=curves.scoring,
         fusion_thresholds=options.fusion_thresholds,
         samples_per_prompt=options.samples_per_prompt,
-        services=curves.services,
+        services=(*curves.services, *curves.learners),
     )
 
 

@@ -7,9 +7,10 @@ from planner.rl.coupled.batchwise import simulate_batches
 from planner.rl.coupled.in_flight import CoupledFlow
 from planner.rl.coupled.iterations import Coupling, Iterations, Work
 from planner.rl.coupled.servers import whole_batch_s
+from planner.rl.curves import Learner, TrainingOption
 from planner.rl.plan import RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
-from planner.rl.services import as_generated
+from planner.rl.services import as_generated, handed_over, learner_of
 from planner.rl.trajectories import SampleBatch
 
 ASYNCHRONOUS = ("one_step_async", "k_step_async")
@@ -49,8 +50,8 @@ def _iterations(problem: RlProblem, plan: RlPlan, handover_s: float, count: int)
 
     def train_s(batch: int, order: Sequence[int]) -> float:
         tokens = [sum(batches[batch].lengths[sample]) for sample in order]
-        handed_s = sum(whole_batch_s(service, tokens) for service in plan.services if service.whole)
-        return handed_s + _training_s(problem, training, tokens)
+        handed_s = sum(whole_batch_s(service, tokens) for service in handed_over(plan.services))
+        return handed_s + _training_s(problem, training, tokens, learner_of(plan.services))
 
     groups = [(group.option.curve, group.replicas) for group in plan.groups]
     if not plan.mode.in_flight:
@@ -78,14 +79,25 @@ def _work(problem: RlProblem, plan: RlPlan, batch: SampleBatch) -> Work:
     return Work(lengths, [[s for s in order if s not in tail], [s for s in order if s in tail]])
 
 
-def _training_s(problem: RlProblem, training: TrainingChoice, tokens: Sequence[int]) -> float:
-    """Minibatches of equally many samples in the order in which they were done, the last with the remainder."""
-    option, parts = training.option, problem.minibatches
-    size, seconds = len(tokens) // parts, 0.0
-    bubble = problem.bubbles.get(training, option.update_bubble)
+def _training_s(problem: RlProblem, training: TrainingChoice, tokens: Sequence[int], learner: Learner | None) -> float:
+    """Minibatches of equally many samples in the order in which they were done, the last with the remainder.
+
+    A critic on GPUs of its own begins each half of a minibatch with the actor, and the later of them ends it.
+    """
+    parts, seconds = problem.minibatches, 0.0
+    size, bubble = len(tokens) // parts, problem.bubbles.get(training, training.option.update_bubble)
     for part in range(parts):
-        share = sum(tokens[part * size : (part + 1) * size if part < parts - 1 else None]) / training.dp
-        micro = max(1, ceil(share / option.micro_tokens))
-        seconds += share / option.forward_tokens_per_s * (micro + option.pp - 1) / micro
-        seconds += share / option.train_tokens_per_s * (micro + bubble) / micro + option.optimizer_s
+        total = sum(tokens[part * size : (part + 1) * size if part < parts - 1 else None])
+        halves = [_halves_s(training.option, training.dp, total, bubble)]
+        if learner is not None:
+            halves.append(_halves_s(learner.option, learner.dp, total, learner.option.update_bubble))
+        seconds += sum(map(max, zip(*halves, strict=True)))
     return seconds
+
+
+def _halves_s(option: TrainingOption, dp: int, tokens: int, bubble: float) -> tuple[float, float]:
+    """Forward passes of a minibatch, and its update."""
+    share = tokens / dp
+    micro = max(1, ceil(share / option.micro_tokens))
+    forward_s = share / option.forward_tokens_per_s * (micro + option.pp - 1) / micro
+    return forward_s, share / option.train_tokens_per_s * (micro + bubble) / micro + option.optimizer_s

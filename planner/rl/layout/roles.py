@@ -8,10 +8,10 @@ come last.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from planner.rl.curves import Service
+from planner.rl.curves import Learner, Service
 from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
 
-Part = GenerationGroup | TrainingChoice | Service
+Part = GenerationGroup | TrainingChoice | Service | Learner
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def laid_roles(plan: RlPlan) -> Iterator[LaidRole]:
     """The parts of a plan in the order in which they lie."""
     parts, turns = parts_of(plan), takes_turns(plan)
     widths = [_widths(plan, part) for part in parts]
-    served = [isinstance(part, Service) for part in parts]
+    served = [isinstance(part, Service | Learner) for part in parts]
     taken: dict[str, int] = {}
     trained: dict[str, int] = {}
     for index in sorted(range(len(parts)), key=lambda index: (turns and served[index], -max(widths[index]))):
@@ -57,13 +57,15 @@ def laid_roles(plan: RlPlan) -> Iterator[LaidRole]:
 
 
 def _pool_and_gpus(part: Part) -> tuple[str, int]:
-    return (part.pool, part.gpus * part.servers) if isinstance(part, Service) else (part.option.pool, part.gpus)
+    if isinstance(part, Service | Learner):
+        return part.pool, part.gpus * part.servers
+    return part.option.pool, part.gpus
 
 
 def _widths(plan: RlPlan, part: Part) -> tuple[int, ...]:
     """GPUs of the tensor-parallel groups of a part; late replicas stand where the early ones do."""
-    if isinstance(part, Service):
-        return (part.gpus,)
+    if isinstance(part, Service | Learner):
+        return (part.width,)
     if isinstance(part, GenerationGroup) and plan.late is not None:
         return (part.option.tp, plan.late.group.option.tp)
     return (part.option.tp,)

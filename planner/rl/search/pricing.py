@@ -16,6 +16,7 @@ from planner.rl.plan import RlMode
 from planner.rl.problem import RlProblem
 from planner.rl.search.bounds import SLACK, work_bound_s
 from planner.rl.search.space import NO_GROUP, RlSpace
+from planner.rl.services import learner_of
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 
@@ -66,6 +67,7 @@ class FullPricing:
         self._cap = _cap(space)
         self._scored = _Trainings.of(space.table, problem)
         self._unscored = _Trainings.of(space.table.unscored(), problem) if len(problem.scoring) else self._scored
+        self._learners = _learners(space)
         self._fused_C = space.fused_C
         self._usable: dict[tuple[int, RlMode], Bools] = {}
         asleep_C = space.asleep.bytes_C if any(mode.keeps for mode in problem.modes) else np.zeros(len(space.first_C))
@@ -99,7 +101,9 @@ class FullPricing:
         if not len(space.table.choices):
             return np.full(len(space.first_C), np.inf)
         least = self._scored.whole_TB.mean(axis=1).min(), self._unscored.whole_TB.mean(axis=1).min()
-        training = np.where(self._fused_C, least[1], least[0]) + space.handed_s_SB.mean(axis=1)[space.serving_C]
+        learned_S = np.array([least_TB.mean() for least_TB, _ in self._learners])
+        training = np.maximum(np.where(self._fused_C, least[1], least[0]), learned_S[space.serving_C])
+        training = training + space.handed_s_SB.mean(axis=1)[space.serving_C]
         turns = problem.switch_s + space.table.offload_s_T.min()
         sync = min(problem.weight_sync_s.values(), default=0.0)
         handover = {"colocated": turns, "disaggregated": sync, "hybrid": turns + sync}[mode.placement]
@@ -122,7 +126,8 @@ class FullPricing:
         return self._rows(config, lambda mode: self._bound_s_T(config, mode, generation_B))
 
     def exact_MT(self, config: int, rollout: Rollout) -> Floats:
-        work = minibatch_s(self._trainings(config).table, rollout.tokens_BK)
+        learner = learner_of(self._space.services_of(config))
+        work = minibatch_s(self._trainings(config).table, rollout.tokens_BK, learner)
         overlapped = self._problem.weight_sync_overlapped
 
         def time_s_T(mode: RlMode) -> Floats:
@@ -150,18 +155,20 @@ class FullPricing:
         handover, trainings = self._space.handover_s_T(config, mode), self._trainings(config)
         scored_B, serving = self._space.scored_bound_CB[config], int(self._space.serving_C[config])
         handed_B = self._space.handed_s_SB[serving]
+        learned = self._learners[serving]
+        whole_TB, part_TB = np.maximum(trainings.whole_TB, learned[0]), np.maximum(trainings.part_TB, learned[1])
         if mode.sync == "stream_sync":
-            ended_TB = np.maximum(trainings.whole_TB, scored_B + trainings.part_TB) + handed_B
+            ended_TB = np.maximum(whole_TB, scored_B + part_TB) + handed_B
             return np.asarray(ended_TB.mean(axis=1) + handover)
         overlapped = self._problem.weight_sync_overlapped
         if mode.in_flight:
             exposed = np.zeros_like(handover) if overlapped else handover
-            trained = (trainings.whole_TB + handed_B).mean(axis=1)
+            trained = (whole_TB + handed_B).mean(axis=1)
             least_T = np.maximum(self._space.busy_s_C[config], trained) + exposed
             return np.asarray(np.maximum(least_T, self._space.flowing_s_S[serving]) * SLACK)
         none, serving_s = np.zeros((0, 0)), float(self._space.serving_s_S[serving])
         least = Rollout(generation_B, none, none, scored_s_B=scored_B, serving_s=serving_s, handed_s_B=handed_B)
-        return iteration_s(mode, least, trainings.whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
+        return iteration_s(mode, least, whole_TB[:, :, None], handover, overlapped=overlapped) * SLACK
 
     def _row(self, config: int, mode: RlMode, time_T: Floats) -> Floats:
         ok = self._usable_T(config, mode) & (time_T <= self._cap)
@@ -186,6 +193,17 @@ class _Trainings:
         return cls(
             table, np.stack([whole for whole, _ in works], axis=1), np.stack([part for _, part in works], axis=1)
         )
+
+
+def _learners(space: RlSpace) -> list[tuple[Floats, Floats]]:
+    """What a critic on GPUs of its own undercuts in no iteration, and no last minibatch [1, B], by set of services."""
+    none = np.zeros((1, len(space.problem.batches)))
+    bounds = []
+    for services in space.service_sets:
+        learner = learner_of(services)
+        least = None if learner is None else _Trainings.of(TrainingTable.of_learner(learner), space.problem)
+        bounds.append((none, none) if least is None else (least.whole_TB, least.part_TB))
+    return bounds
 
 
 def _cap(space: RlSpace) -> float:

@@ -151,6 +151,63 @@ def test_training_that_hands_over_its_batch_waits_for_it_while_generators_go_on(
     assert passes(plan)
 
 
+OWN: dict[str, Any] = {"algorithm": "ppo", "critic": "judge", "critic_gpus": ["own"], "arrangements": ["disaggregated"]}
+
+
+def test_a_critic_on_gpus_of_its_own_trains_while_the_actor_does() -> None:
+    plan = planned(**OWN)
+    phases = {phase.name: phase for phase in decided(plan).phases}
+    assert limits(plan, "critic")["gpus"] == "own"
+    assert phases["values"].start_s == phases["log-probabilities"].start_s
+    assert phases["train critic"].start_s == phases["train actor"].start_s
+    ends_s = max((phase.start_s + (phase.duration_s or 0.0)) for phase in phases.values())
+    assert ends_s == pytest.approx(worth(plan))
+    assert passes(plan)
+    said = [fact.what for fact in post_training_facts(plan, decided(plan))]
+    assert any("GPUs generate and 1 train the actor, 1 the critic" in what for what in said)
+    assert any("actor and critic train at the same time, and take about as long" in what for what in said)
+    closed = planned(**{**OWN, "critic_gpus": ["actor"]}).certificate.axes["not in the space"]
+    assert "a critic on GPUs of its own: `critic_gpus`" in closed
+
+
+def test_whose_gpus_the_critic_trains_on_is_searched() -> None:
+    times = [worth(planned(**{**OWN, "critic_gpus": gpus})) for gpus in (["actor"], ["own"], ["actor", "own"])]
+    assert times[2] == pytest.approx(min(times[:2]))
+
+
+def test_a_critic_said_to_train_where_it_does_not_is_found() -> None:
+    plan = planned(**OWN)
+    roles = [
+        role.model_copy(update={"limits": {**role.limits, "gpus": "shared"}}) if role.name == "critic" else role
+        for role in decided(plan).roles
+    ]
+    changed = decided(plan).model_copy(update={"roles": tuple(roles)})
+    document = changed.model_dump(mode="json", exclude_none=True)
+    findings = check_plan(plan.model_copy(update={"decision": document}), changed, proof=True)
+    assert "rl.critic_gpus" in {finding.rule for finding in findings if not finding.ok}
+
+
+def test_a_critic_that_no_gpu_is_left_for_is_refused() -> None:
+    document = problem(**OWN)
+    document["cluster"]["pools"][0]["gpus_per_node"] = 1
+    with pytest.raises(PlannerError, match="`judge` fits on no pool beside one GPU of an actor") as refused:
+        solve(resolve_document(given_document(document, "problem.yaml"), Path()))
+    assert "critic_gpus: [actor, own]" in refused.value.hint
+
+
+def test_openrlhf_gives_the_critic_gpus_of_its_own_and_others_do_not() -> None:
+    plan = planned(**OWN)
+    rows = {row.strip(" \\") for row in emit(plan, decided(plan), "openrlhf")["launch-openrlhf.sh"].splitlines()}
+    assert {"--critic.num_nodes 1", "--critic.num_gpus_per_node 1", "--actor.num_gpus_per_node 1"} <= rows
+    for target, what in (("verl", "in turn"), ("areal", "actor and critic in turn")):
+        with pytest.raises(PlannerError, match=what):
+            emit(plan, decided(plan), target)
+    beside = planned(**{**OWN, "critic_gpus": ["actor"]})
+    with pytest.raises(PlannerError, match="OpenRLHF gives the critic GPUs of its own") as refused:
+        emit(beside, decided(beside), "openrlhf")
+    assert "critic_gpus: [own]" in refused.value.hint
+
+
 def test_rollouts_that_carry_samples_over_end_when_enough_are_scored() -> None:
     carried = {"partial_rollouts": True, "over_sampling": 1.5, "max_staleness": 3, "iterations": 2}
     document = problem(reward="judge", served=[{"part": "reward", **ONE}], synchrony=["synchronous"], **carried)
@@ -174,6 +231,9 @@ def test_rollouts_that_carry_samples_over_end_when_enough_are_scored() -> None:
         ({"served": [{"part": "critic"}]}, "a critic is trained"),
         ({"served": [{"part": "reward"}]}, "a reward is served, and none is named"),
         ({"reference": "m", "served": [{"part": "reference"}] * 2}, "served twice"),
+        ({"critic_gpus": ["own"]}, "`grpo` has no critic"),
+        ({**OWN, "fused_training": True}, "run through the same GPUs"),
+        ({**OWN, "reward": "m", "fusion_thresholds": [0.2], "arrangements": ["colocated"]}, "does not go with values"),
         ({"reference": "m", "served": [{"part": "reference", "pool": "x"}]}, "no pool is called `x`"),
         ({"reference": "m", "served": [{"part": "reference"}], "fusion_thresholds": [0.2]}, "does not go with"),
         ({"training_precision": ["nvfp4"]}, "no pool's GPUs train in nvfp4"),

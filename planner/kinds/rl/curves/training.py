@@ -113,10 +113,12 @@ class Trainer:
 def modelled_trainers(setting: RlSetting, pool: Pool, lengths: Lengths) -> Iterator[Trainer]:
     """Every way to train the actor on `pool` that fits there at some data parallelism, the other models beside it.
 
-    Parts that are served are beside it only where the problem says they may be.
+    Parts that are served, and a critic on GPUs of its own, are beside it only where the problem says they may be.
     """
-    served = setting.options.served
-    for chosen in product(*([spec.part, None] if spec.or_beside else [spec.part] for spec in served)):
+    options: list[list[str | None]] = [[s.part, None] if s.or_beside else [s.part] for s in setting.options.served]
+    if setting.model("critic") is not None:
+        options.append(["critic" if whose == "own" else None for whose in dict.fromkeys(setting.options.critic_gpus)])
+    for chosen in product(*options):
         apart = frozenset(part for part in chosen if part is not None)
         for trainer in _beside_all_but(apart, setting, pool, lengths):
             yield replace(trainer, option=replace(trainer.option, apart=" ".join(sorted(apart))))
@@ -132,11 +134,11 @@ def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengt
         return tuple(_scorer(part, arch, actor, inner, pool, rates) for part, arch in scoring)
 
     precisions = tuple(dict.fromkeys(setting.options.training_precision))
-    critic = setting.model("critic")
+    critic = setting.model("critic") if "critic" not in apart else None
     if critic is None:
         yield from _trainers(setting.actor, setting, pool, lengths, rates, scorers, precisions)
         return
-    learners = _Learners(list(_trainers(critic, setting, pool, lengths, rates, lambda actor, inner: ())), setting, pool)
+    learners = _Learners(list(alone(critic, setting, pool, lengths, rates)), setting, pool)
     if learners.fastest is None:
         return
 
@@ -146,6 +148,11 @@ def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengt
 
     for trainer in _trainers(setting.actor, setting, pool, lengths, rates, beside, precisions):
         yield _with_critic(trainer, learners.beside(trainer.option.gpus, trainer.option.pp), pool)
+
+
+def alone(arch: Architecture, setting: RlSetting, pool: Pool, lengths: Lengths, rates: Rates) -> Iterator[Trainer]:
+    """Every way to train a model with nothing beside it."""
+    yield from _trainers(arch, setting, pool, lengths, rates, lambda config, inner: ())
 
 
 class _Learners:
