@@ -186,7 +186,7 @@ class ServedModel(Spec):
         """A critic is trained by every minibatch, and engines hold weights alone."""
         if isinstance(data, dict) and data.get("part") == "critic":
             what = "a critic is trained, and engines hold no gradients or optimizer states"
-            raise refuse(what, "leave it out: it trains and scores on the actor's GPUs", "part")
+            raise refuse(what, "leave it out: `critic_gpus: [own]` has it train on GPUs of its own", "part")
         return data
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from planner.costs.rates.calibration import Calibration, load_calibration
@@ -374,7 +374,7 @@ def _simulated(options: RlOptions) -> Iterator[Refusal]:
 
 
 def _served(options: RlOptions) -> Iterator[Refusal]:
-    """Parts that are served have a model each and one entry, and take samples of rollouts that begin anew."""
+    """Parts that are served have a model each and one entry, and score on no other GPUs."""
     parts = [spec.part for spec in options.served]
     for index, part in enumerate(parts):
         path = ("options", "served", index, "part")
@@ -382,14 +382,13 @@ def _served(options: RlOptions) -> Iterator[Refusal]:
         yield getattr(options, part) is None, path, what, hint
         yield part in parts[:index], path, f"the {part} is served twice", "keep one of them"
     rules = {
-        "fusion_thresholds": "scoring on replicas that generation sets free",
+        "fusion_thresholds": "replicas that generation sets free, on which all parts score that have a model",
         "horizon": "lengths that drift",
     }
-    for name in ("served", "reward_calls"):
-        for key, what in rules.items():
-            wrong = bool(getattr(options, name)) and bool(getattr(options, key))
-            hint = f"leave `{key}`, or `{name}`, out"
-            yield wrong, ("options", key), f"`{name}` does not go with {what}", hint
+    for name, key in product(("served", "reward_calls"), rules):
+        wrong = bool(getattr(options, name)) and bool(getattr(options, key))
+        what, hint = f"`{name}` does not go with {rules[key]}", f"leave `{key}`, or `{name}`, out"
+        yield wrong, ("options", key), what, hint
     measured = bool(options.costs.training) and bool(parts)
     what = "measured curves of training hold what models beside it take, and some are served"
     yield measured, ("options", "served"), what, "leave `served`, or `costs.training`, out"
