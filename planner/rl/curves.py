@@ -175,13 +175,14 @@ class Scoring:
     """Forward passes of references, rewards and values on generating GPUs of a pool.
 
     A token takes `gpu_s` GPU seconds; a replica begins `load_s` after it was set free. A trajectory of c tokens moves
-    to another replica in move_s + move_token_s c.
+    to another replica in move_s + move_token_s c. Parts `apart` have GPUs of their own, as of `TrainingOption`.
     """
 
     gpu_s: float
     load_s: float = 0.0
     move_s: float = 0.0
     move_token_s: float = 0.0
+    apart: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ class Curves:
     training: tuple[TrainingOption, ...]
     weight_sync_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     switch_s: float = 0.0
-    scoring: Mapping[str, Scoring] = field(default_factory=dict)
+    scoring: Mapping[str, tuple[Scoring, ...]] = field(default_factory=dict)
     critics: Mapping[TrainingOption, Critic] = field(default_factory=dict)
     move_s: float = 0.0  # of a sample with its KV to another replica, and what a token of it adds
     move_token_s: float = 0.0

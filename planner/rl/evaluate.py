@@ -96,7 +96,7 @@ def _rollout(problem: RlProblem, plan: RlPlan) -> Rollout:
     parts, needed = problem.minibatches if plan.training is not None else 1, problem.trained_samples
     fused = fused_times_of(problem, plan)
     if fused is not None and None not in fused:
-        return fused_rollout_of(problem.batches, fused, parts, needed)
+        return fused_rollout_of(problem.batches, fused, parts, needed, plan.services)
     rollout = rollout_of(problem.batches, finish_times_of(problem, plan), parts, needed, plan.services)
     return replace(rollout, flows=flows(problem, plan.groups, (plan.mode,), plan.services))
 
@@ -120,9 +120,9 @@ def late_done_s(problem: RlProblem, group: GenerationGroup, late: LateReplicas) 
 
 def fused_times_of(problem: RlProblem, plan: RlPlan) -> list[FusedTimes | None] | None:
     """Fused times by batch, None where the samples left do not fit; None for plans that do not fuse, or must not."""
-    if plan.fusion is None or plan.groups[0].option.pool not in problem.scoring:
+    scoring = problem.scoring_on(plan.groups[0].option.pool, plan.services)
+    if plan.fusion is None or scoring is None:
         return None
-    scoring = problem.scoring[plan.groups[0].option.pool]
     return [rollouts.fused(plan.fusion, scoring) for rollouts in cut_rollouts(problem, plan.groups[0])]
 
 

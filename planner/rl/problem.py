@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from planner.errors import PlannerError
-from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Learner, Scoring, Service, TrainingOption
+from planner.rl.curves import NEVER_FITS, CurvePool, GenerationOption, Scoring, TrainingOption
 from planner.rl.plan import RlMode, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutPolicy
+from planner.rl.services import Services, apart
 from planner.rl.trajectories import SampleBatch
 
 Dispatch = Literal["fifo", "predicted_longest_first"]
@@ -29,11 +30,12 @@ class RlProblem:
     `tail_fractions` of samples with the largest predicted length. With `equal_shares` the data-parallel ranks divide
     the samples of a minibatch, as most training codes ask for. With `fusion_thresholds`, roles that take turns may
     score while the last of the samples, one of these shares of them, decode on fewer replicas: `scoring` by generating
-    pool. With `late_thresholds`, the last of the samples may go on on other replicas of the same GPUs, after
-    `late_change_s` and with their context prefilled again. `policies` say how samples with turns may wait and move, the
-    simulator's own where there are none. Modes whose weights are updated in flight hand samples out by prompts, of
-    `samples_per_prompt` samples in a row. Every sample passes one of the `services` of each part before it is trained
-    on; those with GPUs may be left out where a training scores beside them, or trains the critic, for a `Learner`.
+    pool, with what may be apart. With `late_thresholds`, the last of the samples may go on on other replicas of the
+    same GPUs, after `late_change_s` and with their context prefilled again. `policies` say how samples with turns may
+    wait and move, the simulator's own where there are none. Modes whose weights are updated in flight hand samples out
+    by prompts, of `samples_per_prompt` samples in a row. Every sample passes one of the `services` of each part before
+    it is trained on; those with GPUs may be left out where a training scores beside them, or trains the critic, for a
+    `Learner`.
     """
 
     pools: tuple[CurvePool, ...]
@@ -52,7 +54,7 @@ class RlProblem:
     tail_fractions: tuple[float, ...] = ()
     samples: int | None = None
     equal_shares: bool = False
-    scoring: Mapping[str, Scoring] = field(default_factory=dict)
+    scoring: Mapping[str, tuple[Scoring, ...]] = field(default_factory=dict)
     fusion_thresholds: tuple[float, ...] = ()
     policies: tuple[RolloutPolicy, ...] = ()
     samples_per_prompt: int = 1
@@ -61,11 +63,15 @@ class RlProblem:
     partial: bool = False
     max_staleness: int | None = None
     bubbles: Mapping[TrainingChoice, float] = field(default_factory=dict)  # of updates, where not `update_bubble`
-    services: tuple[Service | Learner, ...] = ()  # of which a plan has one a part
+    services: Services = ()  # of which a plan has one a part
 
     @property
     def pool_of(self) -> dict[str, CurvePool]:
         return {pool.name: pool for pool in self.pools}
+
+    def scoring_on(self, pool: str, services: Services) -> Scoring | None:
+        """Of what these services leave to replicas of a pool that are set free; None where that is nothing."""
+        return next((each for each in self.scoring.get(pool, ()) if each.apart == apart(services)), None)
 
     @property
     def trained_samples(self) -> int:
@@ -137,12 +143,6 @@ def _partial(problem: RlProblem) -> None:
             "samples that wait and move by policies are neither carried over nor fused",
             where="policies",
             hint="leave out partial rollouts, fusion and late thresholds",
-        )
-    if problem.services and problem.fusion_thresholds:
-        raise PlannerError(
-            "samples that services score are not scored beside the last ones",
-            where="services",
-            hint="leave out fusion thresholds",
         )
     if problem.partial and (problem.max_groups > 1 or problem.dispatch != "fifo" or problem.fusion_thresholds):
         raise PlannerError(

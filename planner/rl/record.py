@@ -24,8 +24,8 @@ def curves_record(curves: Curves) -> dict[str, JsonValue]:
         "switch_s": curves.switch_s,
         "move_s": curves.move_s,
         "move_token_s": curves.move_token_s,
-        "scoring_pools": [*curves.scoring],
-        "scoring": _table(Scoring, [*curves.scoring.values()]),
+        "scoring_pools": [pool for pool, rows in curves.scoring.items() for _ in rows],
+        "scoring": _table(Scoring, [each for rows in curves.scoring.values() for each in rows]),
         "critic_options": [curves.training.index(option) for option in curves.critics],
         "critics": _table(Critic, [*curves.critics.values()]),
         "services": _table(Service, curves.services),
@@ -86,11 +86,12 @@ def _critics(record: Mapping[str, JsonValue], training: tuple[TrainingOption, ..
     return critics
 
 
-def _scoring(record: Mapping[str, JsonValue]) -> dict[str, Scoring]:
+def _scoring(record: Mapping[str, JsonValue]) -> dict[str, tuple[Scoring, ...]]:
     pools, rows = record.get("scoring_pools"), _rows(record, "scoring", Scoring)
     if not isinstance(pools, list) or len(pools) != len(rows):
         raise PlannerError("`scoring_pools` does not name the pools of `scoring`", hint=_HINT)
-    return {str(pool): Scoring(**row) for pool, row in zip(pools, rows, strict=True)}
+    named = [(str(pool), Scoring(**row)) for pool, row in zip(pools, rows, strict=True)]
+    return {pool: tuple(each for other, each in named if other == pool) for pool, _ in named}
 
 
 def _table(kind: type[T], rows: Sequence[T], without: str = "") -> JsonValue:

@@ -181,11 +181,18 @@ def rollout_of(
 
 
 def fused_rollout_of(
-    batches: tuple[SampleBatch, ...], fused: Sequence[FusedTimes | None], minibatches: int, samples: int
+    batches: tuple[SampleBatch, ...],
+    fused: Sequence[FusedTimes | None],
+    minibatches: int,
+    samples: int,
+    services: Services = (),
 ) -> Rollout:
-    """The same where scoring is fused with generation: a batch ends when its last sample is scored."""
-    rollout = rollout_of(batches, [None if times is None else times.done_s_N for times in fused], minibatches, samples)
-    return replace(rollout, generation_s_B=np.array([np.inf if times is None else times.end_s for times in fused]))
+    """The same where scoring is fused with generation: a batch ends when its last sample is scored, by all."""
+    done_s = [None if times is None else times.done_s_N for times in fused]
+    rollout = rollout_of(batches, done_s, minibatches, samples, services)
+    end_s_B = np.array([np.inf if times is None else times.end_s for times in fused])
+    scored_s_B = None if rollout.scored_s_B is None else np.maximum(rollout.scored_s_B, end_s_B)
+    return replace(rollout, generation_s_B=end_s_B, scored_s_B=scored_s_B)
 
 
 def minibatches_of(

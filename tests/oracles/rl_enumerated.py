@@ -1,10 +1,10 @@
-"""The best RL plan with one group of replicas, by pricing every one."""
+"""The best RL plan with one group of replicas, scoring fused with generation or not, by pricing every one."""
 
 import itertools
 
 from planner.rl.curves import Learner, Service
 from planner.rl.evaluate import evaluate
-from planner.rl.plan import GenerationGroup, RlPlan
+from planner.rl.plan import Fusion, GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.space import training_choices
 
@@ -19,6 +19,10 @@ def _scored(problem: RlProblem) -> list[tuple[Service | Learner, ...]]:
     ]
 
 
+def _fusions(problem: RlProblem, group: GenerationGroup) -> list[Fusion]:
+    return [Fusion(share, kept) for share in problem.fusion_thresholds for kept in range(1, group.replicas)]
+
+
 def least_of_one_group(problem: RlProblem) -> float:
     """The objective of the best of all modes, kinds and counts of replicas, and ways to train."""
     groups = [
@@ -26,8 +30,11 @@ def least_of_one_group(problem: RlProblem) -> float:
         for option in problem.generation
         for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
     ]
-    plans = itertools.product(problem.modes, groups, training_choices(problem), _scored(problem))
     evaluated = [
-        evaluate(problem, RlPlan(mode, (group,), choice, services=services)) for mode, group, choice, services in plans
+        evaluate(problem, RlPlan(mode, (group,), choice, fusion=fusion, services=services))
+        for mode, group, choice, services in itertools.product(
+            problem.modes, groups, training_choices(problem), _scored(problem)
+        )
+        for fusion in (None, *_fusions(problem, group))
     ]
     return min(each.objective for each in evaluated if each.feasible)

@@ -149,7 +149,7 @@ def test_the_search_equals_enumeration_where_scoring_is_fused_with_generation(se
     trained = tuple(
         replace(option, score_gpu_s=0.8 * option.gpus / option.forward_tokens_per_s) for option in problem.training
     )
-    scoring = {pool.name: Scoring(trained[0].score_gpu_s, 0.05, 0.01, 1e-4) for pool in problem.pools}
+    scoring = {pool.name: (Scoring(trained[0].score_gpu_s, 0.05, 0.01, 1e-4),) for pool in problem.pools}
     roomy = tuple(replace(option, curve=replace(option.curve, max_running=8)) for option in problem.generation)
     problem = replace(
         problem, training=trained, generation=roomy, scoring=scoring, fusion_thresholds=(0.2, 0.5), modes=ALL_MODES[::3]

@@ -41,7 +41,7 @@ def _problems() -> Iterator[tuple[str, RlProblem]]:
     trained = tuple(
         replace(option, score_gpu_s=0.8 * option.gpus / option.forward_tokens_per_s) for option in base.training
     )
-    scoring = {pool.name: Scoring(trained[0].score_gpu_s, 0.05, 0.01, 1e-4) for pool in base.pools}
+    scoring = {pool.name: (Scoring(trained[0].score_gpu_s, 0.05, 0.01, 1e-4),) for pool in base.pools}
     wide = replace(base, generation=roomy, modes=MODES)
     few = base.trained_samples - 2
     yield "modes", wide

@@ -12,7 +12,7 @@ from rl_problems import random_problem
 from planner.documents.read import given_document
 from planner.interchange.rl_problem import read_problem
 from planner.rl.coupled.servers import whole_batch_s
-from planner.rl.curves import Service
+from planner.rl.curves import Scoring, Service
 from planner.rl.plan import RlMode, Sync
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve
@@ -156,7 +156,39 @@ def where_samples_are_carried_over(seed: int) -> RlProblem:
     return replace(problem, dispatch="fifo", batches=problem.batches * 3, samples=samples, partial=True)
 
 
+def where_scoring_is_fused(seed: int, *, whole: bool) -> RlProblem:
+    """A drawn problem that scores on replicas set free, but for a sandbox and a reference that is always served, or
+    only where that pays, and then with batches handed over `whole`."""
+    draw = random.Random(seed)
+    problem = read_problem(given_document(random_problem(seed, "sync"), "problem"))
+    beside = tuple(
+        replace(option, score_gpu_s=0.8 * option.gpus / option.forward_tokens_per_s) for option in problem.training
+    )
+    relieved = tuple(
+        replace(
+            option,
+            apart="reference",
+            score_gpu_s=0.4 * option.score_gpu_s,
+            forward_tokens_per_s=2.0 * option.forward_tokens_per_s,
+        )
+        for option in beside
+    )
+    rows = [Scoring(each.score_gpu_s, 0.05, 0.01, 1e-4, each.apart) for each in (beside[0], relieved[0])]
+    served = drawn_service(draw, pool=problem.pools[0].name, whole=whole, step_s=0.2, token_s=0.01)
+    return replace(
+        problem,
+        training=(*(beside if whole else ()), *relieved),
+        generation=tuple(replace(each, curve=replace(each.curve, max_running=8)) for each in problem.generation),
+        scoring={pool.name: tuple(rows) for pool in problem.pools},
+        services=(served, drawn_service(draw, part="sandbox", pool="", gpus=0, step_s=0.1, token_s=0.0)),
+        fusion_thresholds=(0.2, 0.5),
+        modes=(RlMode("colocated", "sync"), RlMode("hybrid", "sync")),
+        max_groups=1,
+    )
+
+
 DRAWN = (
+    *(where_scoring_is_fused(seed, whole=seed % 2 == 0) for seed in (1, 2, 7)),
     *(with_services(seed) for seed in (0, 2, 3)),
     *(some_take_whole(with_services(seed)) for seed in (1, 2)),
     *(where_samples_flow(seed) for seed in (1, 2)),

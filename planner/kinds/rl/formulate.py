@@ -235,28 +235,32 @@ def _kv_token_bytes(setting: RlSetting, context: float) -> float:
     return float(kv_cache_bytes(setting.actor, Shards.of(1), np.array([context]))[0]) / context
 
 
-def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, Scoring]:
-    """By pool where something scores: as trainers there do, weights loaded from hosts, KV moved through one adapter.
+def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float) -> dict[str, tuple[Scoring, ...]]:
+    """By pool where something scores, and by what has GPUs of its own: as trainers there do, weights loaded from hosts,
+    KV moved through one adapter.
 
     Raises PlannerError where nothing scores on any pool.
     """
-    scoring = {}
+    scoring: dict[str, tuple[Scoring, ...]] = {}
     for pool in setting.pools:
         here = [trainer for trainer in trainers if trainer.option.pool == pool.name and trainer.option.score_gpu_s > 0]
-        if here:
-            best = min(here, key=lambda trainer: trainer.option.score_gpu_s)
+        for apart in dict.fromkeys(trainer.option.apart for trainer in here):
+            beside = (trainer for trainer in here if trainer.option.apart == apart)
+            best = min(beside, key=lambda trainer: trainer.option.score_gpu_s)
             loaded = sum(helper.weights_bytes for helper in best.helpers if helper.forward_gpu_s > 0)
-            scoring[pool.name] = Scoring(
+            left = Scoring(
                 gpu_s=best.option.score_gpu_s,
                 load_s=loaded / unpinned_bytes_per_s(setting, pool),
                 move_s=MOVE_S,
                 move_token_s=kv_token_bytes / pool.node.nic_bandwidth_bytes_per_s,
+                apart=apart,
             )
+            scoring[pool.name] = (*scoring.get(pool.name, ()), left)
     if not scoring:
         raise PlannerError(
             "nothing scores that could be fused with generation",
             where=setting.resolved.where(("options", "fusion_thresholds")),
-            hint="name a `reference` or `reward` model, or leave `fusion_thresholds` out",
+            hint="name a `reference` or `reward` model without engines of its own, or leave `fusion_thresholds` out",
         )
     return scoring
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from planner.costs.rates.calibration import Calibration, load_calibration
@@ -381,14 +381,10 @@ def _served(options: RlOptions) -> Iterator[Refusal]:
         what, hint = f"a {part} is served, and none is named", f"name its model: `{part}: ...` in `options`"
         yield getattr(options, part) is None, path, what, hint
         yield part in parts[:index], path, f"the {part} is served twice", "keep one of them"
-    rules = {
-        "fusion_thresholds": "replicas that generation sets free, on which all parts score that have a model",
-        "horizon": "lengths that drift",
-    }
-    for name, key in product(("served", "reward_calls"), rules):
-        wrong = bool(getattr(options, name)) and bool(getattr(options, key))
-        what, hint = f"`{name}` does not go with {rules[key]}", f"leave `{key}`, or `{name}`, out"
-        yield wrong, ("options", key), what, hint
+    for name in ("served", "reward_calls"):
+        wrong = bool(getattr(options, name)) and options.horizon is not None
+        what, hint = f"`{name}` does not go with lengths that drift", f"leave `horizon`, or `{name}`, out"
+        yield wrong, ("options", "horizon"), what, hint
     measured = bool(options.costs.training) and bool(parts)
     what = "measured curves of training hold what models beside it take, and some are served"
     yield measured, ("options", "served"), what, "leave `served`, or `costs.training`, out"
@@ -405,10 +401,9 @@ def _critic(options: RlOptions) -> Iterator[Refusal]:
     together = options.fused_training and own and "actor" not in options.critic_gpus
     what = "fused pipelines of actor and critic run through the same GPUs, and the critic has its own"
     yield together, path, what, "write `critic_gpus: [actor, own]`, or leave `fused_training` out"
-    rules = {"fusion_thresholds": "values on replicas that generation sets free", "horizon": "lengths that drift"}
-    for key, why in rules.items():
-        what = f"a critic on GPUs of its own does not go with {why}"
-        yield own and bool(getattr(options, key)), ("options", key), what, f"leave `{key}`, or `critic_gpus`, out"
+    what = "a critic on GPUs of its own does not go with lengths that drift"
+    drifts = own and options.horizon is not None
+    yield drifts, ("options", "horizon"), what, "leave `horizon`, or `critic_gpus`, out"
 
 
 def _formats(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:

@@ -22,11 +22,11 @@ from planner.rl.training import Rollout, rollout_of
 
 def fused_scoring(problem: RlProblem, plan: RlPlan) -> FusedScoring | None:
     """The fusion of `plan` with its times, means over the batches; None where it has none, or none that works."""
-    times = fused_times_of(problem, plan)
-    if plan.fusion is None or times is None or None in times:
+    times, group = fused_times_of(problem, plan), plan.groups[0]
+    scoring = problem.scoring_on(group.option.pool, plan.services)
+    if plan.fusion is None or times is None or None in times or scoring is None:
         return None
-    fused, group = [batch for batch in times if batch is not None], plan.groups[0]
-    scoring = problem.scoring[group.option.pool]
+    fused = [batch for batch in times if batch is not None]
     unfused_s = [
         generated_s + scoring.load_s + float(batch.tokens_N.sum()) * scoring.gpu_s / group.gpus
         for batch, generated_s in zip(problem.batches, _unchanged_s(problem, plan), strict=True)
@@ -115,7 +115,9 @@ def served_scoring(problem: RlProblem, plan: RlPlan) -> ServedScoring | None:
 
 def _as_priced(problem: RlProblem, plan: RlPlan) -> _Scored:
     """Of rollouts that begin anew, or flow."""
-    finish_s, batches = finish_times_of(problem, plan), problem.batches
+    fused, batches = fused_times_of(problem, plan), problem.batches
+    times = [each for each in fused or () if each is not None]
+    finish_s = [each.done_s_N for each in times] or finish_times_of(problem, plan)
     rollout = rollout_of(batches, finish_s, problem.minibatches, problem.trained_samples, plan.services)
     sent = [(done_s_N, batch.tokens_N) for batch, done_s_N in zip(batches, finish_s, strict=True)]
     scored = _Scored.of(rollout, sent, float(rollout.generation_s_B.mean()))

@@ -194,9 +194,11 @@ class Simulations:
     def _fused(self, config: int, fusion: Fusion) -> Rollout:
         """Ends with the scoring of the last sample; never where the samples left do not fit on the replicas kept."""
         problem = self._space.problem
-        scoring = problem.scoring[self._space.groups_of(config)[0].option.pool]
+        services = self._space.services_of(config)
+        scoring = problem.scoring_on(self._space.groups_of(config)[0].option.pool, services)
+        assert scoring is not None  # of configurations that some training goes with
         fused = [rollouts.fused(fusion, scoring) for rollouts in self._cut_rollouts(config)]
-        return fused_rollout_of(problem.batches, fused, problem.minibatches, problem.trained_samples)
+        return fused_rollout_of(problem.batches, fused, problem.minibatches, problem.trained_samples, services)
 
     def _cut_rollouts(self, config: int) -> list[CutRollouts]:
         group = int(self._space.first_C[config])

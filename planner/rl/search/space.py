@@ -181,8 +181,10 @@ class RlSpace:
                 bound_CB[own_C] = np.maximum(bound_CB[own_C], least_s)
                 continue
             for column, batch in enumerate(self.problem.batches):
-                needed = self.problem.trained_samples
-                bound_CB[own_C, column] = bound_s(chosen, batch, needed, bound_CB[own_C, column])
+                needed, plain_C = self.problem.trained_samples, own_C & ~self.fused_C
+                bound_CB[plain_C, column] = bound_s(chosen, batch, needed, bound_CB[plain_C, column])
+                least_s = busy_s(chosen, np.sort(batch.tokens_N)[:needed])  # while others score on free replicas
+                bound_CB[own_C, column] = np.maximum(bound_CB[own_C, column], least_s)
         return bound_CB
 
     @cached_property
@@ -240,6 +242,8 @@ class RlSpace:
         if self.layouts.straddles:
             suits_T = suits_T & self.layouts.whole_T(config, self.services_of(config), mode)
         if (mode.placement == "disaggregated" and self.fusion_of(config) is not None) or (used > left_P).any():
+            return np.zeros(len(table.choices), bool)
+        if self.fused_C[config] and not np.isfinite(self.generation_bound_CB[config]).all():  # nothing scores there
             return np.zeros(len(table.choices), bool)
         if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):
             return np.zeros(len(table.choices), bool)
@@ -314,7 +318,8 @@ def build_space(problem: RlProblem) -> RlSpace:
     queues = _queues(problem)
     bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
     plain = _with_policies(problem, _configurations(problem, gpus_GP, size_P, bound_QGB))
-    fused, fused_bound_GB = _fusions(problem, groups, queues[0])
+    sets = service_sets(problem.services, problem.training)
+    fused, fused_bound_SGB = _fusions(problem, groups, queues[0], sets)
     late, late_bound_CB = _lates(problem, groups, queues[0])
     first, second, fraction, threshold, kept, ending, policy = (
         np.concatenate(parts) for parts in zip(plain, fused, late, strict=True)
@@ -322,7 +327,6 @@ def build_space(problem: RlProblem) -> RlSpace:
     both = second != NO_GROUP
     bound_CB = np.where(both[:, None], 0.0, bound_QGB[0, first])
     fuses = (threshold != NO_GROUP) & (ending == NO_GROUP)
-    bound_CB[fuses] = fused_bound_GB[first[fuses]]
     bound_CB[ending != NO_GROUP] = late_bound_CB
     gpus_CP = gpus_GP[first]
     if both.any():
@@ -332,7 +336,8 @@ def build_space(problem: RlProblem) -> RlSpace:
         gpus_CP[both] += gpus_GP[second[both]]
     table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
     usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
-    sets = service_sets(problem.services, problem.training)
+    bound_SCB = np.repeat(bound_CB[None], len(sets), axis=0)
+    bound_SCB[:, fuses] = fused_bound_SGB[:, first[fuses]]
     first, second, fraction, threshold, kept, ending, policy = (
         np.tile(column, len(sets)) for column in (first, second, fraction, threshold, kept, ending, policy)
     )
@@ -349,7 +354,7 @@ def build_space(problem: RlProblem) -> RlSpace:
         policy,
         serving_C=np.repeat(np.arange(len(sets)), len(bound_CB)),
         gpus_CP=np.tile(gpus_CP, (len(sets), 1)),
-        generation_bound_CB=np.tile(bound_CB, (len(sets), 1)),
+        generation_bound_CB=bound_SCB.reshape(-1, bound_CB.shape[1]),
         table=table,
         size_P=size_P,
         usd_P=usd_P,
@@ -379,9 +384,10 @@ def _queues(problem: RlProblem) -> list[list[Ints]]:
 
 
 def _queue_bounds(
-    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], *, scored: bool = False
+    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], beside: Services | None = None
 ) -> Floats:
-    """[G, B] seconds until all is generated, and `scored` there; infinite where a sample does not fit."""
+    """[G, B] seconds until all is generated, and scored there what services leave `beside` it; infinite where a sample
+    does not fit."""
     bound_GB = np.empty((len(groups), len(queues_B)))
     of_option: dict[int, list[int]] = {}
     for index, group in enumerate(groups):
@@ -397,7 +403,8 @@ def _queue_bounds(
             needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
             fits = (prompt_Q + output_Q).max(initial=0) <= curve.kv_tokens
             first_Q = prompt_Q if batch.turns is None else batch.turns.prompt_N[queue_Q]  # observations come later
-            beside_s = _scoring_s(problem, groups[members[0]], prompt_Q + output_Q) if scored else 0.0
+            total_Q, group = prompt_Q + output_Q, groups[members[0]]
+            beside_s = 0.0 if beside is None else _scoring_s(problem, group, total_Q, beside)
             bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas, beside_s)
             bound_GB[members, column] = bound if fits else np.inf
     return bound_GB
@@ -415,9 +422,9 @@ def _partial_bound_s(problem: RlProblem, curve: DecodeCurve, replicas_G: Floats)
     return generation_bound_s(np.concatenate(first), output_N, needed, curve, replicas_G) / count
 
 
-def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints) -> float:
+def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints, services: Services) -> float:
     """Seconds of one replica to score all tokens; infinite where the pool scores nothing."""
-    scoring = problem.scoring.get(group.option.pool)
+    scoring = problem.scoring_on(group.option.pool, services)
     return np.inf if scoring is None else float(tokens_N.sum()) * scoring.gpu_s / group.option.gpus
 
 
@@ -479,19 +486,21 @@ def _pair_bound_s(problem: RlProblem, early: GenerationGroup, late: GenerationGr
     return np.where(fits_B, bound_B, np.inf)
 
 
-def _fusions(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
-    """One group each, with every threshold and every number of replicas kept; and the bounds of groups [G, B]."""
+def _fusions(
+    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], sets: Sequence[Services]
+) -> tuple[Columns, Floats]:
+    """One group each, with every threshold and every number of replicas kept; and the bounds of groups [S, G, B]."""
     takes_turns = any(mode.placement != "disaggregated" for mode in problem.modes)
-    if not problem.fusion_thresholds or not takes_turns or problem.samples is not None:
-        return _columns([]), np.full((len(groups), len(queues_B)), np.inf)
-    bound_GB = _queue_bounds(problem, groups, queues_B, scored=True)
+    if not problem.fusion_thresholds or not takes_turns or problem.samples is not None or not sets:
+        return _columns([]), np.full((len(sets), len(groups), len(queues_B)), np.inf)
+    bound_SGB = np.stack([_queue_bounds(problem, groups, queues_B, services) for services in sets])
     rows = [
         (group, NO_GROUP, NO_GROUP, threshold, kept, NO_GROUP)
-        for group in np.flatnonzero(np.isfinite(bound_GB).all(axis=1)).tolist()
+        for group in np.flatnonzero(np.isfinite(bound_SGB).all(axis=2).any(axis=0)).tolist()
         for threshold in range(len(problem.fusion_thresholds))
         for kept in range(1, groups[group].replicas)
     ]
-    return _columns(rows), bound_GB
+    return _columns(rows), bound_SGB
 
 
 def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> Columns:

@@ -65,6 +65,20 @@ def test_the_gain_is_that_of_the_same_problem_without_fusion(plan: Envelope, tmp
     assert RlDecision.model_validate(apart.decision).fused_scoring is None
 
 
+def test_what_is_not_served_scores_on_replicas_that_generation_sets_free(tmp_path: Path) -> None:
+    nine = PROBLEM | {"cluster": {"pools": [{"gpu": "h800_sxm", "nodes": 1, "gpus_per_node": 9}]}}
+    served = {"reward": "actor", "served": [{"part": "reward", "tp": [1], "servers": [1], "batch_samples": [8]}]}
+    called = {"reward_calls": {"by": "sandbox", "time": "1s", "workers": 4}}
+    for options, part in ((served, "reward"), (called, "sandbox")):
+        other = solve(rl_written.written(nine, tmp_path, **options))
+        decision = RlDecision.model_validate(other.decision)
+        assert decision.fused_scoring is not None
+        assert decision.served_scoring is not None
+        assert decision.served_scoring.busy_s[part] > 0
+        assert not failed(dumped(other))
+    assert 256 / 4 <= decision.served_scoring.scored_s < (other.certificate.objective.value or 0.0)
+
+
 @pytest.mark.parametrize(("field", "by"), [("kept", 1), ("threshold", -0.01), ("free_s", -1.0), ("scored_s", -0.5)])
 def test_a_fusion_that_was_changed_by_hand_fails_its_check(plan: Envelope, field: str, by: float) -> None:
     forged = dumped(plan)
