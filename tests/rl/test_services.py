@@ -17,7 +17,7 @@ from planner.rl.plan import RlMode, Sync
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import solve
 from planner.rl.search.verify import derive_bound
-from planner.rl.services import bound_s, busy_s, handed_bound_s, handed_s, passed_s, scored_s
+from planner.rl.services import bound_s, busy_s, handed_bound_s, handed_s, passed_s, scored_s, scorers
 from planner.rl.training import ahead_s, iteration_s, rollout_of
 from planner.rl.trajectories import SampleBatch
 
@@ -145,7 +145,7 @@ def where_samples_flow(seed: int) -> RlProblem:
 
 def some_take_whole(problem: RlProblem) -> RlProblem:
     """One of the kinds of servers of each part takes batches whole."""
-    changed = (replace(service, whole=place != 1) for place, service in enumerate(problem.services))
+    changed = (replace(service, whole=place != 1) for place, service in enumerate(scorers(problem.services)))
     return replace(problem, services=tuple(changed))
 
 

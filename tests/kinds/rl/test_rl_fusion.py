@@ -75,8 +75,8 @@ def test_what_is_not_served_scores_on_replicas_that_generation_sets_free(tmp_pat
         assert decision.fused_scoring is not None
         assert decision.served_scoring is not None
         assert decision.served_scoring.busy_s[part] > 0
+        assert decision.served_scoring.scored_s < (other.certificate.objective.value or 0.0)
         assert not failed(dumped(other))
-    assert 256 / 4 <= decision.served_scoring.scored_s < (other.certificate.objective.value or 0.0)
 
 
 @pytest.mark.parametrize(("field", "by"), [("kept", 1), ("threshold", -0.01), ("free_s", -1.0), ("scored_s", -0.5)])
