@@ -75,7 +75,7 @@ def _end(services: Services, generated_s_N: Floats, context_N: Ints, needed: int
     return _End(done, scored_s_N[done], stop_s, end_s)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Carried:
     """What an iteration leaves to the next: trajectories, and samples that wait to be trained on, by their tokens.
 

@@ -173,7 +173,7 @@ class RlSpace:
     @cached_property
     def scored_bound_CB(self) -> Floats:
         """No batch of a configuration is scored by its services sooner."""
-        bound_CB = self.generation_bound_CB.copy()
+        bound_CB, fused_C = self.generation_bound_CB.copy(), self.fused_C
         for index, chosen in enumerate(self.service_sets):
             own_C = self.serving_C == index
             if self.problem.partial:
@@ -181,7 +181,7 @@ class RlSpace:
                 bound_CB[own_C] = np.maximum(bound_CB[own_C], least_s)
                 continue
             for column, batch in enumerate(self.problem.batches):
-                needed, plain_C = self.problem.trained_samples, own_C & ~self.fused_C
+                needed, plain_C = self.problem.trained_samples, own_C & ~fused_C
                 bound_CB[plain_C, column] = bound_s(chosen, batch, needed, bound_CB[plain_C, column])
                 least_s = busy_s(chosen, np.sort(batch.tokens_N)[:needed])  # while others score on free replicas
                 bound_CB[own_C, column] = np.maximum(bound_CB[own_C, column], least_s)
@@ -241,9 +241,8 @@ class RlSpace:
         suits_T = suits_T & self._on_nodes_T(config, mode)
         if self.layouts.straddles:
             suits_T = suits_T & self.layouts.whole_T(config, self.services_of(config), mode)
-        if (mode.placement == "disaggregated" and self.fusion_of(config) is not None) or (used > left_P).any():
-            return np.zeros(len(table.choices), bool)
-        if self.fused_C[config] and not np.isfinite(self.generation_bound_CB[config]).all():  # nothing scores there
+        scores = np.isfinite(self.generation_bound_CB[config]).all() and mode.placement != "disaggregated"
+        if (self.fusion_of(config) is not None and not scores) or (used > left_P).any():
             return np.zeros(len(table.choices), bool)
         if mode.in_flight and (self.second_C[config] != NO_GROUP or self.threshold_C[config] != NO_GROUP):
             return np.zeros(len(table.choices), bool)
