@@ -299,7 +299,9 @@ def test_verl_serves_a_reward_and_a_teacher_from_pools_of_their_own() -> None:
 
 
 def test_areal_and_openrlhf_give_a_reference_gpus_of_its_own() -> None:
-    document = yaml.safe_load(emit(*scored_apart("reference", "teacher", takes="batches"), "areal")["areal.yaml"])
+    text = emit(*scored_apart("reference", "teacher", takes="batches"), "areal")["areal.yaml"]
+    assert "# AReaL starts the reference where `actor.kl_ctl` is above 0" in text
+    document = yaml.safe_load(text)
     for scorer in (document["ref"], document["teacher"]["train"]):
         assert scorer["backend"] == "megatron:d2p1t4"
         assert scorer["scheduling_strategy"] == {"type": "separation"}

@@ -135,8 +135,15 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
     )
-    header = (*job.header, *said_of_calls(job, "AReaL"), *(said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()))
+    sleeps = said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()
+    header = (*job.header, *said_of_calls(job, "AReaL"), *sleeps, *_said_of_reference(job))
     return {"areal.yaml": yaml_document(header, configuration(job)), "launch-areal.sh": _script(job)}
+
+
+def _said_of_reference(job: RlJob) -> tuple[str, ...]:
+    """`PPOTrainer` starts a reference only where something is asked of it."""
+    said = "AReaL starts the reference where `actor.kl_ctl` is above 0, as the example's configuration or yours says"
+    return (said,) if job.role("reference") is not None else ()
 
 
 _MERGE = "import sys; from omegaconf import OmegaConf as c; c.save(c.merge(*map(c.load, sys.argv[1:3])), sys.argv[3])"
