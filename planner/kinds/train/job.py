@@ -118,6 +118,11 @@ class TrainJob:
         """Of one GPU, that a plan may be chosen to fill."""
         return self.machine.memory_bytes * self.usable_share
 
+    @property
+    def room_bytes(self) -> float:
+        """Of these, what driver and communication library leave for tensors."""
+        return self.capacity_bytes - self.rates.get("memory.context_bytes")
+
 
 def job_of(resolved: Resolved) -> TrainJob:
     """The job of a problem with one pool; raises PlannerError for what no plan of this kind can be made for."""

@@ -22,6 +22,7 @@ from planner.load.problems import resolve_document
 from planner.plan.schema import Envelope
 from planner.plan.store import plan_json
 from planner.progress import Limits
+from planner.sweep.point import SolveTask, solve_task
 from planner.verify import STATED, VERIFIED, judge
 
 INSIDE = {  # of mixtures of experts on Hopper, as `measured_layouts.csv` has it, and a doubling beyond
@@ -200,6 +201,7 @@ def plain(model: str, global_batch: int, sequence_tokens: int, *zero_stages: int
     return problem(model, nodes=1, **given)
 
 
+FASTEST: dict[str, Any] = {"choice": "fastest"}
 CROWDED = "Qwen/Qwen3-8B", 16, 7168, 1
 """Room costs 0.6 %: norms are computed again."""
 
@@ -240,8 +242,15 @@ def test_what_room_costs_is_said_and_proven_on_both_levels() -> None:
     assert "train.room" in {finding.rule for finding in check_plan(plan, emptier) if not finding.ok}
 
 
+def test_rows_of_a_sweep_say_among_which_plans_theirs_is_the_best() -> None:
+    resolved = [resolve_document(given_document(plain(*CROWDED, **each), "problem"), Path()) for each in ({}, FASTEST)]
+    rows = [solve_task(SolveTask("", problem, Limits())) for problem in resolved]
+    assert str(rows[0]["within"]).startswith("optimal among plans where runs were measured, with 15 %")
+    assert (rows[1]["within"], rows[1]["gap"]) == (None, 0.0)
+
+
 def test_a_share_of_memory_that_is_stated_is_filled() -> None:
-    for options in ({"memory_utilisation": 0.95}, {"choice": "fastest"}):
+    for options in ({"memory_utilisation": 0.95}, FASTEST):
         plan = planned(plain(*CROWDED, **options))
         assert plan.certificate.status == "optimal"
         assert plan.roles[0].memory is not None

@@ -217,7 +217,7 @@ class Evaluation:
 def room_of(choice: PlanChoice) -> Floats:
     """Bytes of each unit left for its layers and what is at work there, fixed parts taken off."""
     table, job, pipe = choice.table, choice.table.job, choice.pipe
-    room_U = np.full(len(pipe.units), job.capacity_bytes - job.rates.get("memory.context_bytes"))
+    room_U = np.full(len(pipe.units), job.room_bytes)
     state_2 = choice.sharing.state_2
     room_U[0] -= table.first.resident_2 @ state_2
     room_U[pipe.last] -= table.last.resident_2 @ state_2

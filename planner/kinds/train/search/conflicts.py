@@ -223,7 +223,7 @@ def _fits(job: TrainJob) -> bool:
 
 def _nearest_gpus(job: TrainJob, need: float) -> str:
     """GPUs doubled until a plan fits, from where they would hold what is needed; empty where none would."""
-    if need <= job.capacity_bytes or job.capacity_bytes <= job.rates.get("memory.context_bytes"):
+    if need <= job.capacity_bytes or job.room_bytes <= 0.0:
         return ""
     first = max(int(log2(need / job.capacity_bytes)), 1)
     for doublings in range(first, first + MOST_DOUBLINGS):

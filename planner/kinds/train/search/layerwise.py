@@ -315,7 +315,7 @@ class LayerCut:
             (batches * costs.pass_NGO + costs.once_NGO)[item_L],
             size_NGO[item_L],
             batches * options.change_GG,
-            space.job.capacity_bytes - space.job.rates.get("memory.context_bytes"),
+            space.job.room_bytes,
             costs.work_GO,
             costs.loss_GO if holds_loss else np.zeros_like(costs.loss_GO),
         )

@@ -155,7 +155,7 @@ def space_of(job: TrainJob, part_dp: tuple[int, ...] = ()) -> Space:
     alive: Bools = np.ones(np.broadcast_shapes(*(axis.shape for axis in grid)), np.bool_)
     illegal: dict[str, int] = {}
     of_batch = micro_batch if part_dp else dp * micro_batch
-    for name, legal in _rules(job, of_batch, tp, cp, ep, etp, pp, dp):
+    for name, legal in _rules(job, of_batch=of_batch, tp=tp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp):
         before = int(alive.sum())
         alive &= legal
         illegal[name] = before - int(alive.sum())
@@ -171,7 +171,7 @@ def rules_against(job: TrainJob) -> tuple[str, ...]:
     axes = axis_values(job)
     names = ("tp", "cp", "ep", "moe_tp", "micro_batch", "pp", "dp")
     tp, cp, ep, etp, size, pp, dp = np.meshgrid(*(np.array(axes[name]) for name in names), indexing="ij", sparse=True)
-    legal = dict(_rules(job, dp * size, tp, cp, ep, etp, pp, dp))
+    legal = dict(_rules(job, of_batch=dp * size, tp=tp, cp=cp, ep=ep, etp=etp, pp=pp, dp=dp))
     for number in range(1, len(legal) + 1):
         for some in combinations(legal, number):
             alive = np.array(True)
@@ -213,7 +213,7 @@ def _with_methods(job: TrainJob, columns: list[Ints], tp: Ints, cp: Ints) -> lis
 
 
 def _rules(
-    job: TrainJob, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
+    job: TrainJob, *, of_batch: Ints, tp: Ints, cp: Ints, ep: Ints, etp: Ints, pp: Ints, dp: Ints
 ) -> Iterator[tuple[str, Bools]]:
     """(name, what is legal) of every rule, cheapest first; arrays broadcast. `of_batch` must divide the batch."""
     options = job.options

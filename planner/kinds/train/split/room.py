@@ -18,7 +18,7 @@ def require_room(job: TrainJob, *, apart: bool) -> None:
     The mean sequence at the largest tp, all states shared out by data-parallel ranks; the nearest amount of data that
     fits is named.
     """
-    room = job.capacity_bytes - job.rates.get("memory.context_bytes")
+    room = job.room_bytes
     for name, costs in _costs(job).items():
         fixed = min(sum(STATES[:2]) * cost.trained_elements + cost.frozen_bytes for cost in costs)
         held = min((HELD if apart else 1.0) * cost.in_flight_bytes + cost.work_bytes for cost in costs)

@@ -64,8 +64,7 @@ def sides_of(table: CostTable) -> Sides:
         costs.append({tp: made[tp][place] for tp in degrees})
     modules = tuple(_module(name, own, micro_batch) for name, own in zip(job.networks.names, costs, strict=True))
     network = job.machine.fabric_bytes_per_s * job.rates.get("fabric.dp", job.machine.generation)
-    room = job.capacity_bytes - job.rates.get("memory.context_bytes")
-    return Sides(job, tuple(costs), SideProblem(modules, micro_batch, room, network, HELD))
+    return Sides(job, tuple(costs), SideProblem(modules, micro_batch, job.room_bytes, network, HELD))
 
 
 def _module(name: str, costs: dict[int, NetworkCost], micro_batch: int) -> Module:
