@@ -77,15 +77,15 @@ def architecture_of_row(row: Mapping[str, str]) -> Architecture:
         moe = (*(_positive(row, name) for name in ("experts", "topk", "moe_ffn")), *rest)
     return _described(
         name,
-        hidden,
-        layers,
-        heads,
-        _positive(row, "kv_heads", heads),
-        _positive(row, "head_dim", hidden // heads),
-        ffn,
-        (row.get("gated") or "0") not in ("0", "0.0", "false"),
-        _positive(row, "vocab", GPT_VOCABULARY),
-        moe,
+        hidden=hidden,
+        num_layers=layers,
+        heads=heads,
+        kv_heads=_positive(row, "kv_heads", heads),
+        head_dim=_positive(row, "head_dim", hidden // heads),
+        ffn=ffn,
+        gated=(row.get("gated") or "0") not in ("0", "0.0", "false"),
+        vocab=_positive(row, "vocab", GPT_VOCABULARY),
+        moe=moe,
     )
 
 
@@ -111,7 +111,7 @@ def _catalog_model(name: str, layers: int) -> Architecture:
 
 @cache
 def _described(
-    name: str, hidden: int, num_layers: int, heads: int, kv_heads: int, head_dim: int, ffn: int, gated: bool,
+    name: str, *, hidden: int, num_layers: int, heads: int, kv_heads: int, head_dim: int, ffn: int, gated: bool,
     vocab: int, moe: tuple[int, ...],
 ) -> Architecture:  # fmt: skip
     mixer = GroupedQueryAttention(heads, kv_heads, head_dim, head_dim)

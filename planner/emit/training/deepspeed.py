@@ -5,6 +5,7 @@ experts from the program's own classes, so plans with them are refused.
 """
 
 import json
+from collections.abc import Iterator
 
 from planner.costs.operators.recompute import BY_OPERATOR
 from planner.emit.refusals import raise_first, refuse
@@ -12,6 +13,7 @@ from planner.emit.shell import reference
 from planner.emit.training.batch_ramp import require_constant
 from planner.emit.training.job import PIPELINE_OUTSIDE, LaunchJob, training_target
 from planner.emit.training.torch_launch import launch_script
+from planner.errors import PlannerError
 
 NEEDS = {"TRAIN": "the program that calls deepspeed.initialize with its --deepspeed_config"}
 TENSOR_PARALLEL_ZERO = 2  # the highest stage that its tensor parallelism works with
@@ -45,66 +47,72 @@ def configuration(job: LaunchJob) -> dict[str, object]:
 
 def _require_deepspeed(job: LaunchJob) -> None:
     """Raises PlannerError for what the configuration cannot say."""
-    decision, shape, zero = job.decision, job.shape, job.decision.zero_stage
     require_constant(job, "DeepSpeed")
-    raise_first(
-        (
-            job.options.task == "lora",
-            refuse("DeepSpeed's configuration has no adapters", "roles", "use `--target megatron-bridge`"),
+    raise_first(*_beyond_layouts(job), *_beyond_states(job))
+
+
+def _beyond_layouts(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
+    """Whether ranks are laid out as no configuration says it, and the refusal."""
+    decision, shape = job.decision, job.shape
+    yield (
+        shape.pp > 1,
+        refuse(
+            f"pp {shape.pp}: DeepSpeed cuts pipelines in the program, not by configuration",
+            "roles",
+            "plan with `search: {pp: 1}`, or use `--target megatron-lm`",
         ),
-        (
-            shape.pp > 1,
-            refuse(
-                f"pp {shape.pp}: DeepSpeed cuts pipelines in the program, not by configuration",
-                "roles",
-                "plan with `search: {pp: 1}`, or use `--target megatron-lm`",
-            ),
+    )
+    yield (
+        shape.ep * shape.moe_tp > 1,
+        refuse(
+            f"ep {shape.ep} x moe_tp {shape.moe_tp}: DeepSpeed lays experts in the program, not by configuration",
+            "roles",
+            "plan with `search: {ep: 1, moe_tp: 1}`, or use `--target megatron-lm`",
         ),
-        (
-            shape.ep * shape.moe_tp > 1,
-            refuse(
-                f"ep {shape.ep} x moe_tp {shape.moe_tp}: DeepSpeed lays experts in the program, not by configuration",
-                "roles",
-                "plan with `search: {ep: 1, moe_tp: 1}`, or use `--target megatron-lm`",
-            ),
+    )
+    yield (
+        shape.cp > 1 and decision.context_parallel != "ulysses",
+        refuse(
+            f"context parallelism by `{decision.context_parallel}`",
+            "context_parallel",
+            "plan with `search: {context_parallel: ulysses}`, which DeepSpeed has",
         ),
-        (
-            shape.cp > 1 and decision.context_parallel != "ulysses",
-            refuse(
-                f"context parallelism by `{decision.context_parallel}`",
-                "context_parallel",
-                "plan with `search: {context_parallel: ulysses}`, which DeepSpeed has",
-            ),
+    )
+    yield (
+        job.order != PIPELINE_OUTSIDE,
+        refuse("data parallelism lies outside the pipeline", "placement", "place ranks dp, cp, tp"),
+    )
+
+
+def _beyond_states(job: LaunchJob) -> Iterator[tuple[bool, PlannerError]]:
+    """Whether it trains or shards otherwise than DeepSpeed does, and the refusal."""
+    decision, shape, zero = job.decision, job.shape, job.decision.zero_stage
+    yield (
+        job.options.task == "lora",
+        refuse("DeepSpeed's configuration has no adapters", "roles", "use `--target megatron-bridge`"),
+    )
+    yield (
+        shape.tp > 1 and zero > TENSOR_PARALLEL_ZERO,
+        refuse(f"ZeRO {zero} with tp {shape.tp}", "zero_stage", f"plan ZeRO {TENSOR_PARALLEL_ZERO} or lower, or tp 1"),
+    )
+    yield (
+        decision.precision != "bf16",
+        refuse(f"DeepSpeed does not train in {decision.precision}", "precision", "plan bf16"),
+    )
+    yield (
+        job.zero_shards != job.data_ranks,
+        refuse(
+            f"states sharded over {job.zero_shards} of {job.data_ranks} ranks",
+            "zero_shards",
+            "shard over all ranks, or use `--target torchtitan`",
         ),
-        (
-            shape.tp > 1 and zero > TENSOR_PARALLEL_ZERO,
-            refuse(
-                f"ZeRO {zero} with tp {shape.tp}", "zero_stage", f"plan ZeRO {TENSOR_PARALLEL_ZERO} or lower, or tp 1"
-            ),
-        ),
-        (
-            decision.precision != "bf16",
-            refuse(f"DeepSpeed does not train in {decision.precision}", "precision", "plan bf16"),
-        ),
-        (
-            job.zero_shards != job.data_ranks,
-            refuse(
-                f"states sharded over {job.zero_shards} of {job.data_ranks} ranks",
-                "zero_shards",
-                "shard over all ranks, or use `--target torchtitan`",
-            ),
-        ),
-        (
-            job.options.optimizer == "lamb" and zero > 0,
-            refuse(
-                f"optimizer `lamb` with ZeRO {zero}",
-                "zero_stage",
-                "plan ZeRO 0: DeepSpeed does not shard LAMB, whose norms are of whole layers",
-            ),
-        ),
-        (
-            job.order != PIPELINE_OUTSIDE,
-            refuse("data parallelism lies outside the pipeline", "placement", "place ranks dp, cp, tp"),
+    )
+    yield (
+        job.options.optimizer == "lamb" and zero > 0,
+        refuse(
+            f"optimizer `lamb` with ZeRO {zero}",
+            "zero_stage",
+            "plan ZeRO 0: DeepSpeed does not shard LAMB, whose norms are of whole layers",
         ),
     )
 

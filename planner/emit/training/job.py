@@ -187,15 +187,8 @@ def _recomputed_by(engine: str, decision: TrainDecision) -> TrainDecision:
     return decision.model_copy(update={"stage_runs": tuple(runs)})
 
 
-def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
-    """The job of a training plan.
-
-    Raises PlannerError for what the plan's own rules refuse, some of which launchers accept and then fail on or train
-    wrongly: heads that tensor parallelism does not divide, expert groups that do not tile the ranks, a layout with
-    another number of layers than the model, interleaving with micro-batches that do not fill rounds.
-    """
-    assert isinstance(decision, TrainDecision)
-    _require_legal(envelope, decision)
+def _require_launchable(decision: TrainDecision) -> None:
+    """Raises PlannerError for what no launcher here does."""
     raise_first(
         (
             bool(decision.layer_runs),
@@ -222,6 +215,18 @@ def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
             ),
         ),
     )
+
+
+def read_job(envelope: Envelope, decision: Decision) -> LaunchJob:
+    """The job of a training plan.
+
+    Raises PlannerError for what the plan's own rules refuse, some of which launchers accept and then fail on or train
+    wrongly: heads that tensor parallelism does not divide, expert groups that do not tile the ranks, a layout with
+    another number of layers than the model, interleaving with micro-batches that do not fill rounds.
+    """
+    assert isinstance(decision, TrainDecision)
+    _require_legal(envelope, decision)
+    _require_launchable(decision)
     cluster = read_cluster(envelope)
     options = recorded_options(cluster.problem, TrainOptions)
     if options is None:
