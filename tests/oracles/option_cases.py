@@ -578,7 +578,7 @@ FLEET: dict[str, Case] = {
     "jobs.*.load.levels": ("", "options.jobs.0.load.levels=[0.5, 1.5]"),
     "jobs.*.safety": (SERVED % "", SERVED % ", safety: 20%"),
     "jobs.*.target": ("", AIMED),
-    "jobs.*.deadline_s": apart("", "options.jobs.1.deadline=6h", AIMED),
+    "jobs.*.deadline_s": apart("", "options.jobs.1.deadline=3h", AIMED),
     "jobs.*.start_up_s": ("", STARTED),
     "jobs.*.restarts": apart("", "options.jobs.0.restarts=job", STARTED),
     "jobs.*.least_windows": ("", "options.jobs.0.least_windows=3"),
