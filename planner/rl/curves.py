@@ -101,7 +101,13 @@ class TrainingOption:
     critic_bubble: float = 0.0  # what it waits in its own pipeline, in micro-batches of the replica
     host_bytes: float = 0.0  # of host memory for each GPU: of states out of turn, and of models that wait there
     host_sharded_bytes: float = 0.0  # with dp 1, falling as 1 / dp
+    beside_tp: int = 1  # GPUs of the widest tensor-parallel group of a model beside it
     apart: str = ""  # parts that score on GPUs of their own, and take none of this training's time: `reference teacher`
+
+    @property
+    def widest(self) -> int:
+        """GPUs of the widest tensor-parallel group on its GPUs."""
+        return max(self.tp, self.beside_tp)
 
     @property
     def update_bubble(self) -> float:

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import pytest
 import yaml
+from launched_rl_fields import differences, launched
 
 from planner.emit.registry import emit
 from planner.errors import PlannerError
-from planner.kinds.rl.decision import RlDecision
+from planner.kinds.rl.decision import RlDecision, RlOptions
 from planner.plan.schema import Envelope, Parallelism
 
 PLAN = Path(__file__).parents[1] / "plans" / "rl.json"
@@ -21,15 +22,16 @@ MIXTURE = {"tp": 2, "pp": 1, "dp": 8, "cp": 1, "ep": 8, "moe_tp": 1, "vpp": 1}
 
 
 def plan(**changes: Any) -> tuple[Envelope, RlDecision]:  # noqa: ANN401
-    """The hand-written colocated plan with parts of its decision exchanged; `engine` and `actor` reach its roles."""
+    """The hand-written colocated plan with parts of its decision exchanged; `engine` and `actor` reach its roles, the
+    reference as the actor."""
     document = json.loads(PLAN.read_text(encoding="utf-8"))
     decision = document["decision"]
     engine, shape = changes.pop("engine", None), changes.pop("actor", None)
     for role in decision["roles"]:
         if role["function"] == "rollout" and engine:
             role["engine"]["name"] = engine
-        if role["function"] == "actor" and shape:
-            role["parallelism"] = shape
+        if role["function"] in ("actor", "reference") and shape:
+            role["parallelism"], role["replicas"] = shape, 1
     document["inputs"]["options"] |= changes.pop("options", {})
     decision |= changes
     envelope = Envelope.model_validate(document)
@@ -70,6 +72,76 @@ def test_verl_runs_the_recipe_of_the_mode(run: str, config: str) -> None:
     assert "actor_rollout_ref.rollout.tensor_model_parallel_size=2" in rows
     assert "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4" in rows
     assert ("rollout.nnodes=4" in rows) == (run != "colocated")
+
+
+TARGETS = ("verl", "nemo-rl", "areal", "slime", "openrlhf")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("run", [*RUNS, "critic", "long"])
+def test_files_start_what_the_plan_says_field_by_field(run: str, target: str) -> None:
+    engine = "sglang" if target == "slime" else "vllm"
+    special = {"critic": lambda: with_critic(engine), "long": lambda: with_context_ranks(engine)}
+    envelope, decision = special[run]() if run in special else plan(**RUNS[run], engine=engine)
+    try:
+        files = emit(envelope, decision, target)
+    except PlannerError:
+        assert (run, target) in UNABLE
+        return
+    options = RlOptions.model_validate(envelope.inputs["options"])
+    assert (run, target) not in UNABLE
+    assert len(launched(target, files)) >= 25
+    assert differences(target, files, decision, options) == {}
+
+
+UNABLE = {
+    ("two steps ahead", "slime"), ("streaming", "slime"), ("streaming", "nemo-rl"), ("streaming", "openrlhf"),
+    ("experts", "openrlhf"), ("critic", "openrlhf"), ("critic", "nemo-rl"),
+}  # fmt: skip
+
+
+def with_critic(engine: str) -> tuple[Envelope, RlDecision]:
+    """PPO one step ahead, the critic cut as the actor and trained in turn."""
+    envelope, decision = plan(**APART, engine=engine, options={"algorithm": "ppo"}, algorithm="ppo")
+    actor = next(role for role in decision.roles if role.function == "actor")
+    critic = actor.model_copy(update={"name": "critic", "function": "critic"})
+    return envelope, decision.model_copy(update={"roles": (*decision.roles, critic)})
+
+
+def with_context_ranks(engine: str) -> tuple[Envelope, RlDecision]:
+    """Micro-batches over three context-parallel ranks, in a tensor-parallel group of two."""
+    return plan(**APART, engine=engine, actor={**MIXTURE, "ep": 1, "cp": 3, "dp": 4})
+
+
+def test_a_critic_cut_otherwise_is_refused_where_all_models_share_degrees() -> None:
+    envelope, decision = with_critic("vllm")
+    critic = decision.roles[-1].model_copy(update={"parallelism": Parallelism(tp=2, pp=2, dp=8)})
+    other = decision.model_copy(update={"roles": (*decision.roles[:-1], critic)})
+    with pytest.raises(PlannerError, match="verl cuts the critic as the actor, tp4 pp1 cp1, and not tp2 pp2 cp1"):
+        emit(envelope, other, "verl")
+    assert yaml.safe_load(emit(envelope, other, "areal")["areal.yaml"])["critic"]["backend"] == "megatron:d8p2t2"
+
+
+def test_micro_batches_that_hold_no_sample_at_the_cut_off_are_refused() -> None:
+    envelope, decision = plan()
+    roles = tuple(
+        role.model_copy(update={"limits": {"micro_tokens": 8192}}) if role.function == "actor" else role
+        for role in decision.roles
+    )
+    with pytest.raises(PlannerError, match="micro-batches of 8192 tokens were measured, and samples have up to 18432"):
+        emit(envelope, decision.model_copy(update={"roles": roles}), "verl")
+
+
+def test_samples_beyond_the_context_of_the_model_are_refused() -> None:
+    envelope, decision = plan()
+    roles = tuple(
+        role.model_copy(update={"limits": {**role.limits, "max_context_tokens": 200_000}})
+        if role.function == "rollout"
+        else role
+        for role in decision.roles
+    )
+    with pytest.raises(PlannerError, match=r"samples have up to 200000 tokens, and engines start \S+ with 131072"):
+        emit(envelope, decision.model_copy(update={"roles": roles}), "nemo-rl")
 
 
 def test_verl_holds_back_by_the_staleness_of_the_plan() -> None:
@@ -166,6 +238,25 @@ def test_verl_is_told_parts_that_lie_beside_each_other_on_nodes() -> None:
     assert {"rollout.nnodes=3", "rollout.n_gpus_per_node=6"} <= set(rows)
     rows = emit(*of_gpus(16, 16), "verl")["overrides.txt"].splitlines()
     assert {"trainer.nnodes=2", "trainer.n_gpus_per_node=8", "rollout.nnodes=2"} <= set(rows)
+
+
+def test_nodes_out_of_service_hold_no_part_of_a_role() -> None:
+    envelope, decision = of_gpus(12, 20, tp=1)  # 3 x 4 and 5 x 4 on four nodes, 2 x 6 and 5 x 4 on five
+    inputs = cast("dict[str, Any]", copy.deepcopy(envelope.inputs))
+    (pool,) = inputs["cluster"]["pools"]
+    pool["nodes"], pool["out_of_service"] = 5, [4]
+    rows = emit(envelope.model_copy(update={"inputs": inputs}), decision, "verl")["overrides.txt"].splitlines()
+    assert {"rollout.nnodes=3", "rollout.n_gpus_per_node=4", "trainer.nnodes=5"} <= set(rows)
+    pool["out_of_service"] = []
+    rows = emit(envelope.model_copy(update={"inputs": inputs}), decision, "verl")["overrides.txt"].splitlines()
+    assert {"rollout.nnodes=2", "rollout.n_gpus_per_node=6", "trainer.nnodes=5"} <= set(rows)
+
+
+def test_half_a_node_each_is_one_node_of_both() -> None:
+    document = yaml.safe_load(emit(*of_gpus(4, 4), "nemo-rl")["nemo-rl.yaml"])
+    assert document["cluster"] == {"gpus_per_node": 8, "num_nodes": 1}
+    rows = emit(*of_gpus(4, 4), "verl")["overrides.txt"].splitlines()
+    assert {"trainer.nnodes=1", "trainer.n_gpus_per_node=4", "rollout.n_gpus_per_node=4"} <= set(rows)
 
 
 def test_nemo_rl_takes_whole_nodes_or_shares_of_one() -> None:

@@ -58,7 +58,7 @@ def _problems() -> Iterator[tuple[str, RlProblem]]:
 def _plan(problem: RlProblem, draw: random.Random) -> RlPlan:
     """Any plan, whatever rules it breaks."""
     groups = build_space(problem).groups
-    choices = training_choices(problem)
+    choices = sorted(training_choices(problem), key=lambda choice: (problem.training.index(choice.option), choice.dp))
     group, other = draw.choice(groups), draw.choice(groups)
     plan = RlPlan(draw.choice(problem.modes), (group,), draw.choice(choices) if choices else None)
     if problem.fusion_thresholds and draw.random() < 0.6:

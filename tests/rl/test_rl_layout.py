@@ -17,6 +17,7 @@ from planner.rl.agentic import evaluate_agentic
 from planner.rl.curves import CurvePool
 from planner.rl.evaluate import evaluate
 from planner.rl.layout.domains import may_straddle
+from planner.rl.plan import RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.agentic_search import solve_agentic
 from planner.rl.search.search import solve
@@ -37,20 +38,26 @@ def domains_of(pool: CurvePool, size: int) -> tuple[int, ...]:
     return tuple(min(size, pool.gpus - first) for first in range(0, pool.gpus, size))
 
 
-def straddles(plan: Json, domain: int) -> bool:
-    """Device by device: in each pool the widest groups come first, training that takes turns on the first of all."""
+def straddles(plan: Json, domain: int, *, beside: bool = False) -> bool:
+    """Device by device: in each pool the widest groups come first, training that takes turns on the first of all.
+
+    `beside`: models of twice the width lie on trainings of two stages.
+    """
     train = plan["train"]
     turns = plan["placement"] != "disaggregated" and train["pool"] in {group["pool"] for group in plan["gen"]}
-    roles = [(-group["tp"], group["pool"], group["tp"] * group["replicas"]) for group in plan["gen"]]
-    own = [(-train["tp"], train["pool"], train["tp"] * train["pp"] * train["dp"])] if train is not None else []
-    rows = [sorted(roles, key=lambda role: role[0]), own] if turns else [sorted(roles + own, key=lambda role: role[0])]
+    roles = [((group["tp"],), group["pool"], group["tp"] * group["replicas"]) for group in plan["gen"]]
+    own = []
+    if train is not None:
+        widths = (train["tp"], 2 * train["tp"]) if beside and train["pp"] == 2 else (train["tp"],)
+        own = [(widths, train["pool"], train["tp"] * train["pp"] * train["dp"])]
+    rows = [roles, own] if turns else [roles + own]
     for row in rows:
         free: dict[str, int] = {}
-        for narrow, pool, gpus in row:
+        for widths, pool, gpus in sorted(row, key=lambda role: -max(role[0])):
             devices = range(free.get(pool, 0), free.get(pool, 0) + gpus)
             free[pool] = devices.stop
-            groups = [devices[start : start - narrow] for start in range(0, gpus, -narrow)]
-            if any(len({device // domain for device in group}) * domain > max(domain, -narrow) for group in groups):
+            groups = [devices[start : start + width] for width in widths for start in range(0, gpus, width)]
+            if any(len({device // domain for device in group}) * domain > max(domain, len(group)) for group in groups):
                 return True
     return False
 
@@ -70,12 +77,33 @@ def test_the_search_finds_the_best_plan_whose_groups_straddle_nothing(domain: in
     assert derive_bound(given, best, 1e-9).least >= best * (1 - 1e-9)
 
 
+@pytest.mark.parametrize(("seed", "feature"), [(2, "sync"), (1, "async"), (1, "drift"), (2, "drift")])
+def test_models_beside_the_actor_straddle_nothing_either(seed: int, feature: Feature) -> None:
+    domain = 3
+    problem, given = drawn(seed, feature, domain)
+    wider = tuple(replace(option, beside_tp=2 * option.tp if option.pp == 2 else 1) for option in given.training)
+    known = replace(given, training=wider)
+    lying = [plan for plan in plans(problem) if not straddles(plan, domain, beside=True)]
+    best = min((objective(problem, plan) for plan in lying), default=math.inf)
+    assert best > (solve(given).objective or 0.0)
+    solution = solve(known)
+    if math.isinf(best):
+        assert solution.plan is None
+        return
+    assert solution.objective == pytest.approx(best, rel=1e-9)
+    assert derive_bound(known, best, 1e-9).least >= best * (1 - 1e-9)
+
+
+def _read(plan: Json, given: RlProblem) -> RlPlan:
+    return read_plan(given_document(plan, "plan"), given)
+
+
 @pytest.mark.parametrize("domain", [3, 5])
 def test_plans_that_straddle_domains_break_a_rule_that_names_the_gpus(domain: int) -> None:
     problem, given = drawn(1, "async", domain)
     pools, broken = {pool.name: pool.gpus for pool in given.pools}, 0
     for plan in plans(problem):
-        evaluation = evaluate(given, read_plan(given_document(plan, "plan"), given))
+        evaluation = evaluate(given, _read(plan, given))
         if any(count > pools[name] for name, count in evaluation.gpus_of_pool.items()):
             continue
         told = any("straddle" in rule for rule in evaluation.broken)

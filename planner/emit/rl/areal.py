@@ -53,6 +53,10 @@ def configuration(job: RlJob) -> dict[str, Any]:
     """What the plan says, by AReaL's own keys."""
     options = job.options
     colocation = {"type": "colocation", "target": "actor"}
+    megatron: dict[str, Any] = {"moe_permute_fusion": True} if job.sparse else {}
+    if job.precision in FP8_RECIPES:
+        values, recipe = FP8_RECIPES[job.precision]
+        megatron["fp8_config"] = {"mode": values, "recipe": recipe}
     document: dict[str, Any] = {
         "cluster": {
             "n_nodes": job.num_nodes,
@@ -60,7 +64,7 @@ def configuration(job: RlJob) -> dict[str, Any]:
         },
         "rollout": {
             "backend": generation_backend(job),
-            "max_concurrent_rollouts": job.rollout.replicas * job.limit(job.rollout, "max_batch", 256),
+            "max_concurrent_rollouts": -(-job.rollout.replicas * job.max_batch // options.samples_per_prompt),
             "consumer_batch_size": options.prompts,
             "max_head_offpolicyness": job.decision.staleness,
         },
@@ -68,15 +72,16 @@ def configuration(job: RlJob) -> dict[str, Any]:
         "actor": {
             "backend": training_backend(job.shape),
             "path": job.model(job.actor),
-            "gradient_checkpointing": job.recomputes,
+            "gradient_checkpointing": job.recomputes(job.actor),
             "ppo_n_minibatches": options.minibatches,
-            "mb_spec": {"max_tokens_per_mb": job.micro_tokens * job.shape.cp},
+            "mb_spec": _micro_batches(job),
+            "recompute_logprob": True,
+            "use_decoupled_loss": job.asynchronous,
+            "importance_sampling_level": "sequence" if options.algorithm == "gspo" else "token",
+            **({"megatron": megatron} if megatron else {}),
         },
         "train_dataset": {"batch_size": options.prompts, "max_length": job.prompt_tokens},
     }
-    if job.precision in FP8_RECIPES:
-        values, recipe = FP8_RECIPES[job.precision]
-        document["actor"]["megatron"] = {"fp8_config": {"mode": values, "recipe": recipe}}
     if job.colocated:
         document["rollout"]["scheduling_strategy"] = colocation
         document["enable_offload"] = True
@@ -91,14 +96,23 @@ def configuration(job: RlJob) -> dict[str, Any]:
             "backend": training_backend(critic.parallelism),
             "path": job.model(critic),
             "is_critic": True,
+            "gradient_checkpointing": job.recomputes(critic),
             "ppo_n_minibatches": options.minibatches,
+            "mb_spec": _micro_batches(job),
             "scheduling_strategy": colocation,
         }
     if job.engine == "sglang":
-        document["sglang"] = {"context_length": job.longest, "mem_fraction_static": job.memory_share}
+        sizes = {"context_length": job.longest, "max_running_requests": job.max_batch}
+        document["sglang"] = {**sizes, "mem_fraction_static": job.memory_share}
     else:
-        document["vllm"] = {"max_model_len": job.longest, "gpu_memory_utilization": job.memory_share}
+        sizes = {"max_model_len": job.longest, "max_num_seqs": job.max_batch}
+        document["vllm"] = {**sizes, "gpu_memory_utilization": job.memory_share}
     return document
+
+
+def _micro_batches(job: RlJob) -> dict[str, int]:
+    """Tokens of a micro-batch, of all context-parallel ranks (areal/engine/megatron_engine.py)."""
+    return {"max_tokens_per_mb": job.micro_tokens}
 
 
 def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
@@ -106,7 +120,13 @@ def _scorer(job: RlJob, role: Role) -> dict[str, Any]:
     document: dict[str, Any] = {"path": job.model(role)}
     if role is job.beside(role.function):
         colocation = {"type": "colocation", "target": "actor"}
-        return {"backend": training_backend(job.shape), **document, "scheduling_strategy": colocation}
+        shape = role.parallelism.model_copy(update={"dp": role.replicas * role.parallelism.dp})
+        return {
+            "backend": training_backend(shape),
+            **document,
+            "mb_spec": _micro_batches(job),
+            "scheduling_strategy": colocation,
+        }
     shape = Parallelism(tp=role.parallelism.tp, dp=role.replicas)
     tokens = int(role.limits[BATCH_SAMPLES]) * job.longest
     return {
@@ -135,8 +155,8 @@ def _files(job: RlJob) -> dict[str, str]:
             ),
         ),
     )
-    sleeps = said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()
-    header = (*job.header, *said_of_calls(job, "AReaL"), *sleeps, *_said_of_reference(job))
+    slept = said_of_sleep(job, "AReaL") if job.engine == "vllm" else ()
+    header = (*job.header, *said_of_calls(job, "AReaL"), *slept, *_said_of_reference(job), *_said_of_updates(job))
     return {"areal.yaml": yaml_document(header, configuration(job)), "launch-areal.sh": _script(job)}
 
 
@@ -144,6 +164,13 @@ def _said_of_reference(job: RlJob) -> tuple[str, ...]:
     """`PPOTrainer` starts a reference only where something is asked of it."""
     said = "AReaL starts the reference where `actor.kl_ctl` is above 0, as the example's configuration or yours says"
     return (said,) if job.role("reference") is not None else ()
+
+
+def _said_of_updates(job: RlJob) -> tuple[str, ...]:
+    """A comment on plans whose generators end a rollout before they take new weights."""
+    if not job.asynchronous or job.in_flight:
+        return ()
+    return ("AReaL updates weights while samples are under way: `in_flight_updates: true` prices it",)
 
 
 _MERGE = "import sys; from omegaconf import OmegaConf as c; c.save(c.merge(*map(c.load, sys.argv[1:3])), sys.argv[3])"

@@ -11,10 +11,11 @@ from planner.emit.rl.nodes import RoleNodes, node_gpus, role_nodes
 from planner.emit.shell import Flag, continued, preamble, refuse_unprintable, required, word
 from planner.errors import PlannerError
 from planner.kinds.rl.decision import RewardCalls, RlDecision, RlOptions
-from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, PRECISION, WEIGHTS, stands_apart
+from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, END_STAGES, PRECISION, WEIGHTS, stands_apart
+from planner.models.architecture import MoeFfn
 from planner.plan.schema import Decision, Envelope, Parallelism, Role
 from planner.problem.lengths import end_of_samples
-from planner.problem.recorded import recorded_options, recorded_problem
+from planner.problem.recorded import recorded_model, recorded_options, recorded_problem
 from planner.problem.schema import Problem
 
 
@@ -82,6 +83,12 @@ class RlJob:
         return self.prompt_tokens + self.response_tokens
 
     @property
+    def sparse(self) -> bool:
+        """Whether the actor is a mixture of experts, as far as the catalog says."""
+        arch = recorded_model(self.problem, self.actor.model)
+        return arch is not None and any(isinstance(layer.ffn, MoeFfn) for layer in arch.layers)
+
+    @property
     def gpus(self) -> int:
         return sum(part.gpus for part in self.apart)
 
@@ -112,14 +119,29 @@ class RlJob:
         limit = role.limits.get(name, otherwise)
         return int(limit) if isinstance(limit, int | float) else otherwise
 
-    @property
-    def recomputes(self) -> bool:
-        return self.actor.limits.get("recompute") == "full"
+    def recomputes(self, role: Role) -> bool:
+        """Whether the backward pass of a model that is trained computes everything again."""
+        return role.limits.get("recompute") == "full"
 
     @property
     def micro_tokens(self) -> int:
-        """Tokens of a micro-batch on one GPU, the longest sample at least: context-parallel ranks share them."""
-        return -(-max(self.limit(self.actor, "micro_tokens", self.longest), self.longest) // self.shape.cp)
+        """Tokens of a micro-batch, of all context-parallel ranks."""
+        return self.limit(self.actor, "micro_tokens", self.longest)
+
+    @property
+    def rank_tokens(self) -> int:
+        """Those of one context-parallel rank."""
+        return -(-self.micro_tokens // self.shape.cp)
+
+    @property
+    def max_batch(self) -> int:
+        """Samples that a generating replica has under way at once, at most."""
+        return self.limit(self.rollout, "max_batch", 256)
+
+    def end_stages(self, role: Role) -> tuple[int, int] | None:
+        """Layers of the first and the last pipeline stage of a model that is trained; None where all have as many."""
+        first, last = (self.limit(role, name, 0) for name in END_STAGES)
+        return (first, last) if first else None
 
     def role(self, function: str) -> Role | None:
         return next((role for role in self.decision.roles if role.function == function), None)
@@ -242,11 +264,10 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
             refuse("hybrid plans share some GPUs", "arrangement", "plan without sharing"),
         ),
     )
-    prompt = end_of_samples(problem.workloads[0], "input_tokens") if problem.workloads else 1024
-    response = end_of_samples(problem.workloads[0], "output_tokens") if problem.workloads else 1024
-    response = min(response, options.max_output_tokens or response)
     rollout, actor = rollouts[0], actors[0]
-    return RlJob(
+    prompt = end_of_samples(problem.workloads[0], "input_tokens")
+    longest = int(rollout.limits.get("max_context_tokens", prompt))
+    job = RlJob(
         envelope,
         decision,
         options,
@@ -255,8 +276,22 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         actor,
         role_nodes(problem, decision.roles, colocated=decision.arrangement == "colocated"),
         prompt,
-        response,
+        longest - prompt,
     )
+    what = f"micro-batches of {job.micro_tokens} tokens were measured, and samples have up to {longest}"
+    hint = f"measure training with `micro_tokens: {longest}`, or cap `max_output_tokens`"
+    raise_first(
+        (
+            longest <= prompt,
+            refuse(f"samples of {longest} tokens with their prompts", "roles", "solve again"),
+        ),
+        (job.micro_tokens < longest, refuse(what, f"roles.{actor.name}.limits", hint)),
+    )
+    arch = recorded_model(problem, actor.model)
+    if arch is not None and longest > arch.max_context_tokens:
+        what = f"samples have up to {longest} tokens, and engines start {arch.name} with {arch.max_context_tokens}"
+        raise refuse(what, f"roles.{rollout.name}.limits", "cap `max_output_tokens`, or what `tools` say")
+    return job
 
 
 _RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}
@@ -284,6 +319,30 @@ def elsewhere(
                 f"solve with `served: [{{part: {part}}}]`" if part in served else f"leave `{part}` out of the options",
             ),
         )
+
+
+def cut_otherwise(job: RlJob, framework: str, *, but: str = "") -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of models beside the actor in other degrees, for a framework that starts all `but` one in its own."""
+    shape = job.shape
+    for part in ("critic", "reference", "reward", "teacher"):
+        role = job.beside(part)
+        if role is None or part == but:
+            continue
+        own = role.parallelism
+        what = f"{framework} cuts the {part} as the actor, tp{shape.tp} pp{shape.pp} cp{shape.cp}"
+        hint = "use the target `areal`, or solve with `training_tp`, `training_pp` and `training_cp` that cut both"
+        yield (
+            (own.tp, own.pp, own.cp) != (shape.tp, shape.pp, shape.cp),
+            refuse(f"{what}, and not tp{own.tp} pp{own.pp} cp{own.cp}", f"roles.{role.name}", hint),
+        )
+
+
+def recomputes_otherwise(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusal of a critic that computes again what the actor does not, or the reverse, where one flag is for both."""
+    critic = job.beside("critic")
+    wrong = critic is not None and job.recomputes(critic) != job.recomputes(job.actor)
+    what = f"{framework} has one flag for what actor and critic compute again"
+    yield wrong, refuse(what, "roles.critic.limits", "solve with `recompute: full`")
 
 
 FP8_RECIPES = {"fp8": ("hybrid", "tensorwise"), "fp8_block": ("e4m3", "blockwise")}

@@ -11,6 +11,7 @@ from planner.emit.refusals import raise_first, refuse
 from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
+    cut_otherwise,
     elsewhere,
     folder_script,
     other_formats,
@@ -30,7 +31,7 @@ def configuration(job: RlJob) -> dict[str, Any]:
     grpo: dict[str, Any] = {
         "num_prompts_per_step": options.prompts,
         "num_generations_per_prompt": options.samples_per_prompt,
-        "use_dynamic_sampling": options.algorithm == "dapo",
+        "use_dynamic_sampling": False,
     }
     losses: dict[str, Any] = {"reference_policy_kl_penalty": 0.0} if job.role("reference") is None else {}
     if options.algorithm == "gspo":
@@ -99,9 +100,10 @@ def _policy(job: RlJob) -> dict[str, Any]:
         "dtensor_cfg": {"enabled": False},
         "megatron_cfg": {
             "enabled": True,
-            "activation_checkpointing": job.recomputes,
+            "activation_checkpointing": job.recomputes(job.actor),
             "tensor_model_parallel_size": shape.tp,
             "pipeline_model_parallel_size": shape.pp,
+            **_end_stages(job),
             "context_parallel_size": shape.cp,
             "expert_model_parallel_size": shape.ep,
             "expert_tensor_parallel_size": shape.moe_tp,
@@ -110,6 +112,12 @@ def _policy(job: RlJob) -> dict[str, Any]:
         },
         "generation": _generation(job),
     }
+
+
+def _end_stages(job: RlJob) -> dict[str, int]:
+    ends = job.end_stages(job.actor)
+    names = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage")
+    return {} if ends is None else dict(zip(names, ends, strict=True))
 
 
 def _fp8(job: RlJob) -> dict[str, Any]:
@@ -138,8 +146,7 @@ def _generation(job: RlJob) -> dict[str, Any]:
         "colocated": {"enabled": job.colocated},
     }
     drafts = _drafts(job)
-    if drafts:
-        generation["vllm_kwargs"] = {"speculative_config": drafts}
+    generation["vllm_kwargs"] = {"max_num_seqs": job.max_batch, **({"speculative_config": drafts} if drafts else {})}
     if not job.colocated:
         nodes = job.generating
         generation["colocated"]["resources"] = {"gpus_per_node": nodes.gpus_per_node, "num_nodes": nodes.nodes}
@@ -167,6 +174,7 @@ def _files(job: RlJob) -> dict[str, str]:
         critic_shares(job, "NeMo-RL"),
         *other_formats(job, "NeMo-RL", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "NeMo-RL", on_host=True),
+        *cut_otherwise(job, "NeMo-RL"),
         (
             job.options.algorithm not in _ALGORITHMS,
             refuse(

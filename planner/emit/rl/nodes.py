@@ -57,7 +57,7 @@ def _beside(problem: Problem, pool: str, roles: Sequence[Role]) -> dict[str, Rol
     splits = [_splits(role, node) for role in roles]
     for role, options in zip(roles, splits, strict=True):
         _widest(options, role, pool, problem)
-    bins = max(_num_nodes(problem, pool), -(-sum(_gpus(role) for role in roles) // node))
+    bins = max(_nodes_in_service(problem, pool), -(-sum(_gpus(role) for role in roles) // node))
     for chosen in sorted(product(*splits), key=lambda parts: sum(part.nodes for part in parts)):
         if _packs(chosen, bins, node):
             return {role.name: part for role, part in zip(roles, chosen, strict=True)}
@@ -99,8 +99,10 @@ def _packs(parts: Iterable[RoleNodes], bins: int, node: int) -> bool:
     return True
 
 
-def _num_nodes(problem: Problem, pool: str) -> int:
+def _nodes_in_service(problem: Problem, pool: str) -> int:
     spec = next((spec for spec in problem.cluster.pools if spec.label == pool), None)
     if spec is None:
         return 0
-    return spec.nodes if spec.nodes is not None else (spec.gpus or 0) // gpus_per_node(spec)
+    nodes = spec.nodes if spec.nodes is not None else (spec.gpus or 0) // gpus_per_node(spec)
+    return nodes - len({spec.node_names[each] if spec.node_names and isinstance(each, int) else each
+                        for each in spec.out_of_service})  # fmt: skip

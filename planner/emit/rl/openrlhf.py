@@ -1,4 +1,9 @@
-"""Emits RL plans for OpenRLHF 0.11: dotted flags of `openrlhf.cli.train_ppo_ray`, which trains with DeepSpeed."""
+"""Emits RL plans for OpenRLHF 0.11: dotted flags of `openrlhf.cli.train_ppo_ray`, which trains with DeepSpeed.
+
+Plans are priced for Megatron-Core with its distributed optimizer, which ZeRO-1 is nearest to. OpenRLHF leaves vLLM at
+256 samples at once, and counts tokens of a micro-batch by rank of its ring and tensor-parallel groups
+(openrlhf/utils/seqlen_balancing.py).
+"""
 
 from collections.abc import Iterator
 
@@ -6,10 +11,12 @@ from planner.emit.refusals import raise_first, refuse
 from planner.emit.rl.job import (
     RlJob,
     command_script,
+    cut_otherwise,
     elsewhere,
     flag,
     off_the_gpus,
     other_formats,
+    recomputes_otherwise,
     rl_target,
     said_of_calls,
     said_of_sleep,
@@ -23,16 +30,19 @@ _ESTIMATORS = {"ppo": "gae", "grpo": "group_norm", "dapo": "group_norm", "gspo":
                "reinforce_pp": "reinforce"}  # fmt: skip
 
 
+VLLM_SAMPLES = 256  # `max_num_seqs` of vLLM's AsyncLLMEngine where nothing is said
+
+
 def flags(job: RlJob) -> Iterator[Flag]:
     """Flags and values."""
     yield flag("--actor.model_name_or_path", job.model(job.actor))
     yield flag("--actor.num_nodes", job.training.nodes)
     yield flag("--actor.num_gpus_per_node", job.training.gpus_per_node)
-    yield flag("--ds.zero_stage", 3)
+    yield flag("--ds.zero_stage", 1)
     yield flag("--ds.tensor_parallel_size", job.shape.tp)
     yield flag("--ds.ring_attn_size", job.shape.cp)
     yield flag("--ds.packing_samples")
-    if job.recomputes:
+    if job.recomputes(job.actor):
         yield flag("--actor.gradient_checkpointing_enable")
     yield from _generation(job)
     yield from _batches(job)
@@ -61,7 +71,7 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     yield flag("--data.max_len", job.longest)
     yield flag("--train.batch_size", job.samples // options.minibatches)
     yield flag("--train.dynamic_batch_enable")
-    yield flag("--train.max_tokens_per_gpu", job.micro_tokens)
+    yield flag("--train.max_tokens_per_gpu", -(-job.rank_tokens // job.shape.tp))
 
 
 def _others(job: RlJob) -> Iterator[Flag]:
@@ -96,6 +106,16 @@ def _files(job: RlJob) -> dict[str, str]:
         *off_the_gpus(job, "OpenRLHF"),
         *other_formats(job, "OpenRLHF"),
         *sleeps_otherwise(job, "OpenRLHF", on_host=True),
+        *cut_otherwise(job, "OpenRLHF"),
+        *recomputes_otherwise(job, "OpenRLHF"),
+        (
+            job.max_batch != VLLM_SAMPLES,
+            refuse(
+                f"OpenRLHF leaves vLLM at {VLLM_SAMPLES} samples at once, and not {job.max_batch}",
+                "roles.rollout.limits",
+                f"solve with `max_running: {VLLM_SAMPLES}`",
+            ),
+        ),
         *elsewhere(
             job,
             "OpenRLHF",
@@ -143,7 +163,9 @@ def _files(job: RlJob) -> dict[str, str]:
     )
     needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
     program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
-    said = (*said_of_calls(job, "OpenRLHF"), *said_of_sleep(job, "OpenRLHF"), *said_of_batches(job, "OpenRLHF"))
+    trained = "Training is priced for Megatron-Core with a distributed optimizer: DeepSpeed may take longer"
+    scored = (*said_of_calls(job, "OpenRLHF"), *said_of_batches(job, "OpenRLHF"))
+    said = (trained, *scored, *said_of_sleep(job, "OpenRLHF"))
     return {"launch-openrlhf.sh": command_script(job, needs, program, flags(job), said)}
 
 

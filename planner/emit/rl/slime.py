@@ -7,9 +7,11 @@ from planner.emit.rl.job import (
     FP8_RECIPES,
     RlJob,
     command_script,
+    cut_otherwise,
     elsewhere,
     flag,
     other_formats,
+    recomputes_otherwise,
     rl_target,
     said_of_calls,
     sleeps_otherwise,
@@ -44,10 +46,14 @@ def _parallelism(job: RlJob) -> Iterator[Flag]:
     if shape.tp > 1:
         yield flag("--sequence-parallel")
     yield flag("--pipeline-model-parallel-size", shape.pp)
+    ends = job.end_stages(job.actor)
+    if ends is not None:
+        yield flag("--decoder-first-pipeline-num-layers", ends[0])
+        yield flag("--decoder-last-pipeline-num-layers", ends[1])
     yield flag("--context-parallel-size", shape.cp)
     yield flag("--expert-model-parallel-size", shape.ep)
     yield flag("--expert-tensor-parallel-size", shape.moe_tp)
-    if job.recomputes:
+    if job.recomputes(job.actor):
         yield flag("--recompute-granularity", "full")
         yield flag("--recompute-method", "uniform")
         yield flag("--recompute-num-layers", 1)
@@ -79,7 +85,7 @@ def _batches(job: RlJob) -> Iterator[Flag]:
     yield flag("--rollout-max-prompt-len", job.prompt_tokens)
     yield flag("--rollout-max-response-len", job.response_tokens)
     yield flag("--use-dynamic-batch-size")
-    yield flag("--max-tokens-per-gpu", job.micro_tokens)
+    yield flag("--max-tokens-per-gpu", job.rank_tokens)
     yield flag("--balance-data")
     if job.role("reference") is not None:
         yield flag("--use-kl-loss")
@@ -92,7 +98,7 @@ def _batches(job: RlJob) -> Iterator[Flag]:
 
 def _engine(job: RlJob) -> Iterator[Flag]:
     shape = job.rollout.parallelism
-    yield flag("--sglang-server-concurrency", job.limit(job.rollout, "max_batch", 256))
+    yield flag("--sglang-server-concurrency", job.max_batch)
     yield flag("--sglang-mem-fraction-static", job.memory_share)
     if shape.pp > 1:
         yield flag("--sglang-pp-size", shape.pp)
@@ -147,6 +153,8 @@ def _files(job: RlJob) -> dict[str, str]:
         ),
         *other_formats(job, "slime", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "slime", on_host=False),
+        *cut_otherwise(job, "slime"),
+        *recomputes_otherwise(job, "slime"),
         *elsewhere(job, "slime", served=("reward", "teacher"), beside=("reference", "teacher")),
         *takes_otherwise(job, "slime", batches=False),
         critic_shares(job, "slime"),

@@ -9,8 +9,16 @@ import re
 from collections.abc import Iterator
 
 from planner.emit.documents import commented
-from planner.emit.refusals import raise_first
-from planner.emit.rl.job import FP8_RECIPES, RlJob, elsewhere, other_formats, rl_target, sleeps_otherwise
+from planner.emit.refusals import raise_first, refuse
+from planner.emit.rl.job import (
+    FP8_RECIPES,
+    RlJob,
+    cut_otherwise,
+    elsewhere,
+    other_formats,
+    rl_target,
+    sleeps_otherwise,
+)
 from planner.emit.rl.nodes import RoleNodes
 from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import continued, preamble, required, word
@@ -59,7 +67,7 @@ def _actor(job: RlJob) -> Overrides:
     yield "actor_rollout_ref.model.path", job.model(job.actor)
     yield f"{prefix}.ppo_mini_batch_size", _prompts_per_minibatch(job)
     yield f"{prefix}.use_dynamic_bsz", True
-    yield f"{prefix}.ppo_max_token_len_per_gpu", job.micro_tokens
+    yield f"{prefix}.ppo_max_token_len_per_gpu", job.rank_tokens
     if job.options.algorithm == "gspo":
         yield f"{prefix}.policy_loss.loss_mode", "gspo"
     yield from _megatron(f"{prefix}.megatron", job.shape, offload=job.colocated)
@@ -68,7 +76,18 @@ def _actor(job: RlJob) -> Overrides:
         values, recipe_name = FP8_RECIPES[job.precision]
         yield f"+{transformer}.fp8", values
         yield f"+{transformer}.fp8_recipe", recipe_name
-    if job.recomputes:
+    if job.sparse:
+        yield f"+{transformer}.moe_permute_fusion", True
+    yield from _layers(transformer, job, job.actor)
+
+
+def _layers(transformer: str, job: RlJob, role: Role) -> Overrides:
+    """Layers of the ends of a pipeline, and what is computed again."""
+    ends = job.end_stages(role)
+    if ends is not None:
+        yield f"+{transformer}.num_layers_in_first_pipeline_stage", ends[0]
+        yield f"+{transformer}.num_layers_in_last_pipeline_stage", ends[1]
+    if job.recomputes(role):
         yield f"{transformer}.recompute_granularity", "full"
         yield f"{transformer}.recompute_method", "uniform"
         yield f"{transformer}.recompute_num_layers", 1
@@ -108,7 +127,7 @@ def _rollout(job: RlJob) -> Overrides:
     if job.rollout_weights != "bf16":
         yield f"{prefix}.quantization", "fp8"
     yield f"{prefix}.gpu_memory_utilization", job.memory_share
-    yield f"{prefix}.max_num_seqs", job.limit(job.rollout, "max_batch", 256)
+    yield f"{prefix}.max_num_seqs", job.max_batch
     yield f"{prefix}.max_model_len", job.longest
 
 
@@ -122,7 +141,9 @@ def _others(job: RlJob) -> Overrides:
         yield "critic.model.path", job.model(critic)
         yield "critic.ppo_mini_batch_size", _prompts_per_minibatch(job)
         yield "critic.use_dynamic_bsz", True
+        yield "critic.ppo_max_token_len_per_gpu", job.rank_tokens
         yield from _megatron("critic.megatron", critic.parallelism, offload=job.colocated)
+        yield from _layers("critic.megatron.override_transformer_config", job, critic)
     if reward is not None:
         yield "reward.reward_model.enable", True
         yield "reward.reward_model.model_path", job.model(reward)
@@ -190,6 +211,15 @@ def _files(job: RlJob) -> dict[str, str]:
         critic_shares(job, "verl"),
         *other_formats(job, "verl", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "verl", on_host=False),
+        *cut_otherwise(job, "verl", but="reward"),
+        (
+            (reward := job.beside("reward")) is not None and reward.parallelism.pp > 1,
+            refuse(
+                "verl finds rewards with engines, which have no pipeline stages",
+                "roles.reward",
+                "solve with `served: [{part: reward}]`",
+            ),
+        ),
     )
     module, config = _MAIN[recipe(job)]
     rows = [f"{key}={_text(value)}" for key, value in overrides(job)]

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from planner.errors import PlannerError
 from planner.kinds.rl.agents.options import Agents
 from planner.kinds.rl.agents.stated import agentic_problem
-from planner.kinds.rl.curves.training import CONTEXTS, EXPERTS, PIPELINES
+from planner.kinds.rl.curves.shapes import CONTEXTS, EXPERTS, PIPELINES
 from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl

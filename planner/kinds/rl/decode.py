@@ -21,7 +21,17 @@ from planner.kinds.rl.decision import (
 )
 from planner.kinds.rl.drawn import trained_tokens
 from planner.kinds.rl.formulate import FormulatedRl
-from planner.kinds.rl.names import BATCH_SAMPLES, BETWEEN_TURNS, GPUS, LATE, PRECISION, TAKES, WEIGHTS, priority_of
+from planner.kinds.rl.names import (
+    BATCH_SAMPLES,
+    BETWEEN_TURNS,
+    END_STAGES,
+    GPUS,
+    LATE,
+    PRECISION,
+    TAKES,
+    WEIGHTS,
+    priority_of,
+)
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.simulated_parts import (
     fused_scoring,
@@ -280,6 +290,7 @@ def _actor(solved: Solved) -> Role:
         config = trainer.at(choice.dp)
         shape = Parallelism(tp=config.tp, pp=config.pp, cp=config.cp, dp=config.dp, ep=config.ep)
         limits["recompute"] = config.recompute.granularity
+        limits |= _end_stages(config.layers_of_stage)
         if config.precision != "bf16":
             limits[PRECISION] = config.precision
     return Role(
@@ -293,6 +304,11 @@ def _actor(solved: Solved) -> Role:
         limits=limits,
         memory=_trained_memory(solved, trainer, choice.dp),
     )
+
+
+def _end_stages(layers: tuple[int, ...]) -> dict[str, int]:
+    """Layers of the first and the last stage, where not all have as many."""
+    return dict(zip(END_STAGES, (layers[0], layers[-1]), strict=True)) if len(set(layers)) > 1 else {}
 
 
 def _trained_memory(solved: Solved, trainer: Trainer, dp: int) -> Memory | None:
@@ -322,7 +338,11 @@ def _helper(solved: Solved, helper: Helper) -> Role:
         pool=solved.training.option.pool,
         replicas=1 if together else replicas,
         parallelism=shape,
-        limits={BETWEEN_TURNS: "host"} if helper.offloaded else {},
+        limits={
+            **({BETWEEN_TURNS: "host"} if helper.offloaded else {}),
+            **({"recompute": helper.recompute} if helper.recompute else {}),
+            **_end_stages(helper.layers_of_stage),
+        },
     )
 
 

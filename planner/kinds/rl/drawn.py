@@ -3,6 +3,7 @@
 Array suffixes: N samples of one iteration, T turns.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,24 @@ def draw_batches(problem: Problem, options: RlOptions, output_scale: float = 1.0
     """
     rng = np.random.default_rng(problem.seed)
     return tuple(_batch(problem, options, rng, output_scale) for _ in range(options.iterations))
+
+
+def longest_sample(problem: Problem, options: RlOptions, batches: Sequence[SampleBatch]) -> int:
+    """Tokens of the longest sample that a job of these lengths may get, drawn or not: prompt and output where each is
+    cut off in the period of the longest, and the observations of as many calls as any sample drawn has."""
+    drawn = max(int(batch.tokens_N.max()) for batch in batches)
+    if not problem.workloads:
+        return drawn
+    prompt, output = (end_of_samples(problem.workloads[0], side) for side in ("input_tokens", "output_tokens"))
+    periods = options.horizon.periods if options.horizon is not None else ()
+    output = round(output * max((period.output_scale for period in periods), default=1.0))
+    observed = [_observed(batch.turns) for batch in batches if batch.turns is not None]
+    return max(drawn, prompt + min(output, options.max_output_tokens or output) + max(observed, default=0))
+
+
+def _observed(turns: Trajectories) -> int:
+    """Tokens of what tools say in the sample that has most of them."""
+    return int(np.add.reduceat(turns.observation_T, turns.first_N[:-1]).max())
 
 
 def digest_of(batches: tuple[SampleBatch, ...]) -> str:

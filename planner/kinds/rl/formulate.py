@@ -10,8 +10,9 @@ from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.critics import learners
 from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
 from planner.kinds.rl.curves.serving import Server, servers
-from planner.kinds.rl.curves.training import Lengths, Trainer, measured_trainers, modelled_trainers
-from planner.kinds.rl.drawn import draw_periods
+from planner.kinds.rl.curves.shapes import Lengths
+from planner.kinds.rl.curves.training import Trainer, measured_trainers, modelled_trainers
+from planner.kinds.rl.drawn import draw_periods, longest_sample
 from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
@@ -48,7 +49,7 @@ def formulate(setting: RlSetting) -> FormulatedRl:
     periods = draw_periods(setting.resolved.problem, setting.options)
     batches = [batch for period in periods for batch in period]
     _require_useful(setting, batches)
-    lengths = Lengths.of(batches)
+    lengths = Lengths.of(batches, longest_sample(setting.resolved.problem, setting.options, batches))
     if setting.bare:
         generators, trainers, curves = _as_stated(setting)
         scoring = list[Server]()
@@ -79,6 +80,7 @@ def _priced(
     _require_learners(setting, trainers, critics)
     _require_sizes(setting, generators, trainers, context, lengths)
     _require_replicas(setting, generators, lengths)
+    generators = [curve for curve in generators if curve.option.curve.kv_tokens >= lengths.longest]
     _require_trainers(setting, trainers, lengths)
     kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(

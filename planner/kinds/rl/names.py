@@ -16,6 +16,8 @@ WEIGHTS = "weights"
 """The limit of a generating role that has its weights in a format of `rollout_weights`."""
 PRECISION = "precision"
 """The limit of an actor that computes in another format than bf16."""
+END_STAGES = ("first_stage_layers", "last_stage_layers")
+"""Limits of a model that is trained in stages of unequal layers: those of the ends, between which all are equal."""
 BATCH_SAMPLES = "batch_samples"
 """The limit of a role that has engines of its own to score with: the most samples of a batch."""
 TAKES = "takes"

@@ -269,7 +269,7 @@ def _curves(options: RlOptions) -> Iterator[Refusal]:
 
 WITH_AGENTS = frozenset(
     {"algorithm", "prompts", "samples_per_prompt", "minibatches", "equal_shares", "arrangements", "synchrony", "agents"}
-    | {"costs", "max_iteration_s", "generation_tp", "training_tp", "training_pp"}
+    | {"costs", "max_iteration_s", "generation_tp", "training_tp", "training_pp", "whole_nodes"}
 )
 """Options that problems of agents read."""
 

@@ -2,22 +2,34 @@
 
 In each pool roles stand on successive GPUs, those with the widest tensor-parallel groups first, with no GPU free
 between them. Training that takes turns stands on the first GPUs of the pool, where generators are too; servers then
-come last.
+come last. Array suffix: T training choices.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from planner.rl.curves import Learner, Service
-from planner.rl.plan import GenerationGroup, RlPlan, TrainingChoice
+import numpy as np
 
-Part = GenerationGroup | TrainingChoice | Service | Learner
+from planner.arrays import Ints
+from planner.rl.plan import GenerationGroup, LateReplicas, RlPlan, TrainingChoice
+from planner.rl.services import Services, service_roles
+
+
+@dataclass(frozen=True, slots=True)
+class RoleShape:
+    """What its place depends on, of a role on GPUs; `widths` are those of its tensor-parallel groups, early and late
+    or of all models on them."""
+
+    pool: str
+    gpus: int
+    widths: tuple[int, ...]
+    served: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LaidRole:
     """The `index`-th of the parts of a plan, on the GPUs of its pool from `first` on; `widths` are those of its
-    tensor-parallel groups, early and late."""
+    tensor-parallel groups."""
 
     index: int
     pool: str
@@ -26,10 +38,35 @@ class LaidRole:
     first: int
 
 
-def parts_of(plan: RlPlan) -> list[Part]:
-    """What stands on GPUs: groups of replicas, training, and services that have some."""
-    training = [plan.training] if plan.training is not None else []
-    return [*plan.groups, *training, *(service for service in plan.services if service.gpus)]
+def arranged_T(roles: Sequence[RoleShape], gpus_T: Ints, widest_T: Ints, *, in_turn: bool) -> tuple[list[Ints], Ints]:
+    """First GPUs of the roles of one pool, and of the training among them, for each training [T]; 0 GPUs for none."""
+    first_T, firsts = np.zeros_like(gpus_T), [np.zeros_like(gpus_T)] * len(roles)
+    order = sorted(range(len(roles)), key=lambda place: -max(roles[place].widths))
+    if in_turn:
+        for place in sorted(order, key=lambda place: roles[place].served):
+            first_T = np.maximum(first_T, gpus_T) if roles[place].served else first_T
+            firsts[place] = first_T
+            first_T = first_T + roles[place].gpus
+        return firsts, np.zeros_like(gpus_T)
+    before = 0
+    for place in order:
+        role, widest = roles[place], max(roles[place].widths)
+        behind_T = (widest_T > widest) | (role.served & (widest_T == widest))  # generators of its width come first
+        firsts[place] = before + np.where(behind_T, gpus_T, 0)
+        first_T = first_T + np.where(behind_T, 0, role.gpus)
+        before += role.gpus
+    return firsts, first_T
+
+
+def role_shapes(groups: Sequence[GenerationGroup], late: LateReplicas | None) -> tuple[RoleShape, ...]:
+    """Of groups of replicas, in their order; late ones stand where the early ones do."""
+    changed = () if late is None else (late.group.option.tp,)
+    return tuple(RoleShape(group.option.pool, group.gpus, (group.option.tp, *changed)) for group in groups)
+
+
+def served_shapes(services: Services) -> tuple[RoleShape, ...]:
+    """Of services that stand on GPUs."""
+    return tuple(RoleShape(pool, gpus, (width,), served=True) for pool, gpus, width in service_roles(services))
 
 
 def takes_turns(plan: RlPlan) -> bool:
@@ -40,32 +77,25 @@ def takes_turns(plan: RlPlan) -> bool:
 
 
 def laid_roles(plan: RlPlan) -> Iterator[LaidRole]:
-    """The parts of a plan in the order in which they lie."""
-    parts, turns = parts_of(plan), takes_turns(plan)
-    widths = [_widths(plan, part) for part in parts]
-    served = [isinstance(part, Service | Learner) for part in parts]
-    taken: dict[str, int] = {}
-    trained: dict[str, int] = {}
-    for index in sorted(range(len(parts)), key=lambda index: (turns and served[index], -max(widths[index]))):
-        pool, gpus = _pool_and_gpus(parts[index])
-        shares = turns and isinstance(parts[index], TrainingChoice)
-        first = 0 if shares else taken.get(pool, 0)
-        if served[index]:
-            first = max(first, trained.get(pool, 0))
-        yield LaidRole(index, pool, gpus, widths[index], first)
-        (trained if shares else taken)[pool] = first + gpus
+    """Groups of replicas, training and services of a plan, counted in this order, in that in which they lie."""
+    training, turns, generating = plan.training, takes_turns(plan), role_shapes(plan.groups, plan.late)
+    trained = [] if training is None else [_training_shape(training)]
+    shapes = [*generating, *trained, *served_shapes(plan.services)]
+    firsts: dict[int, int] = {}
+    for pool in {shape.pool for shape in shapes}:
+        own = [index for index, shape in enumerate(shapes) if shape.pool == pool]
+        others = [index for index in own if training is None or index != len(generating)]
+        gpus, widest = (trained[0].gpus, max(trained[0].widths)) if len(others) < len(own) else (0, 1)
+        first_T, training_T = arranged_T(
+            [shapes[index] for index in others], np.array([gpus]), np.array([widest]), in_turn=turns
+        )
+        firsts |= {index: int(training_T[0]) for index in own}
+        firsts |= {index: int(first[0]) for index, first in zip(others, first_T, strict=True)}
+    for index in sorted(firsts, key=lambda index: (turns and shapes[index].served, -max(shapes[index].widths), index)):
+        shape = shapes[index]
+        yield LaidRole(index, shape.pool, shape.gpus, shape.widths, firsts[index])
 
 
-def _pool_and_gpus(part: Part) -> tuple[str, int]:
-    if isinstance(part, Service | Learner):
-        return part.pool, part.gpus * part.servers
-    return part.option.pool, part.gpus
-
-
-def _widths(plan: RlPlan, part: Part) -> tuple[int, ...]:
-    """GPUs of the tensor-parallel groups of a part; late replicas stand where the early ones do."""
-    if isinstance(part, Service | Learner):
-        return (part.width,)
-    if isinstance(part, GenerationGroup) and plan.late is not None:
-        return (part.option.tp, plan.late.group.option.tp)
-    return (part.option.tp,)
+def _training_shape(training: TrainingChoice) -> RoleShape:
+    """Models beside the actor stand where it does."""
+    return RoleShape(training.option.pool, training.gpus, (training.option.tp, training.option.widest))

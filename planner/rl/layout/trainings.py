@@ -1,6 +1,6 @@
 """Which trainings lie beside the other roles of a plan so that no tensor-parallel group straddles scale-up domains.
 
-The arrangement of `roles`, for all trainings at once. Array suffixes: C configurations, P pools, T training choices.
+Array suffixes: C configurations, P pools, T training choices.
 """
 
 from collections.abc import Sequence
@@ -12,25 +12,10 @@ import numpy as np
 from planner.arrays import Bools, Ints
 from planner.rl.curves import CurvePool
 from planner.rl.layout.domains import may_straddle, whole_groups
-from planner.rl.plan import GenerationGroup, LateReplicas, RlMode
+from planner.rl.layout.roles import RoleShape, arranged_T, served_shapes
+from planner.rl.plan import RlMode
 from planner.rl.problem import RlProblem
 from planner.rl.services import Services, service_roles
-
-
-@dataclass(frozen=True, slots=True)
-class RoleShape:
-    """What its place depends on, of a role that generates or is served."""
-
-    pool: str
-    gpus: int
-    widths: tuple[int, ...]
-    served: bool = False
-
-
-def role_shapes(groups: Sequence[GenerationGroup], late: LateReplicas | None) -> tuple[RoleShape, ...]:
-    """Of groups of replicas, in their order."""
-    changed = () if late is None else (late.group.option.tp,)
-    return tuple(RoleShape(group.option.pool, group.gpus, (group.option.tp, *changed)) for group in groups)
 
 
 def straddles_somewhere(problem: RlProblem) -> bool:
@@ -39,7 +24,8 @@ def straddles_somewhere(problem: RlProblem) -> bool:
     in_turn = any(mode.placement != "disaggregated" for mode in problem.modes)
     for pool in problem.pools:
         widths = {option.tp for option in problem.generation if option.pool == pool.name}
-        widths |= {option.tp for option in problem.training if option.pool == pool.name}
+        trained = [option for option in problem.training if option.pool == pool.name]
+        widths |= {width for option in trained for width in (option.tp, option.widest)}
         servers = {gpus for name, _, gpus in served if name == pool.name}
         if may_straddle(pool, widths if in_turn else widths | servers, servers if in_turn else ()):
             return True
@@ -48,11 +34,15 @@ def straddles_somewhere(problem: RlProblem) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingShapes:
-    """What the place of each training depends on; one without GPUs stands for none."""
+    """What the place of each training depends on; one without GPUs stands for none.
+
+    Its own tensor-parallel groups are of `width_T` GPUs, and the widest on its GPUs of `widest_T`.
+    """
 
     pool_T: Ints
     gpus_T: Ints
     width_T: Ints
+    widest_T: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,14 +66,14 @@ class Layouts:
     @property
     def alone_C(self) -> Bools:
         """Configurations no group of which straddles domains with nothing beside them."""
-        nothing, apart = TrainingShapes(*np.array([[0], [0], [1]], np.int64)), RlMode("disaggregated", "sync")
+        nothing, apart = TrainingShapes(*np.array([[0], [0], [1], [1]], np.int64)), RlMode("disaggregated", "sync")
         whole_K = [lies_whole_T(self.problem.pools, shapes, nothing, apart)[0] for shapes in self.kinds]
         return np.array(whole_K, bool)[self.kind_C]
 
     def whole_T(self, config: int, services: Services, mode: RlMode) -> Bools:
         """Trainings with which no group of a role straddles domains."""
-        served = [RoleShape(pool, gpus, (width,), served=True) for pool, gpus, width in service_roles(services)]
-        return lies_whole_T(self.problem.pools, [*self.shapes_C[config], *served], self.trainings, mode)
+        roles = [*self.shapes_C[config], *served_shapes(services)]
+        return lies_whole_T(self.problem.pools, roles, self.trainings, mode)
 
 
 def lies_whole_T(
@@ -97,33 +87,15 @@ def lies_whole_T(
     for place, pool in enumerate(pools):
         own = [role for role in roles if role.pool == pool.name]
         here_T = trainings.pool_T == place
-        gpus_T, width_T = np.where(here_T, trainings.gpus_T, 0), np.where(here_T, trainings.width_T, 1)
+        gpus_T = np.where(here_T, trainings.gpus_T, 0)
+        width_T, widest_T = (np.where(here_T, of_T, 1) for of_T in (trainings.width_T, trainings.widest_T))
         for turns in set(turns_T.tolist()) if pool.domains else ():
-            beside = _in_turn_T if turns else _apart_T
-            whole_T &= (turns_T != turns) | beside(pool, own, gpus_T, width_T)
+            firsts, training_T = arranged_T(own, gpus_T, widest_T, in_turn=turns)
+            lies_T = _trained_T(pool, training_T, gpus_T, width_T) & _trained_T(pool, training_T, gpus_T, widest_T)
+            for role, first_T in zip(own, firsts, strict=True):
+                lies_T &= _role_T(pool, role, first_T)
+            whole_T &= (turns_T != turns) | lies_T
     return whole_T
-
-
-def _in_turn_T(pool: CurvePool, roles: Sequence[RoleShape], gpus_T: Ints, width_T: Ints) -> Bools:
-    """Training on the first GPUs of the pool, servers after it and all that generate."""
-    whole_T, first_T = _trained_T(pool, np.zeros_like(gpus_T), gpus_T, width_T), np.zeros_like(gpus_T)
-    for role in sorted(roles, key=lambda role: (role.served, -max(role.widths))):
-        first_T = np.maximum(first_T, gpus_T) if role.served else first_T
-        whole_T &= _role_T(pool, role, first_T)
-        first_T = first_T + role.gpus
-    return whole_T
-
-
-def _apart_T(pool: CurvePool, roles: Sequence[RoleShape], gpus_T: Ints, width_T: Ints) -> Bools:
-    """Training among the others by its width: after generators of the same one, before servers of it."""
-    whole_T, before, training_first_T = np.ones(len(gpus_T), bool), 0, np.zeros_like(gpus_T)
-    for role in sorted(roles, key=lambda role: -max(role.widths)):
-        widest = max(role.widths)
-        after_training_T = (width_T > widest) | (role.served & (width_T == widest))
-        whole_T &= _role_T(pool, role, before + np.where(after_training_T, gpus_T, 0))
-        training_first_T = training_first_T + np.where(after_training_T, 0, role.gpus)
-        before += role.gpus
-    return whole_T & _trained_T(pool, training_first_T, gpus_T, width_T)
 
 
 def _role_T(pool: CurvePool, role: RoleShape, first_T: Ints) -> Bools:

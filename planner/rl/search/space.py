@@ -15,7 +15,8 @@ from planner.rl.curves import DecodeCurve, GenerationOption
 from planner.rl.evaluate import SECONDS_PER_HOUR, hourly_usd, weight_sync_s
 from planner.rl.generation import group_queues, queue_order
 from planner.rl.in_flight import mean_busy_s
-from planner.rl.layout.trainings import Layouts, TrainingShapes, role_shapes, straddles_somewhere
+from planner.rl.layout.roles import role_shapes
+from planner.rl.layout.trainings import Layouts, TrainingShapes, straddles_somewhere
 from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
@@ -33,7 +34,7 @@ from planner.rl.services import (
     service_roles,
     service_sets,
 )
-from planner.rl.training import TrainingTable
+from planner.rl.training import TrainingTable, minibatch_s
 
 NO_GROUP = -1
 
@@ -92,8 +93,11 @@ class RlSpace:
     @cached_property
     def broken_CP(self) -> Bools:
         """Pools in which a group of a configuration does not fill its nodes."""
-        roles = [[(group.option.pool, group.gpus, group.option.gpus)] for group in self.groups]
-        broken_GP = np.array([self._broken_P(role) for role in [*roles, []]], bool)  # the last is no group
+        if self.mixes_C:
+            of_mix = {mix: self._broken_P(map(_role, mix)) for mix in dict.fromkeys(self.mixes_C)}
+            return np.array([of_mix[mix] for mix in self.mixes_C], bool)
+        roles = [*([_role(group)] for group in self.groups), []]  # the last is no group
+        broken_GP = np.array([self._broken_P(role) for role in roles], bool)
         return np.asarray(broken_GP[self.first_C] | broken_GP[self.second_C])
 
     @property
@@ -109,7 +113,9 @@ class RlSpace:
         configs = range(len(self.first_C)) if straddles else ()
         shapes_C = [role_shapes(self.groups_of(config), self.late_of(config)) for config in configs]
         width_T = np.array([choice.option.tp for choice in table.choices], np.int64)
-        return Layouts(self.problem, straddles, shapes_C, TrainingShapes(table.pool_T, table.gpus_T, width_T))
+        beside_T = np.array([choice.option.widest for choice in table.choices], np.int64)
+        shapes = TrainingShapes(table.pool_T, table.gpus_T, width_T, np.maximum(width_T, beside_T))
+        return Layouts(self.problem, straddles, shapes_C, shapes)
 
     @cached_property
     def broken_SP(self) -> Bools:
@@ -362,15 +368,29 @@ def build_space(problem: RlProblem) -> RlSpace:
 
 
 def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
-    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch (evenly, where asked for)."""
+    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch (evenly, where asked for).
+
+    The fastest come first, so that of trainings that generation hides the one with most to spare is taken.
+    """
     limit = problem.trained_samples // problem.minibatches
-    return tuple(
+    choices = (
         TrainingChoice(option, dp)
         for option in problem.training
         for dp in range(option.min_dp, min(limit, problem.pool_of[option.pool].gpus // option.gpus) + 1)
         if not problem.equal_shares or limit % (dp * option.ranks) == 0
         if problem.pool_of[option.pool].may_hold(dp * option.gpus, option.tp)
     )
+    return _fastest_first(problem, tuple(choices))
+
+
+def _fastest_first(problem: RlProblem, choices: tuple[TrainingChoice, ...]) -> tuple[TrainingChoice, ...]:
+    """By what a minibatch of the longest samples takes, which is the same in all periods of a horizon."""
+    if not choices:
+        return ()
+    longest = min(choice.option.micro_tokens / choice.option.ranks for choice in choices)
+    table = TrainingTable.of(choices, [pool.name for pool in problem.pools], problem.bubbles)
+    each = np.full((1, 1), longest * problem.trained_samples / problem.minibatches)
+    return tuple(choices[place] for place in np.argsort(minibatch_s(table, each)[:, 0, 0], kind="stable"))
 
 
 def _queues(problem: RlProblem) -> list[list[Ints]]:
@@ -520,3 +540,8 @@ def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: 
     columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
     none = np.full(len(columns[0]), NO_GROUP)
     return (*columns, none, none, none, none)
+
+
+def _role(group: GenerationGroup) -> tuple[str, int, int]:
+    """Pool, GPUs, and those of a replica."""
+    return group.option.pool, group.gpus, group.option.gpus

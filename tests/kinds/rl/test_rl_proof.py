@@ -67,7 +67,7 @@ def test_an_objective_that_the_plan_does_not_reach_is_found(plan: dict[str, Any]
 def test_another_number_of_replicas_is_another_plan(plan: dict[str, Any]) -> None:
     forged = copy.deepcopy(plan)
     rollout = next(role for role in forged["decision"]["roles"] if role["function"] == "rollout")
-    rollout["replicas"] -= 1
+    rollout["replicas"] += 1
     assert failed(forged) >= {"placement.ranks"}
 
 

@@ -13,9 +13,10 @@ from planner.costs.training.config import USABLE_SHARE
 from planner.documents.read import parse_document
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
-from planner.kinds.rl.curves.training import Lengths, Trainer, modelled_trainers
+from planner.kinds.rl.curves.shapes import Lengths, stages_of
+from planner.kinds.rl.curves.training import Trainer, modelled_trainers
 from planner.kinds.rl.decision import RlDecision
-from planner.kinds.rl.drawn import draw_periods
+from planner.kinds.rl.drawn import draw_periods, longest_sample
 from planner.kinds.rl.names import BETWEEN_TURNS, OFFLOADED
 from planner.kinds.rl.setting import read_setting
 from planner.load.problems import resolve_document
@@ -53,7 +54,8 @@ def large() -> Envelope:
 def trainers(document: dict[str, Any]) -> list[Trainer]:
     setting = read_setting(resolve_document(parse_document(json.dumps(document), "problem.json"), Path()))
     periods = draw_periods(setting.resolved.problem, setting.options)
-    lengths = Lengths.of([batch for period in periods for batch in period])
+    batches = [batch for period in periods for batch in period]
+    lengths = Lengths.of(batches, longest_sample(setting.resolved.problem, setting.options, batches))
     return [each for each in modelled_trainers(setting, setting.pools[0], lengths) if each.option.min_dp < NEVER_FITS]
 
 
@@ -141,3 +143,28 @@ def test_the_nearest_number_of_gpus_is_one_that_works() -> None:
     assert conflict["nearest"] == "64 GPUs"
     assert trainers(problem("Qwen/Qwen3-235B-A22B", 8))
     assert not trainers(problem("Qwen/Qwen3-235B-A22B", 4))
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "stages"),
+    [
+        (64, 4, (16, 16, 16, 16)),
+        (94, 8, (11, 12, 12, 12, 12, 12, 12, 11)),
+        (61, 8, (7, 8, 8, 8, 8, 8, 8, 6)),  # as slime's example of DeepSeek-R1 says
+        (61, 16, (3, *[4] * 14, 2)),  # as NeMo-RL's recipes of DeepSeek-V3 say
+        (28, 16, ()),
+        (33, 2, (17, 16)),
+    ],
+)
+def test_stages_between_the_ends_have_as_many_layers(layers: int, pp: int, stages: tuple[int, ...]) -> None:
+    assert stages_of(layers, pp) == stages
+    assert sum(stages) in (layers, 0)
+
+
+def test_training_is_priced_and_held_in_memory_at_a_sample_at_the_cut_off() -> None:
+    document = problem("Qwen/Qwen3-8B", 1)
+    document["workloads"] = [{"input_tokens": 200, "output_tokens": {"mean": 500, "cv": 1.0}}]
+    for trainer in trainers(document):
+        assert trainer.config is not None
+        assert trainer.config.micro_batch * trainer.config.sequence_tokens == 200 + 1536
+        assert trainer.option.micro_tokens == (200 + 1536) * trainer.inner_dp

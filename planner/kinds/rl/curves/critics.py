@@ -9,7 +9,8 @@ import numpy as np
 
 from planner.costs.training.rates import rates_on
 from planner.hardware.cluster import Pool
-from planner.kinds.rl.curves.training import Lengths, Trainer, alone
+from planner.kinds.rl.curves.shapes import Lengths
+from planner.kinds.rl.curves.training import Trainer, alone
 from planner.kinds.rl.drawn import samples
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture

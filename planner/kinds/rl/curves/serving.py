@@ -17,7 +17,7 @@ from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import MOST_DOMAINS, PREFILL_TOKENS, splits
-from planner.kinds.rl.curves.training import Lengths
+from planner.kinds.rl.curves.shapes import Lengths
 from planner.kinds.rl.decision import ServedModel
 from planner.kinds.rl.drawn import samples
 from planner.kinds.rl.setting import RlSetting

@@ -1,18 +1,17 @@
 """Cost curves of training replicas: tokens per second, memory (ranks that share optimizer state), and turns.
 
-A replica is tp x cp x pp GPUs, or as many as its experts are spread over. A micro-batch is the longest sample, or as
-many shorter ones packed to its length; attention is priced at the length that the mean token lives in. Training of the
-critic, and forward passes of reference and reward, run on the actor's GPUs in turn. Models that only score are cut as
-the actor is, which is how verl, NeMo-RL and AReaL launch them; where they leave no room for it, they lie in host memory
-between their turns, and a minibatch loads them.
+A replica is tp x cp x pp GPUs, or as many as its experts are spread over. A micro-batch is a sample that ends where
+samples are cut off, or as many shorter ones packed to its length, which is what launchers are told; attention is priced
+at the length that the mean token lives in. Training of the critic, and forward passes of reference and reward, run on
+the actor's GPUs in turn. The critic and models that only score are cut as the actor is where they can be, since verl,
+NeMo-RL, slime and OpenRLHF start all of them in its degrees; where models that only score leave no room for it, they
+lie in host memory between their turns, and a minibatch loads them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
-
-import numpy as np
 
 from planner.costs.training.activations import stage_bytes
 from planner.costs.training.config import (
@@ -21,7 +20,6 @@ from planner.costs.training.config import (
     RecomputeConfig,
     TrainingConfig,
     computed_in,
-    machine_of,
 )
 from planner.costs.training.memory import RankBytes
 from planner.costs.training.memory import memory as training_memory
@@ -31,33 +29,17 @@ from planner.costs.training.stages import stage_contents
 from planner.costs.training.step import data_parallel, message_seconds, stage_passes
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.curves.generation import splits
+from planner.kinds.rl.curves.shapes import Lengths, configs, stages_of, with_dp
 from planner.kinds.rl.handover import unpinned_bytes_per_s
 from planner.kinds.rl.names import OFFLOADED, training_label
 from planner.kinds.rl.setting import RlSetting
 from planner.models.architecture import Architecture, MoeFfn
 from planner.rl.curves import NEVER_FITS, Critic, TrainingOption
 from planner.rl.paired import pairs_with
-from planner.rl.trajectories import SampleBatch
 
 HELPER_SHARE = 0.15  # of a device that another model may keep while the actor is in turn
-PIPELINES, CONTEXTS, EXPERTS = (1, 2, 4, 8, 16), (1, 2, 4), (1, 4, 8, 16, 32)
-"""Degrees pp, cp and ep that are tried where none are asked for."""
 Recomputed = Literal["none", "full"]
 GRANULARITIES: tuple[Recomputed, ...] = ("none", "full")  # of recomputation, the least first
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Of whole samples: the longest, and the one that the mean token lives in, E[n^2] / E[n]."""
-
-    longest: int
-    typical: int
-
-    @classmethod
-    def of(cls, batches: Sequence[SampleBatch]) -> "Lengths":
-        total = np.concatenate([batch.tokens_N for batch in batches]).astype(float)
-        longest = int(total.max())
-        return cls(longest, max(1, min(longest, round(float((total**2).sum() / total.sum())))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +53,22 @@ class Helper:
     forward_gpu_s: float
     weights_bytes: float  # of a device
     kept_bytes: float  # of a device, while others are in turn
+    peak_bytes: float  # of a device, in its own turn
     cp: int = 1
     ep: int = 1
     with_actor: bool = False  # cut as the actor is, on the same ranks
     offloaded: bool = False  # to the host between its turns
+    recompute: str = ""  # of one that is trained
+    layers_of_stage: tuple[int, ...] = ()
 
     @property
     def gpus(self) -> int:
         """Of a data-parallel rank."""
         return self.tp * self.cp * self.pp
+
+
+Beside = Callable[[TrainingConfig, int], tuple[Helper, ...]]
+"""Models beside an actor, whose replica has so many data-parallel ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +85,7 @@ class Trainer:
     def at(self, dp: int) -> TrainingConfig:
         """The configuration with `dp` replicas."""
         assert self.config is not None
-        return _with_dp(self.config, dp * self.inner_dp)
+        return with_dp(self.config, dp * self.inner_dp)
 
     def memory(self, dp: int) -> RankBytes:
         """Every rank of the pipeline with `dp` replicas."""
@@ -130,65 +119,109 @@ def _beside_all_but(apart: frozenset[str], setting: RlSetting, pool: Pool, lengt
     parts = [part for part in ("reference", "reward", "teacher") if part not in apart]
     scoring = [(part, arch) for part in parts if (arch := setting.model(part)) is not None]
 
+    known: dict[tuple[object, ...], tuple[Helper, ...]] = {}
+
     def scorers(actor: TrainingConfig, inner: int) -> tuple[Helper, ...]:
-        return tuple(_scorer(part, arch, actor, inner, pool, rates) for part, arch in scoring)
+        key = _cut(replace(actor, recompute=RecomputeConfig()))
+        if key not in known:
+            known[key] = tuple(_scorer(part, arch, actor, inner, pool, rates) for part, arch in scoring)
+        return known[key]
 
     precisions = tuple(dict.fromkeys(setting.options.training_precision))
     critic = setting.model("critic") if "critic" not in apart else None
     if critic is None:
         yield from _trainers(setting.actor, setting, pool, lengths, rates, scorers, precisions)
         return
-    learners = _Learners(list(alone(critic, setting, pool, lengths, rates)), setting, pool)
-    if learners.fastest is None:
+    every = alone(critic, setting, pool, lengths, rates, lighter=True)
+    learners = _Learners(list(every), setting, pool, rates)
+    if not learners.any:
         return
 
     def beside(actor: TrainingConfig, inner: int) -> tuple[Helper, ...]:
-        gpus = actor.num_gpus * inner
-        return (_critic(learners.beside(gpus, actor.pp), gpus), *scorers(actor, inner))
+        learner = learners.beside(actor, inner)
+        alike = learners.in_turn and _cut_alike(learner, actor)
+        own = replace(_critic(learner, actor.num_gpus * inner), with_actor=alike)
+        return (own, *scorers(actor, inner))
 
     for trainer in _trainers(setting.actor, setting, pool, lengths, rates, beside, precisions):
-        yield _with_critic(trainer, learners.beside(trainer.option.gpus, trainer.option.pp), pool)
+        assert trainer.config is not None
+        yield _with_critic(trainer, learners.beside(trainer.config, trainer.inner_dp), pool)
 
 
-def alone(arch: Architecture, setting: RlSetting, pool: Pool, lengths: Lengths, rates: Rates) -> Iterator[Trainer]:
-    """Every way to train a model with nothing beside it."""
-    yield from _trainers(arch, setting, pool, lengths, rates, lambda config, inner: ())
+def alone(
+    arch: Architecture, setting: RlSetting, pool: Pool, lengths: Lengths, rates: Rates, *, lighter: bool = False
+) -> Iterator[Trainer]:
+    """Every way to train a model with nothing beside it; `lighter` as of `_trainers`."""
+    yield from _trainers(arch, setting, pool, lengths, rates, lambda config, inner: (), lighter=lighter)
 
 
 class _Learners:
     """How the critic may train on a pool."""
 
-    def __init__(self, learners: list[Trainer], setting: RlSetting, pool: Pool) -> None:
-        self._fused = setting.options.fused_training
-        self._learners = learners
-        self._kept = {id(learner): _critic(learner, pool.num_gpus).kept_bytes for learner in learners}
-        self._room = pool.node.accelerator.memory_bytes * HELPER_SHARE
-        self.fastest = self._best(learners)
+    def __init__(self, learners: list[Trainer], setting: RlSetting, pool: Pool, rates: Rates) -> None:
+        self.in_turn = not setting.options.fused_training
+        self.any = bool(learners)
+        self._learners, self._gpus, self._rates = learners, pool.num_gpus, rates
+        self._helper = {id(learner): _critic(learner, pool.num_gpus) for learner in learners}
+        self._small, self._room = (pool.node.accelerator.memory_bytes * share for share in (HELPER_SHARE, USABLE_SHARE))
+        self._beside: dict[tuple[object, ...], Trainer] = {}
 
-    def beside(self, gpus: int, pp: int) -> Trainer:
-        """Beside an actor replica of so many GPUs and stages: where both may train at the same time, one that can."""
-        assert self.fastest is not None
-        if not self._fused:
-            return self.fastest
-        paired = [learner for learner in self._learners if pairs_with(learner.option.gpus, learner.option.pp, gpus, pp)]
-        return self._best(paired) or self.fastest
+    def beside(self, actor: TrainingConfig, inner: int) -> Trainer:
+        """Beside an actor: cut as it is, or one that can train at the same time where both may; any other where there
+        is none."""
+        key = _cut(actor)
+        if key not in self._beside:
+            gpus = actor.tp * actor.pp * actor.cp * inner
+            held = training_memory(with_dp(actor, max(self._gpus // gpus, 1) * inner), self._rates)
+            self._beside[key] = self._best(self._suiting(actor, gpus), self._room - float(held.state_R.max()))
+        return self._beside[key]
 
-    def _best(self, learners: list[Trainer]) -> Trainer | None:
-        """The fastest of those that keep little of a device, else the one that keeps least."""
-        small = [learner for learner in learners if self._kept[id(learner)] <= self._room]
+    def _suiting(self, actor: TrainingConfig, gpus: int) -> list[Trainer]:
+        """Those that go with the actor; that compute as much again, since some launchers have one flag for both."""
+        suits = [learner for learner in self._learners if self._suits(learner, actor, gpus)]
+        same = [each for each in suits if each.config is not None and each.config.recompute == actor.recompute]
+        return same or suits or self._learners
+
+    def _suits(self, learner: Trainer, actor: TrainingConfig, gpus: int) -> bool:
+        if self.in_turn:
+            return _cut_alike(learner, actor)
+        return pairs_with(learner.option.gpus, learner.option.pp, gpus, actor.pp)
+
+    def _best(self, learners: list[Trainer], room: float) -> Trainer:
+        """The fastest of those that have room in their turn and keep little of a device, else the one that keeps least;
+        where none has room, the one that takes least."""
+        fitting = [learner for learner in learners if self._helper[id(learner)].peak_bytes <= room]
+        small = [learner for learner in fitting if self._helper[id(learner)].kept_bytes <= self._small]
         if small:
             return min(small, key=lambda learner: learner.option.gpus / learner.option.train_tokens_per_s)
-        return min(learners, key=lambda learner: self._kept[id(learner)], default=None)
+        if fitting:
+            return min(fitting, key=lambda learner: self._helper[id(learner)].kept_bytes)
+        return min(learners, key=lambda learner: self._helper[id(learner)].peak_bytes)
+
+
+def _cut(config: TrainingConfig) -> tuple[object, ...]:
+    """What else a model on the GPUs of this one hangs on."""
+    return config.tp, config.pp, config.cp, config.ep, config.precision, config.recompute
+
+
+def _cut_alike(learner: Trainer, actor: TrainingConfig) -> bool:
+    assert learner.config is not None
+    config = learner.config
+    return (config.tp, config.pp, config.cp) == (actor.tp, actor.pp, actor.cp)
 
 
 def _critic(learner: Trainer, gpus: int) -> Helper:
     """The critic trained on the actor's GPUs, of which there are at least `gpus`."""
     option = learner.option
-    config = learner.at(max(learner.option.min_dp, gpus // option.gpus))
+    dp = max(learner.option.min_dp, gpus // option.gpus)
+    config, peak = learner.at(dp), float(learner.memory(dp).total_R.max())
     states = [state_bytes(config, rank_parameters(config, rank)) for rank in (0, config.pp - 1)]
     kept, weights = max(state.total_bytes for state in states), max(state.weights_bytes for state in states)
     train, forward = option.gpus / option.train_tokens_per_s, option.gpus / option.forward_tokens_per_s
-    return Helper("critic", option.tp, option.pp, train, forward, weights, kept, config.cp, config.ep)
+    return Helper(
+        "critic", option.tp, option.pp, train, forward, weights, kept, peak, config.cp, config.ep,
+        recompute=config.recompute.granularity, layers_of_stage=config.layers_of_stage,
+    )  # fmt: skip
 
 
 def _scorer(part: str, arch: Architecture, actor: TrainingConfig, inner: int, pool: Pool, rates: Rates) -> Helper:
@@ -196,22 +229,25 @@ def _scorer(part: str, arch: Architecture, actor: TrainingConfig, inner: int, po
     experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
     ep = actor.ep if experts % actor.ep == 0 else 1
     tokens = actor.micro_batch * actor.sequence_tokens
-    if actor.pp <= arch.num_layers and splits(arch, actor.tp, 1, ep) and (ep > 1 or experts == 1 or actor.ep == 1):
-        config = replace(actor, arch=arch, ep=ep, recompute=RecomputeConfig(granularity="none"))
-        whole = _with_dp(config, max(1, pool.num_gpus // (config.num_gpus * inner)) * inner)
+    stages = stages_of(arch.num_layers, actor.pp)
+    if stages and splits(arch, actor.tp, 1, ep) and (ep > 1 or experts == 1 or actor.ep == 1):
+        config = replace(actor, arch=arch, ep=ep, recompute=RecomputeConfig(), layers_of_stage=stages)
+        whole = with_dp(config, max(1, pool.num_gpus // (config.num_gpus * inner)) * inner)
         seconds = float(stage_passes(whole, rates)[:, 0].max()) + message_seconds(whole, rates)
         states = (state_bytes(whole, rank_parameters(whole, rank)) for rank in (0, config.pp - 1))
         weights = max(state.weights_bytes for state in states)
         return Helper(
-            part, actor.tp, actor.pp, 0.0, config.num_gpus * seconds / tokens, weights, weights, actor.cp, ep, True
-        )
+            part, actor.tp, actor.pp, 0.0, config.num_gpus * seconds / tokens, weights, weights, weights, actor.cp, ep,
+            with_actor=True,
+        )  # fmt: skip
     tp, weights, room = 1, _weight_bytes(arch), pool.node.accelerator.memory_bytes * HELPER_SHARE
     while weights / tp > room and pool.node.num_gpus % (2 * tp) == 0 and splits(arch, 2 * tp, 2 * tp, 1):
         tp *= 2
-    sequences = actor.micro_batch
-    replica = TrainingConfig(arch, actor.machine, actor.sequence_tokens, sequences, sequences, tp=tp, etp=tp)
+    replica = replace(
+        actor, arch=arch, tp=tp, etp=tp, pp=1, cp=1, ep=1, recompute=RecomputeConfig(), layers_of_stage=()
+    )
     forward_gpu_s = tp * float(stage_passes(replica, rates)[0, 0]) / tokens
-    return Helper(part, tp, 1, 0.0, forward_gpu_s, weights / tp, weights / tp)
+    return Helper(part, tp, 1, 0.0, forward_gpu_s, weights / tp, weights / tp, weights / tp)
 
 
 def _with_critic(trainer: Trainer, learner: Trainer, pool: Pool) -> Trainer:
@@ -261,31 +297,41 @@ def _trainers(
     pool: Pool,
     lengths: Lengths,
     rates: Rates,
-    beside: Callable[[TrainingConfig, int], tuple[Helper, ...]],
+    beside: Beside,
     precisions: Sequence[Precision] = ("bf16",),
+    *,
+    lighter: bool = False,
 ) -> Iterator[Trainer]:
     """Trainers of one model, with the helpers that lie beside a replica: those that only score where they stay on the
-    devices, and in host memory where that leaves room for fewer replicas, or for what is not computed again."""
+    devices, and in host memory where that leaves room for fewer replicas, or for what is not computed again.
+
+    `lighter`: those that compute more again also where they need no fewer replicas.
+    """
     again = GRANULARITIES if setting.options.recompute is None else (setting.options.recompute,)
     able = computed_in(pool.node.accelerator)
-    shapes = product(_configs(arch, setting, pool, lengths), [name for name in precisions if name in able])
+    shapes = product(configs(arch, setting, pool, lengths), [name for name in precisions if name in able])
     for (shape, inner), precision in shapes:
         base = replace(shape, precision=precision)
-        kept = beside(base, inner)
-        stay = list(_fitting(setting, base, inner, kept, pool, rates, again))
+        tried = [(granularity,) for granularity in again] if lighter else [again]
+        stay = [trainer for each in tried for trainer in _fitting(setting, base, inner, beside, pool, rates, each)]
         yield from stay
-        moved = tuple(_to_host(helper) for helper in kept)
-        if moved != kept and not any(_lightest(trainer, again) for trainer in stay):
-            for other in _fitting(setting, base, inner, moved, pool, rates, again):
+        movable = any(helper != _to_host(helper) for helper in beside(base, inner))
+        if movable and not any(_lightest(trainer, again) for trainer in stay):
+            for other in _fitting(setting, base, inner, _moved(beside), pool, rates, again):
                 if not any(_no_heavier(trainer, other) for trainer in stay):
                     yield other
+
+
+def _moved(beside: Beside) -> Beside:
+    """What only scores in host memory between its turns."""
+    return lambda actor, inner: tuple(map(_to_host, beside(actor, inner)))
 
 
 def _fitting(
     setting: RlSetting,
     base: TrainingConfig,
     inner: int,
-    helpers: tuple[Helper, ...],
+    beside: Beside,
     pool: Pool,
     rates: Rates,
     granularities: tuple[Recomputed, ...],
@@ -293,12 +339,13 @@ def _fitting(
     """Trainers that fit in memory beside their helpers, by how much they compute again: each on fewer replicas than
     those that compute less again."""
     whole = pool.node.accelerator.memory_bytes * USABLE_SHARE
-    room = whole - sum(helper.kept_bytes for helper in helpers)
-    in_turn = whole - max((helper.weights_bytes for helper in helpers if helper.offloaded), default=0.0)
     most = pool.num_gpus // (base.num_gpus * inner)
     fewest = NEVER_FITS
     for recomputed in granularities:
         config = replace(base, recompute=RecomputeConfig(granularity=recomputed))
+        helpers = beside(config, inner)
+        room = whole - sum(helper.kept_bytes for helper in helpers)
+        in_turn = room - max((helper.peak_bytes - helper.kept_bytes for helper in helpers), default=0.0)
         least = _least_dp(config, inner, most, room, in_turn, rates)
         if least < fewest:
             fewest = least
@@ -349,36 +396,8 @@ def _with_helpers(
         offload_s=option.offload_s + 2.0 * sum(helper.kept_bytes for helper in helpers) / host,
         host_bytes=option.host_bytes + loaded + sum(helper.kept_bytes for helper in helpers),
         label=f"{option.label}{OFFLOADED}" if loaded else option.label,
+        beside_tp=max((helper.tp for helper in helpers), default=1),
     )
-
-
-def _configs(
-    arch: Architecture, setting: RlSetting, pool: Pool, lengths: Lengths
-) -> Iterator[tuple[TrainingConfig, int]]:
-    """Configurations with one data-parallel rank, and how many ranks make a replica."""
-    machine, options = machine_of(pool.node), setting.options
-    node = max(pool.node.num_gpus, 1)
-    experts = max((layer.ffn.num_experts for layer in arch.layers if isinstance(layer.ffn, MoeFfn)), default=1)
-    packed = max(1, lengths.longest // lengths.typical)
-    spread = options.training_ep or ((1,) if experts == 1 else EXPERTS)
-    for tp in options.training_tp or tuple(1 << power for power in range(node.bit_length())):
-        for pp in options.training_pp or PIPELINES:
-            for cp in options.training_cp or CONTEXTS:
-                for ep in spread:
-                    inner = max(1, ep // (tp * cp))
-                    fits = tp * pp * cp * inner <= pool.num_gpus and pp <= arch.num_layers and tp <= node
-                    whole = ep % (tp * cp) == 0 or (tp * cp) % ep == 0
-                    if not fits or not whole or not splits(arch, tp, 1, ep) or lengths.typical < 2 * cp:
-                        continue
-                    yield (
-                        TrainingConfig(arch, machine, lengths.typical, packed, packed, tp=tp, pp=pp, cp=cp, ep=ep),
-                        inner,
-                    )
-
-
-def _with_dp(config: TrainingConfig, ranks: int) -> TrainingConfig:
-    """`ranks` data-parallel ranks, with as many micro-batches in flight as the pipeline takes."""
-    return replace(config, dp=ranks, global_batch=config.micro_batch * ranks * max(config.pp, 1))
 
 
 def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, in_turn: float, rates: Rates) -> int:
@@ -386,7 +405,7 @@ def _least_dp(config: TrainingConfig, inner: int, most: int, room: float, in_tur
     `in_turn`; what they share only falls with their number."""
 
     def fits(dp: int) -> bool:
-        held = training_memory(_with_dp(config, dp * inner), rates)
+        held = training_memory(with_dp(config, dp * inner), rates)
         return float(held.total_R.max()) <= room and float(held.state_R.max()) <= in_turn
 
     if most < 1 or not fits(most):
@@ -412,7 +431,7 @@ def _option(
     rates: Rates,
 ) -> TrainingOption:
     """The curve of one configuration; the exchange of gradients as with all GPUs of the pool."""
-    whole = _with_dp(config, max(most, least) * inner)
+    whole = with_dp(config, max(most, least) * inner)
     pass_S3 = stage_passes(whole, rates)
     hop = 2.0 * message_seconds(whole, rates)
     slowest = float(pass_S3.sum(axis=1).max()) + hop
@@ -420,7 +439,7 @@ def _option(
     tokens = config.micro_batch * config.sequence_tokens * inner
     exchange = [data_parallel(whole, rank_parameters(whole, rank), rates) for rank in (0, config.pp - 1)]
     optimizer = max(rank.reduce_s + rank.gather_s + rank.optimizer_s for rank in exchange)
-    shared = _with_dp(config, inner)
+    shared = with_dp(config, inner)
     states = [state_bytes(shared, rank_parameters(config, rank)) for rank in {0, config.pp // 2, config.pp - 1}]
     weights, sharded = max(rank.weights_bytes for rank in states), max(rank.optimizer_bytes for rank in states)
     host = unpinned_bytes_per_s(setting, pool)
