@@ -47,7 +47,9 @@ def step_s(model: str, nodes: int, out_of_service: tuple[int, ...] = ()) -> floa
         plan = solve(resolve_document(given_document(problem, "problem"), Path()), Limits())
     except Infeasible:
         return float("inf")
-    return plan.certificate.objective.value
+    seconds = plan.certificate.objective.value
+    assert seconds is not None, "a plan has its value"
+    return seconds
 
 
 def longest_run(gone: Sequence[int]) -> int:

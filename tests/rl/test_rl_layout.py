@@ -45,10 +45,12 @@ def straddles(plan: Json, domain: int, *, beside: bool = False) -> bool:
     """
     train = plan["train"]
     turns = plan["placement"] != "disaggregated" and train["pool"] in {group["pool"] for group in plan["gen"]}
-    roles = [((group["tp"],), group["pool"], group["tp"] * group["replicas"]) for group in plan["gen"]]
-    own = []
+    roles: list[tuple[tuple[int, ...], str, int]] = [
+        ((group["tp"],), group["pool"], group["tp"] * group["replicas"]) for group in plan["gen"]
+    ]
+    own: list[tuple[tuple[int, ...], str, int]] = []
     if train is not None:
-        widths = (train["tp"], 2 * train["tp"]) if beside and train["pp"] == 2 else (train["tp"],)
+        widths: tuple[int, ...] = (train["tp"], 2 * train["tp"]) if beside and train["pp"] == 2 else (train["tp"],)
         own = [(widths, train["pool"], train["tp"] * train["pp"] * train["dp"])]
     rows = [roles, own] if turns else [roles + own]
     for row in rows:

@@ -141,7 +141,8 @@ def test_the_hint_on_hours_names_some_that_the_day_has() -> None:
     with pytest.raises(PlannerError) as raised:
         solve(day(fixed={"chat@09:00": 1}))
     hours = raised.value.hint.rpartition("@")[2].strip("`")
-    assert solve(day(fixed={f"chat@{hours}": 1})).decision["windows"][0]["nodes"]["chat"] == 1
+    decision: Any = solve(day(fixed={f"chat@{hours}": 1})).decision
+    assert decision["windows"][0]["nodes"]["chat"] == 1
 
 
 def test_a_job_whose_problem_is_no_file_is_named(tmp_path: Path) -> None:
