@@ -122,6 +122,21 @@ def test_a_critic_cut_otherwise_is_refused_where_all_models_share_degrees() -> N
     assert yaml.safe_load(emit(envelope, other, "areal")["areal.yaml"])["critic"]["backend"] == "megatron:d8p2t2"
 
 
+@pytest.mark.parametrize(
+    ("limits", "what"),
+    [({"recompute": "full"}, "compute again"), ({"first_stage_layers": 3, "last_stage_layers": 2}, "end with")],
+)
+def test_a_critic_that_trains_otherwise_is_refused_where_one_flag_is_for_both(
+    limits: dict[str, int | str], what: str
+) -> None:
+    envelope, decision = with_critic("sglang")
+    critic = decision.roles[-1].model_copy(update={"limits": limits})
+    other = decision.model_copy(update={"roles": (*decision.roles[:-1], critic)})
+    with pytest.raises(PlannerError, match=f"slime has one flag .* {what}"):
+        emit(envelope, other, "slime")
+    assert emit(envelope, other, "verl")
+
+
 def test_micro_batches_that_hold_no_sample_at_the_cut_off_are_refused() -> None:
     envelope, decision = plan()
     roles = tuple(

@@ -337,12 +337,15 @@ def cut_otherwise(job: RlJob, framework: str, *, but: str = "") -> Iterator[tupl
         )
 
 
-def recomputes_otherwise(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:
-    """Refusal of a critic that computes again what the actor does not, or the reverse, where one flag is for both."""
+def trains_otherwise(job: RlJob, framework: str) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of a critic that differs from the actor in what one flag of a framework says of both."""
     critic = job.beside("critic")
-    wrong = critic is not None and job.recomputes(critic) != job.recomputes(job.actor)
+    again = critic is not None and job.recomputes(critic) != job.recomputes(job.actor)
     what = f"{framework} has one flag for what actor and critic compute again"
-    yield wrong, refuse(what, "roles.critic.limits", "solve with `recompute: full`")
+    yield again, refuse(what, "roles.critic.limits", "solve with `recompute: full`")
+    ends = critic is not None and job.end_stages(critic) != job.end_stages(job.actor)
+    what = f"{framework} has one flag for the layers that pipelines of actor and critic end with"
+    yield ends, refuse(what, "roles.critic.limits", "solve with a `training_pp` that divides the layers of both")
 
 
 FP8_RECIPES = {"fp8": ("hybrid", "tensorwise"), "fp8_block": ("e4m3", "blockwise")}

@@ -16,11 +16,11 @@ from planner.emit.rl.job import (
     flag,
     off_the_gpus,
     other_formats,
-    recomputes_otherwise,
     rl_target,
     said_of_calls,
     said_of_sleep,
     sleeps_otherwise,
+    trains_otherwise,
 )
 from planner.emit.rl.served import critic_apart, said_of_batches, takes_otherwise
 from planner.emit.shell import Flag
@@ -107,7 +107,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *other_formats(job, "OpenRLHF"),
         *sleeps_otherwise(job, "OpenRLHF", on_host=True),
         *cut_otherwise(job, "OpenRLHF"),
-        *recomputes_otherwise(job, "OpenRLHF"),
+        *trains_otherwise(job, "OpenRLHF"),
         (
             job.max_batch != VLLM_SAMPLES,
             refuse(

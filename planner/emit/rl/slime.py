@@ -11,10 +11,10 @@ from planner.emit.rl.job import (
     elsewhere,
     flag,
     other_formats,
-    recomputes_otherwise,
     rl_target,
     said_of_calls,
     sleeps_otherwise,
+    trains_otherwise,
 )
 from planner.emit.rl.served import critic_shares, takes_otherwise
 from planner.emit.shell import Flag
@@ -154,7 +154,7 @@ def _files(job: RlJob) -> dict[str, str]:
         *other_formats(job, "slime", training=tuple(FP8_RECIPES), rollout=("fp8_block",)),
         *sleeps_otherwise(job, "slime", on_host=False),
         *cut_otherwise(job, "slime"),
-        *recomputes_otherwise(job, "slime"),
+        *trains_otherwise(job, "slime"),
         *elsewhere(job, "slime", served=("reward", "teacher"), beside=("reference", "teacher")),
         *takes_otherwise(job, "slime", batches=False),
         critic_shares(job, "slime"),
