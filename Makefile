@@ -142,6 +142,7 @@ bench-rl: $(VENV)/installed
 	$(BIN)/python benchmarks/rl_agentic.py
 	$(BIN)/python benchmarks/rl_plans.py
 	$(BIN)/python benchmarks/rl_coupled.py
+	$(BIN)/python benchmarks/rl_launches.py
 	$(BIN)/python benchmarks/rl.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_rollouts.py ../shared/data/rl
 	$(BIN)/python benchmarks/rl_fused.py ../shared/data/rl/flexfusion_instances.csv
