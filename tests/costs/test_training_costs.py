@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from planner.costs.training.activations import layer_activations
 from planner.costs.training.config import (
     FRAMEWORKS,
+    MEGATRON,
     Machine,
     RecomputeConfig,
     Schedule,
@@ -113,10 +114,20 @@ def test_sequence_parallelism_divides_all_activations() -> None:
 
 
 def test_recomputed_scores_leave_34_sbh() -> None:
+    """Queries, keys and values stay, for they are what is computed again from (arXiv:2205.05198, section 5)."""
     kept = layer_activations(GPT, shard())
-    without_scores = kept.without(("core_attention",)) + 6 * LENGTH * HIDDEN
-    assert without_scores == pytest.approx(34 * LENGTH * HIDDEN)
+    assert kept.without(("core_attention",)) == pytest.approx(34 * LENGTH * HIDDEN)
     assert kept.input_bytes == 2 * LENGTH * HIDDEN
+
+
+def test_what_the_attention_puts_out_is_kept_once_but_for_narrow_products_and_all_to_alls() -> None:
+    """A sum of 4 bytes a row and head of the fused kernel is all that computing it again saves, else its output too."""
+    output, sums = 2 * LENGTH * HIDDEN, 4 * LENGTH * HEADS
+    for change, apart in (({}, 0), ({"precision": "fp8"}, output), ({"cp": 2, "context_parallel": "ulysses"}, output)):
+        own = shard(attention="cudnn", **change)
+        kept = layer_activations(GPT, own)
+        saved = kept.total_bytes - kept.without(("core_attention",))
+        assert saved == pytest.approx((apart + sums) / own.cp)
 
 
 def test_parameters_are_those_of_the_model() -> None:
@@ -245,12 +256,25 @@ def test_what_is_computed_again_or_fetched_is_there_for_one_layer_at_a_time() ->
     for recompute, again in (
         (RecomputeConfig("full"), kept.total_bytes - kept.input_bytes),
         (RecomputeConfig("full", num_layers=1), kept.total_bytes - kept.input_bytes),
-        (RecomputeConfig("selective", ("mlp", "core_attention")), 0.0),
+        (RecomputeConfig("selective", ("mlp", "core_attention")), kept.of_module["mlp"]),
+        (RecomputeConfig("selective", ("core_attention",)), 0.0),
     ):
         assert work_bytes(replace(plain, recompute=recompute)).layer_bytes == pytest.approx(base + again)
     moved = replace(plain, offload=frozenset({"activations"}))
     assert work_bytes(moved).layer_bytes == pytest.approx(base + kept.total_bytes)
     assert not memory(moved).activations_R.any()
+
+
+def test_a_stand_in_of_each_shape_of_a_weight_stays_beside_all_else() -> None:
+    """Matrices of queries, keys and values, of the output, and both of the dense part, whatever the number of layers;
+    none of frozen weights, and none of codes whose gradients are tensors of their own."""
+    plain = configuration(GPT, framework=MEGATRON)
+    without = replace(plain, framework=replace(MEGATRON, gradient_placeholders=False))
+    for end in ("layer_bytes", "loss_bytes"):
+        more = getattr(work_bytes(plain), end) - getattr(work_bytes(without), end)
+        assert more == pytest.approx(2 * (3 + 1 + 4 + 4) * HIDDEN**2 / plain.tp)
+    frozen = replace(plain, task="lora")
+    assert work_bytes(frozen) == work_bytes(replace(without, task="lora"))
 
 
 @pytest.mark.parametrize(("code", "sent"), [("megatron", 2 * 2), ("torchtitan", 4)])

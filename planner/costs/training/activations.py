@@ -2,6 +2,8 @@
 
 As Korthikanti et al. count them (arXiv:2205.05198, section 4.1): inputs of products, of norms and of the activation,
 queries, keys, values and outputs of the softmax attention, dropout masks; products in 8 bits keep their inputs in 8.
+What the attention puts out is what the product behind it reads, and is kept once; queries, keys and values are inputs
+of what `core_attention` computes again, and stay (section 5: 34 sbh are left).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -18,6 +20,8 @@ from planner.costs.training.stages import StagePart
 from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentAttention, Layer, LinearAttention, MoeFfn
 
 BF16 = 2.0
+CONTEXT = "context"
+"""Queries, keys and values, which no module that recomputation names makes again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,10 @@ def _saved_by_operator(kept: Mapping[str, float], layer: Layer, shard: Shard) ->
     """Outputs that the policy by operator saves in a layer beside its input, of what is kept where nothing is computed
     again: queries, keys, values and output of the attention; the first product and the output of a dense part; what
     experts and their exchange put out."""
-    saved = sum(kept.get(name, 0.0) for name in ("core_attention", "mla_up_projection", "moe"))
+    saved = sum(kept.get(name, 0.0) for name in (CONTEXT, "core_attention", "mla_up_projection", "moe"))
+    if isinstance(layer.mixer, GroupedQueryAttention | LatentAttention) and not _output_kept_apart(shard):
+        core = attention_core(layer.mixer, shard.tp)
+        saved += shard.tokens * float(core.heads) * core.v_head_dim * BF16
     if layer.ffn is not None:
         saved += shard.tokens * shard.hidden * BF16 / shard.spread
     if isinstance(layer.ffn, DenseFfn):
@@ -114,7 +121,8 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
             core = attention_core(mixer, shard.tp)
             heads = float(core.heads)
             written = heads * core.v_head_dim
-            _add(kept, "core_attention", _core(shard, heads, heads * core.head_dim + float(kv_values(core)), written))
+            _add(kept, CONTEXT, tokens * (heads * core.head_dim + float(kv_values(core))) * BF16)
+            _add(kept, "core_attention", _core(shard, heads, written))
         case LatentAttention() as mixer:
             core = attention_core(mixer, shard.tp)
             heads = float(core.heads)
@@ -124,7 +132,7 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
             written = heads * core.v_head_dim
             read = heads * core.head_dim + float(kv_values(core))
             _add(kept, "mla_up_projection", tokens * read * BF16)
-            _add(kept, "core_attention", _core(shard, heads, 0.0, written))
+            _add(kept, "core_attention", _core(shard, heads, written))
         case LinearAttention() as mixer:
             keys, values = (float(width) for width in scan_widths(mixer, shard.tp)[:2])
             written = values
@@ -134,11 +142,21 @@ def _mixer(kept: dict[str, float], layer: Layer, shard: Shard) -> None:
     _add(kept, "attention", product_input(shard, tokens * written))
 
 
-def _core(shard: Shard, heads: float, read: float, written: float) -> float:
-    """Queries, keys and values; the output and a sum a row of the fused kernel, or 5 bytes a score without it."""
+def _core(shard: Shard, heads: float, written: float) -> float:
+    """A sum a row of the fused kernel, with its output where that is kept apart, or 5 bytes a score without it."""
     if shard.scores_written:
-        return shard.tokens * (read * BF16 + 5.0 * heads * shard.sequence_tokens)
-    return shard.tokens * ((read + written) * BF16 + 4.0 * heads)
+        return shard.tokens * 5.0 * heads * shard.sequence_tokens
+    return shard.tokens * (4.0 * heads + (written * BF16 if _output_kept_apart(shard) else 0.0))
+
+
+def _output_kept_apart(shard: Shard) -> bool:
+    """Whether the fused kernel keeps its output beside what the product behind it does.
+
+    That product keeps it in 8 bits, or all-to-alls lie between the two, in front of which Transformer Engine keeps it
+    since release 2.8 (`AttnFuncWithCPAndQKVOA2A` of transformer_engine/pytorch).
+    """
+    narrow = VALUE_BYTES[shard.precision] < BF16 and not shard.lora_rank
+    return narrow or (shard.cp > 1 and shard.context_parallel == "ulysses")
 
 
 def _dense(kept: dict[str, float], ffn: DenseFfn, shard: Shard) -> None:

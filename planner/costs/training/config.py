@@ -116,6 +116,7 @@ class Framework:
     reduce_bytes: float = 2.0  # of a gradient on its way between ranks
     exchange_copies: bool = False  # sharded parameters are copied out of and into the buffers of their exchange (FSDP2)
     whole_gradients: bool = True  # those of a layer have one buffer from the first on where ZeRO-2 or 3 scatters them
+    gradient_placeholders: bool = False  # 16-bit stand-ins for gradients that products add up in place stay allocated
     fused_experts: bool = False  # activation and quantisation run within the products of experts
     fused_dispatch: bool = False  # permutations around a plain all-to-all are one kernel, as forwarding ones are
     forwarded_experts: bool = True  # tokens cross to a node once for all of its experts (DeepEP), else once an expert
@@ -149,7 +150,7 @@ class Loading:
 AHEAD = Loading()
 """Samples are there before they are needed."""
 
-MEGATRON = Framework()
+MEGATRON = Framework(gradient_placeholders=True)
 _2021 = Framework(
     "megatron_2021",
     attention="unfused",
@@ -173,7 +174,7 @@ _FSDP = Framework(
 FRAMEWORKS: dict[str, Framework] = {
     "megatron": MEGATRON,
     "megatron_graphs": replace(MEGATRON, name="megatron_graphs", host="graphs"),
-    "nemo": replace(MEGATRON, name="nemo", forwarded_experts=False),
+    "nemo": replace(MEGATRON, name="nemo", forwarded_experts=False, gradient_placeholders=False),
     "megatron_2021": _2021,
     "megatron_2023": replace(_2021, name="megatron_2023", host="plain"),
     "megatron_deepspeed": replace(_2021, name="megatron_deepspeed", gradient_bytes=2.0, reduce_bytes=2.0),

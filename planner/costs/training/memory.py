@@ -8,7 +8,7 @@ loss and the gradients of a layer are not there at the same time: docs/training-
 R rank of the pipeline.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,9 @@ import numpy as np
 from planner.arrays import Floats
 from planner.costs.operators.attention_core import attention_core
 from planner.costs.operators.context import kv_values
-from planner.costs.training.activations import LayerActivations, layer_activations, stage_bytes
+from planner.costs.operators.products import Projection, dense_products, mixer_products
+from planner.costs.operators.recompute import BY_OPERATOR
+from planner.costs.training.activations import LayerActivations, layer_activations, product_input, stage_bytes
 from planner.costs.training.config import RecomputeConfig, Shard, TrainingConfig, stages_of_rank
 from planner.costs.training.parameters import (
     layer_parameters,
@@ -30,7 +32,6 @@ from planner.models.architecture import DenseFfn, GroupedQueryAttention, LatentA
 from planner.solvers.schedules.pipeline import orders, peak_resident
 
 BF16 = 2.0
-OUTPUT_GRADIENT_BYTES = 3.75  # per element of the output matrix, measured: docs/training-accuracy.md
 ROUNDS_TO_FILL = 4
 """Micro-batches for each rank after which no schedule has more in flight."""
 
@@ -113,13 +114,44 @@ def work_bytes(config: TrainingConfig) -> WorkBytes:
     size = max(working_bytes(layer, shard) + gathered_kv_bytes(layer, shard) for layer in layers)
     kept = [layer_activations(layer, shard) for layer in layers]
     size += again_bytes(kept, config.recompute, offloaded="activations" in config.offload)
-    loss = loss_bytes(config)
+    loss, standing = loss_bytes(config), placeholder_bytes(config)
     if config.zero_stage >= 2:
         held = [layer_parameters(layer, shard.hidden, config.tp, config.ep, config.etp).total for layer in layers]
         size = _with_exchanged(config, size, max(held))
     if config.zero_stage == 3:
         loss += config.arch.vocab_size * shard.hidden / config.tp * BF16  # the output matrix
-    return WorkBytes(size, loss)
+    return WorkBytes(size + standing, loss + standing)
+
+
+def placeholder_bytes(config: TrainingConfig) -> float:
+    """Stand-ins for the gradients of weights, one for every shape of a weight, on every rank and for good.
+
+    Products that add their gradients up in place hand them to autograd (`get_dummy_wgrad` of transformer_engine/
+    pytorch/module/base.py, since release 2.3); the output matrix, which is not Transformer Engine's, has its own while
+    it is at work (`loss_bytes`). Shapes of the whole model are taken to be on every rank.
+    """
+    if not config.framework.gradient_placeholders or config.task == "lora":
+        return 0.0
+    layers, shard = [layer for layer, _ in config.arch.layer_groups()], config.shard
+    shapes = {(float(each.depth), float(each.columns)) for layer in layers for each in _weights(layer, shard)}
+    return sum(depth * columns for depth, columns in shapes) * BF16
+
+
+def _weights(layer: Layer, shard: Shard) -> Iterator[Projection]:
+    """The products of a layer with weights of a rank's own, one expert for all."""
+    if layer.mixer is not None:
+        yield from mixer_products(layer.mixer, shard.hidden, shard.tp)
+    match layer.ffn:
+        case DenseFfn(intermediate_size=inner, gated=gated):
+            yield from dense_products("ffn", "mlp", inner, gated, shard.hidden, shard.tp)
+        case MoeFfn() as ffn:
+            width = ffn.latent_size or shard.hidden
+            yield from dense_products("expert", "moe", ffn.intermediate_size, ffn.gated, width, shard.etp)
+            if ffn.shared_intermediate_size:
+                shared = ffn.shared_intermediate_size
+                yield from dense_products("shared_expert", "moe", shared, ffn.gated, shard.hidden, shard.tp)
+        case None:
+            pass
 
 
 def _with_exchanged(config: TrainingConfig, layer_bytes: float, elements: float) -> float:
@@ -144,39 +176,61 @@ def _with_exchanged(config: TrainingConfig, layer_bytes: float, elements: float)
 def again_bytes(kept: Iterable[LayerActivations], recompute: RecomputeConfig, *, offloaded: bool) -> float:
     """Activations of one layer that are on the device only while its backward pass runs.
 
-    All of them where they are fetched from the host, all but the input of a layer that is computed again whole. Single
-    modules that are computed again add nothing: the layer's gradients are counted at their widest (`working_bytes`).
+    All of them where they are fetched from the host, all but what is kept of a layer that is computed again whole or by
+    operator. Of single modules those of the feed-forward part count, whose backward pass comes first; as that of the
+    attention begins, they are freed.
     """
     if offloaded:
         return max(layer.total_bytes for layer in kept)
-    if recompute.granularity == "full":
-        return max(layer.total_bytes - layer.input_bytes for layer in kept)
-    return 0.0
+    match recompute.granularity:
+        case "full":
+            return max(layer.total_bytes - layer.input_bytes for layer in kept)
+        case "selective":
+            first = set(recompute.modules) & {BY_OPERATOR, "mlp", "moe", "moe_activation"}
+            return max(layer.total_bytes - layer.without(first) for layer in kept)
+        case _:
+            return 0.0
 
 
 def loss_bytes(config: TrainingConfig) -> float:
-    """Loss of one micro-batch at its fullest: its input, logits as the framework keeps them, and the gradient of the
-    output matrix before it is added up, in bf16 and as the fp32 addend."""
-    shard = config.shard
+    """Loss of one micro-batch at its fullest, beside input and output of the last norm: logits as the code keeps them,
+    or behind them the gradients of the output product: of logits, of its matrix in 16 bits (and as it is sent, where
+    ZeRO scatters it), and of its input, which sequence-parallel ranks gather and scatter."""
+    shard, code = config.shard, config.framework
     logits = shard.tokens * config.arch.vocab_size / config.tp
     matrix = config.arch.vocab_size * config.arch.hidden_size / config.tp
-    gradient = 0.0 if config.task == "lora" else matrix * OUTPUT_GRADIENT_BYTES
-    return logits * config.framework.logit_bytes + gradient + shard.tokens * shard.hidden * BF16 / shard.spread
+    width = BF16 + (code.reduce_bytes if config.zero_stage >= 2 else 0.0)
+    gradient = 0.0 if config.task == "lora" else matrix * width
+    wide = shard.tokens * shard.hidden * BF16
+    own = wide / shard.spread
+    moved = wide + own if shard.sequence_parallel else 0.0
+    behind = logits * min(code.logit_bytes, BF16) + gradient + wide + moved
+    return 2.0 * own + max(logits * code.logit_bytes, behind)
 
 
 def working_bytes(layer: Layer, shard: Shard) -> float:
-    """One layer's backward pass at its widest: gradients of the feed-forward part, and gathered activations."""
+    """One layer's backward pass at its widest, beside all that its forward pass keeps.
+
+    The gradient of its output stays for the residual. Of a dense part the widest moment is that of the last product,
+    whose gathered gradient and that of its input are there; of the activation, for which that product's input is freed;
+    or of the first products, whose gathered input and its gradient are. Experts have rows sent and received beside all
+    gradients, for streams hold what they exchange.
+    """
     wide = shard.tokens * shard.hidden * BF16
-    gathered = 4.0 * wide if shard.sequence_parallel else 2.0 * wide
-    if isinstance(layer.ffn, DenseFfn):
-        inner = shard.tokens * layer.ffn.intermediate_size / shard.tp
-        return gathered + inner * BF16 * (3.0 if layer.ffn.gated else 2.0)
-    if isinstance(layer.ffn, MoeFfn):
-        uneven = shard.expert_load.of_rank(layer.ffn.num_experts, shard.ep)
-        rows = shard.tokens / shard.tp * layer.ffn.experts_per_token * shard.etp * uneven
-        inner = rows * layer.ffn.intermediate_size / shard.etp
-        return gathered + inner * BF16 * 3.0 + 2.0 * rows * shard.hidden * BF16
-    return gathered
+    own, gathered = wide / shard.spread, wide if shard.sequence_parallel else 0.0
+    match layer.ffn:
+        case DenseFfn(intermediate_size=size, gated=gated):
+            values = shard.tokens * size / shard.tp
+            inner, freed = values * BF16, product_input(shard, values, adapted=False)
+            between = inner * (3.0 if gated else 2.0) - freed
+            return own + max(gathered + inner, between, wide + gathered + own - freed)
+        case MoeFfn() as ffn:
+            uneven = shard.expert_load.of_rank(ffn.num_experts, shard.ep)
+            rows = shard.tokens / shard.tp * ffn.experts_per_token * shard.etp * uneven
+            inner = rows * ffn.intermediate_size / shard.etp
+            return own + wide + 2.0 * gathered + inner * BF16 * 3.0 + 2.0 * rows * shard.hidden * BF16
+        case None:
+            return own + wide + 2.0 * gathered
 
 
 def allocated_bytes(config: TrainingConfig, rates: Rates | None = None) -> float:

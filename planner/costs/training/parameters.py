@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from planner.costs.operators.products import mixer_products
 from planner.costs.training.config import TrainingConfig, layer_runs, stage_layers, stages_of_rank
 from planner.costs.training.optimizers import muon
 from planner.costs.training.optimizers.muon import muon_share
@@ -184,8 +185,20 @@ def _muon_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
 
 
 def lora_parameters(config: TrainingConfig, parameters: Parameters) -> Parameters:
-    """Adapters of rank r on every matrix: about 2 r / hidden of its elements."""
-    return Parameters(parameters.dense * 2.0 * config.lora_rank / config.arch.hidden_size)
+    """Elements of the adapters beside these parameters, spread over them as over the whole model."""
+    return Parameters(parameters.dense * config.lora_rank * adapted_per_rank(config.arch))
+
+
+@lru_cache(maxsize=256)
+def adapted_per_rank(arch: Architecture) -> float:
+    """Elements of adapters of rank 1 for an element outside experts: depth and columns of each product with one."""
+    hidden, adapted = arch.hidden_size, 0.0
+    dense = float(sum(tensor.elements for tensor in edge_tensors(arch)))
+    for layer, count in arch.layer_groups():
+        dense += count * layer_parameters(layer, hidden, 1, 1, 1).dense
+        products = mixer_products(layer.mixer, hidden, 1) if layer.mixer is not None else ()
+        adapted += count * sum(float(each.depth) + float(each.columns) for each in products if each.adapted)
+    return adapted / dense
 
 
 def lora_state_bytes(config: TrainingConfig, parameters: Parameters) -> StateBytes:
