@@ -20,7 +20,7 @@ from inputs import first_path
 from numpy.typing import NDArray
 from training import constants, read_tables
 from training_fit import SCALE, Fit, Prior, fit_rates, prior, refit, sensitivity
-from training_runs import Runs
+from training_runs import GROUP_POWER, Runs, weights_of
 
 from planner.arrays import Bools, Floats
 from planner.costs.training.rates import default_rates
@@ -45,7 +45,7 @@ class Structure:
     name: str
     published: bool = True  # kernels of the attention start at what was published of them
     scale: float = SCALE
-    power: float = 0.0  # a run weighs 1 over this power of the number of runs of its group
+    power: float = GROUP_POWER  # a run weighs 1 over this power of the number of runs of its group
 
     def prior(self) -> Prior:
         """The start values."""
@@ -57,16 +57,14 @@ class Structure:
 
     def weights(self, runs: Runs) -> Floats:
         """Of the runs [N]; their sum is that of training.py."""
-        _, index = np.unique(runs.groups, return_inverse=True)
-        weights = runs.weights / np.bincount(index)[index] ** self.power
-        return np.asarray(weights * runs.weights.sum() / weights.sum())
+        return weights_of(runs.runs, self.power)
 
 
 STRUCTURES = (
     Structure("as training.py"),
     Structure("attention starts at unsourced values", published=False),
     Structure("linear from half the error on", scale=SCALE / 2.0),
-    Structure("groups weigh as the root of their runs", power=0.5),
+    Structure("groups weigh as their runs", power=0.0),
 )
 
 

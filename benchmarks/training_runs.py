@@ -25,6 +25,9 @@ COMMON_RUNS = 5.0  # runs of all classes that weigh in with the quantiles of one
 COVERED = 0.84  # of the weight that intervals are fitted to: groups not seen are a little worse
 BY_DISTANCE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5)
 REPEATED_WEIGHT = 0.2  # of runs in tables with many plans of few models
+GROUP_POWER = 0.5
+"""A run weighs 1 over this power of the number of runs of its group: groups weigh as the root of their runs, as
+training_nested.py chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,18 @@ class Runs:
             tuple(runs),
             replay([run.config for run in runs]),
             np.array([run.step_s for run in runs]),
-            np.array([run.weight for run in runs]),
+            weights_of(runs, GROUP_POWER),
             np.array([run.group for run in runs]),
             tuple(main_shape(run.config) for run in runs),
         )
+
+
+def weights_of(runs: Sequence[MeasuredRun], power: float) -> Floats:
+    """Weights of the runs in a fit [N], whose sum is that of their tables' weights whatever the power."""
+    own = np.array([run.weight for run in runs])
+    _, index = np.unique([run.group for run in runs], return_inverse=True)
+    weights = own / np.bincount(index)[index] ** power
+    return np.asarray(weights * own.sum() / weights.sum())
 
 
 def simulated_s(runs: Runs, rates: Rates, used: Bools) -> Floats:

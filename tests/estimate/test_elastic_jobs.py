@@ -22,7 +22,7 @@ from planner.progress import Limits
 def plan() -> Envelope:
     """Eight workers of two GPUs each."""
     search = {"tp": 2, "cp": 1, "pp": 1, "dp": 8, "micro_batch": 1, "zero_stage": 1, "recompute": "full"}
-    data = problem("Qwen/Qwen2.5-3B", global_batch=16, search=search)
+    data = problem("Qwen/Qwen2.5-3B", global_batch=32, search=search)
     return solve(resolve_document(given_document(data, "problem"), Path()), Limits())
 
 

@@ -24,7 +24,7 @@ _MEGATRON = summing_in(MEGATRON, TRAINING_ENGINES["megatron-lm"].reductions[0])
 CODES: dict[str, Framework] = {
     "megatron-lm": _MEGATRON,
     "megatron-bridge": replace(_MEGATRON, fused_dispatch=True),  # `moe_permute_fusion` of its model providers
-    "torchtitan": FRAMEWORKS["torchtitan"],
+    "torchtitan": replace(FRAMEWORKS["torchtitan"], logit_bytes=4.0 / 8.0),  # compiled `ChunkedLossWrapper`, 8 chunks
     "deepspeed": FRAMEWORKS["deepspeed"],
     "nemo-automodel": FRAMEWORKS["torchtitan_eager"],
 }

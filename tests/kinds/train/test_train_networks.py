@@ -20,7 +20,7 @@ from planner.solvers.modalities.split import Share
 
 IMAGES = [{"share": 1, "images": [{"width": 512, "height": 512, "count": 2}]}]
 SOUNDS = [{"share": 1, "audio_s": [30.0, 10.0]}]
-SHAPE = {"tp": 4, "pp": 1, "dp": 4, "cp": 1, "micro_batch": 1, "zero_stage": 1, "vpp": 1}
+SHAPE = {"tp": 4, "pp": 1, "dp": 4, "cp": 1, "micro_batch": 1, "zero_stage": 1, "vpp": 1, "recompute": "selective"}
 VL = "Qwen/Qwen3-VL-4B-Instruct"
 
 
