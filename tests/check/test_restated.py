@@ -20,6 +20,7 @@ from planner.plan.store import plan_json
 from planner.problem.recorded import AtHand
 from planner.verify import checksum
 
+PLANS = Path(__file__).parent.parent / "plans"
 KINDS = ("serve", "train", "rl", "experts")
 ZEROS = "sha256:" + 64 * "0"
 
@@ -139,6 +140,13 @@ def test_a_bound_of_a_layer_that_its_loads_do_not_give_fails_at_level_proof(
     certificate["proof"]["checksum"] = checksum(certificate)
     assert by_verdict(plan, folder, "failed") == {"certificate.layer", "restated.certificate"}
     assert by_verdict(plan, folder, "failed", proof=True) >= {"certificate.layer", "certificate.proof"}
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.json")), ids=lambda path: path.stem)
+def test_plans_that_were_written_and_prove_nothing_have_the_level_proof(path: Path) -> None:
+    findings = findings_of(json.loads(path.read_text()), PLANS, proof=True)
+    assert not [finding for finding in findings if finding.verdict == "failed"]
+    assert "it was written, not solved" in next(each.what for each in findings if each.rule == "restated.plan")
 
 
 def test_proofs_of_unknown_methods_fail(plans: dict[str, Plan]) -> None:
