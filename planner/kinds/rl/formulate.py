@@ -7,11 +7,12 @@ import numpy as np
 from planner.documents.units import format_si
 from planner.errors import Infeasible, PlannerError
 from planner.hardware.cluster import Pool
+from planner.kinds.rl.curves.beside import modelled_trainers
 from planner.kinds.rl.curves.critics import learners
 from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generators, modelled_generators
 from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.shapes import Lengths
-from planner.kinds.rl.curves.training import Trainer, measured_trainers, modelled_trainers
+from planner.kinds.rl.curves.training import Trainer, measured_trainers
 from planner.kinds.rl.drawn import draw_periods, longest_sample
 from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.documents.read import given_document
+from planner.kinds.rl.curves.beside import modelled_trainers
 from planner.kinds.rl.curves.shapes import Lengths
-from planner.kinds.rl.curves.training import modelled_trainers
 from planner.kinds.rl.handover import (
     TENSOR_S,
     UNPINNED_BYTES_PER_S,

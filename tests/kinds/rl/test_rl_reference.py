@@ -13,8 +13,9 @@ from planner.costs.training.config import USABLE_SHARE
 from planner.documents.read import parse_document
 from planner.emit.registry import emit
 from planner.errors import Infeasible, PlannerError
+from planner.kinds.rl.curves.beside import modelled_trainers
 from planner.kinds.rl.curves.shapes import Lengths, stages_of
-from planner.kinds.rl.curves.training import Trainer, modelled_trainers
+from planner.kinds.rl.curves.training import Trainer
 from planner.kinds.rl.decision import RlDecision
 from planner.kinds.rl.drawn import draw_periods, longest_sample
 from planner.kinds.rl.names import BETWEEN_TURNS, OFFLOADED
