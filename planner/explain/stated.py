@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
+from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import figure, format_si, significant
 from planner.explain.facts import NEAR, TIGHT, Fact
 from planner.plan.schema import Certificate, Decision, Envelope, Prediction, Role
@@ -116,12 +117,12 @@ def passed_text(other: Mapping[str, JsonValue]) -> str:
     """Why a plan that is better by the costs was not taken, and what takes it; empty of any other plan."""
     far, filled = other.get("no_measurement_near"), other.get("memory_filled")
     if isinstance(far, list):
-        why = f"no measurement near: {', '.join(map(str, far))}"
+        why, takes = f"no measurement near: {', '.join(map(str, far))}", "choice: fastest"
     elif isinstance(filled, float):
-        why = f"{100.0 * filled:.0f} % of memory full"
+        why, takes = f"{100.0 * filled:.0f} % of memory full", f"memory_utilisation: {USABLE_SHARE:g}"
     else:
         return ""
-    return f"; {why}; `options.choice: fastest` takes it"
+    return f"; {why}; `options.{takes}` takes it"
 
 
 def compared_facts(envelope: Envelope) -> Iterator[Fact]:

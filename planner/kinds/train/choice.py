@@ -8,7 +8,7 @@ which is the wider the farther that plan is from any measured run.
 
 Memory is predicted to within an error too, and allocators lose some of it between tensors. Where that plan fills more
 than `ROOMY_SHARE` of a GPU and the problem states no share, the fastest measured plan that does not is searched, with
-no more switched on: no higher ZeRO stage, no sharding over a part of the ranks, no offload, and no schedule besides
+no feature added: no higher ZeRO stage, no sharding over a part of the ranks, no offload, and no schedule besides
 1F1B and interleaved that the former does without. It is taken where it costs at most `ROOM_COSTS` of the goal. Plans
 that decide heads, ranges, passes or what lengths recompute beside their layout use their room for these, and are left
 as they are.
@@ -84,18 +84,18 @@ def wants_room(best: Evaluation) -> bool:
 
 
 def roomy_jobs(parts: Iterable[Sequence[TrainJob]], best: Evaluation) -> Iterator[tuple[TrainJob, ...]]:
-    """The parts of the space, of `measured_jobs`, with plans alone that leave more room, and have no more switched on
-    than the best."""
+    """The parts of the space, of `measured_jobs`, with plans alone that leave more room, and have no feature that the
+    best does without."""
     for jobs in parts:
-        values = [dict(_no_more_switches(job, best.choice)) for job in jobs]
+        values = [dict(_no_more_features(job, best.choice)) for job in jobs]
         if all(own["zero_stage"] for own in values):
             yield tuple(
                 replace(_restricted(job, own), roomy_share=ROOMY_SHARE) for job, own in zip(jobs, values, strict=True)
             )
 
 
-def _no_more_switches(job: TrainJob, best: PlanChoice) -> Iterator[tuple[str, tuple[int | str, ...]]]:
-    """What the search may still have of the switches."""
+def _no_more_features(job: TrainJob, best: PlanChoice) -> Iterator[tuple[str, tuple[int | str, ...]]]:
+    """What the search may still have of each feature."""
     search = job.options.search
     yield "zero_stage", tuple(stage for stage in search.zero_stage or () if stage <= best.zero_stage)
     yield "offload", tuple(name for name in search.offload if name in best.offload)

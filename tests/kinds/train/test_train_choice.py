@@ -230,11 +230,11 @@ def test_what_room_costs_is_said_and_proven_on_both_levels() -> None:
     decision, whole = TrainDecision.model_validate(plan.decision), plan.certificate
     assert (decision.memory_utilisation, whole.bound) == (ROOMY_SHARE, objective(full))
     assert (full.decision.get("memory_utilisation"), full.certificate.within) == (None, None)
-    room = "plans where runs were measured, with 15 % of memory free and no more switched on"
+    room = "plans where runs were measured, with 15 % of memory free and no feature added"
     assert (whole.status, whole.within_text) == ("feasible", f"optimal among {room}")
     assert whole.claim.endswith(f"and of {room} none is faster under the costs")
     (said,) = next_best_facts(plan)
-    assert said.what.endswith("0.6 % better; 87 % of memory full; `options.choice: fastest` takes it")
+    assert said.what.endswith("0.6 % better; 87 % of memory full; `options.memory_utilisation: 0.95` takes it")
     assert any(text.startswith("at least 15% of each GPU's memory") for text in plan.assumptions)
     assert {line.verdict for line in judge(json.loads(plan_json(plan)))} == {VERIFIED, STATED}
     assert all(finding.ok for finding in check_plan(plan, decision, proof=True))

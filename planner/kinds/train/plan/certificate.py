@@ -48,7 +48,7 @@ def certificate(job: TrainJob, result: SearchResult) -> Certificate:
 def among_of(best: Evaluation) -> str:
     """What plans of the part of the space that a plan was preferred in have in common."""
     share = best.choice.table.job.roomy_share
-    room = "" if share is None else f", with {100 * (1.0 - share):.0f} % of memory free and no more switched on"
+    room = "" if share is None else f", with {100 * (1.0 - share):.0f} % of memory free and no feature added"
     return f"plans where runs were measured{room}"
 
 
