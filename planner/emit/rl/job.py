@@ -278,20 +278,26 @@ def read_rl_job(envelope: Envelope, decision: Decision, *, over_samples: bool = 
         prompt,
         longest - prompt,
     )
+    _require_longest(job)
+    return job
+
+
+def _require_longest(job: RlJob) -> None:
+    """Raises PlannerError where the longest sample fits into no micro-batch, or not into the model's context."""
+    longest = job.longest
     what = f"micro-batches of {job.micro_tokens} tokens were measured, and samples have up to {longest}"
     hint = f"measure training with `micro_tokens: {longest}`, or cap `max_output_tokens`"
     raise_first(
         (
-            longest <= prompt,
+            job.response_tokens < 1,
             refuse(f"samples of {longest} tokens with their prompts", "roles", "solve again"),
         ),
-        (job.micro_tokens < longest, refuse(what, f"roles.{actor.name}.limits", hint)),
+        (job.micro_tokens < longest, refuse(what, f"roles.{job.actor.name}.limits", hint)),
     )
-    arch = recorded_model(problem, actor.model)
+    arch = recorded_model(job.problem, job.actor.model)
     if arch is not None and longest > arch.max_context_tokens:
         what = f"samples have up to {longest} tokens, and engines start {arch.name} with {arch.max_context_tokens}"
-        raise refuse(what, f"roles.{rollout.name}.limits", "cap `max_output_tokens`, or what `tools` say")
-    return job
+        raise refuse(what, f"roles.{job.rollout.name}.limits", "cap `max_output_tokens`, or what `tools` say")
 
 
 _RUNS_SERVED = {"reference": "areal", "reward": "verl", "teacher": "verl"}

@@ -93,39 +93,37 @@ def _others(job: RlJob) -> Iterator[Flag]:
         yield flag("--train.colocate_actor_ref")
 
 
-def _files(job: RlJob) -> dict[str, str]:
-    raise_first(
-        (
-            job.shape.pp > 1 or job.shape.ep > 1,
-            PlannerError(
-                "OpenRLHF trains without pipeline and expert parallelism",
-                where="roles.actor",
-                hint="plan with `training_pp: [1]`, or use the target `verl`",
-            ),
+def _not_trained(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of what OpenRLHF does not train so."""
+    yield (
+        job.shape.pp > 1 or job.shape.ep > 1,
+        PlannerError(
+            "OpenRLHF trains without pipeline and expert parallelism",
+            where="roles.actor",
+            hint="plan with `training_pp: [1]`, or use the target `verl`",
         ),
-        *off_the_gpus(job, "OpenRLHF"),
-        *other_formats(job, "OpenRLHF"),
-        *sleeps_otherwise(job, "OpenRLHF", on_host=True),
-        *cut_otherwise(job, "OpenRLHF"),
-        *trains_otherwise(job, "OpenRLHF"),
-        (
-            job.max_batch != VLLM_SAMPLES,
-            refuse(
-                f"OpenRLHF leaves vLLM at {VLLM_SAMPLES} samples at once, and not {job.max_batch}",
-                "roles.rollout.limits",
-                f"solve with `max_running: {VLLM_SAMPLES}`",
-            ),
-        ),
-        *elsewhere(
-            job,
-            "OpenRLHF",
-            served=() if job.colocated else ("reference", "reward"),
-            beside=("reference", "reward") if job.colocated else ("reference",),
-        ),
-        *takes_otherwise(job, "OpenRLHF", batches=True),
-        *critic_apart(job, "OpenRLHF"),
-        *(
-            (
+    )
+    yield from off_the_gpus(job, "OpenRLHF")
+    yield from other_formats(job, "OpenRLHF")
+    yield from sleeps_otherwise(job, "OpenRLHF", on_host=True)
+    yield from cut_otherwise(job, "OpenRLHF")
+    yield from trains_otherwise(job, "OpenRLHF")
+    yield from critic_apart(job, "OpenRLHF")
+
+
+def _not_scored(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of models that score elsewhere, or cut otherwise, than OpenRLHF has them."""
+    yield from elsewhere(
+        job,
+        "OpenRLHF",
+        served=() if job.colocated else ("reference", "reward"),
+        beside=("reference", "reward") if job.colocated else ("reference",),
+    )
+    yield from takes_otherwise(job, "OpenRLHF", batches=True)
+    for part in ("reference", "reward"):
+        role = job.served(part)
+        if role is not None:
+            yield (
                 role.parallelism.tp != job.shape.tp,
                 refuse(
                     f"OpenRLHF cuts the {part} as the actor, tp {job.shape.tp} for {role.parallelism.tp}",
@@ -133,34 +131,46 @@ def _files(job: RlJob) -> dict[str, str]:
                     f"solve with `tp: [{job.shape.tp}]` for the {part} in `served`",
                 ),
             )
-            for part in ("reference", "reward")
-            if (role := job.served(part)) is not None
-        ),
-        (
-            job.in_flight,
-            PlannerError(
-                "these flags of OpenRLHF end a rollout before weights are updated",
-                where="in_flight_updates",
-                hint="use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
-            ),
-        ),
-        (
-            job.rollout.parallelism.pp > 1 or job.engine != "vllm",
-            PlannerError(
-                "OpenRLHF starts vLLM without pipeline stages",
-                where="roles.rollout",
-                hint="plan with `engine: {name: vllm}` and a `generation_tp` that holds the model",
-            ),
-        ),
-        (
-            job.decision.synchrony == "stream",
-            refuse(
-                "OpenRLHF does not stream minibatches",
-                "synchrony",
-                "plan with `synchrony: [synchronous, asynchronous]`",
-            ),
+
+
+def _not_generated(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
+    """Refusals of rollouts that OpenRLHF does not have."""
+    yield (
+        job.max_batch != VLLM_SAMPLES,
+        refuse(
+            f"OpenRLHF leaves vLLM at {VLLM_SAMPLES} samples at once, and not {job.max_batch}",
+            "roles.rollout.limits",
+            f"solve with `max_running: {VLLM_SAMPLES}`",
         ),
     )
+    yield (
+        job.in_flight,
+        PlannerError(
+            "these flags of OpenRLHF end a rollout before weights are updated",
+            where="in_flight_updates",
+            hint="use the target `areal`, `nemo-rl` or `verl`, or plan without `in_flight_updates`",
+        ),
+    )
+    yield (
+        job.rollout.parallelism.pp > 1 or job.engine != "vllm",
+        PlannerError(
+            "OpenRLHF starts vLLM without pipeline stages",
+            where="roles.rollout",
+            hint="plan with `engine: {name: vllm}` and a `generation_tp` that holds the model",
+        ),
+    )
+    yield (
+        job.decision.synchrony == "stream",
+        refuse(
+            "OpenRLHF does not stream minibatches",
+            "synchrony",
+            "plan with `synchrony: [synchronous, asynchronous]`",
+        ),
+    )
+
+
+def _files(job: RlJob) -> dict[str, str]:
+    raise_first(*_not_trained(job), *_not_generated(job), *_not_scored(job))
     needs = {"PROMPTS": "the prompts, a data set or file", "SAVE": "the folder to save to"}
     program = 'python3 -m openrlhf.cli.train_ppo_ray --data.prompt_dataset "${PROMPTS}" --ckpt.output_dir "${SAVE}"'
     trained = "Training is priced for Megatron-Core with a distributed optimizer: DeepSpeed may take longer"

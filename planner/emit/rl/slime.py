@@ -164,20 +164,24 @@ def _files(job: RlJob) -> dict[str, str]:
         ),
     )
     script = "train_async.py" if job.asynchronous else "train.py"
-    needs = {
+    aside = list(_beside(job))
+    needs = _needs(job) | {variable: what for _, variable, what in aside}
+    start = (
+        f'python3 "${{SLIME}}"/{script} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
+    )
+    program = " ".join([start, *(f'--{name} "${{{variable}}}"' for name, variable, _ in aside)])
+    return {"launch-slime.sh": command_script(job, needs, program, flags(job), said_of_calls(job, "slime"))}
+
+
+def _needs(job: RlJob) -> dict[str, str]:
+    """Variables of the environment that the script asks for, and what each is."""
+    return {
         "SLIME": "the folder of slime",
         "MODEL_ARGS": "the flags of the model, from a file of slime's scripts/models",
         "CHECKPOINT": "the folder of the Hugging Face checkpoint"
         + (", converted by slime's tools/convert_hf_to_fp8.py" if job.rollout_weights != "bf16" else ""),
         "PROMPTS": "the prompts, a JSON lines file",
     }
-    aside = list(_beside(job))
-    needs |= {variable: what for _, variable, what in aside}
-    start = (
-        f'python3 "${{SLIME}}"/{script} ${{MODEL_ARGS}} --hf-checkpoint "${{CHECKPOINT}}" --prompt-data "${{PROMPTS}}"'
-    )
-    program = " ".join([start, *(f'--{name} "${{{variable}}}"' for name, variable, _ in aside)])
-    return {"launch-slime.sh": command_script(job, needs, program, flags(job), said_of_calls(job, "slime"))}
 
 
 def _beside(job: RlJob) -> Iterator[tuple[str, str, str]]:
