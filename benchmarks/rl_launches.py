@@ -8,7 +8,6 @@ fields they would have right.
     python benchmarks/rl_launches.py [--quick] [--seed N] [--problems N]
 """
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "emit"))
 
+from launched_problems import numbered, print_totals
 from launched_rl_fields import Fields, differences, launched, planned
 
 from planner.api import solve
@@ -29,7 +29,6 @@ from planner.kinds.rl.setting import read_setting
 from planner.plan.schema import Envelope
 from planner.problem.recorded import AtHand, resolved_again
 
-PROBLEMS, QUICK, SEED = 60, 10, 0
 TARGETS = ("verl", "nemo-rl", "areal", "slime", "openrlhf")
 NODES = {"Qwen/Qwen2.5-7B": 1, "meta-llama/Llama-3.1-8B": 1, "Qwen/Qwen3-14B": 2, "Qwen/Qwen2.5-32B": 4,
          "Qwen/Qwen3-30B-A3B": 4, "meta-llama/Llama-3.1-70B": 8, "Qwen/Qwen3-235B-A22B": 16}  # fmt: skip
@@ -142,23 +141,14 @@ def _priced_micro_tokens(plan: Envelope, tp: int, pp: int, cp: int, ep: int) -> 
 
 def main() -> int:
     """Prints a line a problem and the totals; 1 where a plan is not launched as it is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} problems")
-    parser.add_argument("--problems", type=int, default=PROBLEMS)
-    parser.add_argument("--seed", type=int, default=SEED)
-    given = parser.parse_args()
-    number, draw = QUICK if given.quick else given.problems, random.Random(given.seed)
+    number, draw = numbered(__doc__)
     counts, fields = Counter[str](), Counter[str]()
     for index in range(number):
         problem = drawn(draw)
         pool, model = problem["cluster"]["pools"][0], problem["models"]["policy"]["name"].partition("/")[2]
         head = f"{index:3} {model:16}{pool['nodes']:>3} x {pool['gpu']} {problem['options']['algorithm']:5}"
         print(f"{head} {outcome(problem, counts, fields)}", flush=True)
-    print(dict(counts), dict(fields) or "")
-    print(
-        f"fields as planned {counts['as planned']} of {counts['fields']}; the frameworks' defaults "
-        f"{counts['as defaults']}"
-    )
+    print_totals(counts, fields, "frameworks'")
     return int(counts["as planned"] < counts["fields"] or counts["checks broken"] > 0)
 
 

@@ -8,7 +8,6 @@ trivial answer is the engine's defaults: how many of the fields it would have ri
     python benchmarks/training_launches.py [--quick] [--seed N] [--problems N]
 """
 
-import argparse
 import random
 import sys
 from collections import Counter
@@ -18,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "emit"))
 
 from launched_fields import Fields, differences, launched, planned
+from launched_problems import numbered, print_totals
 
 from planner.api import solve
 from planner.check import check_plan
@@ -29,7 +29,6 @@ from planner.kinds.train.options import TrainOptions
 from planner.models.library import find_model
 from planner.plan.schema import Envelope
 
-PROBLEMS, QUICK, SEED = 60, 10, 0
 DENSE = ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B", "Qwen/Qwen3-14B", "Qwen/Qwen2.5-7B", "Qwen/Qwen3-32B")
 SPARSE = ("Qwen/Qwen3-30B-A3B", "Qwen/Qwen3-235B-A22B", "deepseek-ai/DeepSeek-V3", "mistralai/Mixtral-8x7B-v0.1")
 TITAN = (
@@ -189,12 +188,7 @@ def _elsewhere(plan: Envelope, decision: TrainDecision, engine: str, counts: Cou
 
 def main() -> int:
     """Prints a line a problem and the totals; 1 where a plan is not launched as it is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK} problems")
-    parser.add_argument("--problems", type=int, default=PROBLEMS)
-    parser.add_argument("--seed", type=int, default=SEED)
-    given = parser.parse_args()
-    number, draw = QUICK if given.quick else given.problems, random.Random(given.seed)
+    number, draw = numbered(__doc__)
     counts, fields = Counter[str](), Counter[str]()
     for index in range(number):
         engine = list(TRAINING_ENGINES)[index % len(TRAINING_ENGINES)]
@@ -202,10 +196,7 @@ def main() -> int:
         pool, model = problem["cluster"]["pools"][0], problem["models"]["policy"]["name"].partition("/")[2]
         head = f"{engine:16}{model:18}{pool['nodes']:>4} x {pool['gpu']:12}"
         print(f"{index:3} {head} {problem['options']['precision']:10}{outcome(problem, counts, fields)}", flush=True)
-    print(dict(counts), dict(fields) or "")
-    print(
-        f"fields as planned {counts['as planned']} of {counts['fields']}; the engines' defaults {counts['as defaults']}"
-    )
+    print_totals(counts, fields, "engines'")
     return int(counts["as planned"] < counts["fields"] or counts["not launched"] + counts["checks broken"] > 0)
 
 
