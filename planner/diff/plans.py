@@ -161,7 +161,7 @@ def _objective(before: Envelope, after: Envelope) -> list[FigureChange]:
     inside = {each.among: None for each in (old.within, new.within) if each is not None}
     for among in inside:
         bounds = [each.bound if each is not None and each.among == among else None for each in (old.within, new.within)]
-        rows.append((f"bound among {among}", bounds[0], bounds[1]))
+        rows.append(("bound within", bounds[0], bounds[1]))
     return [FigureChange(metric, "", name, then, now) for name, then, now in rows if then != now]
 
 

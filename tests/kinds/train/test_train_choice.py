@@ -114,9 +114,7 @@ def test_two_plans_differ_in_bounds_of_both_levels_and_not_in_what_is_proven() -
     other = plan.model_copy(update={"certificate": plan.certificate.model_copy(update={"within": within})})
     decision = TrainDecision.model_validate(plan.decision)
     difference = diff_plans((plan, decision), (other, decision))
-    assert [(row.statistic, row.after) for row in difference.figures] == [
-        ("bound among plans where runs were measured", 1.0)
-    ]
+    assert [(row.statistic, row.after) for row in difference.figures] == [("bound within", 1.0)]
     assert [change.path for change in difference.provenance] == ["certificate.within.status"]
 
 
