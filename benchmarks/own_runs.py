@@ -11,22 +11,24 @@ as `planner estimate` does with what `planner calibrate -o` wrote (`planner.esti
 any fit.
 
 Times: mean error of TPOT, groups of ten rows or more weighing the same; intervals of 80 %: how many hold, and their
-mean width (of logarithms) against that before any run, by what is believed near the runs (`near`), by where they say
-that the group lies (`group`, which plans take), and by the mean error of the runs in its place (`scaled`). Decisions:
+mean width (of logarithms) against that before any run, by what is believed near the runs (`near`; `layout` of a load
+that is not known, as plans of open loads take it), by where they say that the group lies (`group`), and by the mean
+error of the runs in its place (`scaled`). Decisions:
 rows of a group with equal mode and lengths, five or more, to take the one of most predicted output tokens/s/GPU whose
 predicted TPOT keeps a limit at the quartiles of what was measured. Captured is the output of the choice over that of
 the best, among rows that were not run, 0 where the limit breaks. Runs are those that raise the expected output of the
 choice most, one after another, or drawn from all.
 Rules: `estimate`, the most output of rows whose median keeps the limit; `as proposed`, the most expected output, which
 `--propose` names; `expected`, the most output times the chance that the limit holds, of those with 60 % at least, as
-`objective.expected` picks; `scaled`, the estimate, longer by the mean error of the runs in place of the belief. The
+`objective.expected` picks; `scaled`, the estimate, longer by the mean error of the runs in place of the belief;
+`group`, by where they say that the group lies; `layout`, by those near it in layout, of any load. The
 trivial answer is no run at all. Last, error, share held and width of what is believed of a decision's rows that were
 not run, groups weighing the same.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,7 +41,8 @@ from serving_picks import Predicted, left_out
 from planner.arrays import Bools, Floats, Indices
 from planner.costs.rates.likeness import TPOT, TTFT, Likeness
 from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias
-from planner.estimate.own_runs import lengths, seen_runs
+from planner.estimate.case import Case
+from planner.estimate.own_runs import lengths, places, seen_runs
 from planner.estimate.places import layouts, loads
 from planner.kinds.serve.expected import CONFIDENCES
 from planner.propose.alternative import Alternative
@@ -53,7 +56,8 @@ MOST_ROWS = 40  # of a group that tell how errors go together
 QUANTILES = (0.25, 0.5, 0.75)
 TOLERANCE = 1.0001
 EXACT = (1e-6, 1e-6)  # deviations of what a run tells of its own row
-RULES = ("estimate", "as proposed", "expected", "scaled")
+RULES = ("estimate", "as proposed", "expected", "scaled", "group", "layout")
+SHIFTED = RULES[3:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,25 +92,36 @@ def times(
     """Runs, what makes the estimate, and error of TPOT, share that intervals hold, width: means of groups [3]."""
     groups = large(data)
     for count in RUNS:
-        for name in ("near", "group", "scaled") if count else ("estimate",):
+        for name in ("near", "layout", "group", "scaled") if count else ("estimate",):
             table = []
             for number, members in enumerate(groups):
                 own = likeness[int(told.fold[members[0]])]["tpot"]
                 for seed in range(seeds if count else 1):
                     runs = np.random.default_rng((seed, number)).permutation(members)[:count]
-                    near = name == "near"
-                    table.append(_near(data, own, known, members, runs) if near else _row(known, members, runs, name))
+                    if name in ("near", "layout"):
+                        table.append(_near(data, own, known, members, runs, placed=name == "near"))
+                    else:
+                        table.append(_row(known, members, runs, name))
             yield count, name, np.mean(table, axis=0)
 
 
-def _near(data: Data, likeness: Likeness, known: Known, members: Indices, runs: Indices) -> tuple[float, float, float]:
-    """Of one group after these runs, on its other rows: each takes what those near it tell."""
+def _near(
+    data: Data, likeness: Likeness, known: Known, members: Indices, runs: Indices, *, placed: bool
+) -> tuple[float, float, float]:
+    """Of one group after these runs, on its other rows: each takes what those near it tell, by its load if `placed`."""
     rest = np.setdiff1d(members, runs)
-    seen = seen_runs([data.cases[run] for run in runs], known.error[runs].tolist())
-    others = [data.cases[row] for row in rest]
-    mean, half = likeness.told(seen, loads(others), layouts(others), lengths(others))
+    mean, half = _told(data.cases, known, likeness, runs, rest, placed=placed)
     off = known.error[rest] - mean
     return float(np.abs(np.expm1(-off)).mean()), float((np.abs(off) <= half).mean()), float(2.0 * half.mean())
+
+
+def _told(
+    cases: Sequence[Case], known: Known, likeness: Likeness, runs: Indices, rows: Indices, *, placed: bool
+) -> tuple[Floats, Floats]:
+    """Means and halves of the widths of what runs tell of rows."""
+    seen = seen_runs([cases[run] for run in runs], known.error[runs].tolist())
+    load, layout = places(of := [cases[row] for row in rows])
+    return likeness.told(seen, load if placed else np.full_like(load, np.nan), layout, lengths(of))
 
 
 def _row(known: Known, members: Indices, runs: Indices, name: str) -> tuple[float, float, float]:
@@ -138,10 +153,12 @@ class Decision:
     before: BeliefState
     likeness: Likeness  # of TPOT
     output: Floats
+    cases: Sequence[Case]  # of all rows
+    known: Known
 
     def choice(self, seen: list[int], rule: str) -> int:
         """The row to take of those not run by one of RULES; where none keeps the limit, the least predicted TPOT."""
-        state = self.scaled(seen) if rule == "scaled" else self.after(seen)
+        state = self.shifted(seen, rule) if rule in SHIFTED else self.after(seen)
         tpot_s, chance = np.exp(state.x.mean_M), chances(state)
         output = state.a_M / (np.exp(self.before.y.mean_M) + state.b_M * tpot_s)
         kept = tpot_s <= self.limit_s * TOLERANCE
@@ -162,9 +179,15 @@ class Decision:
             state = state.after(run, float(np.log(self.tpot_s[run])), float(np.log(self.ttft_s[run])))
         return state
 
-    def scaled(self, seen: list[int]) -> BeliefState:
-        """What was believed before, all times as much longer as those of the runs were in the mean."""
-        x, shift = self.before.x, float(self.error[seen].mean()) if seen else 0.0
+    def shifted(self, seen: list[int], rule: str) -> BeliefState:
+        """What was believed before, times as much longer as runs tell by one of SHIFTED."""
+        x, runs, shift = self.before.x, self.members[seen], np.zeros(len(self.members))
+        if seen and rule == "scaled":
+            shift += self.error[seen].mean()
+        elif seen and rule == "group":
+            shift += self.known.after(self.members, runs).mean
+        elif seen:
+            shift, _ = _told(self.cases, self.known, self.likeness, runs, self.members, placed=False)
         return replace(self.before, x=replace(x, mean_M=x.mean_M + shift))
 
     def captured(self, chosen: int, seen: list[int]) -> float:
@@ -227,7 +250,7 @@ def decisions(
             state = make_choice(alternatives, slo, tpot=own["tpot"], ttft=own["ttft"], noise=EXACT)
             yield Decision(
                 int(data.group[members[0]]), members, limit, known.error[members], tpot[members], ttft[members], state,
-                own["tpot"], output,
+                own["tpot"], output, data.cases, known,
             )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Runs of one's own near a deployment: how much longer its steps are by them, and how sure that is.
 
-The calibration says of a group of runs how much longer all its steps are, and holds what each run told
-(`planner.costs.rates.spread.GroupBias`). Errors of loads and layouts near each other go together
-(`planner.costs.rates.likeness`), so that a deployment takes most from the runs that are most like it.
+Errors of loads and layouts near each other go together (`planner.costs.rates.likeness`), so that a deployment takes
+most from the runs that are most like it: by load and layout of each replica where they are colocated. Layouts that a
+search prices take the same (`planner.costs.rates.near_runs`).
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,18 @@ def told_by_runs(known: Calibration, cases: Sequence[Case]) -> Told:
             members[case.group].append(index)
     for group, rows in members.items():
         bias, own = known.runs[group], [cases[index] for index in rows]
-        mean, told.half[rows] = TPOT.told(bias.seen, loads(own), layouts(own), lengths(own))
+        load, layout = places(own)
+        mean, told.half[rows] = TPOT.told(bias.seen, load, layout, lengths(own))
         told.longer[rows] = np.exp(mean - bias.mean)
     return told
+
+
+def places(cases: Sequence[Case]) -> tuple[Floats, Floats]:
+    """Loads [M] and layouts [M, 5], of one replica where prompts and answers share instances."""
+    replicas = np.log2([case.decode.replicas if case.prefill is None else 1 for case in cases])
+    layout = layouts(cases)
+    layout[:, 0] -= replicas
+    return np.maximum(loads(cases) - replicas, 0.0), layout
 
 
 def lengths(cases: Sequence[Case]) -> Floats:
@@ -52,5 +61,6 @@ def lengths(cases: Sequence[Case]) -> Floats:
 
 def seen_runs(cases: Sequence[Case], errors: Sequence[float]) -> tuple[SeenRun, ...]:
     """Runs of these cases, whose measured times per output token are so far from those of the costs alone."""
-    places = zip(loads(cases).tolist(), layouts(cases).tolist(), lengths(cases).tolist(), errors, strict=True)
-    return tuple(SeenRun(load, tuple(layout), tuple(length), error) for load, layout, length, error in places)
+    load, layout = places(cases)
+    rows = zip(load.tolist(), layout.tolist(), lengths(cases).tolist(), errors, strict=True)
+    return tuple(SeenRun(load, tuple(layout), tuple(length), error) for load, layout, length, error in rows)

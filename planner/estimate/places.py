@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.arrays import Floats
+from planner.costs.rates.near_runs import layout_of
 from planner.estimate.case import Case
-
-MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
 
 
 def loads(cases: Sequence[Case]) -> Floats:
@@ -17,11 +16,5 @@ def loads(cases: Sequence[Case]) -> Floats:
 
 def layouts(cases: Sequence[Case]) -> Floats:
     """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep, and the mode as a distance [M, 5]."""
-    rows = [
-        (
-            *np.log2(np.maximum([case.gpus, case.decode.tp, case.decode.dp, case.decode.ep], 1)),
-            MODE_APART * (case.prefill is not None),
-        )
-        for case in cases
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(cases), 5)
+    rows = [(case.gpus, case.decode.tp, case.decode.dp, case.decode.ep, case.prefill is not None) for case in cases]
+    return layout_of(*np.array(rows, dtype=np.float64).reshape(len(cases), 5).T)

@@ -24,7 +24,15 @@ from planner.costs.rates.spread import NORMAL_80, ErrorSpread, GroupBias, SeenRu
 from planner.costs.rates.step import step_time
 from planner.errors import PlannerError
 from planner.estimate import estimate_jsonl
+from planner.estimate.case import Case
+from planner.estimate.evaluate import Estimate, evaluate
+from planner.estimate.own_runs import lengths, places, told_by_runs
+from planner.kinds.serve.options import ServeDecision
+from planner.kinds.serve.steady.search import prepare
 from planner.load.problems import load_problem
+from planner.simulate.plans.fleet import fleet_of_plan
+from planner.simulate.plans.setting import Policies
+from planner.simulate.requests.stream import Requests
 from planner.solvers.stochastic.sequential_choice import Belief
 
 HEADER = "id,model,weights,system,backend,mode,isl,osl,concurrency,gpus,tp,pp,dp,moe_tp,moe_ep,ttft_ms,tpot_ms\n"
@@ -219,6 +227,74 @@ def test_steps_of_a_solve_are_as_much_longer_and_the_plan_says_so(tmp_path: Path
     path.with_name("other.yaml").write_text(text, encoding="utf-8")
     other = solve(load_problem(problem, overrides=[f"costs.calibration={path.with_name('other.yaml')}"]))
     assert any("are of another group, and move nothing here" in line for line in other.assumptions)
+
+
+def own_calibration(folder: Path, tpot_ms: float) -> str:
+    """The path of a calibration with one run, of 8 clients on a GPU."""
+    told = believe(rows_of(folder, tpot_ms), "default", None)
+    path = folder / "own.yaml"
+    document = document_of(told, "default", date="2026-01-31", sources=["runs.csv"])
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return str(path)
+
+
+def case_of(row: ServingRow, gpus: int, clients: int, *, apart: bool = False) -> Case:
+    """The case of a row on one instance of so many GPUs, perhaps beside one that takes its prompts."""
+    part = replace(row.case.decode, tp=gpus)
+    return replace(row.case, decode=part, gpus=gpus, clients=clients, prefill=part if apart else None)
+
+
+@pytest.mark.parametrize("clients", [64, None])
+def test_layouts_of_a_search_take_what_estimates_take(tmp_path: Path, clients: int | None) -> None:
+    """Where the deployment is one instance: by the same runs, at its share of the clients or any, in either mode."""
+    path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
+    problem = tmp_path / "problem.yaml"
+    closed = "" if clients is None else f", load: {{concurrency: {clients}}}"
+    wide = PROBLEM.replace("gpus: 2", "nodes: 1").replace("15ms}", f"15ms}}{closed}")
+    problem.write_text(wide, encoding="utf-8")
+    resolved = load_problem(problem, overrides=[f"costs.calibration={path}"])
+    costs = prepare(resolved).costs_of_pool["m", 0].costs
+    known, gpus = load_calibration(path), np.array([1, 2, 4, 8])
+    for function in ("colocated", "decode"):
+        own = [(clients or 0) * n // 8 for n in gpus.tolist()]
+        cases = [case_of(row, n, c, apart=function == "decode") for n, c in zip(gpus.tolist(), own, strict=True)]
+        load, layout = places(cases)
+        load = load if clients else np.full_like(load, np.nan)
+        mean, _ = TPOT.told(known.runs[row.case.group].seen, load, layout, lengths(cases))
+        longer = np.exp(mean)
+        assert costs.of_role(function).pricer.slowdown_of(Shards.of(gpus)) == pytest.approx(longer, rel=1e-9)
+        assert len(set(np.round(longer, 6))) == len(gpus)
+
+
+def test_a_plan_predicts_and_simulates_its_role_as_an_estimate_of_it_does(tmp_path: Path) -> None:
+    path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
+    problem = tmp_path / "problem.yaml"
+    text = PROBLEM.replace("gpus: 2", "gpus: 1").replace("15ms}", "15ms}, load: {concurrency: 8}")
+    problem.write_text(text + "options: {modes: [colocated], max_batch: [8], chunk_tokens: [2048]}\n", encoding="utf-8")
+    own, plain = (load_problem(problem, overrides=given) for given in ([f"costs.calibration={path}"], []))
+    plans = [solve(resolved) for resolved in (own, plain)]
+    known = load_calibration(path)
+    (longer,) = told_by_runs(known, [row.case]).longer * known.slowdown(row.case.group)
+    (bare,) = evaluate([row.case], None)
+    assert isinstance(bare, Estimate)
+    assert longer * bare.tpot_s == pytest.approx(0.012, rel=0.02), "the run itself"
+    steps = [(plan.evidence.steps or {})["colocated"].tpot_s_by_batch or {} for plan in plans]
+    assert steps[0]["8"] / steps[1]["8"] == pytest.approx(longer, rel=1e-4)
+    assert any("steps of `colocated` are" in line and "most like it" in line for line in plans[0].assumptions)
+    load = Requests.open_stream([0.0], [1000], [200])
+    fleets = [
+        fleet_of_plan(plan, ServeDecision.model_validate(plan.decision), load, Policies(), calibration=name).fleet
+        for plan, name in zip(plans, (path, None), strict=True)
+    ]
+    grids = [fleet.instances[0].grid for fleet in fleets]
+    assert grids[0].decode_s == pytest.approx(longer * grids[1].decode_s, rel=1e-9)
+
+
+def test_replicas_alike_are_one_deployment_with_its_share_of_the_load(tmp_path: Path) -> None:
+    path, (row,) = own_calibration(tmp_path, 12.0), rows_of(tmp_path, 12.0)
+    four = replace(row.case, decode=replace(row.case.decode, replicas=4), gpus=4, clients=32)
+    once, again = told_by_runs(load_calibration(path), [row.case, four]).longer
+    assert once == again
 
 
 def test_runs_of_groups_that_were_fitted_to_tell_nothing_more(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from planner.arrays import Floats
 from planner.costs.operators.kernels import Operator
+from planner.costs.operators.work import Shards
 from planner.costs.rates.calibration import Calibration
 from planner.costs.rates.choice import TableChooser
 from planner.costs.rates.evidence import KernelTime
+from planner.costs.rates.near_runs import NearRuns
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.roofline import Roofline
 from planner.costs.rates.spread import group_of_runs
@@ -42,6 +45,12 @@ class Pricer(Protocol):
     @property
     def slowdown(self) -> float:
         """Of whole steps, beyond what their operators take; 1 but where own runs tell of another."""
+
+    def slowdown_of(self, shards: Shards) -> Floats | float:
+        """The same of instances [N], by the runs that are most like them where a search prices layouts."""
+
+    def of_role(self, function: str) -> "Pricer":
+        """That of instances of a function (colocated, prefill, decode): runs of one mode tell less of the other."""
 
     def price(self, op: Operator) -> KernelTime:
         """Seconds [N] of one run of `op`."""
@@ -92,18 +101,20 @@ def make_pricer(
     store: ProfileStore | None,
     bare: bool = False,
     tiles: float | None = None,
+    near: NearRuns | None = None,
 ) -> Pricer:
     """Kernel tables of this pool's accelerator and of the engine when the store has them, else the roofline.
 
     `bare` prices kernels that run without the engine, which then makes their starts no longer. `tiles` stands for what
-    the release does unasked (`planner.engines.settings.whole_tiles`).
+    the release does unasked (`planner.engines.settings.whole_tiles`). `near`: own runs of the group, of which a layout
+    takes most from those most like it.
     """
     accelerator, known = pool.node.accelerator, calibration.efficiencies
     own = calibration.engine(engine, version)
     started = known if bare else known.with_starts(own, overlap=accelerator.overlaps_starts)
     slowdown = 1.0 if bare else calibration.slowdown(group_of_runs(arch, accelerator.name, engine))
     whole = whole_tiles(engine, version) if tiles is None else tiles
-    roofline = Roofline(accelerator, pool.topology(), started, slowdown, whole)
+    roofline = Roofline(accelerator, pool.topology(), started, slowdown, whole, near)
     if store is None or accelerator.name not in store.accelerators():
         return roofline
     chooser = TableChooser(store, accelerator.name, engine, version)

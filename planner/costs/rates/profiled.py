@@ -27,6 +27,7 @@ from planner.costs.operators.kernels import (
     PrefillAttention,
     gradient_of,
 )
+from planner.costs.operators.work import Shards
 from planner.costs.operators.working_format import as_run_on
 from planner.costs.rates.calibration import FULL_TRUST, TableTrust
 from planner.costs.rates.choice import ChosenTable, TableChooser
@@ -115,6 +116,14 @@ class Profiled:
     def slowdown(self) -> float:
         """Of whole steps."""
         return self.roofline.slowdown
+
+    def slowdown_of(self, shards: Shards) -> Floats | float:
+        """Of whole steps of instances [N]."""
+        return self.roofline.slowdown_of(shards)
+
+    def of_role(self, function: str) -> "Profiled":
+        """That of instances of a function, from the same tables."""
+        return self if self.roofline.near is None else replace(self, roofline=self.roofline.of_role(function))
 
     @property
     def notes(self) -> set[str]:

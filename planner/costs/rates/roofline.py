@@ -1,6 +1,6 @@
 """Roofline model: the larger of compute time and memory time at data-sheet rates, scaled by named efficiencies."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,10 +22,12 @@ from planner.costs.operators.kernels import (
     quantises,
     stored_format,
 )
+from planner.costs.operators.work import Shards
 from planner.costs.operators.working_format import as_run_on, in_whole_tiles
 from planner.costs.rates.calibration import Efficiencies
 from planner.costs.rates.collectives import collective_s
 from planner.costs.rates.evidence import KernelTime
+from planner.costs.rates.near_runs import NearRuns
 from planner.hardware.accelerator import Accelerator
 from planner.hardware.topology import Topology
 
@@ -41,6 +43,7 @@ class Roofline:
     efficiencies: Efficiencies
     slowdown: float = 1.0  # of whole steps (`Calibration.slowdown`)
     whole_tiles: float = 0.0  # the most tensor parallelism of experts that are computed in whole tiles
+    near: NearRuns | None = None  # own runs that tell layouts of a search apart
 
     @property
     def name(self) -> str:
@@ -50,6 +53,14 @@ class Roofline:
     def multiprocessors(self) -> int:
         """Of the accelerator; 0 where unknown."""
         return self.accelerator.num_multiprocessors
+
+    def slowdown_of(self, shards: Shards) -> Floats | float:
+        """Of whole steps of instances [N]."""
+        return self.slowdown if self.near is None else self.slowdown * self.near.longer(shards)
+
+    def of_role(self, function: str) -> "Roofline":
+        """That of instances of a function."""
+        return self if self.near is None else replace(self, near=self.near.of_role(function))
 
     def price(self, op: Operator) -> KernelTime:
         """Seconds of one run of `op` [N]; zero where it has nothing to do."""

@@ -31,7 +31,7 @@ NORMAL_80 = 1.2815515655446004  # deviations of a normal either side of the midd
 
 @dataclass(frozen=True, slots=True)
 class SeenRun:
-    """A run of a group: where its deployment lies (`planner.estimate.places`), and how far it was from the costs."""
+    """A run of a group: where its deployment lies (`planner.estimate.own_runs`), and how far it was from the costs."""
 
     load: float
     layout: tuple[float, ...]

@@ -30,9 +30,9 @@ class StepTime:
     def seconds(self) -> Floats:
         return self.device_s + self.host_s
 
-    def slower(self, factor: float) -> "StepTime":
-        """The same steps, all parts of them as much longer."""
-        if factor == 1.0:
+    def slower(self, factor: Floats | float) -> "StepTime":
+        """The same steps [N], all parts of them as much longer."""
+        if isinstance(factor, float) and factor == 1.0:
             return self
         by_operator = {name: factor * seconds for name, seconds in self.by_operator.items()}
         return StepTime(factor * self.device_s, factor * self.host_s, by_operator, factor * self.by_basis)
@@ -82,14 +82,14 @@ def step_time(arch: Architecture, pricer: Pricer, shards: Shards, work: Work, en
     operators = list(forward(arch, shards, work))
     whole = _step(arch, shards, work, engine, operators, price_operators(operators, pricer, len(shards)))
     if not np.any(shards.micro_batches > 1.0):
-        return whole.slower(pricer.slowdown)
+        return whole.slower(pricer.slowdown_of(shards))
     half = halved(work)
     decoded = half.tokens * (work.prefill_sequences == 0)
     halves = [*forward(arch, shards, half), *exchange_copies(arch, shards, decoded)]
     priced = _two_batches(halves, pricer, work)
     launched = replace(engine, captured_tokens=0.0)  # engines capture no graphs of prompts in two batches
     cut = _step(arch, shards, work, launched, [*halves, *halves], priced)
-    return _chosen((shards.micro_batches > 1.0) & (work.tokens >= 2.0), cut, whole).slower(pricer.slowdown)
+    return _chosen((shards.micro_batches > 1.0) & (work.tokens >= 2.0), cut, whole).slower(pricer.slowdown_of(shards))
 
 
 def _step(

@@ -9,10 +9,12 @@ import numpy as np
 from planner.arrays import Ints
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
+from planner.costs.rates.near_runs import NearRuns
 from planner.costs.rates.pricer import Pricer, make_pricer, open_store
 from planner.costs.serving.attention_ffn import Port, RemoteFfn, Units, ffn_weight_bytes
 from planner.costs.serving.media import encode_times
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
+from planner.costs.serving.own_runs import near_runs
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
@@ -111,7 +113,8 @@ def _grid(setting: FleetSetting, role: Role, ffn: Role | None, most: int, chunk:
     """Steps of one engine of a role."""
     sides = tuple((side.pool, *side.parallelism.model_dump().values()) for side in (role, ffn) if side is not None)
     turns = role.limits.get("micro_batches", 1), role.limits.get("pieces", 1)
-    key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION
+    apart = role.function != "colocated" and _near(setting, role) is not None
+    key = sides, *turns, most, chunk, drafts.tokens, drafts.drafter is None, role.function == ATTENTION, apart
     longest, most_tokens = int(_whole_tokens(setting, role).max()), setting.arch.max_context_tokens
 
     def priced(reach: int) -> StepGrid:
@@ -125,13 +128,13 @@ def _priced(
 ) -> StepGrid:
     """Steps of one engine of a role with sequences of up to `longest` tokens."""
     pool, shape, known = setting.pools[role.pool], role.parallelism, setting.calibration.efficiencies
-    pricer = _pricer(setting, pool)
+    pricer = _pricer(setting, pool, role)
     overheads = setting.overheads
     if ffn is not None:
         other, turns, far = ffn.parallelism, int(role.limits.get("micro_batches", 1)), None
         if ffn.pool != role.pool:
             there = setting.pools[ffn.pool]
-            far = RemoteFfn(_pricer(setting, there), Port.of(pool, known), Port.of(there, known))
+            far = RemoteFfn(_pricer(setting, there, ffn), Port.of(pool, known), Port.of(there, known))
         return unit_grid(
             setting.arch,
             pricer,
@@ -160,7 +163,7 @@ def _priced(
 
 def _encode_s(setting: FleetSetting, role: Role, media: Sequence[Media | None]) -> tuple[tuple[float, float], ...]:
     """By workload, what encoding takes an engine of the role: a run of the tower, and a token of it."""
-    pricer, shards = _pricer(setting, setting.pools[role.pool]), _shards(role)
+    pricer, shards = _pricer(setting, setting.pools[role.pool], role), _shards(role)
     models = [setting.problem.model_of(workload) for workload in setting.problem.workloads]
     times = [
         encode_times(setting.arch, pricer, shards, each) if each is not None and model == role.model else None
@@ -180,7 +183,7 @@ def _whole_tokens(setting: FleetSetting, role: Role) -> Ints:
     return np.asarray(np.minimum(whole, _most_context(role)), dtype=np.int64)
 
 
-def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
+def _pricer(setting: FleetSetting, pool: Pool, role: Role) -> Pricer:
     return make_pricer(
         pool,
         setting.arch,
@@ -188,7 +191,14 @@ def _pricer(setting: FleetSetting, pool: Pool) -> Pricer:
         version=setting.problem.engine.version,
         calibration=setting.calibration,
         store=open_store(setting.profiles),
-    )
+        near=_near(setting, role),
+    ).of_role(role.function)
+
+
+def _near(setting: FleetSetting, role: Role) -> NearRuns | None:
+    """Own runs of the model of a role on its pool, as the search took them."""
+    pool, problem, pools = setting.pools[role.pool], setting.problem, setting.pools.values()
+    return near_runs(setting.calibration, setting.arch, pool, problem, str(role.model), pools)
 
 
 def _cache(setting: FleetSetting, role: Role, pool: Pool, shards: Shards, drafts: Drafts) -> tuple[float, int]:

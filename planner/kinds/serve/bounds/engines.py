@@ -100,7 +100,7 @@ class ListedType:
 
     def _grids(self, chunk_tokens: int, *, shortest_context: bool = False) -> tuple[StepGrid, StepGrid | None]:
         """Seconds that no step undercuts, and those of an engine alone where several step together."""
-        costs = self.pool_costs.costs
+        costs = self.pool_costs.costs.of_role(self.function)
         members = int(ranks_in_step(costs.arch, self.shape.dp))
         grid = step_grid(
             costs.arch,

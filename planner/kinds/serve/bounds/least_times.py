@@ -22,6 +22,7 @@ from planner.kinds.serve.steady.units import FUNCTION as ATTENTION
 from planner.problem.lengths import LengthFacts, length_quantile
 from planner.problem.schema import Lengths
 
+_DECODING = {"colocated": "colocated", "disaggregated": "decode"}
 SURE = 0.95
 """Of the least time: a limit below it is kept by nobody. What lies between may be the grid of a simulator's prices."""
 
@@ -58,11 +59,13 @@ def _least_token_s(setting: ServeSetting, model: str, target: Target) -> float:
     """Seconds of a token of a sequence that is alone on the fastest engine of any pool, with as many drafts as suit."""
     least = math.inf
     for pool_costs, shapes in _engines(setting, model):
-        costs, drafts = pool_costs.costs, np.array(setting.options.searched_drafts, dtype=np.float64)
+        drafts = np.array(setting.options.searched_drafts, dtype=np.float64)
         many = np.repeat(np.arange(len(shapes)), len(drafts))
         drafts_N, one = np.tile(drafts, len(shapes)), np.ones(len(many))
-        step = decode_step(costs, _shards(shapes, many), one, target.isl * one, drafts_N)
-        least = min(least, float((step.seconds / costs.tokens_per_step(drafts_N)).min()))
+        for function in (_DECODING[mode] for mode in setting.options.modes):
+            costs = pool_costs.costs.of_role(function)
+            step = decode_step(costs, _shards(shapes, many), one, target.isl * one, drafts_N)
+            least = min(least, float((step.seconds / costs.tokens_per_step(drafts_N)).min()))
     return least
 
 

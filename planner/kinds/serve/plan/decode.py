@@ -141,7 +141,7 @@ def _assumptions(setting: ServeSetting, outcome: Outcome) -> Iterator[str]:
         )
     yield from context_assumptions(setting, outcome)
     yield from setting.resolved.price_notes
-    yield from run_assumptions(setting)
+    yield from run_assumptions(setting, used)
     yield from place_assumptions(used, targets, setting.options)
     yield from _engine_notes(setting, used)
     if any(target.clients is not None for target in targets):

@@ -136,7 +136,7 @@ def _best_batch(
     context, tpot_s, resident_tokens = asked
     arch, batches = pool_costs.costs.arch, np.array(DECODE_BATCHES, dtype=np.float64)
     shards = Shards.of(np.full(len(batches), float(tp)), 1, gpus // tp, gpus // ep if ep > 1 else tp, ep)
-    step_s = unsplit_step_s(pool_costs.costs, shards, batches, context, parts)
+    step_s = unsplit_step_s(pool_costs.costs.of_role("decode"), shards, batches, context, parts)
     cache = kv_cache_bytes(arch, shards, np.full(len(batches), resident_tokens)) * batches
     room = pool_costs.room_bytes - weight_bytes(arch, shards)
     fits = (step_s <= tpot_s) & (cache <= room)

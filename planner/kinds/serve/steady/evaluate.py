@@ -54,7 +54,7 @@ class LimitedRates:
 def time_points(function: str, pool_costs: PoolCosts, target: Target, points: Points) -> StepTimes:
     """Step times of every point for one target."""
     context, none = np.full(len(points), target.context), np.zeros(len(points))
-    costs = replace(pool_costs.costs, encoding=target.encoding)
+    costs = replace(pool_costs.costs.of_role(function), encoding=target.encoding)
     isl, engine = np.full(len(points), target.prefilled_tokens), costs.engine
     cached = target.before_tokens
     if function == "prefill":

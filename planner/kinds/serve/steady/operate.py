@@ -154,5 +154,6 @@ def _step_s(candidate: Candidate, target: Target, pool_costs: PoolCosts, batches
     context = np.full(len(batches), target.context)
     drafts = np.full(len(batches), float(candidate.draft_tokens))
     padded = pad_graph_batch(batches)
-    shared_s = decode_step(pool_costs.costs, shards, padded, context, drafts).seconds
-    return decode_pace_s(pool_costs.costs, shards, padded, context, shared_s, drafts)
+    costs = pool_costs.costs.of_role(candidate.function)
+    shared_s = decode_step(costs, shards, padded, context, drafts).seconds
+    return decode_pace_s(costs, shards, padded, context, shared_s, drafts)

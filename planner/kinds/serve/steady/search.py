@@ -12,6 +12,7 @@ from planner.costs.rates.pricer import make_pricer, open_store, profile_paths
 from planner.costs.rates.profiled import Profiled
 from planner.costs.rates.spread import ErrorSpread, group_of_runs
 from planner.costs.serving.attention_ffn import Port
+from planner.costs.serving.own_runs import near_runs
 from planner.costs.serving.speculation import Drafter, drafter_of
 from planner.engines.handover import NO_WAY, Way
 from planner.engines.load import release_of
@@ -216,7 +217,10 @@ def _pool_costs(
 ) -> PoolCosts:
     """One model's costs on the pool with that index in the problem."""
     arch, engine, pool = resolved.models[model], resolved.problem.engine, resolved.pools[index]
-    pricer = make_pricer(pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store)
+    near = near_runs(calibration, arch, pool, resolved.problem, model, resolved.pools)
+    pricer = make_pricer(
+        pool, arch, engine=engine.name, version=engine.version, calibration=calibration, store=store, near=near
+    )
     memory = pool.node.accelerator.usable_bytes(engine.memory_utilisation)
     costs = Costs(arch, pricer, calibration.engine(engine.name, engine.version), drafter)
     port, context_tokens = Port.of(pool, calibration.efficiencies), engine.max_context_tokens or 0

@@ -48,6 +48,10 @@ class Costs:
     drafter: Drafter | None = None
     encoding: Encoding | None = None  # of what requests bring beside text
 
+    def of_role(self, function: str) -> "Costs":
+        """Those of instances of a function."""
+        return replace(self, pricer=self.pricer.of_role(function))
+
     def step(self, shards: Shards, work: Work) -> StepTime:
         """Time of one step [N], of the drafts that it verifies, and of what it encodes."""
         step = step_time(self.arch, self.pricer, shards, work, self.engine)

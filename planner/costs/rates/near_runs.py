@@ -1,0 +1,58 @@
+"""Own runs as a search takes them: how far steps of a layout are from the costs by those most like it.
+
+A calibration says of a group of runs how much longer all its steps are, and holds what each told
+(`planner.costs.rates.spread.GroupBias`). Estimates ask what they tell of a deployment with its load, searches of a
+layout before anybody knows how many instances there will be; both are answered by `planner.costs.rates.likeness`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.arrays import Floats
+from planner.costs.operators.work import Shards
+from planner.costs.rates.likeness import TPOT
+from planner.costs.rates.spread import GroupBias
+
+MODE_APART = 8.0  # doublings between colocated and disaggregated: likeliest on decisions measured in both modes
+
+
+def layout_of(gpus: Floats, tp: Floats, dp: Floats, ep: Floats, disaggregated: Floats) -> Floats:
+    """Base-2 logarithms of GPUs and of the decoding degrees tp, dp and ep, and the mode as a distance [M, 5]."""
+    degrees = np.log2(np.maximum(np.stack([gpus, tp, dp, ep], axis=1), 1.0))
+    return np.column_stack((degrees, MODE_APART * disaggregated))
+
+
+@dataclass(frozen=True, slots=True)
+class NearRuns:
+    """Runs of a group as a search takes them: by the layout of an instance, at its share of the clients or any load.
+
+    Of disaggregated instances the GPUs of others, which are not chosen yet, do not count.
+    """
+
+    bias: GroupBias
+    clients_per_gpu: float = math.nan  # NaN: any load
+    lengths: tuple[float, ...] = (math.nan, math.nan)  # tokens of prompt and answer; NaN where they vary
+    disaggregated: bool = False
+
+    def of_role(self, function: str) -> "NearRuns":
+        """The same for instances that do both or, as any other function has it, prefill or decode alone."""
+        return replace(self, disaggregated=function != "colocated")
+
+    def longer(self, shards: Shards) -> Floats:
+        """Multiples of step times [N], beyond those of all of the group."""
+        same = len(shards) > 1 and all(
+            (degree == degree[0]).all() for degree in (shards.tp, shards.dp, shards.ep, shards.devices)
+        )
+        mean, _ = self.told(shards.take(np.zeros(1, dtype=np.intp)) if same else shards)
+        return np.broadcast_to(np.exp(mean - self.bias.mean), (len(shards),))
+
+    def told(self, shards: Shards) -> tuple[Floats, Floats]:
+        """Of instances [N], as of deployments of one of them (`planner.costs.rates.likeness.Likeness.told`)."""
+        tp, dp, ep, gpus = shards.tp, shards.dp, shards.ep, shards.devices
+        load = np.log2(np.maximum(self.clients_per_gpu * gpus, 1.0))
+        mode = np.full(len(shards), float(self.disaggregated))
+        return TPOT.told(
+            self.bias.seen, load, layout_of(gpus, tp, dp, ep, mode), np.tile(self.lengths, (len(shards), 1))
+        )
