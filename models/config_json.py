@@ -1,6 +1,7 @@
 """Reads a Hugging Face config.json into an `Architecture`, without guessing."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -126,7 +127,7 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, source:
         vocab_size=text.count("vocab_size"),
         layers=decoder.layers,
         tied_embeddings=_tied(whole, text, decoder),
-        max_context_tokens=text.count(*_CONTEXT),
+        max_context_tokens=_context_tokens(text),
         precisions=Precisions(*(plain,) * 11),
         mtp_layers=decoder.mtp_layers,
         mtp_embeddings=decoder.mtp_embeddings,
@@ -147,6 +148,22 @@ def architecture_from_config(config: Mapping[str, object], *, name: str, source:
 def _decoder_fields(whole: ConfigFields) -> ConfigFields:
     """The object that describes the decoder: `text_config` of a multimodal model, else the whole."""
     return whole.child("text_config") if whole.has("text_config") else whole
+
+
+def _context_tokens(text: ConfigFields) -> int:
+    """Positions that engines start the model with: where YaRN extends them, its factor times those trained before.
+
+    As vLLM derives it (vllm/config/model.py, `_get_and_verify_max_len`): Qwen's checkpoints, among others, state
+    YaRN beside an unchanged `max_position_embeddings`. Raises PlannerError for a factor that is not positive.
+    """
+    own = text.count(*_CONTEXT)
+    rope = text.child("rope_parameters" if text.has("rope_parameters") else "rope_scaling")
+    if rope.text("rope_type", default=rope.text("type", default="")) != "yarn":
+        return own
+    factor = rope.data.get("factor")
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
+        raise rope.wrong("factor", "a positive number", factor)
+    return int(factor * rope.count("original_max_position_embeddings", default=own))
 
 
 def _read_decoder(text: ConfigFields) -> Decoder:

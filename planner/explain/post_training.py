@@ -43,12 +43,14 @@ def _predicted(envelope: Envelope, metric: str) -> float | None:
 
 def _sides(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     """Generation and training of an iteration, and which of them it waits for."""
-    whole = _predicted(envelope, "iteration_time_s")
+    whole, stopped = _predicted(envelope, "iteration_time_s"), _stopped_s(data)
     for name in ("generation", "training"):
         part = _predicted(envelope, f"{name}_s")
         if whole and part is not None:
-            share = part / whole
-            state = "the iteration waits for it" if share >= 0.999 else f"{format_si(whole - part, 's')} to spare"
+            share = (part + stopped) / whole
+            state = f"{format_si(whole - part - stopped, 's')} to spare"
+            if share >= 0.999:
+                state = "the iteration waits for it" + (" and for new weights" if stopped else "")
             if data.get("arrangement") == "colocated":
                 state = f"{100 * share:.0f} % of it, in turn with the rest"
             what = f"{name} takes {format_si(part, 's')} of the {format_si(whole, 's')} of an iteration: {state}"
@@ -88,10 +90,12 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
     if data.get("synchrony") != "asynchronous":
         yield Fact("limit", f"{what}, each waiting while the other works", about)
         return
-    handed = 0.0 if data["weight_sync"]["overlapped"] else float(data["weight_sync"]["duration_s"])
-    flow = data.get("in_flight_updates")
+    handed, flow = _handed_s(data), data.get("in_flight_updates")
     trains = " and ".join(["training", *(f"scoring by {part}" for part in sorted(handed_parts & set(served)))])
-    seconds = {"generation": generation, trains: training + handed + float(scoring.get("handed_s", 0.0))}
+    seconds = {
+        "generation": generation + _stopped_s(data),
+        trains: training + handed + float(scoring.get("handed_s", 0.0)),
+    }
     seconds |= {f"scoring by {part}": float(busy) for part, busy in served.items() if part not in handed_parts}
     binds, spare, *_ = sorted(seconds, key=lambda side: seconds[side], reverse=True)
     if flow and whole > (1.0 + EVEN) * seconds[binds] + handed:
@@ -108,6 +112,17 @@ def _split(envelope: Envelope, data: dict[str, Any]) -> Iterator[Fact]:
         saved = 1.0 - seconds[spare] / seconds[binds]
         what = f"shorter {binds} makes iterations shorter by {100 * saved:.0f} % at most, where {spare} binds"
         yield Fact("change", what, about, figures={"saved": saved})
+
+
+def _handed_s(data: dict[str, Any]) -> float:
+    """What handing over new weights keeps a trainer from."""
+    return 0.0 if data["weight_sync"]["overlapped"] else float(data["weight_sync"]["duration_s"])
+
+
+def _stopped_s(data: dict[str, Any]) -> float:
+    """What handing over keeps generators that run ahead from too; those in flight have it in how samples flow."""
+    ahead = data.get("synchrony") == "asynchronous" and not data.get("in_flight_updates")
+    return _handed_s(data) if ahead else 0.0
 
 
 def _staleness(flow: dict[str, Any], what: str, saved: float, about: tuple[str, ...]) -> Iterator[Fact]:

@@ -23,15 +23,15 @@ def test_the_side_that_binds_is_named_and_how_much_longer_the_other_may_take(
     envelope, decision = solved("rl-grpo-7b")
     sync_s = decision.model_dump()["weight_sync"]["duration_s"]
     told = split_of(
-        predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=80.0 - sync_s), decision
+        predicting(envelope, iteration_time_s=100.0, generation_s=100.0 - sync_s, training_s=80.0 - sync_s), decision
     )
     assert "generation binds; training may take 25 % longer" in told
     told = split_of(
-        predicting(envelope, iteration_time_s=100.0, generation_s=50.0, training_s=100.0 - sync_s), decision
+        predicting(envelope, iteration_time_s=100.0, generation_s=50.0 - sync_s, training_s=100.0 - sync_s), decision
     )
     assert "training binds; generation may take 100 % longer" in told
     told = split_of(
-        predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=99.5 - sync_s), decision
+        predicting(envelope, iteration_time_s=100.0, generation_s=100.0 - sync_s, training_s=99.5 - sync_s), decision
     )
     assert "both sides take about as long" in told
 
@@ -41,8 +41,10 @@ def test_what_the_iteration_would_gain_from_a_shorter_side_is_told(
 ) -> None:
     envelope, decision = solved("rl-grpo-7b")
     sync_s = decision.model_dump()["weight_sync"]["duration_s"]
-    times = predicting(envelope, iteration_time_s=100.0, generation_s=100.0, training_s=80.0 - sync_s)
-    changes = [fact for fact in explain_plan(times, decision).facts if fact.topic == "change"]
+    times = predicting(envelope, iteration_time_s=100.0, generation_s=100.0 - sync_s, training_s=80.0 - sync_s)
+    facts = explain_plan(times, decision).facts
+    assert any(fact.what.endswith("the iteration waits for it and for new weights") for fact in facts)
+    changes = [fact for fact in facts if fact.topic == "change"]
     assert any(fact.what.startswith("shorter generation") and "20 % at most" in fact.what for fact in changes)
 
 

@@ -48,6 +48,23 @@ def test_every_published_config_imports(models: dict[str, Architecture]) -> None
         assert parameter_counts(arch).total > 5e8, name
 
 
+@pytest.mark.parametrize(
+    ("rope", "context_tokens"),
+    [
+        ({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 3072}}, 12288),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e6}}, 16384),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 512}}, 4096),
+        ({"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e6}}}, 4096),
+    ],
+)
+def test_yarn_extends_the_context_and_other_scalings_are_in_the_positions(
+    rope: dict[str, Any], context_tokens: int
+) -> None:
+    assert _import(LLAMA | rope).max_context_tokens == context_tokens
+    with pytest.raises(PlannerError, match="`factor` must be a positive number"):
+        _import(LLAMA | {"rope_scaling": {"rope_type": "yarn", "factor": "4"}})
+
+
 def test_only_layers_without_a_cost_model_are_unsupported(models: dict[str, Architecture]) -> None:
     unpriced = {name for name, arch in models.items() if arch.unsupported_parts()}
     assert unpriced == {

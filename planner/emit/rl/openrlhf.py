@@ -95,12 +95,14 @@ def _others(job: RlJob) -> Iterator[Flag]:
 
 def _not_trained(job: RlJob) -> Iterator[tuple[bool, PlannerError]]:
     """Refusals of what OpenRLHF does not train so."""
+    shares = job.role("critic") is None or job.beside("critic") is not None
     yield (
         job.shape.pp > 1 or job.shape.ep > 1,
         PlannerError(
             "OpenRLHF trains without pipeline and expert parallelism",
             where="roles.actor",
-            hint="plan with `training_pp: [1]`, or use the target `verl`",
+            hint="plan with `training_pp: [1]`, or "
+            + ("use the target `verl`" if shares else "with `critic_gpus: [actor]` for the target `verl`"),
         ),
     )
     yield from off_the_gpus(job, "OpenRLHF")

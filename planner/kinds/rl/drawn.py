@@ -1,4 +1,4 @@
-"""Response lengths of successive iterations, sampled by the problem's seed.
+"""Response lengths of successive iterations, sampled by the problem's seed, within the context of the models.
 
 Array suffixes: N samples of one iteration, T turns.
 """
@@ -10,8 +10,10 @@ import numpy as np
 
 from planner.arrays import Floats, Ints
 from planner.documents.files import digest
+from planner.errors import PlannerError
 from planner.kinds.rl.agents.stated import trajectories_of
 from planner.kinds.rl.decision import RecordedSamples, RlOptions, ToolCalls
+from planner.kinds.rl.setting import RlSetting
 from planner.problem.lengths import end_of_samples
 from planner.problem.schema import Problem
 from planner.rl.trajectories import SampleBatch, Trajectories
@@ -72,11 +74,36 @@ def longest_sample(problem: Problem, options: RlOptions, batches: Sequence[Sampl
     drawn = max(int(batch.tokens_N.max()) for batch in batches)
     if not problem.workloads:
         return drawn
-    prompt, output = (end_of_samples(problem.workloads[0], side) for side in ("input_tokens", "output_tokens"))
+    output = end_of_samples(problem.workloads[0], "output_tokens")
     periods = options.horizon.periods if options.horizon is not None else ()
     output = round(output * max((period.output_scale for period in periods), default=1.0))
+    return max(drawn, beside_output(problem, batches) + min(output, options.max_output_tokens or output))
+
+
+def beside_output(problem: Problem, batches: Sequence[SampleBatch]) -> int:
+    """Tokens of the longest sample that its model does not write: the prompt, and what tools say."""
     observed = [_observed(batch.turns) for batch in batches if batch.turns is not None]
-    return max(drawn, prompt + min(output, options.max_output_tokens or output) + max(observed, default=0))
+    return end_of_samples(problem.workloads[0], "input_tokens") + max(observed, default=0)
+
+
+def require_context(setting: RlSetting, batches: Sequence[SampleBatch], longest: int) -> None:
+    """Refuses samples longer than the model of any part takes: engines do not start with more, nor do positions that a
+    model was not trained at teach it anything. Raises PlannerError with the output that would do."""
+    part = min(setting.keys, key=lambda part: setting.resolved.models[setting.keys[part]].max_context_tokens)
+    arch = setting.resolved.models[setting.keys[part]]
+    if longest <= arch.max_context_tokens:
+        return
+    output = arch.max_context_tokens - beside_output(setting.resolved.problem, batches)
+    stated = setting.options.max_output_tokens is not None
+    path: tuple[str | int, ...] = ("options", "max_output_tokens") if stated else ("workloads", 0, "output_tokens")
+    shorter = f"write `max_output_tokens: {output}`"
+    if output < 1:
+        path, shorter = ("workloads", 0, "input_tokens"), "shorten prompts, or what `tools` say"
+    raise PlannerError(
+        f"samples have up to {longest} tokens, and {arch.name}, the {part}, takes {arch.max_context_tokens}",
+        where=setting.resolved.where(path),
+        hint=f"{shorter}, or name a model with a longer context: by `config`, whose `rope_scaling` may extend it",
+    )
 
 
 def _observed(turns: Trajectories) -> int:

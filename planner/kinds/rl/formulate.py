@@ -13,11 +13,10 @@ from planner.kinds.rl.curves.generation import GeneratorCurve, measured_generato
 from planner.kinds.rl.curves.serving import Server, servers
 from planner.kinds.rl.curves.shapes import Lengths
 from planner.kinds.rl.curves.training import Trainer, measured_trainers
-from planner.kinds.rl.drawn import draw_periods, longest_sample
+from planner.kinds.rl.drawn import beside_output, draw_periods, longest_sample, require_context
 from planner.kinds.rl.handover import switch_s, unpinned_bytes_per_s, weight_sync_s
 from planner.kinds.rl.setting import RlSetting
 from planner.kinds.rl.stated import modes, stated_problem
-from planner.problem.lengths import end_of_samples
 from planner.rl.curves import NEVER_FITS, Critic, Curves, GenerationOption, Learner, Scoring, Service, TrainingOption
 from planner.rl.problem import RlProblem
 from planner.rl.trajectories import SampleBatch
@@ -56,6 +55,7 @@ def formulate(setting: RlSetting) -> FormulatedRl:
         scoring = list[Server]()
         critics = dict[Learner, Trainer]()
     else:
+        require_context(setting, batches, lengths.longest)
         scoring = servers(setting, lengths)
         generators, trainers, critics, curves = _priced(setting, batches, lengths, scoring)
     problem = stated_problem(setting.resolved.problem, setting.options, setting.pools, curves, periods[0])
@@ -80,9 +80,9 @@ def _priced(
     critics = learners(setting, lengths, batches)
     _require_learners(setting, trainers, critics)
     _require_sizes(setting, generators, trainers, context, lengths)
-    _require_replicas(setting, generators, lengths)
+    _require_replicas(setting, generators, lengths, batches)
     generators = [curve for curve in generators if curve.option.curve.kv_tokens >= lengths.longest]
-    _require_trainers(setting, trainers, lengths)
+    _require_trainers(setting, trainers, lengths, batches)
     kv_token_bytes = _kv_token_bytes(setting, context)
     curves = Curves(
         generation=tuple(generator.option for generator in generators),
@@ -269,9 +269,12 @@ def _scoring(setting: RlSetting, trainers: list[Trainer], kv_token_bytes: float)
 
 
 def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption, Critic]:
-    """Critics that can train at the same time as the actor. Raises PlannerError where training is measured alone."""
+    """Critics that can train on the actor's GPUs at the same time, none where only critics apart leave it room.
+
+    Raises PlannerError where all training is measured.
+    """
     critics = {trainer.option: trainer.critic for trainer in trainers if trainer.critic is not None}
-    if not critics:
+    if not critics and setting.options.costs.training:
         raise PlannerError(
             "measured training curves do not say what the critic takes of them",
             where=setting.resolved.where(("options", "fused_training")),
@@ -280,7 +283,9 @@ def _critics(setting: RlSetting, trainers: list[Trainer]) -> dict[TrainingOption
     return critics
 
 
-def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths) -> None:
+def _require_replicas(
+    setting: RlSetting, generators: list[GeneratorCurve], lengths: Lengths, batches: list[SampleBatch]
+) -> None:
     where, asked = setting.resolved.where, setting.options.generation_tp
     if not generators and asked is not None:
         raise PlannerError(
@@ -304,7 +309,7 @@ def _require_replicas(setting: RlSetting, generators: list[GeneratorCurve], leng
     most = max(generator.option.curve.kv_tokens for generator in generators)
     if lengths.longest > most:
         what = f"the longest sample has {lengths.longest} tokens, the KV cache of any replica holds {most}"
-        cut = max(1, int(most) - end_of_samples(setting.drawn_from.spec, "input_tokens"))
+        cut = max(1, int(most) - beside_output(setting.resolved.problem, batches))
         raise PlannerError(
             what,
             where=where(("workloads", 0, "output_tokens")),
@@ -320,12 +325,14 @@ def _require_learners(setting: RlSetting, trainers: list[Trainer], critics: dict
         raise PlannerError(what, where=where, hint="give a pool more GPUs, or write `critic_gpus: [actor, own]`")
 
 
-def _require_trainers(setting: RlSetting, trainers: list[Trainer], lengths: Lengths) -> None:
+def _require_trainers(
+    setting: RlSetting, trainers: list[Trainer], lengths: Lengths, batches: list[SampleBatch]
+) -> None:
     if trainers:
         return
     tokens = _trained_tokens(setting, lengths)
     if tokens is not None:
-        output = max(1, tokens - end_of_samples(setting.drawn_from.spec, "input_tokens"))
+        output = max(1, tokens - beside_output(setting.resolved.problem, batches))
         limit = f"training on samples of {lengths.longest} tokens"
         raise Infeasible([{"limit": limit, "nearest": f"max_output_tokens {output}"}], proved=True)
     pool = max(setting.pools, key=lambda pool: pool.num_gpus)

@@ -12,7 +12,7 @@ from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.kinds.rl.decision import CRITIC_FREE, RlOptions
 from planner.models.architecture import Architecture, MoeFfn
-from planner.problem.resolve import Resolved, Workload
+from planner.problem.resolve import Resolved
 from planner.problem.schema import Problem, TraceLengths
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ class RlSetting:
     resolved: Resolved
     options: RlOptions
     keys: dict[str, str]
-    workload: Workload | None  # none where lengths are recorded
     calibration: Calibration
     store: "ProfileStore | None"
 
@@ -57,12 +56,6 @@ class RlSetting:
     @property
     def actor(self) -> Architecture:
         return self.resolved.models[self.keys["actor"]]
-
-    @property
-    def drawn_from(self) -> Workload:
-        """The workload whose lengths are drawn."""
-        assert self.workload is not None
-        return self.workload
 
 
 def read_setting(resolved: Resolved) -> RlSetting:
@@ -96,14 +89,14 @@ def read_setting(resolved: Resolved) -> RlSetting:
         if applies:
             raise PlannerError(what, where=resolved.where(path), hint=hint)
     if not problem.models:
-        return RlSetting(resolved, options, {}, None, load_calibration("default"), None)
+        return RlSetting(resolved, options, {}, load_calibration("default"), None)
     keys = _keys(resolved, options)
     _require_actor(resolved, keys["actor"])
     for key in sorted(set(keys.values())):
         resolved.require_priceable(key, trained=True)
     calibration = load_calibration(problem.costs.calibration)
     store = open_store(profile_paths(problem.costs.profiles))
-    return RlSetting(resolved, options, keys, resolved.workloads[0], calibration, store)
+    return RlSetting(resolved, options, keys, calibration, store)
 
 
 def _require_actor(resolved: Resolved, actor: str) -> None:

@@ -32,7 +32,7 @@ from planner.problem.lengths import end_of_samples
 from planner.problem.resolve import Resolved
 from planner.problem.schema import MomentLengths, Problem
 from planner.progress import Limits
-from planner.rl.curves import DecodeCurve
+from planner.rl.curves import DecodeCurve, TrainingOption
 from planner.rl.generation import alone_s
 from planner.rl.intervals import interval_s
 from planner.rl.layout.trainings import straddles_somewhere
@@ -206,10 +206,21 @@ def _too_few_gpus(problem: RlProblem) -> Conflict:
     """What keeps every plan off the GPUs: where tensor-parallel groups may lie, if plans fit without that rule."""
     free = replace(problem, pools=tuple(replace(pool, domains=()) for pool in problem.pools))
     if not straddles_somewhere(problem) or search(free).plan is None:
-        return {"limit": "GPUs of the pools", "nearest": ""}
+        generation = min((option.gpus for option in problem.generation), default=0)
+        trains = min((gpus for option in problem.training if (gpus := _fewest_gpus(problem, option))), default=0)
+        told = f": training takes {trains} or more, generation {generation} or more" if trains and generation else ""
+        return {"limit": f"GPUs of the pools{told}", "nearest": ""}
     sizes = " and ".join(str(size) for size in sorted({pool.domain_gpus for pool in problem.pools}))
     limit = f"tensor-parallel groups inside scale-up domains of {sizes} GPUs"
     return {"limit": limit, "nearest": f"tp that divides {sizes}"}
+
+
+def _fewest_gpus(problem: RlProblem, option: TrainingOption) -> int:
+    """GPUs of the fewest replicas that fit in memory and divide a minibatch, where they must; 0 where none do."""
+    limit = problem.trained_samples // problem.minibatches
+    able = range(option.min_dp, limit + 1)
+    fewest = (dp for dp in able if not problem.equal_shares or limit % (dp * option.ranks) == 0)
+    return next(fewest, 0) * option.gpus
 
 
 def _envelope(

@@ -135,7 +135,10 @@ def test_replicas_that_lie_beside_each_other_on_no_node_are_refused_by_the_rule(
     with pytest.raises(Infeasible) as refused:
         solve(problem(3, 1, (2,), arrangements=["disaggregated"], costs=costs((2,), pipelines=(1,)), prompts=4))
     (conflict,) = refused.value.conflict
-    assert conflict == {"limit": "GPUs of the pools", "nearest": ""}
+    assert conflict == {
+        "limit": "GPUs of the pools: training takes 2 or more, generation 2 or more",
+        "nearest": "",
+    }
     with pytest.raises(Infeasible) as refused:
         solve(problem(3, 2, (2,), arrangements=["disaggregated"]))
     (conflict,) = refused.value.conflict

@@ -172,9 +172,14 @@ BAD = {
         "add `disaggregated`",
     ),
     "lengths beyond every replica": (
-        {"workloads": [{"input_tokens": 200, "output_tokens": 200_000}]},
-        "200200 tokens, the KV cache of any replica holds 100000",
+        {"workloads": [{"input_tokens": 200, "output_tokens": 120_000}]},
+        "120200 tokens, the KV cache of any replica holds 100000",
         "max_output_tokens: 99800",
+    ),
+    "lengths beyond the context of the model": (
+        {"workloads": [{"input_tokens": 200, "output_tokens": 200_000}]},
+        "samples have up to 200200 tokens, and Qwen/Qwen2.5-7B, the actor, takes 131072",
+        "max_output_tokens: 130872",
     ),
     "a critic where there is none": (
         {"options": {"critic": "policy"}},
@@ -235,12 +240,14 @@ def test_a_deadline_that_nothing_meets_names_the_nearest(tmp_path: Any) -> None:
 
 
 def test_samples_too_long_to_train_on_are_named_with_a_length_that_is_not(tmp_path: Any) -> None:  # noqa: ANN401
-    document = problem(workloads=[{"input_tokens": 200, "output_tokens": 3_000_000}])
+    cluster = {"pools": [{"gpu": "h800_sxm", "gpus": 8}]}
+    models = {"policy": {"name": "Qwen/Qwen2.5-32B"}}
+    document = problem(models=models, cluster=cluster, workloads=[{"input_tokens": 200, "output_tokens": 120_000}])
     document["options"] |= {"costs": {}, "prompts": 4, "minibatches": 1}
     with pytest.raises(Infeasible) as caught:
         solve(written(tmp_path, document))
     conflict = caught.value.conflict[0]
-    assert conflict["limit"] == "training on samples of 3000200 tokens"
+    assert conflict["limit"] == "training on samples of 120200 tokens"
     document["options"]["max_output_tokens"] = int(conflict["nearest"].removeprefix("max_output_tokens "))
     assert solve(written(tmp_path, document)).certificate.status == "optimal"
 
