@@ -56,6 +56,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Garbage of the run is looked for once at its end: pytest looks five times, 3 s each, among all that is left."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """Compares text with a file below tests/golden byte for byte, or rewrites the file under --update-golden."""
