@@ -252,6 +252,21 @@ def test_samples_too_long_to_train_on_are_named_with_a_length_that_is_not(tmp_pa
     assert solve(written(tmp_path, document)).certificate.status == "optimal"
 
 
+def test_too_few_gpus_are_told_with_what_training_takes_where_only_a_critic_apart_leaves_room(tmp_path: Any) -> None:  # noqa: ANN401
+    document = problem(
+        models={"actor": {"name": "meta-llama/Llama-3.1-70B"}, "critic": {"name": "Qwen/Qwen2.5-7B"}},
+        cluster={"pools": [{"gpu": "h100_sxm", "nodes": 16}]},
+        workloads=[{"model": "actor", "input_tokens": 512, "output_tokens": {"mean": 1500, "cv": 0.8}}],
+    )
+    document["options"] |= {"algorithm": "ppo", "reference": "actor", "reward": "critic", "prompts": 1024, "costs": {}}
+    document["options"] |= {"samples_per_prompt": 1, "minibatches": 4, "critic_gpus": ["actor", "own"]}
+    document["options"] |= {"fused_training": True, "training_pp": [1]}
+    with pytest.raises(Infeasible) as caught:
+        solve(written(tmp_path, document))
+    limit = "GPUs of the pools: training takes 128 or more, generation 2 or more"
+    assert caught.value.conflict == [{"limit": limit, "nearest": ""}]
+
+
 WEIGHTS_BYTES = 2 * 7_615_616_512
 KV_TOKEN_BYTES = 28 * 2 * 4 * 128 * 2
 NIC, NVLINK = 50e9, 200e9
