@@ -27,9 +27,9 @@ from rl_runs import Row, job, missing, problem, read_rows, staleness
 
 from planner.documents.read import given_document
 from planner.errors import Infeasible, PlannerError
-from planner.kinds.rl.decode import Solved
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.names import choice_name, group_name, mode_name, replica_name
+from planner.kinds.rl.plan.solved import Solved
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import scaled, simulated_over_priced
 from planner.load.problems import resolve_document

@@ -11,12 +11,13 @@ from planner.costs.training.config import USABLE_SHARE
 from planner.documents.units import format_si
 from planner.errors import Conflict, Infeasible, PlannerError, Stopped, errors_at
 from planner.kinds.rl.agents.stated import agentic_problem
-from planner.kinds.rl.certificate import alternatives, certificate, horizon_certificate
 from planner.kinds.rl.decision import RlDecision
-from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import FormulatedRl, formulate
 from planner.kinds.rl.fused_training import search_fused
 from planner.kinds.rl.horizon import METRICS, horizon_problem, plan_named, read_running, running_of, steps_of
+from planner.kinds.rl.plan.certificate import alternatives, certificate, horizon_certificate
+from planner.kinds.rl.plan.decode import decode
+from planner.kinds.rl.plan.solved import Solved
 from planner.kinds.rl.proof import HEURISTIC, plan_of
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.kinds.rl.simulated.scaled import search_simulated

@@ -12,8 +12,9 @@ from planner.check.legality import placement_findings
 from planner.documents.read import given_document
 from planner.errors import Infeasible
 from planner.kinds.rl.decision import RlDecision
-from planner.kinds.rl.decode import Solved, decode
 from planner.kinds.rl.formulate import formulate
+from planner.kinds.rl.plan.decode import decode
+from planner.kinds.rl.plan.solved import Solved
 from planner.kinds.rl.setting import RlSetting, read_setting
 from planner.load.problems import resolve_document
 from planner.problem.resolve import Resolved

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.kinds.rl.decode import Solved, rollout_roles
 from planner.kinds.rl.formulate import FormulatedRl
 from planner.kinds.rl.fused_training import FusedSolution, search_fused
 from planner.kinds.rl.names import replica_name
+from planner.kinds.rl.plan.roles import rollout_roles
+from planner.kinds.rl.plan.solved import Solved
 from planner.kinds.rl.setting import RlSetting
 from planner.progress import Limits
 from planner.rl.curves import GenerationOption
