@@ -2,7 +2,7 @@
 
 import re
 
-from planner.errors import PlannerError, did_you_mean
+from planner.errors import PlannerError, UnknownKeyError, did_you_mean
 
 _PLACE = re.compile(r"(?P<file>.+?):(?P<line>\d+)(?::\s*(?P<path>\S+))?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -11,7 +11,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def render_error(error: PlannerError) -> str:
     """The error as text for stderr; control characters of foreign files are shown, never sent to the terminal."""
     where = f"{error.where}: " if error.where else ""
-    lines = [f"error: {where}{error.what}", *_excerpt(error.where)]
+    lines = [f"error: {where}{error.what}", *_excerpt(error)]
     if error.hint:
         lines.append(f"  hint: {error.hint}")
     return plain("\n".join(lines))
@@ -22,9 +22,9 @@ def plain(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
-def _excerpt(where: str) -> list[str]:
-    """The line of the file that `where` names and a caret under what is wrong in it, or nothing."""
-    place = _PLACE.fullmatch(where)
+def _excerpt(error: PlannerError) -> list[str]:
+    """The line of the file that the error names and a caret under what is wrong in it, or nothing."""
+    place = _PLACE.fullmatch(error.where)
     if place is None:
         return []
     number = int(place["line"])
@@ -35,20 +35,21 @@ def _excerpt(where: str) -> list[str]:
         return []
     if not source.strip() or len(source) > 160:
         return []
-    start, width = _span(source, (place["path"] or "").split("."))
+    start, width = _span(source, (place["path"] or "").split("."), of_key=isinstance(error, UnknownKeyError))
     gutter = " " * len(str(number))
     return [f"  {number} | {source}", f"  {gutter} | {' ' * start}{'^' * width}"]
 
 
-def _span(source: str, keys: list[str]) -> tuple[int, int]:
-    """Start and width of the value of the last of `keys` in `source`, of the key alone where its value is below it.
+def _span(source: str, keys: list[str], *, of_key: bool) -> tuple[int, int]:
+    """Start and width of the value of the last of `keys` in `source`, of the key where its value is below it or fine.
 
     The whole text of the line where it holds none of the keys.
     """
     for key in reversed(keys):
         match = re.search(rf"(?P<key>[\"']?{re.escape(key)}[\"']?)\s*:(?:\s+(?P<value>[^,}}\]#]*[^,}}\]#\s]))?", source)
         if key and match is not None:
-            group = "value" if match["value"] and match["value"][0] not in "{[" else "key"
+            inline = match["value"] and match["value"][0] not in "{["
+            group = "value" if inline and not of_key else "key"
             return match.start(group), len(match[group])
     start = len(source) - len(source.lstrip())
     return start, len(source.strip())

@@ -95,9 +95,15 @@ def refuse(what: str, hint: str, key: str | Path = "") -> PydanticCustomError:
 
 
 def planner_error(
-    error: ValidationError, where: Callable[[Path], str], known: dict[Path, list[str]] | None = None
+    error: ValidationError,
+    where: Callable[[Path], str],
+    known: dict[Path, list[str]] | None = None,
+    keyed: dict[str, list[Path]] | None = None,
 ) -> PlannerError:
-    """The first validation error as one PlannerError with place and fix; `where` makes a path `file:line: path`."""
+    """The first validation error as one PlannerError with place and fix; `where` makes a path `file:line: path`.
+
+    Hints about unknown keys come from those `known` at each path, and from the mappings that each key is `keyed` in.
+    """
     specs = _spec_names()
     chosen = pick(error.errors(include_url=False), lambda part: _is_internal(part, specs))
     first = chosen[0]
@@ -115,14 +121,14 @@ def planner_error(
         return UnknownKeyError(
             f"unknown key `{path[-1]}`",
             where=where(path),
-            hint=did_you_mean(str(path[-1]), names, otherwise=_known_keys(names)),
+            hint=_in_reach(path, keyed or {}) or did_you_mean(str(path[-1]), names, otherwise=_known_keys(names)),
         )
     if kind == "missing":
         return PlannerError(f"`{path[-1]}` is missing", where=where(path[:-1]), hint=f"add `{_written(path[-1])}`")
     if kind == "planner":
         return PlannerError(context["what"], where=where(path), hint=context["hint"])
     what, hint = describe(chosen)
-    return PlannerError(what, where=where(path), hint=hint)
+    return PlannerError(what, where=where(path), hint=_keys_of(path, hint, keyed or {}))
 
 
 def _written(key: str | int) -> str:
@@ -134,6 +140,29 @@ def _written(key: str | int) -> str:
         return f"{key}:"
     ((short, _), units) = next(iter(names.items()))
     return f"{short}: {example_of(units)}"
+
+
+def _in_reach(path: Path, keyed: dict[str, list[Path]]) -> str:
+    """Where a key that was written at `path` belongs: a mapping in or around that one; empty where there is none."""
+    here = _unnumbered(path[:-1])
+    inside = [place for place in keyed.get(str(path[-1]), []) if place[: len(here)] == here]
+    around = [place for place in keyed.get(str(path[-1]), []) if place == here[: len(place)]]
+    if not inside + around:
+        return ""
+    place = min(inside, key=len) if inside else max(around, key=len)
+    written = ".".join(map(str, place)).replace(".[]", "[]")
+    return f"`{path[-1]}` belongs into `{written}`" if written else f"`{path[-1]}` belongs at the top"
+
+
+def _keys_of(path: Path, hint: str, keyed: dict[str, list[Path]]) -> str:
+    """The hint to write a mapping at `path`, with the keys that it takes; any other as it is."""
+    keys = [f"`{key}`" for key, places in sorted(keyed.items()) if _unnumbered(path) in places]
+    return f"{hint} of {', '.join(keys)}" if keys and hint.endswith("a mapping") else hint
+
+
+def _unnumbered(path: Path) -> Path:
+    """A path with `[]` in place of each entry's number."""
+    return tuple("[]" if isinstance(part, int) else part for part in path)
 
 
 def _known_keys(names: list[str]) -> str:

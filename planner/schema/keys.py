@@ -1,6 +1,7 @@
 """Validates data by a schema, and lists its keys at every place for hints about unknown ones."""
 
 import types
+from collections import deque
 from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -17,7 +18,7 @@ def validated(spec: type[S], data: object, where: Callable[[Path], str]) -> S:
     try:
         return spec.model_validate(data)
     except ValidationError as error:
-        raise planner_error(error, where, known_keys(spec, data)) from None
+        raise planner_error(error, where, known_keys(spec, data), keyed(spec)) from None
 
 
 def known_keys(spec: type[Spec], data: object) -> dict[Path, list[str]]:
@@ -43,6 +44,28 @@ def written_names(spec: type[Spec]) -> list[str]:
     """Every key that may be written into `spec`: short names with units, SI names, aliases in place of their fields."""
     aliases = {name: field.alias for name, field in spec.model_fields.items() if field.alias}
     return sorted({aliases.get(name, name) for name in field_names(spec)})
+
+
+@cache
+def keyed(spec: type[Spec]) -> dict[str, list[Path]]:
+    """By key: the mappings of a document of this schema that it may be written into, nearest the root first.
+
+    Entries of lists and mappings stand as `[]` in a path; a schema within itself is not entered again.
+    """
+    places: dict[str, list[Path]] = {}
+    waiting: deque[tuple[Path, object, frozenset[type[Spec]]]] = deque([((), spec, frozenset())])
+    while waiting:
+        path, wanted, outer = waiting.popleft()
+        for form in forms_of(wanted):
+            if isinstance(form, type) and issubclass(form, Spec) and form not in outer:
+                for name in written_names(form):
+                    places.setdefault(name, []).append(path)
+                fields = ((field.alias or name, field.annotation) for name, field in form.model_fields.items())
+                waiting += [((*path, key), annotation, outer | {form}) for key, annotation in fields]
+            elif get_origin(form) in (dict, tuple, list):
+                entry = get_args(form)[1 if get_origin(form) is dict else 0]
+                waiting.append(((*path, "[]"), entry, outer))
+    return places
 
 
 @cache

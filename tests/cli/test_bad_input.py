@@ -34,6 +34,9 @@ EDITS: dict[str, tuple[str, str, int, str, str]] = {
     # name: (text replaced, by what, line of the error, what it says, how to fix it)
     "unknown key": ("objective:", "objectve:", 21, "unknown key `objectve`", "did you mean `objective`?"),
     "unknown key below a list": ("tpot:", "tpott:", 20, "unknown key `tpott`", "did you mean `tpot`?"),
+    "a key of a mapping below": ("slo:", "rate: 3/s\n    slo:", 18, "`rate`", "`rate` belongs into `workloads[].load`"),
+    "a key of a mapping above": ("slo:", "objective: {}\n    slo:", 18, "`objective`", "`objective` belongs at the top"),
+    "text for a mapping": ("slo:", "load: 3/s\n    slo:", 18, "must be a mapping, found '3/s'", "`concurrency`, `rate`"),
     "unknown statistic": ("ttft: 1s", "ttft: {median: 1s}", 19, "`median` is no statistic", "`p95`"),
     "a percentile beyond all": ("ttft: 1s", "ttft: {p105: 1s}", 19, "lies above 0 and below 100", "`p99.9`"),
     "unknown option": ("objective:", "options: {tq: [1]}\nobjective:", 21, "unknown key `tq`", "`tp`"),
@@ -152,6 +155,11 @@ def test_an_error_shows_the_line_with_a_caret_under_the_value(run: "Run", proble
         "     |             ^^^",
         "  hint: write `200ms`",
     ]
+
+
+def test_of_an_unknown_key_the_caret_is_under_the_key(run: "Run", problem: Path) -> None:
+    problem.write_text(problem.read_text().replace("ttft: 1s", "tttft: 1s"))
+    assert run("solve", "problem.yaml").err.splitlines()[1:3] == ["  19 |       tttft: 1s", "     |       ^^^^^"]
 
 
 @pytest.mark.parametrize(
