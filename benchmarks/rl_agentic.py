@@ -21,7 +21,7 @@ from planner.rl.evaluate import gpus_of_pool, handover_s, hourly_usd, weight_syn
 from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
 from planner.rl.rollouts.rollout import RolloutWorker, simulate
 from planner.rl.search.agentic_search import solve_agentic
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 from planner.rl.training import Rollout, TrainingTable, iteration_s, minibatch_s
 
 PROBLEMS = Path(__file__).parent.parent / "examples" / "rl-problems"

@@ -22,7 +22,7 @@ from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.horizon import evaluate_horizon
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 
 CPU_LIMIT_S = 10.0
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -34,7 +34,7 @@ from planner.problem.resolve import Resolved
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 
 Json = dict[str, Any]
 Plans = Iterator[tuple[float, frozenset[str]]]

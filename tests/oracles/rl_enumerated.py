@@ -6,7 +6,7 @@ from planner.rl.curves import Learner, Service
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import Fusion, GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 
 
 def _scored(problem: RlProblem) -> list[tuple[Service | Learner, ...]]:

@@ -23,7 +23,7 @@ from planner.rl.rollouts.rollout import RolloutPolicy, simulate
 from planner.rl.search.agentic_search import mixed_bound_s
 from planner.rl.search.bounds import generation_bound_s, work_bound_s
 from planner.rl.search.search import solve
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 from planner.rl.search.verify import derive_bound
 from planner.rl.training import TrainingTable, minibatch_s, rollout_of
 from planner.rl.trajectories import SampleBatch, Trajectories

@@ -17,9 +17,10 @@ from planner.rl.curves import Scoring
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import Fusion, LateReplicas, RlMode, RlPlan
 from planner.rl.problem import RlProblem
+from planner.rl.search.enumeration import build_space
 from planner.rl.search.pricing import pricing_of
 from planner.rl.search.search import Simulations
-from planner.rl.search.space import build_space, training_choices
+from planner.rl.search.trainings import training_choices
 
 MODES = (
     RlMode("colocated", "sync"),

@@ -11,8 +11,8 @@ from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlMode, RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem, validate
 from planner.rl.search.bounds import generation_bound_s, work_bound_s
+from planner.rl.search.enumeration import build_space
 from planner.rl.search.pricing import Pricing, pricing_of
-from planner.rl.search.space import build_space
 from planner.rl.search.verify import derive_bound
 from planner.rl.training import TrainingTable
 from planner.rl.trajectories import SampleBatch

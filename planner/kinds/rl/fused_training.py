@@ -17,7 +17,7 @@ from planner.rl.plan import RlPlan, TrainingChoice
 from planner.rl.problem import RlProblem
 from planner.rl.search.search import RlSolution
 from planner.rl.search.search import solve as search
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 from planner.solvers.flow_shop import ShopSchedule
 from planner.solvers.result import Status
 from planner.solvers.schedules.fused_pipelines import lower_bound

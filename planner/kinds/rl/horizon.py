@@ -14,7 +14,7 @@ from planner.problem.schema import Problem
 from planner.rl.plan import GenerationGroup, RlPlan
 from planner.rl.problem import RlProblem
 from planner.rl.search.horizon import ChangeCosts, HorizonEvaluation, HorizonProblem, Period
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 
 METRICS = {"iteration_time": "horizon_time_s", "cost_per_iter": "horizon_usd"}
 """What a horizon minimises, by the objective of an iteration."""

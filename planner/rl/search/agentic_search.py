@@ -29,7 +29,8 @@ from planner.rl.search.best_first import ConfigurationSearch
 from planner.rl.search.bounds import SLACK
 from planner.rl.search.pricing import FullPricing
 from planner.rl.search.search import RlSolution, plan_groups, proven_status
-from planner.rl.search.space import NO_GROUP, RlSpace, training_choices
+from planner.rl.search.space import NO_GROUP, RlSpace
+from planner.rl.search.trainings import training_choices
 from planner.rl.search.verify import Derived, derived
 from planner.rl.training import Rollout, TrainingTable
 from planner.rl.trajectories import Trajectories

@@ -20,8 +20,9 @@ from planner.rl.plan import Fusion, LateReplicas, RlEvaluation, RlPlan
 from planner.rl.problem import RlProblem, validate
 from planner.rl.rollouts.rollout import RolloutPolicy
 from planner.rl.search.best_first import ConfigurationSearch
+from planner.rl.search.enumeration import build_space
 from planner.rl.search.pricing import pricing_of
-from planner.rl.search.space import RlSpace, build_space
+from planner.rl.search.space import RlSpace
 from planner.rl.training import Rollout, fused_rollout_of, rollout_of
 from planner.solvers.best_first import search_all
 from planner.solvers.result import Status, relative_gap

@@ -11,16 +11,14 @@ from functools import cached_property
 import numpy as np
 
 from planner.arrays import Bools, Floats, Ints
-from planner.rl.curves import DecodeCurve, GenerationOption
+from planner.rl.curves import GenerationOption
 from planner.rl.evaluate import SECONDS_PER_HOUR, hourly_usd, weight_sync_s
-from planner.rl.generation import group_queues, queue_order
 from planner.rl.in_flight import mean_busy_s
 from planner.rl.layout.roles import role_shapes
 from planner.rl.layout.trainings import Layouts, TrainingShapes, straddles_somewhere
-from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode, TrainingChoice
+from planner.rl.plan import Fusion, GenerationGroup, LateReplicas, RlMode
 from planner.rl.problem import RlProblem
 from planner.rl.rollouts.rollout import RolloutPolicy
-from planner.rl.search.bounds import generation_bound_s
 from planner.rl.services import (
     Services,
     apart,
@@ -32,9 +30,8 @@ from planner.rl.services import (
     gpus_of_services,
     handed_bound_s,
     service_roles,
-    service_sets,
 )
-from planner.rl.training import TrainingTable, minibatch_s
+from planner.rl.training import TrainingTable
 
 NO_GROUP = -1
 
@@ -305,241 +302,6 @@ class RlSpace:
             training = np.maximum(0, table.gpus_T - used[table.pool_T])
         serving = self.serving_usd_S[self.serving_C[config]]
         return np.asarray((used @ self.usd_P + serving + training * self.usd_P[table.pool_T]) / SECONDS_PER_HOUR)
-
-
-def build_space(problem: RlProblem) -> RlSpace:
-    """The space of `problem`; groups whose replicas cannot hold their longest sample are left out."""
-    pools = [pool.name for pool in problem.pools]
-    size_P = np.array([pool.gpus for pool in problem.pools], np.int64)
-    groups = tuple(
-        GenerationGroup(option, count)
-        for option in problem.generation
-        for count in range(1, problem.pool_of[option.pool].gpus // option.gpus + 1)
-        if problem.pool_of[option.pool].may_hold(count * option.gpus, option.gpus)
-    )
-    gpus_GP = np.zeros((len(groups), len(pools)), np.int64)
-    for index, group in enumerate(groups):
-        gpus_GP[index, pools.index(group.option.pool)] = group.gpus
-    queues = _queues(problem)
-    bound_QGB = np.stack([_queue_bounds(problem, groups, queues_B) for queues_B in queues])
-    plain = _with_policies(problem, _configurations(problem, gpus_GP, size_P, bound_QGB))
-    sets = service_sets(problem.services, problem.training)
-    fused, fused_bound_SGB = _fusions(problem, groups, queues[0], sets)
-    late, late_bound_CB = _lates(problem, groups, queues[0])
-    first, second, fraction, threshold, kept, ending, policy = (
-        np.concatenate(parts) for parts in zip(plain, fused, late, strict=True)
-    )
-    both = second != NO_GROUP
-    bound_CB = np.where(both[:, None], 0.0, bound_QGB[0, first])
-    fuses = (threshold != NO_GROUP) & (ending == NO_GROUP)
-    bound_CB[ending != NO_GROUP] = late_bound_CB
-    gpus_CP = gpus_GP[first]
-    if both.any():
-        bound_CB[both] = np.maximum(
-            bound_QGB[1 + 2 * fraction[both], first[both]], bound_QGB[2 + 2 * fraction[both], second[both]]
-        )
-        gpus_CP[both] += gpus_GP[second[both]]
-    table = TrainingTable.of(training_choices(problem), pools, problem.bubbles)
-    usd_P = np.array([pool.usd_per_gpu_hour for pool in problem.pools], float)
-    bound_SCB = np.repeat(bound_CB[None], len(sets), axis=0)
-    bound_SCB[:, fuses] = fused_bound_SGB[:, first[fuses]]
-    first, second, fraction, threshold, kept, ending, policy = (
-        np.tile(column, len(sets)) for column in (first, second, fraction, threshold, kept, ending, policy)
-    )
-    return RlSpace(
-        problem,
-        groups,
-        queues,
-        first,
-        second,
-        fraction,
-        threshold,
-        kept,
-        ending,
-        policy,
-        serving_C=np.repeat(np.arange(len(sets)), len(bound_CB)),
-        gpus_CP=np.tile(gpus_CP, (len(sets), 1)),
-        generation_bound_CB=bound_SCB.reshape(-1, bound_CB.shape[1]),
-        table=table,
-        size_P=size_P,
-        usd_P=usd_P,
-        service_sets=sets,
-    )
-
-
-def training_choices(problem: RlProblem) -> tuple[TrainingChoice, ...]:
-    """All (kind, dp) that fit in memory, in their pool, and in the samples of a minibatch (evenly, where asked for).
-
-    The fastest come first, so that of trainings that generation hides the one with most to spare is taken.
-    """
-    limit = problem.trained_samples // problem.minibatches
-    choices = (
-        TrainingChoice(option, dp)
-        for option in problem.training
-        for dp in range(option.min_dp, min(limit, problem.pool_of[option.pool].gpus // option.gpus) + 1)
-        if not problem.equal_shares or limit % (dp * option.ranks) == 0
-        if problem.pool_of[option.pool].may_hold(dp * option.gpus, option.tp)
-    )
-    return _fastest_first(problem, tuple(choices))
-
-
-def _fastest_first(problem: RlProblem, choices: tuple[TrainingChoice, ...]) -> tuple[TrainingChoice, ...]:
-    """By what a minibatch of the longest samples takes, which is the same in all periods of a horizon."""
-    if not choices:
-        return ()
-    longest = min(choice.option.micro_tokens / choice.option.ranks for choice in choices)
-    table = TrainingTable.of(choices, [pool.name for pool in problem.pools], problem.bubbles)
-    each = np.full((1, 1), longest * problem.trained_samples / problem.minibatches)
-    return tuple(choices[place] for place in np.argsort(minibatch_s(table, each)[:, 0, 0], kind="stable"))
-
-
-def _queues(problem: RlProblem) -> list[list[Ints]]:
-    queues = [[queue_order(batch, problem.dispatch) for batch in problem.batches]]
-    if problem.max_groups > 1:
-        for fraction in problem.tail_fractions:
-            parts = [group_queues(batch, problem.dispatch, fraction) for batch in problem.batches]
-            queues += [[main for main, _ in parts], [tail for _, tail in parts]]
-    return queues
-
-
-def _queue_bounds(
-    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], beside: Services | None = None
-) -> Floats:
-    """[G, B] seconds until all is generated, and scored there what services leave `beside` it; infinite where a sample
-    does not fit."""
-    bound_GB = np.empty((len(groups), len(queues_B)))
-    of_option: dict[int, list[int]] = {}
-    for index, group in enumerate(groups):
-        of_option.setdefault(id(group.option), []).append(index)
-    for members in of_option.values():
-        curve = groups[members[0]].option.curve
-        replicas = np.array([groups[index].replicas for index in members], float)
-        if problem.partial:
-            bound_GB[members] = _partial_bound_s(problem, curve, replicas)[:, None]
-            continue
-        for column, (batch, queue_Q) in enumerate(zip(problem.batches, queues_B, strict=True)):
-            prompt_Q, output_Q = batch.prompt_tokens_N[queue_Q], batch.output_tokens_N[queue_Q]
-            needed = len(queue_Q) - (batch.size - problem.trained_samples) if problem.samples else len(queue_Q)
-            fits = (prompt_Q + output_Q).max(initial=0) <= curve.kv_tokens
-            first_Q = prompt_Q if batch.turns is None else batch.turns.prompt_N[queue_Q]  # observations come later
-            total_Q, group = prompt_Q + output_Q, groups[members[0]]
-            beside_s = 0.0 if beside is None else _scoring_s(problem, group, total_Q, beside)
-            bound = generation_bound_s(first_Q, output_Q, needed, curve, replicas, beside_s)
-            bound_GB[members, column] = bound if fits else np.inf
-    return bound_GB
-
-
-def _partial_bound_s(problem: RlProblem, curve: DecodeCurve, replicas_G: Floats) -> Floats:
-    """No mean iteration that carries samples over is shorter [G]: all together train on the shortest of all samples."""
-    first = [batch.prompt_tokens_N if batch.turns is None else batch.turns.prompt_N for batch in problem.batches]
-    prompt_N = np.concatenate([batch.prompt_tokens_N for batch in problem.batches])
-    output_N = np.concatenate([batch.output_tokens_N for batch in problem.batches])
-    if (prompt_N + output_N).max() > curve.kv_tokens:
-        return np.full(len(replicas_G), np.inf)
-    count = len(problem.batches)
-    needed = count * problem.trained_samples
-    return generation_bound_s(np.concatenate(first), output_N, needed, curve, replicas_G) / count
-
-
-def _scoring_s(problem: RlProblem, group: GenerationGroup, tokens_N: Ints, services: Services) -> float:
-    """Seconds of one replica to score all tokens; infinite where the pool scores nothing."""
-    scoring = problem.scoring_on(group.option.pool, services)
-    return np.inf if scoring is None else float(tokens_N.sum()) * scoring.gpu_s / group.option.gpus
-
-
-Columns = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]
-"""Configurations: first and second group, tail fraction, threshold, replicas kept, the group that ends, policy."""
-
-
-def _columns(rows: list[tuple[int, int, int, int, int, int]]) -> Columns:
-    first, second, fraction, threshold, kept, ending = np.array(rows, np.int64).reshape(-1, 6).T
-    return first, second, fraction, threshold, kept, ending, np.full(len(rows), NO_GROUP)
-
-
-def _with_policies(problem: RlProblem, plain: Columns) -> Columns:
-    """Each configuration under each policy."""
-    if not problem.policies:
-        return plain
-    count, number = len(plain[0]), len(problem.policies)
-    first, second, fraction, threshold, kept, ending = (np.tile(column, number) for column in plain[:6])
-    return first, second, fraction, threshold, kept, ending, np.repeat(np.arange(number), count)
-
-
-def _lates(problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints]) -> tuple[Columns, Floats]:
-    """Pairs of groups of the same GPUs, one after the other, with every threshold; and their bounds [C, B].
-
-    Whatever is generated by which, no rollout is shorter than with the better of both in every respect.
-    """
-    rows, bounds = [], []
-    pairs = [
-        (early, late)
-        for early, group in enumerate(groups)
-        for late, other in enumerate(groups)
-        if early != late and (group.option.pool, group.gpus) == (other.option.pool, other.gpus)
-    ]
-    for early, late in pairs if problem.late_thresholds and problem.samples is None else ():
-        bound_B = _pair_bound_s(problem, groups[early], groups[late], queues_B)
-        if not np.isfinite(bound_B).all():
-            continue
-        for threshold in range(len(problem.late_thresholds)):
-            rows.append((early, NO_GROUP, NO_GROUP, threshold, NO_GROUP, late))
-            bounds.append(bound_B)
-    return _columns(rows), np.array(bounds).reshape(-1, len(queues_B))
-
-
-def _pair_bound_s(problem: RlProblem, early: GenerationGroup, late: GenerationGroup, queues_B: list[Ints]) -> Floats:
-    """[B] seconds; infinite where a sample does not fit the early replicas, which all of them start on."""
-    first, other = early.option.curve, late.option.curve
-    better = DecodeCurve(
-        min(first.step_s, other.step_s),
-        min(first.sequence_s, other.sequence_s),
-        min(first.token_s, other.token_s),
-        max(first.prefill_tokens_per_s, other.prefill_tokens_per_s),
-        max(first.max_running, other.max_running),
-        max(first.kv_tokens, other.kv_tokens),
-    )
-    option = GenerationOption(early.option.pool, early.option.gpus, better, early.option.tp)
-    group = GenerationGroup(option, max(early.replicas, late.replicas))
-    bound_B = _queue_bounds(problem, (group,), queues_B)[0]
-    fits_B = [int(batch.tokens_N.max()) <= first.kv_tokens for batch in problem.batches]
-    return np.where(fits_B, bound_B, np.inf)
-
-
-def _fusions(
-    problem: RlProblem, groups: tuple[GenerationGroup, ...], queues_B: list[Ints], sets: Sequence[Services]
-) -> tuple[Columns, Floats]:
-    """One group each, with every threshold and every number of replicas kept; and the bounds of groups [S, G, B]."""
-    takes_turns = any(mode.placement != "disaggregated" for mode in problem.modes)
-    if not problem.fusion_thresholds or not takes_turns or problem.samples is not None or not sets:
-        return _columns([]), np.full((len(sets), len(groups), len(queues_B)), np.inf)
-    bound_SGB = np.stack([_queue_bounds(problem, groups, queues_B, services) for services in sets])
-    rows = [
-        (group, NO_GROUP, NO_GROUP, threshold, kept, NO_GROUP)
-        for group in np.flatnonzero(np.isfinite(bound_SGB).all(axis=2).any(axis=0)).tolist()
-        for threshold in range(len(problem.fusion_thresholds))
-        for kept in range(1, groups[group].replicas)
-    ]
-    return _columns(rows), bound_SGB
-
-
-def _configurations(problem: RlProblem, gpus_GP: Ints, size_P: Ints, bound_QGB: Floats) -> Columns:
-    """One group each; and two groups that leave less than one largest replica idle in the pools they use."""
-    fits = np.flatnonzero(np.isfinite(bound_QGB[0]).all(axis=1))
-    first, second, fraction = [fits], [np.full(len(fits), NO_GROUP)], [np.full(len(fits), NO_GROUP)]
-    if problem.max_groups > 1:
-        largest = max(option.gpus for option in problem.generation)
-        idle = size_P - (gpus_GP[:, None] + gpus_GP[None])
-        untouched = (gpus_GP[:, None] + gpus_GP[None]) == 0
-        full = (idle >= 0).all(axis=2) & ((idle < largest) | untouched).all(axis=2)
-        for index in range(len(problem.tail_fractions)):
-            main, tail = (np.isfinite(bound_QGB[side + 2 * index]).all(axis=1) for side in (1, 2))
-            main_group, tail_group = np.nonzero(full & main[:, None] & tail[None])
-            first.append(main_group)
-            second.append(tail_group)
-            fraction.append(np.full(len(main_group), index))
-    columns = np.concatenate(first), np.concatenate(second), np.concatenate(fraction)
-    none = np.full(len(columns[0]), NO_GROUP)
-    return (*columns, none, none, none, none)
 
 
 def _role(group: GenerationGroup) -> tuple[str, int, int]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.rl.problem import RlProblem, validate
+from planner.rl.search.enumeration import build_space
 from planner.rl.search.pricing import Pricing, pricing_of
 from planner.rl.search.search import Simulations
-from planner.rl.search.space import build_space
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from planner.load.problems import resolve_document
 from planner.problem.resolve import Resolved
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 from planner.rl.services import service_sets
 
 DECODING = {"prefill_tokens_per_s": 1e5, "max_running": 16, "kv_tokens": 100_000, "sequence_s": 5e-4, "token_s": 1e-7}

@@ -19,7 +19,7 @@ from planner.plan.schema import Envelope
 from planner.rl.curves import Curves
 from planner.rl.evaluate import evaluate
 from planner.rl.plan import GenerationGroup, RlPlan
-from planner.rl.search.space import training_choices
+from planner.rl.search.trainings import training_choices
 
 CURVE = {"pool": "a", "tp": 1, "step_s": 0.02, "sequence_s": 4e-4, "token_s": 1e-7, "prefill_tokens_per_s": 2e4}
 GENERATION = [
