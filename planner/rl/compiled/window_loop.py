@@ -123,6 +123,54 @@ def _complete(left_G, left_B, first_B, group, sample):
     return 1 if left_G[sample // group] == 0 else 0
 
 
+@njit(cache=True, forceinline=True)
+def _score(servers, v, now, group, left_G, left_B, first_B, wanted_Q, scored_s_Q):
+    """The batch of the server ends; prompts whose last samples are scored with it."""
+    prompts, k = 0, servers.service_V[v]
+    servers.ends_s_V[v] = np.inf
+    for copy in range(servers.first_V[v], servers.last_V[v]):
+        sample = servers.line_KQ[k, copy // servers.jobs_K[k]]
+        if copy % servers.jobs_K[k] == servers.jobs_K[k] - 1:
+            wanted_Q[sample] -= 1
+            if wanted_Q[sample] == 0:
+                scored_s_Q[sample] = now
+                prompts += _complete(left_G, left_B, first_B, group, sample)
+    return prompts
+
+
+@njit(cache=True, forceinline=True)
+def _finish(replicas, clock, line, servers, r, now, group, left_G, left_B, first_B, done_s_Q, scored_s_Q):
+    """The replica is done with samples, which go to all services; prompts that are complete where there are none."""
+    prompts, services = 0, len(servers.batch_K)
+    advance(replicas, r, steps_left(replicas, r))
+    clock.now_s_R[r], clock.event_s_R[r] = max(now, clock.stopped_s_R[r]), np.inf
+    line.changed_R[r] = True
+    while replicas.size_R[r] > 0 and steps_left(replicas, r) == 0:
+        sample = release(replicas, r)
+        done_s_Q[sample] = scored_s_Q[sample] = now
+        line.assigned_R[r] -= 1
+        for k in range(services):
+            servers.line_KQ[k, servers.came_K[k]] = sample
+            servers.came_K[k] += 1
+        if services == 0:
+            prompts += _complete(left_G, left_B, first_B, group, sample)
+    return prompts
+
+
+@njit(cache=True, forceinline=True)
+def _begin(line, clock, servers, group, num, first_B, wanted_Q, left_G, left_B):
+    """Nothing waits, runs or is done."""
+    servers.ends_s_V[:] = np.inf
+    wanted_Q[:] = len(servers.batch_K)
+    clock.event_s_R[:] = np.inf
+    line.first_R[:] = NONE
+    line.next_Q[:] = NONE
+    left_G[:] = group
+    left_G[-1] = num - (len(left_G) - 1) * group
+    for batch in range(len(left_B)):
+        left_B[batch] = first_B[batch + 1] - first_B[batch]
+
+
 def run_window(
     prompt_Q, output_Q, group, window, slots, step_s, sequence_s, token_s, prefill_tokens_per_s, kv_tokens, first_B,
     train_s_B, staleness, stop_s, delay_s, finish, running, size_R, assigned_R, reserved_R, context_R, steps_R, clock_R,
@@ -138,18 +186,9 @@ def run_window(
     servers = Servers(
         service_V, batch_K, step_s_K, token_s_K, jobs_K, line_KQ, came_K, taken_K, ends_s_V, first_V, last_V
     )
-    services, waits = len(batch_K), False
-    ends_s_V[:] = np.inf
-    wanted_Q[:] = services
-    num, batches = len(prompt_Q), len(train_s_B)
-    event_s_R[:] = np.inf
-    first_R[:] = NONE
-    next_Q[:] = NONE
-    left_G[:] = group
-    left_G[-1] = num - (len(left_G) - 1) * group
-    for batch in range(batches):
-        left_B[batch] = first_B[batch + 1] - first_B[batch]
-    head, now, opening = 0, 0.0, window
+    num, batches, services = len(prompt_Q), len(train_s_B), len(batch_K)
+    _begin(line, clock, servers, group, num, first_B, wanted_Q, left_G, left_B)
+    head, now, opening, waits = 0, 0.0, window, False
     handing, ending, sent, version = 0, 0, 0, 0  # batches handed out and ended in part, versions sent and arrived
     trained_s = sending_s = np.inf  # when the batch that is trained is, and when its weights are sent
     while sent < batches:
@@ -166,8 +205,7 @@ def run_window(
             trained_s, ending = now + train_s_B[ending], ending + 1
         r = np.argmin(event_s_R)
         arrived_s = sent_s_B[version] + delay_s if version < sent else np.inf
-        next_s, v = min(trained_s, sending_s, arrived_s), 0
-        served_s = np.inf
+        next_s, served_s, v = min(trained_s, sending_s, arrived_s), np.inf, 0
         if services > 0:
             v = np.argmin(ends_s_V)
             served_s = ends_s_V[v]
@@ -187,25 +225,8 @@ def run_window(
                 version += 1
             continue
         if event_s_R[r] > served_s:
-            now, k, waits, ends_s_V[v] = served_s, service_V[v], True, np.inf
-            for copy in range(first_V[v], last_V[v]):
-                sample = line_KQ[k, copy // jobs_K[k]]
-                if copy % jobs_K[k] == jobs_K[k] - 1:
-                    wanted_Q[sample] -= 1
-                    if wanted_Q[sample] == 0:
-                        scored_s_Q[sample] = now
-                        opening += _complete(left_G, left_B, first_B, group, sample)
+            now, waits = served_s, True
+            opening += _score(servers, v, now, group, left_G, left_B, first_B, wanted_Q, scored_s_Q)
             continue
-        now = event_s_R[r]
-        advance(replicas, r, steps_left(replicas, r))
-        clock_R[r], event_s_R[r], changed_R[r] = max(now, stopped_s_R[r]), np.inf, True
-        while size_R[r] > 0 and steps_left(replicas, r) == 0:
-            sample = release(replicas, r)
-            done_s_Q[sample] = scored_s_Q[sample] = now
-            assigned_R[r] -= 1
-            for k in range(services):
-                line_KQ[k, came_K[k]] = sample
-                came_K[k] += 1
-            waits = services > 0
-            if services == 0:
-                opening += _complete(left_G, left_B, first_B, group, sample)
+        now, waits = event_s_R[r], services > 0
+        opening += _finish(replicas, clock, line, servers, r, now, group, left_G, left_B, first_B, done_s_Q, scored_s_Q)
