@@ -35,8 +35,10 @@ def _points(table: "ResultTable") -> str:
     goals = {str(row["objective_metric"]) for row in rows if row["objective_metric"] is not None}
     goal = goals.pop() if len(goals) == 1 and not goals & set(figures) else ""
     names = [*(["scenario"] if several else []), *table.axes, *(["objective"] if goal else []), *figures]
-    head = [*(goal if name == "objective" else name for name in names), "plan"]
-    cells = [[*(_shown(row[name]) for name in names), _answer(row)] for row in rows]
+    preferred = ["within"] if any(row["within"] for row in rows) else []
+    head = [*(goal if name == "objective" else name for name in names), "plan", *preferred]
+    cells = [[*(_shown(row[name]) for name in names), _answer(row), *(_shown(row[name]) for name in preferred)]
+             for row in rows]  # fmt: skip
     more = f"  ... and {len(table.rows) - _LISTED:,} more; `-o FILE` has all\n" if len(table.rows) > _LISTED else ""
     return f"{aligned(head, cells)}\n{more}"
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cli.render.sweep import render_gate
+from planner.cli.render.sweep import render_gate, render_sweep
 from planner.errors import PlannerError
 from planner.sweep.gate import Gate, judge
 from planner.sweep.reports import MOST_LINES, annotations, comment, junit_xml, markdown_summary
@@ -47,6 +47,16 @@ def test_rules_of_a_scenario_leave_the_others_alone() -> None:
     now = table(row(1, 2.0), row(1, 2.0, "peak"))
     verdict = gate(now, before, "peak: cost_per_mtok > +3%")
     assert [point.ok for point in verdict.verdicts] == [True, False]
+
+
+def test_the_screen_says_among_which_plans_a_point_is_the_best_where_that_is_not_all() -> None:
+    told = "optimal among plans where runs were measured"
+    for within, shown in ((told, True), (None, False)):
+        rows = [row(rate, 1.0, objective_metric=None, within=each) for rate, each in ((1, None), (2, within))]
+        text = render_sweep(table(*rows), {"break_evens": [], "sensitivity": {"axes": []}})
+        assert [
+            line.endswith(end) for line, end in zip(text.splitlines()[2:5], ("within", "-", told), strict=True)
+        ] == ([shown] * 3)
 
 
 def test_a_plan_lost_fails_without_any_rule() -> None:
