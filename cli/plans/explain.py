@@ -39,8 +39,8 @@ def explain(
 ) -> int:
     """Say why a plan, or one of its fields, is what it is.
 
-    What binds it, what more of each limit is worth, what the next best loses, where the time goes and on what evidence,
-    and what would change the decision.
+    What binds it, what more of each limit is worth, what the next best evaluated loses, where the time goes and on what
+    evidence, and what would change the decision.
 
     Examples:
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def render_proof(envelope: "Envelope", decision: "Decision") -> list[str]:
-    """The objective and its bound, what the next best plans lose, and what the costs rest on."""
+    """The objective and its bound, what the next best plans evaluated lose, and what the costs rest on."""
     lines = [wrapped(_objective(envelope)), *(wrapped(line) for line in _expected(envelope))]
     lines += [wrapped(line) for line in next_best_lines(envelope)]
     lines += [wrapped(line) for line in quality_lines(envelope, decision)]
@@ -55,7 +55,7 @@ def _basis(envelope: "Envelope") -> str:
 
 
 def next_best_lines(envelope: "Envelope") -> Iterator[str]:
-    """How much worse the best plans of other forms would be."""
+    """How much worse the best plans of other forms are that were evaluated."""
     from planner.explain.stated import other_plans, passed_text
 
     metric = envelope.certificate.objective.metric
@@ -66,7 +66,7 @@ def next_best_lines(envelope: "Envelope") -> Iterator[str]:
             if passed:
                 yield f"faster by the costs alone: {what} ({-100 * loss:.1f} % better){passed}"
             else:
-                yield f"next best: {what} ({100 * loss:.1f} % worse)"
+                yield f"next best evaluated: {what} ({100 * loss:.1f} % worse)"
 
 
 def quality_lines(envelope: "Envelope", decision: "Decision") -> Iterator[str]:

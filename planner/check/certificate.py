@@ -27,7 +27,7 @@ def certificate_findings(envelope: Envelope, judged: tuple[str, ...] = (), *, pr
     if certificate.proof:
         yield from _verified(envelope)
         if certificate.proof.get("method") in judged and not proof:
-            what = "not judged: what the bound rests on, and what the next best plan loses"
+            what = "not judged: what the bound rests on, and what the next best plan evaluated loses"
             yield Finding("certificate.search", True, what, _WHERE, "`planner check --level proof`", skipped=True)
         return
     yield from _gap(certificate)

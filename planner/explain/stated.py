@@ -1,4 +1,4 @@
-"""Facts that any plan states: limits and memory nearly used up, time by operator, the next best plan, evidence."""
+"""Facts that any plan states: limits and memory nearly used up, time by operator, next best plans, evidence."""
 
 from collections.abc import Iterator, Mapping
 
@@ -93,18 +93,18 @@ def time_facts(envelope: Envelope, decision: Decision) -> Iterator[Fact]:
 
 
 def other_plans(envelope: Envelope) -> Iterator[dict[str, JsonValue]]:
-    """The records of the next best plans: a kind states one of them, or several."""
+    """The records of the next best plans evaluated: a kind states one of them, or several."""
     others = envelope.certificate.next_best
     yield from (other for other in (others if isinstance(others, list) else [others]) if isinstance(other, dict))
 
 
 def next_best_facts(envelope: Envelope) -> Iterator[Fact]:
-    """What the best plans of another make lose."""
+    """What the best plans of another make that were evaluated lose."""
     for other in other_plans(envelope):
         value, loss, name = other.get("objective"), other.get("loss"), other.get("plan", "another plan")
         metric = envelope.certificate.objective.metric
         if isinstance(value, (int, float)) and isinstance(loss, (int, float)):
-            what = f"next best, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
+            what = f"next best evaluated, {name}: {figure(metric, value)}, {100 * loss:.1f} % worse"
             if loss < 0.0:
                 what = f"faster by the costs alone, {name}: {figure(metric, value)}, {-100 * loss:.1f} % better"
                 what += passed_text(other)

@@ -93,7 +93,7 @@ def test_a_next_best_plan_that_stands_alone_is_told_like_one_of_several(
     other = {"plan": "tp 4", "objective": 6.4, "loss": 0.035}
     envelope = Envelope.model_validate(edited_plan("train", {"certificate.next_best": other}))
     decision = find_kind("train").decision.model_validate(envelope.decision)
-    assert any("next best, tp 4" in fact.what for fact in explain_plan(envelope, decision).facts)
+    assert any("next best evaluated, tp 4" in fact.what for fact in explain_plan(envelope, decision).facts)
 
 
 def test_formats_that_a_problem_states_are_not_judged_and_others_are_not_spoken_of(
