@@ -7,11 +7,11 @@ under the names that `planner calibrate` knows.
 import shlex
 from collections.abc import Iterator, Sequence
 
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.kinds.serve.deployed.instances import Instances
 from planner.problem.resolve import Resolved
 
 LEAST_REQUESTS, SECONDS = 200, 120.0
-BACKENDS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "openai"}
 URL = "http://127.0.0.1:8000"
 
 
@@ -22,10 +22,10 @@ def bench_commands(resolved: Resolved, parts: Sequence[Instances], rates_per_s: 
         return []
     (workload,) = resolved.workloads
     (spec,) = resolved.problem.models.values()
-    commands = []
+    backend, commands = SERVING_ENGINES[resolved.problem.engine.name].bench_backend, []
     for rate in rates_per_s:
         words = [
-            "vllm", "bench", "serve", "--backend", BACKENDS[resolved.problem.engine.name], "--base-url", URL,
+            "vllm", "bench", "serve", "--backend", backend, "--base-url", URL,
             "--model", spec.name or str(spec.config), "--dataset-name", "random",
             "--random-input-len", f"{workload.input.mean_tokens:.0f}",
             "--random-output-len", f"{workload.output.mean_tokens:.0f}", "--ignore-eos",

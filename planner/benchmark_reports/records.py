@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from planner.engines.serving.registry import SERVING_ENGINES
+
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 SPREAD = "std"  # more that lengths have
 
@@ -86,21 +88,12 @@ def present(times: Times) -> Times:
     return {metric: statistics for metric, statistics in times.items() if statistics}
 
 
-_ENGINES = {
-    "vllm": "vllm",
-    "sglang": "sglang",
-    "sglang-native": "sglang",
-    "sglang-oai": "sglang",
-    "trtllm": "trtllm",
-    "trt": "trtllm",
-    "tensorrt-llm": "trtllm",
-    "tensorrt_llm": "trtllm",
-}
-
-
 def engine_named(name: str | None) -> str | None:
     """The engine of that name, None for one that says how it was spoken to and not what it is (`openai`)."""
-    return _ENGINES.get(name.strip().casefold()) if name is not None else None
+    if name is None:
+        return None
+    told = name.strip().casefold()
+    return next((each.name for each in SERVING_ENGINES.values() if told in (each.name, *each.also_named)), None)
 
 
 def day_of(text: str | None) -> str | None:

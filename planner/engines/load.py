@@ -10,6 +10,8 @@ from planner.documents.read import Document, parse_document
 from planner.engines.handover import RULES
 from planner.engines.parallelism import DRAFTS, SHAPES
 from planner.engines.release import Asynchronous, Connector, Dispatcher, Release, Router, Rule, WeightFormat, numbers
+from planner.engines.serving.description import EngineDescription
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 
 SCHEMA = "planner.engine/1"
@@ -44,20 +46,26 @@ def _releases(engine: str) -> tuple[Release, ...]:
     """All of an engine, oldest first."""
     place = resources.files("planner.engines").joinpath(f"{engine}.yaml")
     if not place.is_file():
-        raise PlannerError(f"no rules of engine `{engine}`", where="engine.name", hint="take vllm, sglang or trtllm")
+        *others, last = SERVING_ENGINES
+        raise PlannerError(
+            f"no rules of engine `{engine}`", where="engine.name", hint=f"take {', '.join(others)} or {last}"
+        )
     return read_releases(parse_document(place.read_text(encoding="utf-8"), f"planner/engines/{engine}.yaml"))
 
 
 def read_releases(document: Document) -> tuple[Release, ...]:
     """The releases of a file; raises PlannerError with file and line for what is missing, unknown or of no source."""
     reader = _Reader(document)
-    top = reader.fields(document.data, (), {"schema", "engine", "title", "releases"})
+    top = reader.fields(document.data, (), {"schema", "engine", "releases"})
     if top["schema"] != SCHEMA:
         raise reader.error(f"schema must be {SCHEMA}, found {top['schema']!r}", ("schema",))
+    engine = SERVING_ENGINES.get(str(top["engine"]))
+    if engine is None:
+        raise reader.error(f"no engine `{top['engine']}` is described in planner/engines/serving", ("engine",))
     rows = reader.rows(top["releases"], ("releases",))
     return tuple(
         sorted(
-            (reader.release(row, ("releases", i), str(top["engine"]), str(top["title"])) for i, row in enumerate(rows)),
+            (reader.release(row, ("releases", i), engine) for i, row in enumerate(rows)),
             key=lambda release: numbers(release.first),
         )
     )
@@ -110,14 +118,14 @@ class _Reader:
             rules.append(Rule(*(self.text(given[key], (*path, i, key)) for key in ("rule", "why", "source"))))
         return tuple(rules)
 
-    def release(self, data: object, path: _Path, engine: str, title: str) -> Release:
+    def release(self, data: object, path: _Path, engine: EngineDescription) -> Release:
         parts = {"connectors", "routers", "shapes", "drafts", "dispatchers", "weights"}
         given = self.fields(data, path, {"read", "first", "before"} | parts, frozenset({"asynchronous"}))
         rows = {name: self.rows(given[name], (*path, name)) for name in ("connectors", "routers", "dispatchers")}
         formats = self.fields(given["weights"], (*path, "weights"), set(), frozenset(given["weights"]))
         return Release(
-            engine=engine,
-            title=title,
+            engine=engine.name,
+            title=engine.title,
             read=self.text(given["read"], (*path, "read")),
             first=self.text(given["first"], (*path, "first")),
             before=self.text(given["before"], (*path, "before")),

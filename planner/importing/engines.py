@@ -11,46 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.launches import Launch
 from planner.importing.options import POSITIONAL, Options, named, read_options
 from planner.importing.values import Values, is_unknown
 
-_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
-    "vllm": {
-        "tp": ("tensor_parallel_size",), "pp": ("pipeline_parallel_size",), "dp": ("data_parallel_size",),
-        "max_num_seqs": ("max_num_seqs",), "max_model_len": ("max_model_len",),
-        "chunk_tokens": ("max_num_batched_tokens",), "kv_dtype": ("kv_cache_dtype",),
-        "memory_utilisation": ("gpu_memory_utilization",), "model": ("model", "model_tag", "model_id"),
-        "served": ("served_model_name",), "nodes": ("nnodes",),
-    },
-    "sglang": {
-        "tp": ("tensor_parallel_size", "tp_size"), "pp": ("pipeline_parallel_size", "pp_size"),
-        "dp": ("data_parallel_size", "dp_size", "attn_dp_size"), "ep": ("ep_size", "expert_parallel_size"),
-        "max_num_seqs": ("max_running_requests",), "max_model_len": ("context_length",),
-        "chunk_tokens": ("chunked_prefill_size",), "kv_dtype": ("kv_cache_dtype",),
-        "memory_utilisation": ("mem_fraction_static",), "model": ("model_path", "model"),
-        "served": ("served_model_name",), "nodes": ("nnodes",),
-    },
-    "trtllm": {
-        "tp": ("tensor_parallel_size", "tp_size"), "pp": ("pipeline_parallel_size", "pp_size"),
-        "ep": ("moe_expert_parallel_size", "ep_size", "expert_parallel_size"),
-        "max_num_seqs": ("max_batch_size",), "max_model_len": ("max_seq_len",), "chunk_tokens": ("max_num_tokens",),
-        "kv_dtype": ("kv_cache_dtype", "kv_cache_config.dtype"), "model": ("model", "model_path"),
-        "memory_utilisation": (
-            "kv_cache_free_gpu_memory_fraction", "kv_cache_free_gpu_mem_fraction", "free_gpu_memory_fraction",
-            "kv_cache_config.free_gpu_memory_fraction",
-        ),
-        "served": ("served_model_name",), "nodes": ("nnodes",),
-    },
-}  # fmt: skip
 ABSENT = "."
 """Under which options hold the path of a configuration that is not at hand."""
-_CONFIG_FLAGS = {
-    "vllm": ("config",),
-    "sglang": ("config",),
-    "trtllm": ("extra_llm_api_options", "config", "config_file", "extra_engine_args"),
-}
 
 
 @dataclass(frozen=True)
@@ -66,7 +34,7 @@ class Given:
 
 def decision_names(engine: str) -> list[str]:
     """The names of settings that decide a field of a role."""
-    return [name for names in _NAMES[engine].values() for name in names]
+    return [name for names in SERVING_ENGINES[engine].settings.values() for name in names]
 
 
 _FIELDS = {
@@ -89,8 +57,8 @@ def flag_names(engine: str, field: str) -> tuple[str, ...]:
     """What artifacts call the setting behind a field, as flags have it first."""
     if field in _FIELDS:
         return _FIELDS[field]
-    if engine in _NAMES:
-        names = tuple(name.replace("_", "-") for name in _NAMES[engine].get(field, ()))
+    if engine in SERVING_ENGINES:
+        names = tuple(name.replace("_", "-") for name in SERVING_ENGINES[engine].settings.get(field, ()))
         return (*names, *(name.replace("-", "_") for name in names))
     return _ROLLOUT if field == "rollout.tp" else _TRAINING.get(field.removeprefix("train."), ())
 
@@ -102,7 +70,8 @@ def options_of(launch: Launch) -> Options:
     """
     flags = read_options(launch.words)
     flags |= flat_options(Values().mapping(flags.get("override_engine_args")))
-    for name in _CONFIG_FLAGS.get(launch.engine, ()):
+    engine = SERVING_ENGINES.get(launch.engine)
+    for name in engine.config_flags if engine is not None else ():
         text = launch.file(flags.get(name))
         if text is not None:
             return config_options(text, str(flags[name])) | flags
@@ -137,7 +106,7 @@ def first(options: Mapping[str, Any], names: tuple[str, ...]) -> object:
 
 def role_of(engine: str, options: Options, given: Given, values: Values) -> dict[str, Any]:
     """The fields of one role; degrees that are not set are 1, and the GPUs are the given ones, else the ranks."""
-    names = _NAMES[engine]
+    names = SERVING_ENGINES[engine].settings
     degree = {key: values.integer(first(options, names[key]), 1) if key in names else 1 for key in ("tp", "pp", "dp")}
     if engine == "trtllm" and values.switch(options.get("enable_attention_dp")):
         degree["dp"] = degree["tp"]
@@ -191,7 +160,7 @@ def _experts(engine: str, options: Options, degree: Mapping[str, int | None], va
     if engine == "sglang" and (backend != "none" or values.switch(switched)):
         return degree["tp"]  # `server_args.py`: an all-to-all backend sets ep_size to tp_size
     if engine != "vllm":
-        return values.integer(first(options, _NAMES[engine]["ep"]), 1)
+        return values.integer(first(options, SERVING_ENGINES[engine].settings["ep"]), 1)
     asked = options.get("enable_expert_parallel")
     if asked is None or values.switch(asked) is False:
         return 1
@@ -253,7 +222,7 @@ def hands_over(options: Options) -> bool:
 
 def model_of(engine: str, options: Options, values: Values) -> str | None:
     """The model's name: the one loaded, or the one served where that alone is a name and not a path."""
-    loaded = first(options, _NAMES[engine]["model"]) or options.get(POSITIONAL)
+    loaded = first(options, SERVING_ENGINES[engine].settings["model"]) or options.get(POSITIONAL)
     served = options.get("served_model_name")
     served = served[0] if isinstance(served, list) and served else served
     if is_unknown(loaded) or isinstance(loaded, bool):

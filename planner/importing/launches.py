@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.shell import SHELLS, Command
 from planner.importing.syntax import broken_lines, parse_shell
@@ -13,12 +14,7 @@ from planner.importing.values import mark
 from planner.importing.worlds import World, worlds
 
 MAX_NESTING = 4
-_DYNAMO = {"dynamo.vllm": "vllm", "dynamo.sglang": "sglang", "dynamo.trtllm": "trtllm"}
-_MODULES = {
-    "vllm.entrypoints.openai.api_server": "vllm", "vllm.entrypoints.api_server": "vllm",
-    "vllm.entrypoints.cli.main": "vllm", "sglang.launch_server": "sglang", "sglang_router.launch_server": "sglang",
-    **_DYNAMO,
-}  # fmt: skip
+_MODULES = {module: engine.name for engine in SERVING_ENGINES.values() for module in engine.modules}
 _REMOTE = frozenset({"ssh", "pdsh", "clush", "tmux", "screen", "parallel", "xargs", "eval", "su"})
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from planner.documents.read import parse_document
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.formats import charts, kubernetes, post_training, recipes, titan, training
 from planner.importing.formats.commands import serving_script
@@ -45,27 +46,11 @@ def _any_of(*keys: str) -> Callable[[Document], bool]:
     return lambda document: any(key.replace("-", "_") in keys for key in document)
 
 
-_ENGINE_KEYS = {
-    "trtllm": (
-        "kv_cache_config", "cuda_graph_config", "enable_attention_dp", "max_num_tokens", "moe_config",
-        "max_batch_size", "max_seq_len", "moe_expert_parallel_size", "attn_backend", "disable_overlap_scheduler",
-    ),
-    "sglang": (
-        "model_path", "tp_size", "mem_fraction_static", "chunked_prefill_size", "max_running_requests",
-        "context_length", "disable_radix_cache",
-    ),
-    "vllm": (
-        "tensor_parallel_size", "pipeline_parallel_size", "gpu_memory_utilization", "max_num_seqs", "max_model_len",
-        "max_num_batched_tokens", "kv_cache_dtype", "enable_prefix_caching", "no_enable_prefix_caching",
-        "async_scheduling", "enable_expert_parallel", "compilation_config", "served_model_name",
-    ),
-}  # fmt: skip
-
-
 def _is_trtllm(document: Document) -> bool:
     """Whether a mapping has settings of TensorRT-LLM's, or names one of its backends beside degrees of any engine."""
     backend = document.get("backend") in ("pytorch", "tensorrt", "_autodeploy")
-    return _any_of(*_ENGINE_KEYS["trtllm"])(document) or (backend and _any_of("tp_size", "ep_size")(document))
+    own = _any_of(*SERVING_ENGINES["trtllm"].config_keys)
+    return own(document) or (backend and _any_of("tp_size", "ep_size")(document))
 
 
 def _is_bridge(document: Document) -> bool:
@@ -80,7 +65,7 @@ def _is_vllm_config(document: Document) -> bool:
     return (
         not isinstance(model, dict)
         and "context_servers" not in document
-        and (served or _any_of(*_ENGINE_KEYS["vllm"])(document))
+        and (served or _any_of(*SERVING_ENGINES["vllm"].config_keys)(document))
     )
 
 
@@ -116,7 +101,7 @@ MAPPINGS: tuple[
         lambda d, given, source: training.read_llama_factory(d),
     ),
     ("trtllm-serve --config", _is_trtllm, _engine_config("trtllm")),
-    ("SGLang --config", _any_of(*_ENGINE_KEYS["sglang"]), _engine_config("sglang")),
+    ("SGLang --config", _any_of(*SERVING_ENGINES["sglang"].config_keys), _engine_config("sglang")),
     ("vllm serve --config", _is_vllm_config, _engine_config("vllm")),
 )
 FORMATS = (

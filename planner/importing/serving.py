@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.importing.engines import Given, hands_over, model_of, options_of, role_of
 from planner.importing.flags import flag_findings, setting_findings
@@ -13,7 +14,7 @@ from planner.importing.tiers import prefix_tiers_of
 from planner.importing.values import Values
 from planner.importing.worlds import World
 
-SERVING = ("vllm", "sglang", "trtllm")
+SERVING = tuple(SERVING_ENGINES)
 
 
 def reading_of_roles(

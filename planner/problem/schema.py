@@ -12,6 +12,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from planner.documents.units import BYTES, BYTES_PER_S, FRACTION, PER_S, TIME_S, USD_PER_HOUR, parse_quantity
+from planner.engines.serving.registry import ServingEngineName
 from planner.engines.training import TrainingEngineName
 from planner.errors import PlannerError
 from planner.problem.media import Amounts, ImagesSpec
@@ -337,7 +338,7 @@ class WorkloadSpec(Spec):
 
 class EngineSpec(Spec):
     quantities: ClassVar[dict[str, tuple[str, dict[str, float]]]] = {"host_cache": ("host_cache_bytes_per_gpu", BYTES)}
-    name: Literal["vllm", "sglang", "trtllm", TrainingEngineName] = Field(
+    name: Literal[ServingEngineName, TrainingEngineName] = Field(
         default="vllm", description="of training, megatron-lm or megatron-bridge when absent"
     )
     version: Name | None = Field(default=None, description="the newest with costs when absent")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents.units import significant
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.kinds.registry import find_kind
 from planner.plan.considered import Considered, Standing
@@ -28,20 +29,6 @@ _STANDINGS: Mapping[Standing, str] = {
 }
 _SHADES: Mapping[Standing, Shade] = {"proof": "", "dominated": "pale", "limit": "hollow"}
 _ACROSS, _UP = 120, 60  # spots of the picture, each some five units wide
-_FLAGS = {
-    "vllm": (
-        ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size"),
-        "--enable-expert-parallel",
-        ("--max-num-seqs", "--max-num-batched-tokens"),
-    ),
-    "sglang": (
-        ("--tp-size", "--pp-size", "--dp-size"),
-        "--ep-size",
-        ("--max-running-requests", "--chunked-prefill-size"),
-    ),
-    "trtllm": (("--tp_size", "--pp_size", "--dp_size"), "--ep_size", ("--max_batch_size", "--max_num_tokens")),
-}
-"""Of each engine, the flags of tp, pp and dp, of experts that are spread, and of a step's sequences and tokens."""
 
 
 def candidates_section(envelope: Envelope, decision: Decision, folder: Path) -> Iterator[Section]:
@@ -151,15 +138,16 @@ def flags(name: str) -> str:
 def launch_flags(name: str, engine: str) -> str:
     """What an engine is told to be of this type, without what its place adds; sequences are those of a rank."""
     type_ = read_type(name)
-    if type_ is None or engine not in _FLAGS:
+    if type_ is None or engine not in SERVING_ENGINES:
         return ""
-    sizes, spread, limits = _FLAGS[engine]
+    own = SERVING_ENGINES[engine].flags
     *_, ep = type_.degrees[:5]
-    told = [f"{flag} {size}" for flag, size in zip(sizes, type_.degrees, strict=False) if size != 1 or flag == sizes[0]]
+    sizes = zip(own.degrees, type_.degrees, strict=False)
+    told = [f"{flag} {size}" for flag, size in sizes if size != 1 or flag == own.degrees[0]]
     if ep != 1:
-        told.append(spread if engine == "vllm" else f"{spread} {ep}")
+        told.append(own.experts.format(ep))
     values = (type_.max_batch, type_.chunk_tokens)
-    told += [f"{flag} {value}" for flag, value in zip(limits, values, strict=True) if value]
+    told += [f"{flag} {value}" for flag, value in zip(own.step, values, strict=True) if value]
     return " ".join(told)
 
 

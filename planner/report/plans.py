@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents.units import figure, format_si, significant
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.explain.limits import HEADER, LimitRow, limit_rows
 from planner.explain.stated import other_plans
 from planner.kinds.registry import find_kind
@@ -107,10 +108,11 @@ def _commands(envelope: Envelope, file: str) -> str:
     target = {"serve": "vllm", "train": "megatron-lm", "rl": "verl"}.get(envelope.kind)
     roles: Any = envelope.decision.get("roles") or [{}]
     engine = (roles[0].get("engine") or {}).get("name")
-    known = {"trtllm": "tensorrt-llm", None: target}.get(engine, engine) if envelope.kind != "rl" else target
+    if engine is not None and envelope.kind != "rl":
+        target = SERVING_ENGINES[engine].target if engine in SERVING_ENGINES else engine
     emit = (
-        [f"planner emit {file} --target {known} -o launch/"]
-        if known and envelope.kind in ("serve", "train", "rl")
+        [f"planner emit {file} --target {target} -o launch/"]
+        if target and envelope.kind in ("serve", "train", "rl")
         else []
     )
     return "\n".join([f"planner show {file}", f"planner check {file}", *emit, f"planner explain {file}"])

@@ -7,11 +7,14 @@ import pytest
 import yaml
 
 from planner.documents.read import parse_document
+from planner.emit.clusters.engines import ENGINES as WRITTEN
 from planner.engines.load import read_releases, release_of
 from planner.engines.release import Release, judged_by
+from planner.engines.serving.registry import SERVING_ENGINES
+from planner.engines.settings import setting_rows
 from planner.errors import PlannerError
 
-ENGINES = ("vllm", "sglang", "trtllm")
+ENGINES = tuple(SERVING_ENGINES)
 FOLDER = Path(__file__).parents[2] / "planner" / "engines"
 VALIDATORS = Path(os.environ.get("VALIDATORS_HOME", Path.home() / ".cache" / "planner-validators"))
 
@@ -25,6 +28,13 @@ def sources(release: Release) -> list[str]:
         *(dispatcher.source for dispatcher in release.dispatchers),
         *(weights.source for weights in release.weights.values()),
     ]
+
+
+def test_every_engine_that_is_described_has_settings_of_its_own_a_writer_and_fields_to_read() -> None:
+    assert set(setting_rows()) == set(WRITTEN) == set(ENGINES)
+    for engine in SERVING_ENGINES.values():
+        assert WRITTEN[engine.name].rank_order
+        assert {"tp", "pp", "max_num_seqs", "chunk_tokens", "kv_dtype", "model"} <= set(engine.settings)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from planner.alternatives.recipes.tables import Recipe, Row, chip, degrees, origin, sizes, table
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.models.architecture import Architecture
 from planner.plan.schema import Decision
 from planner.problem.schema import Problem
 
 _AXES = ("tp", "pp", "dp", "ep")
-_NAMES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 
 
 def nearest_serving(problem: Problem, decision: Decision, arch: Architecture) -> Sequence[Row] | None:
@@ -46,7 +46,8 @@ def serving_recipe(roles: Sequence[Row]) -> Recipe:
     first = roles[0]
     told = " and ".join(_role(role) for role in roles)
     place = f"on {first['gpu']}" if first["gpu"] else "on a GPU that it leaves open"
-    engine = _NAMES.get(first["engine"], first["engine"])
+    known = SERVING_ENGINES.get(first["engine"])
+    engine = known.title if known is not None else first["engine"]
     what = f"{origin(first['source'])}: {told} of {first['model']} by {engine} {place}"
     gpus = sum(int(role["replicas"]) * _size(role) for role in roles)
     return Recipe(what, ",".join(_asked(roles)), {"gpus": float(gpus)})

@@ -6,7 +6,7 @@ reads `$$` as one `$`, so every `$` of ours is doubled.
 
 from collections.abc import Sequence
 
-from planner.emit.clusters.engines import engine_of, image_of, router_image_of
+from planner.emit.clusters.engines import ENGINES, engine_of, image_of, router_image_of
 from planner.emit.clusters.launch import CACHE, FOLDER, files_of, front_command, refuse_options
 from planner.emit.documents import manifest, plan_title
 from planner.emit.names import label_of
@@ -40,7 +40,7 @@ def _files(
     options = options or ClusterOptions()
     refuse_options(_NAME, options, _TAKES)
     placed = decision if isinstance(decision, PlaceDecision) else None
-    able = ("vllm", "sglang", "trtllm") if placed is None else SHARING
+    able = tuple(ENGINES) if placed is None else SHARING
     engine = engine_of(decision, read_cluster(envelope).problem, _NAME, able)
     if placed is not None:
         decision = engines_of(envelope, placed)

@@ -11,7 +11,7 @@ manager.
 import re
 from dataclasses import replace
 
-from planner.emit.clusters.engines import ACROSS_NODES, LISTENS
+from planner.emit.clusters.engines import ACROSS_NODES, ENGINES, LISTENS
 from planner.emit.clusters.launch import FOLDER, Front, Group, Launch, serving_target
 from planner.emit.clusters.measure import measured_at
 from planner.emit.clusters.pods import Json, beside, metadata, mounts, pod_spec, runs, surroundings
@@ -138,7 +138,7 @@ TARGETS = (
         "dynamo",
         "a DynamoGraphDeployment for each model and mode",
         _files,
-        engines=("vllm", "sglang", "trtllm"),
+        engines=tuple(ENGINES),
         takes=tuple(name for name in ON_KUBERNETES if name != "router_image"),
         measured=measured_at(_url),
     ),

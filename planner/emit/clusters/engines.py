@@ -9,7 +9,7 @@ from planner.errors import PlannerError
 from planner.plan.schema import Decision
 from planner.problem.schema import Problem
 
-ENGINES = {"vllm": vllm.ENGINE, "sglang": sglang.ENGINE, "trtllm": trtllm.ENGINE}
+ENGINES = {engine.key: engine for engine in (vllm.ENGINE, sglang.ENGINE, trtllm.ENGINE)}
 ACROSS_NODES = (
     *("--nnodes", "--node-rank", "--master-addr", "--master-port", "--dist-init-addr"),
     *(
@@ -21,7 +21,6 @@ ACROSS_NODES = (
 )
 """Flags of both engines by which the nodes of an instance meet: some targets set them by themselves."""
 LISTENS = ("--host", "--port", "--headless")
-_IMAGES = {"vllm": "vllm/vllm-openai:v{}", "sglang": "lmsysorg/sglang:v{}"}
 
 
 def engine_of(decision: Decision, problem: Problem, target: str, engines: Sequence[str]) -> ServingEngine:
@@ -38,11 +37,12 @@ def engine_of(decision: Decision, problem: Problem, target: str, engines: Sequen
 
 def image_of(engine: ServingEngine) -> str:
     """The image of the engine's own release; raises PlannerError where its makers' is not known."""
-    if engine.key not in _IMAGES:
+    image = engine.description.image
+    if image is None:
         raise PlannerError(
             f"no image of {engine.name} is known", where=flag("image"), hint=f"give `{flag('image')} NAME:TAG`"
         )
-    return _IMAGES[engine.key].format(engine.release.read)
+    return image.format(engine.release.read)
 
 
 def router_image_of(engine: ServingEngine, options: ClusterOptions) -> str:

@@ -9,6 +9,7 @@ answers: vLLM measures at its start what is left of the memory.
 
 from collections.abc import Mapping
 
+from planner.emit.clusters.engines import ENGINES
 from planner.emit.clusters.fronts import front_objects, service
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
@@ -112,7 +113,7 @@ TARGETS = (
         "kubernetes",
         "StatefulSets, Services and routers of plain Kubernetes",
         _files,
-        engines=("vllm", "sglang", "trtllm"),
+        engines=tuple(ENGINES),
         takes=(*ON_KUBERNETES, "ssh_secret"),
         measured=measured_at(service_url),
         placements=read_placement,

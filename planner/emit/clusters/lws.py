@@ -7,6 +7,7 @@ LWS_WORKER_INDEX says it; where it grows by more than one a worker, a shell that
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from planner.emit.clusters.engines import ENGINES
 from planner.emit.clusters.fronts import front_objects
 from planner.emit.clusters.launch import HEAD, Group, Launch, Pod, serving_target
 from planner.emit.clusters.measure import measured_at, service_url
@@ -132,7 +133,7 @@ TARGETS = (
         "lws",
         "LeaderWorkerSets, one a role, with Services and routers",
         _files,
-        engines=("vllm", "sglang", "trtllm"),
+        engines=tuple(ENGINES),
         takes=(*ON_KUBERNETES, "ssh_secret"),
         measured=measured_at(service_url),
     ),

@@ -8,12 +8,11 @@ from typing import Any
 from planner.documents.units import clock as to_the_minute
 from planner.emit.names import label_of
 from planner.emit.options import ClusterOptions
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError, errors_at
 from planner.kinds.registry import find_kind
 from planner.plan.schema import Decision, Envelope
 
-LAUNCHERS = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
-"""Targets of the files of services, by their engine."""
 LONGEST = 40  # characters of a name that others are made of
 
 
@@ -126,9 +125,9 @@ def _target(plan: Envelope, decision: Decision, service: str | None) -> str:
     if service is not None:
         return service
     engine = decision.roles[0].engine
-    if engine is None or engine.name not in LAUNCHERS:
+    if engine is None or engine.name not in SERVING_ENGINES:
         raise PlannerError("a service without an engine", where="decision.roles", hint="solve again")
-    return LAUNCHERS[engine.name]
+    return SERVING_ENGINES[engine.name].target
 
 
 def pool_names(envelope: Envelope) -> list[str]:

@@ -10,6 +10,7 @@ from planner.emit.serving.placed_experts import PlacedExperts
 from planner.emit.shell import Command, Word, reference
 from planner.engines.load import release_of
 from planner.engines.release import Connector, Release
+from planner.engines.serving.description import EngineDescription
 from planner.problem.schema import ModelSpec
 
 API_PORT = 8000  # + slot: requests, and health on the other nodes of an instance
@@ -101,8 +102,7 @@ FRONT_FILE = "disaggregated.yaml"
 class ServingEngine:
     """What a serving target adds: its rank order, the command of one part of an instance, and its router."""
 
-    name: str
-    key: str  # as problems and plans call it
+    description: EngineDescription
     version: str  # whose flags are written
     rank_order: tuple[str, ...]
     launch: Callable[[Scene, EngineInstance, int], Command]  # the index is that of the part
@@ -110,13 +110,22 @@ class ServingEngine:
     disaggregated: str  # the router's flag for prefill and decode apart
     prefill_address: Callable[[Scene, EngineInstance], Word | tuple[Word, ...]]  # for the router
     check_transfer: Callable[[Scene, EngineInstance, EngineInstance], None]  # raises where two sides draft apart
-    expert_form: str  # in which it reads layouts of experts
     expert_note: str  # what whoever starts from such a layout must know
     settings: Callable[[Scene, EngineInstance], Mapping[str, Mapping[str, object]]] | None = None
     """By the name of a YAML or JSON file that its commands read, what it says; None where flags say all."""
     front: Callable[[RouterGroup, str | None, Host], Mapping[str, object]] | None = None
     """What FRONT_FILE says of prefill and decode apart, from a policy and their hosts; others have routers' flags."""
     over_mpi: bool = False  # an instance over nodes is one program of MPI
+
+    @property
+    def name(self) -> str:
+        """As its makers write it."""
+        return self.description.title
+
+    @property
+    def key(self) -> str:
+        """As problems and plans call it."""
+        return self.description.name
 
     @property
     def release(self) -> Release:

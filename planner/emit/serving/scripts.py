@@ -90,7 +90,7 @@ def read_scene(
         nodes = cluster.nodes({part.place for instance in instances for part in instance.parts})
     else:
         instances, nodes = settle(instances)
-    placed = place_experts(engine.expert_form, cluster.problem, instances, layouts)
+    placed = place_experts(engine.description.target, cluster.problem, instances, layouts)
     scene = Scene(cluster, instances, nodes, placed)
     _refuse_inexpressible(instances, engine)
     groups = router_groups(scene, decision, engine)

@@ -38,6 +38,7 @@ from planner.emit.serving.scripts import (
 )
 from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.shell import Command, Flag, Word, argument, word
+from planner.engines.serving.sglang import ENGINE as DESCRIPTION
 
 _QUANTISATION = {"fp8": "fp8"}
 _KV_CACHE = {"bf16": "bf16", "fp8": "fp8_e4m3"}  # fp16 follows from the model's own type
@@ -255,8 +256,7 @@ def _with_bootstrap(scene: Scene, instance: EngineInstance) -> tuple[Word, ...]:
 
 
 ENGINE = ServingEngine(
-    name="SGLang",
-    key="sglang",
+    description=DESCRIPTION,
     version="0.5.23",
     rank_order=("pp", "dp", "tp"),
     launch=_launch,
@@ -264,12 +264,11 @@ ENGINE = ServingEngine(
     disaggregated="--pd-disaggregation",
     prefill_address=_with_bootstrap,
     check_transfer=check_handover,
-    expert_form="sglang",
     expert_note="",
 )
 TARGETS = (
     EmitTarget(
-        "sglang",
+        DESCRIPTION.target,
         "bash scripts that run `sglang.launch_server` on each node, and routers",
         ("serve",),
         partial(emit_serving, engine=ENGINE),

@@ -30,6 +30,7 @@ from planner.emit.serving.scene import (
 from planner.emit.serving.scripts import experts_spread, node_parts, read_scene, told_files, two_batches
 from planner.emit.serving.speculation import check_handover, drafts_of, verified_tokens
 from planner.emit.shell import Command, Word, argument, script, word
+from planner.engines.serving.trtllm import ENGINE as DESCRIPTION
 from planner.plan.schema import Decision, Envelope
 
 Settings = dict[str, object]
@@ -251,8 +252,7 @@ def _unrouted(scene: Scene, instance: EngineInstance) -> Word:
 
 
 ENGINE = ServingEngine(
-    name="TensorRT-LLM",
-    key="trtllm",
+    description=DESCRIPTION,
     version="1.3",
     rank_order=("pp", "dp", "tp"),
     launch=_launch,
@@ -260,7 +260,6 @@ ENGINE = ServingEngine(
     disaggregated="",
     prefill_address=_unrouted,
     check_transfer=check_handover,
-    expert_form="tensorrt-llm",
     expert_note="",
     settings=_settings,
     front=_front,
@@ -268,7 +267,7 @@ ENGINE = ServingEngine(
 )
 TARGETS = (
     EmitTarget(
-        "tensorrt-llm",
+        DESCRIPTION.target,
         "scripts of `trtllm-serve`, its settings, and the server before prefill and decode",
         ("serve",),
         _files,

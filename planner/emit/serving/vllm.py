@@ -34,6 +34,7 @@ from planner.emit.serving.shared_groups import emit_groups
 from planner.emit.serving.speculation import check_handover, draft_quantisation, drafts_of, verified_tokens
 from planner.emit.serving.vllm_tiers import beside_engine, connector_of, files_of, variables_of
 from planner.emit.shell import Command, Flag, Word, argument, word
+from planner.engines.serving.vllm import ENGINE as DESCRIPTION
 from planner.experts.launchers import vllm_config
 from planner.problem.media import most_images
 from planner.problem.recorded import recorded_model
@@ -285,8 +286,7 @@ def _speculation(scene: Scene, instance: EngineInstance) -> Iterator[Flag]:
 
 
 ENGINE = ServingEngine(
-    name="vLLM",
-    key="vllm",
+    description=DESCRIPTION,
     version="0.33",
     rank_order=("dp", "pp", "tp"),
     launch=_launch,
@@ -294,7 +294,6 @@ ENGINE = ServingEngine(
     disaggregated="--vllm-pd-disaggregation",
     prefill_address=Scene.url,
     check_transfer=check_handover,
-    expert_form="vllm",
     expert_note=(
         "vLLM reads that file from pull request #41141 on. Version 0.33 is without it: it refuses initial_mapping_path "
         "and does not start, so that nothing runs with the experts elsewhere."
@@ -303,7 +302,7 @@ ENGINE = ServingEngine(
 )
 TARGETS = (
     EmitTarget(
-        "vllm",
+        DESCRIPTION.target,
         "bash scripts that run `vllm serve` on every node, and the router",
         ("serve",),
         partial(emit_serving, engine=ENGINE),

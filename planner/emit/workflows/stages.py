@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from planner.emit.clusters.engines import ENGINES
 from planner.emit.clusters.launch import Launch, read_launch, refuse_options
 from planner.emit.clusters.measure import service_url
 from planner.emit.clusters.pods import Json
@@ -21,7 +22,6 @@ from planner.problem.recorded import recorded_options, recorded_problem
 
 FUNCTION_PORT = 8080
 COMPLETIONS = "/v1/completions"
-ENGINES = ("vllm", "sglang", "trtllm")
 TAKES = ("image", "router_image", "namespace", "model_cache", "token_secret", "gpus")
 
 ORDERS = "orders.json"
@@ -65,7 +65,7 @@ class Stage:
 
     def launch(self, options: ClusterOptions, target: str) -> Launch:
         """The engines of a model stage."""
-        return read_launch(*self.nested(), (), options, target, ENGINES)
+        return read_launch(*self.nested(), (), options, target, tuple(ENGINES))
 
 
 def read_stages(envelope: Envelope, decision: Decision) -> list[Stage]:

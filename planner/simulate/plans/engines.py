@@ -15,6 +15,7 @@ from planner.costs.serving.attention_ffn import Port, RemoteFfn, Units, ffn_weig
 from planner.costs.serving.media import encode_times
 from planner.costs.serving.memory import activation_bytes, kv_cache_bytes, weight_bytes
 from planner.costs.serving.own_runs import near_runs
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.errors import PlannerError
 from planner.hardware.cluster import Pool
 from planner.models.architecture import Architecture
@@ -32,8 +33,6 @@ from planner.simulate.plans.elastic import elastic_prefill_tokens
 from planner.simulate.plans.setting import NO_DRAFTS, Drafts, FleetSetting
 
 FUNCTIONS = ("colocated", "prefill", "decode")
-POLICY_OF_ENGINE = {"vllm": "mixed", "sglang": "prefill-first", "trtllm": "mixed"}
-RESERVING_ENGINES = ("trtllm",)  # its default scheduler admits a request only with room for its whole length
 DEFAULT_CHUNK_TOKENS = 8192
 HOST_SHARE = 0.5  # of host memory that holds swapped caches; the rest is the system's
 SMALL_STEP = (512.0, 64.0)  # tokens and sequences of the step whose activations an engine keeps room for at least
@@ -63,7 +62,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
     shape, engine = role.parallelism, setting.problem.engine.name
     shards = _shards(role)
     pool = setting.pools[role.pool]
-    policy = setting.policies.engine_policy or POLICY_OF_ENGINE[engine]
+    policy = setting.policies.engine_policy or SERVING_ENGINES[engine].policy
     turns = 1 if ffn is None else int(role.limits.get("micro_batches", 1))
     most = max(math.ceil(int(role.limits.get("max_batch", 256)) / turns), 1)
     chunk = int(role.limits.get("chunk_tokens", DEFAULT_CHUNK_TOKENS))
@@ -82,7 +81,7 @@ def engines_of(role: Role, setting: FleetSetting, ffn: Role | None = None) -> li
         token_budget=chunk,
         most_sequences=most,
         most_context=_most_context(role),
-        reserves=engine in RESERVING_ENGINES,
+        reserves=SERVING_ENGINES[engine].reserves,
         preemption=setting.policies.preemption,
         host_kv_tokens=int(pool.node.host_memory_bytes / pool.node.num_gpus * HOST_SHARE / token_bytes / turns),
         swap_tokens_per_s=pool.node.pcie_bandwidth_bytes_per_s / token_bytes,

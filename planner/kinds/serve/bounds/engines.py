@@ -17,6 +17,7 @@ from planner.arrays import Floats
 from planner.costs.operators.forward import ranks_in_step
 from planner.costs.operators.work import Shards
 from planner.costs.serving.memory import kv_cache_bytes
+from planner.engines.serving.registry import SERVING_ENGINES
 from planner.kinds.serve.bounds.demands import Workload
 from planner.kinds.serve.bounds.prices import Steps
 from planner.kinds.serve.steady.engine_rules import handover_rule
@@ -26,7 +27,6 @@ from planner.kinds.serve.steady.shapes import InstanceShape
 from planner.simulate.fleet.instances import Instance
 from planner.simulate.fleet.step_grid import StepGrid, step_grid
 from planner.simulate.goodput.step_prices import least_grid
-from planner.simulate.plans.engines import POLICY_OF_ENGINE
 
 EVERY = 7  # corners of the joint seconds, two a doubling: one at which a concave function below them turns straight
 BETWEEN = 2  # parts of an interval between two batches of a table
@@ -132,7 +132,7 @@ class ListedType:
             grid,
             max(held_tokens, 1),
             role=self.function,
-            policy=POLICY_OF_ENGINE[setting.resolved.problem.engine.name],
+            policy=SERVING_ENGINES[setting.resolved.problem.engine.name].policy,
             token_budget=self.chunk,
             most_sequences=self.batch,
             stages=shape.pp,
