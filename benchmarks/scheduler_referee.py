@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from simulated_steps import Step, steps_of
 
 from planner.arrays import Floats, Ints
 from planner.simulate.fleet.instances import UNLIMITED, Fleet, Instance
 from planner.simulate.fleet.step_grid import StepGrid
 from planner.simulate.requests.stream import Requests
 from planner.simulate.run.engine import simulate
-from planner.simulate.run.steps import Step, steps_of
 
 DRIVER = Path(__file__).parent / "referees" / "vllm_engine.py"
 FROZEN = Path(__file__).parent / "data" / "scheduler_referee.json"

@@ -120,11 +120,6 @@ class MixCertificate:
         proven = verify(self.tree, self.model)
         return None if proven is None else proven * self.objective_unit
 
-    def matches(self, problem: MixProblem) -> bool:
-        """Whether the certificate is about this problem: its model is the one that the problem builds."""
-        model, variables = build(reduce(problem)[0])
-        return model.to_dict() == self.model.to_dict() and variables.objective_unit == self.objective_unit
-
     def to_dict(self) -> dict[str, JsonValue]:
         """The certificate as JSON-serialisable data."""
         return {

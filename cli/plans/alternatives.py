@@ -37,7 +37,7 @@ def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str
         plans = [plan.model_dump(mode="json", by_alias=True, exclude_none=True) for plan in answer.plans]
         write_json({"schema": "planner.alternatives/1", "distinct": answer.distinct, "plans": plans}, output)
         return 0
-    write_data(_rendered(answer, most))
+    write_data(_rendered(answer))
     if output is not None:
         path = Path(output)
         for place, plan in enumerate(answer.plans, 1):
@@ -47,7 +47,7 @@ def hand_over_all(resolved: "Resolved", most: int, limits: "Limits", output: str
     return 0
 
 
-def _rendered(answer: "Alternatives", most: int) -> str:
+def _rendered(answer: "Alternatives") -> str:
     metric = answer.plans[0].certificate.objective.metric
     from planner.alternatives.why_not import shapes_of as stages_of
 

@@ -59,7 +59,6 @@ class TrainingEngine:
     whole_context_shards: bool = False  # a shard group holds whole context-parallel groups, and these need one
     some_layers_again: bool = True  # recomputes some layers of a stage whole
     again_by_operator: bool = False  # its selective recomputation is a policy of operators, and names no modules
-    later_heads: bool = True  # trains heads of multi-token prediction
     graphs: bool = False  # captures layers as CUDA graphs
     drops: bool = False  # tokens beyond an expert's capacity
     packs: bool = False  # documents into sequences, each attending to itself
@@ -144,7 +143,6 @@ _TORCHTITAN = TrainingEngine(
     whole_context_shards=True,
     some_layers_again=False,
     again_by_operator=True,
-    later_heads=False,
 )
 _DEEPSPEED = TrainingEngine(
     name="deepspeed",
@@ -186,7 +184,6 @@ _NEMO_AUTOMODEL = TrainingEngine(
     whole_context_shards=True,
     some_layers_again=False,
     again_by_operator=True,
-    later_heads=False,
     packs=True,
 )
 TRAINING_ENGINES: dict[str, TrainingEngine] = {

@@ -155,7 +155,7 @@ def pins_of(window: BlockRequests, homes: Homes, rule: Rule) -> Pins:
     order = np.argsort(-weight_B, kind="stable")[: rule.blocks]  # blocks before others of their prompt come first
     chosen = order[weight_B[order] > 0.0]
     uses_B = np.asarray(weight_B * (len(window.block_A) / max(float(weight_B.sum()), 1e-300)))
-    load_N = _expected(window, homes, uses_B, chosen)
+    load_N = _expected(window, homes, chosen)
     most_each = rule.part * max(float(load_N.mean() + uses_B[chosen].sum() / homes.instances), 1e-9)
     pins, room_N = {}, homes.slots_N.copy()
     for block in chosen:
@@ -170,7 +170,7 @@ def pins_of(window: BlockRequests, homes: Homes, rule: Rule) -> Pins:
     return pins
 
 
-def _expected(window: BlockRequests, homes: Homes, uses_B: Floats, chosen: Ints) -> Floats:
+def _expected(window: BlockRequests, homes: Homes, chosen: Ints) -> Floats:
     """Hits of recent blocks to expect at each home: those of this window, drawn to their mean."""
     pinned_B = _pinned({int(block): np.zeros(0, np.int64) for block in chosen}, window.num_blocks)
     hit_A = _hits(window, homes, {int(block): np.zeros(0, np.int64) for block in chosen})

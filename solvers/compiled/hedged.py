@@ -59,7 +59,7 @@ def _price(e, here, there, resident_ER):
 
 
 @part
-def _best_swap(r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal):
+def _best_swap(r, item_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal):
     """The swap out of bin `r` that lowers the time above `goal` most for each move it costs: (a, b, worth)."""
     best_a, best_b, best_worth = -1, -1, 0.0
     slowest = time_R[r] * (1.0 - 1e-9)
@@ -160,7 +160,7 @@ def rebalance(
         if time_R[r] <= goal:
             break
         a, b, worth = _best_swap(
-            r, item_P, bin_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal
+            r, item_P, first_R, X_EK, A_RK, time_R, z, speed_R, placed_ER, allowed_ER, resident_ER, goal
         )
         e, p = -1, -1
         if thrifty or a < 0:

@@ -131,7 +131,7 @@ def _slowest(load_R, speed_R):
 
 
 @part
-def _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, placed_ER, allowed_ER):
+def _best_swap(r, item_P, first_R, load_R, speed_R, each_E, placed_ER, allowed_ER):
     """The swap of a copy on bin `r` with one elsewhere after which the slower of the two bins is fastest."""
     best_a, best_b, best_time = -1, -1, load_R[r] / speed_R[r] * (1.0 - EPS)
     for q in range(len(load_R)):
@@ -244,7 +244,7 @@ def descend(
         if slowest <= goal or steps <= 0:
             return slowest, steps
         steps -= 1
-        a, b = _best_swap(r, item_P, first_R, bin_P, load_R, speed_R, each_E, placed_ER, allowed_ER)
+        a, b = _best_swap(r, item_P, first_R, load_R, speed_R, each_E, placed_ER, allowed_ER)
         if a >= 0:
             _swap(a, b, item_P, bin_P, load_R, each_E, placed_ER)
             continue

@@ -103,19 +103,6 @@ def test_the_certificate_survives_json_unchanged() -> None:
     assert read.bound() == certificate.bound()
 
 
-def test_a_certificate_matches_its_own_problem_alone() -> None:
-    problem = candidates_40()
-    result = solve_mix(problem)
-    certificate = certify(problem, result)
-    assert certificate.matches(problem)
-    used = next(c for c, count in enumerate(_solution(result).counts) if count)
-    shape = problem.shapes[used]
-    faster = dataclasses.replace(shape, rate_per_s=(shape.rate_per_s[0] * 1.01,))
-    shapes = (*problem.shapes[:used], faster, *problem.shapes[used + 1 :])
-    assert not certificate.matches(dataclasses.replace(problem, shapes=shapes))
-    assert not certificate.matches(dataclasses.replace(problem, limits=MixLimits(devices=30)))
-
-
 @pytest.mark.parametrize("key", ["model", "tree", "objective_unit"])
 def test_a_truncated_certificate_is_refused(key: str) -> None:
     problem = candidates_40()

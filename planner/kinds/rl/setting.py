@@ -64,7 +64,7 @@ def read_setting(resolved: Resolved) -> RlSetting:
     options = RlOptions.model_validate(problem.options)
     refusals = chain(
         _bare(resolved, options),
-        _foreign(resolved, options),
+        _foreign(resolved),
         _lengths(resolved),
         _samples(options),
         _synchrony(options),
@@ -114,7 +114,7 @@ Refusal = tuple[bool, tuple[str | int, ...], str, str]
 """Whether it applies, the path of what is wrong in the problem, what is wrong, and what to do."""
 
 
-def _foreign(resolved: Resolved, options: RlOptions) -> Iterator[Refusal]:
+def _foreign(resolved: Resolved) -> Iterator[Refusal]:
     """What problems of other kinds may ask for, and no RL plan is searched by."""
     problem, workloads = resolved.problem, resolved.workloads
     what = f"{len(workloads)} workloads; the prompts and outputs of an iteration are one"

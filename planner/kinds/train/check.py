@@ -22,7 +22,7 @@ def check(envelope: Envelope, decision: TrainDecision) -> list[Finding]:
     """One finding a rule; those about model and job are left out where `inputs` is no training problem."""
     role, shape = decision.roles[0], decision.degrees
     findings = [_role(decision), *_stages(decision, shape), *_schedule(decision, shape), *_recompute(decision)]
-    findings += [*_sharding(decision, shape), *_ranks(decision, shape), *_groups(decision, shape)]
+    findings += [*_sharding(decision, shape), *_ranks(decision), *_groups(decision, shape)]
     findings += modules_findings(decision, shape)
     problem = recorded_problem(envelope.inputs)
     options = recorded_options(problem, TrainOptions)
@@ -125,7 +125,7 @@ def _moved(decision: TrainDecision, layers: int) -> Finding:
     return Finding("train.offload", right, what, "moved_layers", "offload activations of fewer layers than there are")
 
 
-def _ranks(decision: TrainDecision, shape: Parallelism) -> Iterator[Finding]:
+def _ranks(decision: TrainDecision) -> Iterator[Finding]:
     """What is said of each rank of the pipeline: so many of them, all within memory, the fullest that of the role."""
     ranks = decision.pipeline_ranks
     if not ranks:

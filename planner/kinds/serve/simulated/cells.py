@@ -26,7 +26,7 @@ def list_cells(streams: LoadStreams, outcome: Outcome) -> tuple[list[Deployment]
     sets, step = list(workload_sets(streams)), -(-streams.gpus // MOST_SIZES)
     sizes = [streams.gpus - step * row for row in range(streams.gpus // step) if streams.gpus - step * row > 0]
     most = max(MOST_PLACEMENTS // (len(sets) * len(sizes)), FEWEST_PLACEMENTS)
-    deployments = {_key(deployment): deployment for deployment in _preferred(streams, outcome)}
+    deployments = {_key(deployment): deployment for deployment in _preferred(outcome)}
     incumbent = tuple(range(len(deployments)))
     for workloads in sets:
         for size in sizes:
@@ -67,7 +67,7 @@ def _key(deployment: Deployment) -> tuple[object, ...]:
     return deployment.workloads, deployment.counts, deployment.loads
 
 
-def _preferred(streams: LoadStreams, outcome: Outcome) -> Iterator[Deployment]:
+def _preferred(outcome: Outcome) -> Iterator[Deployment]:
     """The mix that steady state prefers, cut where no instance type serves both sides."""
     solution, used = outcome.solution, outcome.roles
     index_of = {id(candidate): index for index, candidate in enumerate(outcome.formulated.candidates)}

@@ -191,7 +191,7 @@ def decided(spread: Spread, given: ModalitySchedule | None) -> ModalitySchedule:
     in_turn_s = schedule_s(problem, problem.orders)
     assert in_turn_s is not None
     if given is not None:
-        orders, least_s, proven = _judged(problem, keys, given), work_bound_s(problem), given.proven
+        orders, least_s, proven = _judged(keys, given), work_bound_s(problem), given.proven
         least_s = max(least_s, given.bound_s) if proven else least_s
     else:
         result = best_schedule(problem, exact=False, starts=STARTS)
@@ -241,7 +241,7 @@ def _stated(key: Key) -> ScheduledPass:
     return ScheduledPass(micro_batch=key.micro_batch, part=part, backward=bool(key.backward))
 
 
-def _judged(problem: PassProblem, keys: list[Key], given: ModalitySchedule) -> Orders:
+def _judged(keys: list[Key], given: ModalitySchedule) -> Orders:
     """The orders of a plan; raises PlannerError where they do not have every pass of the step once."""
     at_of = {(key.rank, _stated(key)): at for at, key in enumerate(keys)}
     stated = [(rank, each) for rank, row in enumerate(given.passes) for each in row]
