@@ -15,8 +15,12 @@ import numpy as np
 import pytest
 import yaml
 from field_cases import AHEAD, BASES, HORIZON, ONE_NODE, ONE_PASS, READ, REFUSED, TIGHT, TWO_NODES
-from option_cases import FAR, LAUNCHED, MIXED, OPTIONS, OTHER_BASE, SIMULATED
+from fleet_options import FAR
+from option_cases import LAUNCHED, OPTIONS
+from place_options import MIXED
+from problem_changes import OTHER_BASE
 from schema_leaves import FIELDS, leaves
+from serve_options import SIMULATED
 from static_level import solve
 
 from planner.check import check_plan

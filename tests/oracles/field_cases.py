@@ -4,7 +4,10 @@
 too.
 """
 
-from option_cases import FLOORED, MIXED, SIMULATED, TRAINED
+from fleet_options import TRAINED
+from place_options import FLOORED, MIXED
+from problem_changes import Case
+from serve_options import SIMULATED
 
 BASES: dict[str, str] = {
     "serve": """
@@ -120,9 +123,6 @@ TALKS = (
     "bandwidth: 4GB/s}]}"
 )
 """Conversations, and memory for their prompts."""
-
-Case = tuple[str, str]
-"""Overrides of two problems, parted by ` ; `; an empty text leaves the base as it is."""
 
 DEVICES: dict[str, Case] = {
     "models.*.name": ("", "models.m.name=Qwen/Qwen3-1.7B"),
